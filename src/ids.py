@@ -1,19 +1,19 @@
-"""The id types: plain ints, strings and bytes that the type checker keeps apart.
+"""The id types: integers, strings and bytes that the type checker keeps apart.
 
-Owns names only; nothing here allocates or validates. Values drawn at random come from `Entropy`.
+Nothing here allocates or validates ids. `Entropy` draws random ones.
 """
 
 from typing import NewType
 
 NodeId = NewType("NodeId", int)
-"""Id of a node, >= 0; -1 where the field's protocols say "none"."""
+"""The id of a node, >= 0; -1 for "none" in the Kafka protocol."""
 
 Epoch = NewType("Epoch", int)
-"""Counts leaderships: Raft's term for the metadata quorum, the leader epoch for a partition; >=
-0."""
+"""The number of a leadership, >= 0: Raft's term of the metadata quorum, the leader epoch of a
+partition."""
 
 Offset = NewType("Offset", int)
-"""Position of a record in a log, >= 0; an end offset is exclusive."""
+"""The position of a record in a log, >= 0. An end offset is exclusive."""
 
 TopicId = NewType("TopicId", bytes)
 """16 bytes drawn when the topic is created."""

@@ -1,8 +1,8 @@
-"""Consensus: one log that a majority of voters agrees on, and the node that keeps it in `shell`.
+"""The metadata quorum: a Raft log, and the node in `shell` that stores and replicates it.
 
-A pure core (`core`, the door is `Raft`) takes messages, time and proposals in and gives `Ready`
-rounds out; the shell carries them out over a data directory and a network. `formats` are the bytes
-of both. Knows nothing of topics or brokers: the metadata is one state machine that hangs on its
+A pure core (`core`, entry point `Raft`) takes messages, time and proposals and returns `Ready`
+rounds. The shell performs them on a data directory and a network. `formats` has the byte formats of
+both. The package is independent of topics and brokers: the metadata is one state machine on its
 log.
 """
 

@@ -49,7 +49,7 @@ def test_functions_and_properties_are_changed_but_neither_words_nor_assertions(
 ) -> None:
     changes = {(each.place, each.change) for each in of_reads}
     assert len(changes) == len(of_reads), "each is told from the others"
-    assert ("reads.Reads.is_asked", "return bool(self._asked) -> return False") in changes
+    assert ("reads.Reads.has_round", "return bool(self._asked) -> return False") in changes
     assert ("reads.Reads.add", "self._count += 1 -> self._count -= 1") in changes
     assert not [each for each in of_reads if "wait for the quorum" in each.change]
 
@@ -58,10 +58,10 @@ def test_functions_and_properties_are_changed_but_neither_words_nor_assertions(
 def test_a_mutants_code_is_what_runs(
     of_reads: list[Mutant], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_asked = vars(Reads)["is_asked"].fget
-    monkeypatch.setattr(is_asked, "__code__", is_asked.__code__)  # taken back afterwards
+    has_round = vars(Reads)["has_round"].fget
+    monkeypatch.setattr(has_round, "__code__", has_round.__code__)  # taken back afterwards
     reads = Reads(reads_max=2)
-    assert reads.is_asked is False
+    assert reads.has_round is False
     (mutant,) = (m for m in of_reads if m.change == "return bool(self._asked) -> return True")
     infect(mutant)
-    assert reads.is_asked is True
+    assert reads.has_round is True

@@ -1,7 +1,5 @@
-"""The consensus core: a pure state machine that takes messages, time and proposals in and gives
-`Ready` rounds out. The way in is `raft.py`; the order in which a round is carried out is in
-`ready.py`.
-"""
+"""The consensus core: a pure state machine that takes messages, time and proposals and returns
+`Ready` rounds. `raft.py` has the entry point, `ready.py` the order of the effects in a round."""
 
 from .config import EPOCH_JUMP_MAX, EPOCH_MAX, RaftConfig
 from .log_view import LOG_START, Entry, EntryKind, LogEnd, LogView, SnapshotId

@@ -1,9 +1,9 @@
-"""Roles without a leader: unattached, pre-candidate, candidate; and the granting of votes.
+"""Roles without a leader (unattached, pre-candidate, candidate) and the granting of votes.
 
-A vote is granted at most once an epoch, to an up-to-date log only, and told only once it is
-durable (Raft §5.2, §5.4.1). A pre-vote promises one without changing anything (thesis 9.6,
-KIP-996): so a node that cannot win disturbs nobody. Whoever has a live leader gives neither
-(thesis 4.2.3), unless the leader itself asked for the campaign.
+A node grants at most one vote per epoch, only to an up-to-date log, and responds only after the
+vote is durable (Raft §5.2, §5.4.1). A pre-vote changes no state (thesis 9.6, KIP-996), so a node
+that cannot win does not disrupt the quorum. A node with a live leader grants neither (thesis
+4.2.3), except for a leadership transfer.
 """
 
 from dataclasses import dataclass, field, replace
@@ -19,42 +19,42 @@ from .voters import Voter
 
 @dataclass(slots=True, kw_only=True)
 class Unattached:
-    """Waits for a leader or for its own timer."""
+    """A node without a leader that waits for one or for its election timer."""
 
     name = RoleName.UNATTACHED
-    deadline_ms: int  # then a voter campaigns, and an observer asks on for the leader
+    deadline_ms: int  # then a voter campaigns, and an observer asks for the leader again
 
     def on_vote_request(self, replica: Replica, request: VoteRequest, now_ms: int) -> None:
-        """Grant a vote of this epoch, or refuse it."""
+        """Grant or refuse the vote of this epoch."""
         if answer_vote(replica, request):
             self.deadline_ms = replica.election_deadline_ms(now_ms)
 
 
 @dataclass(slots=True, kw_only=True)
 class PreCandidate:
-    """Collects promises of votes."""
+    """A node that collects pre-votes."""
 
     name = RoleName.PRE_CANDIDATE
     deadline_ms: int
-    granted: set[Voter] = field(default_factory=set)  # itself included
+    granted: set[Voter] = field(default_factory=set)  # includes this node
     refused: set[Voter] = field(default_factory=set)
 
     def begin(self, replica: Replica) -> Trigger | None:
-        """Ask everybody; changes nothing durable, hence leaves at once."""
+        """Send pre-vote requests to all other voters at once. They depend on no durable state."""
         self.granted.add(replica.me)
         for request in vote_requests(replica, pre_vote=True, is_transfer=False):
             replica.send(request)
         return self.outcome(replica)
 
     def on_vote_response(self, replica: Replica, response: VoteResponse) -> Trigger | None:
-        """Count an answer of this campaign."""
+        """Count a response to this campaign."""
         if not response.pre_vote:
             return None
         (self.granted if response.granted else self.refused).add(response.sender)
         return self.outcome(replica)
 
     def outcome(self, replica: Replica) -> Trigger | None:
-        """Whether it is decided."""
+        """Return the trigger if the pre-votes are decided."""
         voters = replica.voters.latest
         if _count(replica, self.granted) >= voters.majority:
             return Trigger.PRE_VOTES_WON
@@ -65,39 +65,40 @@ class PreCandidate:
 
 @dataclass(slots=True, kw_only=True)
 class Candidate:
-    """Collects votes in the epoch it opened."""
+    """A node that collects votes in the epoch it opened."""
 
     name = RoleName.CANDIDATE
     deadline_ms: int
-    # Its own vote enters only once it is durable: a vote that a crash can take back counts for
-    # nobody, its own caster included.
+    # This node's own vote is added only after it is durable. A vote that a crash can revoke counts
+    # for no candidate, including this one.
     granted: set[Voter] = field(default_factory=set)
 
     def begin(self, replica: Replica, *, is_transfer: bool) -> None:
-        """Open the next epoch with the own vote; both are durable before anyone hears of them."""
-        assert replica.epoch < EPOCH_MAX, "no epoch is left"
+        """Open the next epoch and vote for this node. Both are durable before any request is
+        sent."""
+        assert replica.epoch < EPOCH_MAX, f"epoch {replica.epoch} is the last"
         replica.enter_epoch(Epoch(replica.epoch + 1), replica.me)
         for request in vote_requests(replica, pre_vote=False, is_transfer=is_transfer):
             replica.send_after_write(request)
 
     def on_vote_response(self, replica: Replica, response: VoteResponse) -> Trigger | None:
-        """Count an answer of this campaign."""
+        """Count a response to this campaign."""
         if response.pre_vote or not response.granted:
             return None
         self.granted.add(response.sender)
         return self.outcome(replica)
 
     def on_persisted(self, replica: Replica) -> Trigger | None:
-        """The own vote counts once it is durable."""
+        """Count this node's own vote after it is durable."""
         if replica.writes.durable_state == HardState(replica.epoch, replica.me):
             self.granted.add(replica.me)
         return self.outcome(replica)
 
     def outcome(self, replica: Replica) -> Trigger | None:
-        """Whether it is won.
+        """Return the trigger if the election is won.
 
-        A majority of others alone is not enough while the own vote is not durable: a leader that
-        forgets that it voted for itself could vote again in its own epoch.
+        A majority of other voters is not sufficient while this node's own vote is not durable:
+        after a crash this node could vote for another candidate in the epoch that it leads.
         """
         if replica.me not in self.granted:
             return None
@@ -107,7 +108,7 @@ class Candidate:
 
 
 def vote_requests(replica: Replica, *, pre_vote: bool, is_transfer: bool) -> list[VoteRequest]:
-    """One to every other voter."""
+    """Return one vote request for every other voter."""
     request = VoteRequest(
         sender=replica.me,
         receiver=replica.me,
@@ -120,11 +121,11 @@ def vote_requests(replica: Replica, *, pre_vote: bool, is_transfer: bool) -> lis
 
 
 def answer_vote(replica: Replica, request: VoteRequest) -> bool:
-    """Give the vote of this epoch or refuse it; whether it was given.
+    """Grant or refuse the vote of this epoch. Return True if it is granted.
 
-    For a node that knows no leader in it. A repeat of the same candidate is granted again. Anybody
-    may be asked, also who does not know yet that it votes, or that the candidate does: the
-    candidate counts the voters of its own set.
+    The caller has no leader in this epoch. A repeated request of the same candidate is granted
+    again. The candidate counts votes by its own voter set, so a node also votes if its own set
+    lacks itself or the candidate.
     """
     granted = replica.vote in (None, request.sender) and request.log_end >= replica.log_end
     if granted:
@@ -136,7 +137,7 @@ def answer_vote(replica: Replica, request: VoteRequest) -> bool:
 
 
 def answer_pre_vote(replica: Replica, request: VoteRequest, *, has_live_leader: bool) -> None:
-    """Promise a vote to an up-to-date candidate unless this node has a live leader."""
+    """Grant a pre-vote to an up-to-date candidate unless this node has a live leader."""
     granted = (
         request.epoch >= replica.epoch
         and not has_live_leader
@@ -146,7 +147,7 @@ def answer_pre_vote(replica: Replica, request: VoteRequest, *, has_live_leader: 
 
 
 def vote_response(replica: Replica, request: VoteRequest, *, granted: bool) -> VoteResponse:
-    """The answer to a request."""
+    """Return the response to a vote request."""
     return VoteResponse(
         sender=replica.me,
         receiver=request.sender,
@@ -156,9 +157,11 @@ def vote_response(replica: Replica, request: VoteRequest, *, granted: bool) -> V
     )
 
 
-class Seeker:
-    """Asks one address after the other for the leader: how a node without a vote, or one that was
-    forgotten, comes to its log."""
+class LeaderFinder:
+    """Cycles through known addresses to find the leader.
+
+    Observers, new voters and nodes that the leader dropped use it.
+    """
 
     __slots__ = ("_hint", "_next")
 
@@ -167,7 +170,8 @@ class Seeker:
         self._hint = ""
 
     def ask(self, replica: Replica) -> None:
-        """Ask the next address, first the one that was named as the leader's."""
+        """Send a follow request to the next address, preferring the leader address of the last
+        response."""
         config = replica.config
         known = [address for voter, address in replica.voters.latest.members if voter != config.me]
         addresses = list(dict.fromkeys(each for each in (*known, *config.bootstrap) if each))
@@ -188,7 +192,7 @@ class Seeker:
             )
 
     def on_response(self, response: FollowResponse) -> bool:
-        """Somebody answered; whether it named another one as the leader."""
+        """Return True if the response names another node as the leader."""
         if response.leader is None or response.leader == response.sender:
             return False
         self._hint = response.leader_address
@@ -196,5 +200,5 @@ class Seeker:
 
 
 def _count(replica: Replica, answered: set[Voter]) -> int:
-    """How many of the present voters are in the set."""
+    """Return the number of current voters in the set."""
     return sum(1 for voter in replica.voters.latest if voter in answered)

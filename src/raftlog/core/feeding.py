@@ -1,7 +1,7 @@
-"""What a leader sends to one peer next: a question where the logs part, entries as far as the
-window has room, or a piece of a snapshot.
+"""The next requests to one peer: a probe, entries up to the window, or a snapshot chunk.
 
-Asked again without news it sends nothing: what is out already is in the peer's progress.
+A call without a change in progress sends nothing: requests in flight are recorded in the peer's
+progress.
 """
 
 from ...ids import Offset
@@ -13,33 +13,35 @@ from .replica import Replica
 from .voters import Voter
 
 
-def feed(replica: Replica, peer: Voter, progress: Progress, *, number: int, beat: int) -> None:
-    """Send what the peer has room for, behind this heartbeat round and timed heartbeat."""
+def send_append(
+    replica: Replica, peer: Voter, progress: Progress, *, number: int, tick: int
+) -> None:
+    """Send the requests that the peer's window allows, after this heartbeat round and tick."""
     if progress.is_waiting:
-        return  # the one request of probe and snapshot is out
+        return  # the one request of states probe and snapshot is in flight
     if progress.state is not ProgressState.SNAPSHOT:
         if progress.next_offset >= replica.log.start_offset:
             if progress.state is ProgressState.REPLICATE:
                 _send_entries(replica, peer, progress)
             else:
-                progress.asked(number=number, beat=beat)
-                _ask(replica, peer, progress)
+                progress.request_sent(number=number, tick=tick)
+                _send_probe(replica, peer, progress)
             return
-        assert replica.snapshots, "the log was cleaned without a snapshot"
+        assert replica.snapshots, f"log start {replica.log.start_offset} without a snapshot"
     if progress.snapshot not in replica.snapshots:
         progress.become_snapshot(replica.snapshots[-1])
-    progress.asked(number=number, beat=beat)
-    _send_piece(replica, peer, progress)
+    progress.request_sent(number=number, tick=tick)
+    _send_chunk(replica, peer, progress)
 
 
-def _ask(replica: Replica, peer: Voter, progress: Progress) -> None:
-    """Ask whether the logs agree at one place; without entries, they may be refused."""
+def _send_probe(replica: Replica, peer: Voter, progress: Progress) -> None:
+    """Send a probe: an append request without entries, which the peer may reject."""
     replica.send(
         AppendRequest(
             sender=replica.me,
             receiver=peer,
             epoch=replica.epoch,
-            prev=_place(replica, progress.next_offset),
+            prev=_log_end_at(replica, progress.next_offset),
             entries=(),
             high_watermark=replica.high_watermark,
         )
@@ -47,7 +49,7 @@ def _ask(replica: Replica, peer: Voter, progress: Progress) -> None:
 
 
 def _send_entries(replica: Replica, peer: Voter, progress: Progress) -> None:
-    """Send requests one after the other, without waiting for answers."""
+    """Send requests one after the other without waiting for responses."""
     config = replica.config
     while progress.next_offset < replica.log.end_offset and not progress.is_full(
         requests_max=config.inflight_requests_max, bytes_max=config.inflight_bytes_max
@@ -55,20 +57,20 @@ def _send_entries(replica: Replica, peer: Voter, progress: Progress) -> None:
         start = progress.next_offset
         end, size = replica.log.range_end(start, bytes_max=config.append_bytes_max)
         progress.sent(end, size)
-        progress.told_high_watermark = replica.high_watermark
+        progress.sent_high_watermark = replica.high_watermark
         replica.send(
             SendEntries(
                 receiver=peer,
                 epoch=replica.epoch,
-                prev=_place(replica, start),
+                prev=_log_end_at(replica, start),
                 end=end,
                 high_watermark=replica.high_watermark,
             )
         )
 
 
-def _send_piece(replica: Replica, peer: Voter, progress: Progress) -> None:
-    """Send the piece of the snapshot that the peer goes on with."""
+def _send_chunk(replica: Replica, peer: Voter, progress: Progress) -> None:
+    """Send the snapshot chunk at the peer's position."""
     assert progress.snapshot is not None, "no snapshot in state snapshot"
     replica.send(
         SendChunk(
@@ -82,5 +84,5 @@ def _send_piece(replica: Replica, peer: Voter, progress: Progress) -> None:
     )
 
 
-def _place(replica: Replica, offset: Offset) -> LogEnd:
+def _log_end_at(replica: Replica, offset: Offset) -> LogEnd:
     return LogEnd(replica.log.epoch_before(offset), offset)

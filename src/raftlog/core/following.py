@@ -1,8 +1,8 @@
-"""The follower: takes in the leader's entries and snapshots, and says what is durable.
+"""The follower: accepts the leader's entries and snapshots, and acknowledges durable entries.
 
-Truncates only at a conflict, never because a message is short: an old message that arrives late
-must not take back what was acknowledged. Commits only what it has verified against the leader in
-this epoch, whatever its own log holds behind that.
+A follower truncates only at a conflict, never because a request is short: a late old request must
+not remove acknowledged entries. It commits only entries that it has verified against the leader in
+this epoch, even if its own log is longer.
 """
 
 from dataclasses import dataclass
@@ -25,43 +25,44 @@ from .voters import Voter
 
 @dataclass(slots=True, kw_only=True)
 class Follower:
-    """Follows the leader of its epoch."""
+    """A node that follows the leader of its epoch."""
 
     name = RoleName.FOLLOWER
     leader: Voter
-    deadline_ms: int  # moved on by every message of the leader
-    heard_ms: int  # when the last one came
-    # The own log is the leader's up to here: every request of it that fitted moves it on.
+    deadline_ms: int  # extended by every message of the leader
+    contact_ms: int  # time of the leader's last message
+    # This node's log matches the leader's below this offset. Every matching request advances it.
     verified_end: Offset | None = None
-    owes_answer: bool = False  # something was taken in that no answer covers yet
+    owes_response: bool = False  # entries were accepted that no response covers yet
 
-    def hear(self, replica: Replica, now_ms: int) -> None:
-        """The leader lives."""
-        self.heard_ms = now_ms
+    def record_contact(self, replica: Replica, now_ms: int) -> None:
+        """Record contact with the leader and restart the election timer."""
+        self.contact_ms = now_ms
         self.deadline_ms = replica.election_deadline_ms(now_ms)
 
     # --- entries -------------------------------------------------------------------------------
 
     def on_append(self, replica: Replica, request: AppendRequest) -> None:
-        """Take in entries that fit behind what the own log has, or say where the logs part."""
+        """Append entries that match this node's log, or reject the request with a divergence
+        hint."""
         if replica.is_installing:
             return
-        request = _above(request, replica.log.start)
-        if not _fits(replica, request.prev):
-            replica.send(_rejected(replica, request))
+        request = _clip_to_start(request, replica.log.start)
+        if not _matches(replica, request.prev):
+            replica.send(_rejection(replica, request))
             return
-        self._take_in(replica, request.entries)
+        self._append_entries(replica, request.entries)
         end = request.end_offset
         self.verified_end = end if self.verified_end is None else max(self.verified_end, end)
         self._commit(replica, request.high_watermark)
-        self.owes_answer = True
+        self.owes_response = True
         if replica.writes.durable_end >= self.verified_end:
             self.acknowledge(replica)
 
-    def _take_in(self, replica: Replica, entries: tuple[Entry, ...]) -> None:
+    def _append_entries(self, replica: Replica, entries: tuple[Entry, ...]) -> None:
         for entry in entries:
             if entry.base_offset < replica.log.end_offset:
-                if _holds(replica, entry):
+                if _has_entry(replica, entry):
                     continue
                 verified = self.verified_end
                 assert verified is None or entry.base_offset >= verified, "the leader overwrites"
@@ -69,13 +70,14 @@ class Follower:
             replica.append(entry)
 
     def _commit(self, replica: Replica, high_watermark: Offset) -> None:
-        """Move the high watermark to the leader's, as far as the own log is known to be its."""
+        """Advance the high watermark to the leader's, limited to the verified end."""
         if self.verified_end is not None and not replica.is_installing:
             replica.commit_to(min(high_watermark, self.verified_end))
 
     def acknowledge(self, replica: Replica) -> None:
-        """Say what is durable, once the epoch is; called when a write has completed as well."""
-        if not self.owes_answer or self.verified_end is None or not replica.is_epoch_durable:
+        """Send the durable end offset if the epoch is durable. Also called after each completed
+        write."""
+        if not self.owes_response or self.verified_end is None or not replica.is_epoch_durable:
             return
         match_end = min(self.verified_end, replica.writes.durable_end)
         replica.send(
@@ -87,12 +89,12 @@ class Follower:
                 received_end=self.verified_end,
             )
         )
-        self.owes_answer = match_end < self.verified_end
+        self.owes_response = match_end < self.verified_end
 
     # --- heartbeats ----------------------------------------------------------------------------
 
     def on_heartbeat(self, replica: Replica, heartbeat: Heartbeat) -> None:
-        """Answer at once, whatever the disk does."""
+        """Respond at once, independent of pending writes."""
         self._commit(replica, heartbeat.high_watermark)
         if heartbeat.round == 0:
             return
@@ -113,17 +115,17 @@ class Follower:
     # --- snapshots -----------------------------------------------------------------------------
 
     def on_chunk(self, replica: Replica, chunk: SnapshotChunk) -> None:
-        """Take in the next piece of a snapshot, in order; the last one has it installed."""
+        """Accept the next chunk of a snapshot in order. The last chunk starts the install."""
         if replica.is_installing:
             return
-        if self._holds_snapshot(replica, chunk):
+        if self._skip_snapshot(replica, chunk):
             return
         reception = self._reception(replica, chunk)
         if reception is None:
             return
         if chunk.position != reception.position:
-            # Pieces before it that are being written are answered then: who asks for more meanwhile
-            # would have the whole file wait in memory for a disk that stands still.
+            # Chunks that are being written are acknowledged after the write. A response now would
+            # request more chunks and buffer the whole file in memory while the disk stalls.
             if not replica.writes.has_chunks:
                 replica.send(self._received(replica, reception))
             return
@@ -135,43 +137,45 @@ class Follower:
         else:
             replica.send_after_write(self._received(replica, reception))
 
-    def _holds_snapshot(self, replica: Replica, chunk: SnapshotChunk) -> bool:
-        """Whether the own log needs no such snapshot: it is committed further, or has the very
-        entries, whose suffix stays."""
+    def _skip_snapshot(self, replica: Replica, chunk: SnapshotChunk) -> bool:
+        """Return True if this node's log makes the snapshot unnecessary, after acknowledging it.
+
+        The log is committed beyond the snapshot, or has the same entries and keeps its suffix.
+        """
         end = chunk.snapshot.end_offset
-        if end > replica.high_watermark and not _fits(replica, chunk.snapshot.log_end):
+        if end > replica.high_watermark and not _matches(replica, chunk.snapshot.log_end):
             return False
         self.verified_end = end if self.verified_end is None else max(self.verified_end, end)
-        self._commit(replica, end)  # a snapshot holds committed data only
+        self._commit(replica, end)  # a snapshot contains committed entries only
         replica.reception = None
-        self.owes_answer = True
+        self.owes_response = True
         if replica.writes.durable_end >= self.verified_end:
             self.acknowledge(replica)
         return True
 
     def _reception(self, replica: Replica, chunk: SnapshotChunk) -> Reception | None:
-        """The reception that the piece belongs to; None: it is of one that is over."""
+        """Return the reception that the chunk belongs to, or None for a stale chunk."""
         known = replica.reception
         if known is not None:
             if known.snapshot == chunk.snapshot and known.size == chunk.size:
                 known.epoch = chunk.epoch
                 return known
-            # A late piece of the same leader's older one. Another leader may have none that is
-            # newer: then what the last one began is never completed.
+            # A late chunk of an older snapshot from the same leader. Another leader may have no
+            # newer snapshot; then the newer reception never completes and is replaced.
             if known.snapshot > chunk.snapshot and known.epoch == chunk.epoch:
                 return None
-            replica.writes.forget_chunks()
+            replica.writes.drop_chunks()
         replica.reception = Reception(chunk.snapshot, chunk.voters, chunk.size, chunk.epoch)
         return replica.reception
 
     def on_installed(self, replica: Replica, end_offset: Offset) -> None:
-        """The snapshot is in the log's place."""
+        """Acknowledge the installed snapshot."""
         self.verified_end = end_offset
-        self.owes_answer = True
+        self.owes_response = True
         self.acknowledge(replica)
 
     def on_refused(self, replica: Replica, reception: Reception) -> None:
-        """The snapshot proved bad: ask for it where it stands now, at the start."""
+        """Request a corrupt snapshot again from its start."""
         replica.send(self._received(replica, reception))
 
     def _received(self, replica: Replica, reception: Reception) -> SnapshotResponse:
@@ -184,8 +188,9 @@ class Follower:
         )
 
 
-def _above(request: AppendRequest, start: LogEnd) -> AppendRequest:
-    """The part of a request above the log's start: what is below is committed, in a snapshot."""
+def _clip_to_start(request: AppendRequest, start: LogEnd) -> AppendRequest:
+    """Return the part of a request above the log's start. Entries below it are in a snapshot and
+    committed."""
     if request.prev.offset >= start.offset:
         return request
     kept = tuple(entry for entry in request.entries if entry.base_offset >= start.offset)
@@ -199,22 +204,23 @@ def _above(request: AppendRequest, start: LogEnd) -> AppendRequest:
     )
 
 
-def _fits(replica: Replica, place: LogEnd) -> bool:
-    """Whether the own log has a batch of this epoch that ends at the offset."""
+def _matches(replica: Replica, place: LogEnd) -> bool:
+    """Return True if this node's log has a batch of this epoch that ends at the offset."""
     log = replica.log
     if not log.start_offset <= place.offset <= log.end_offset:
         return False
     return log.is_boundary(place.offset) and log.epoch_before(place.offset) == place.epoch
 
 
-def _holds(replica: Replica, entry: Entry) -> bool:
-    """Whether the own log has the entry: one offset and epoch name one batch (log matching)."""
+def _has_entry(replica: Replica, entry: Entry) -> bool:
+    """Return True if this node's log has the entry: one offset and epoch name one batch (log
+    matching)."""
     log = replica.log
     return log.is_boundary(entry.base_offset) and log.epoch_at(entry.base_offset) == entry.epoch
 
 
-def _rejected(replica: Replica, request: AppendRequest) -> AppendRejected:
-    """Say where the logs may part: at the place that was asked about or below it."""
+def _rejection(replica: Replica, request: AppendRequest) -> AppendRejected:
+    """Return a rejection with the offset at or below `prev` where the logs may diverge."""
     log, prev = replica.log, request.prev
     if prev.offset > log.end_offset:
         hint = log.end_offset_for(prev.epoch)

@@ -1,8 +1,8 @@
-"""The log as consensus sees it: where batches begin and which epoch wrote them, without a byte.
+"""The consensus core's view of the log: batch boundaries, epochs and sizes, without payloads.
 
-Held in memory and pure; the bytes are the shell's. An entry is one record batch: its index is the
-offset of its first record, its term the batch's leader epoch. Replication, truncation and commit
-never split a batch, hence the batch boundaries (16 bytes a batch).
+It is pure and held in memory; the shell stores the bytes. An entry is one record batch: its index
+is the offset of its first record, its term the batch's leader epoch. Replication, truncation and
+commit never split a batch, so the view stores batch boundaries (16 bytes per batch).
 """
 
 from array import array
@@ -18,19 +18,19 @@ from .voters import VoterSet
 
 
 class EntryKind(StrEnum):
-    """What a batch holds."""
+    """The content of a batch."""
 
-    DATA = "data"  # values of proposals
+    DATA = "data"  # proposed values
     LEADER_CHANGE = "leader_change"  # the no-op that opens a leader's epoch (Raft §5.4.2, §8)
     VOTERS = "voters"  # a new voter set, in force once appended (KIP-853)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogEnd:
-    """How far a log reaches, ordered as the up-to-date rule orders logs (Raft §5.4.1).
+    """The end of a log, ordered as the up-to-date rule orders logs (Raft §5.4.1).
 
-    As `prev` of an append: the place right before the first entry, and the epoch of what ends
-    there; (0, 0) before the first entry of all.
+    As `prev` of an append request it is the offset before the first entry and the epoch of the
+    batch that ends there; (0, 0) at the start of the log.
     """
 
     epoch: Epoch  # of the last batch
@@ -38,61 +38,61 @@ class LogEnd:
 
 
 LOG_START: Final = LogEnd(Epoch(0), Offset(0))
-"""Where a log begins that nothing was cleaned from."""
+"""The start of a log from which nothing was removed."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SnapshotId:
-    """Names a snapshot: it holds the state after [0, end_offset) (KIP-630)."""
+    """The id of a snapshot of the state after [0, end_offset) (KIP-630)."""
 
     end_offset: Offset  # exclusive, a batch boundary
     epoch: Epoch  # of the last batch below it
 
     @property
     def log_end(self) -> LogEnd:
-        """The place in the log where it ends."""
+        """The log position of the snapshot's end."""
         return LogEnd(self.epoch, self.end_offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One batch on its way into the log."""
+    """One batch that is appended to the log."""
 
     kind: EntryKind
     epoch: Epoch
     base_offset: Offset
     count: int  # records, >= 1
-    payload: bytes  # the batch as it is stored, base offset and epoch stamped
+    payload: bytes  # the stored batch, stamped with base offset and epoch
     voters: VoterSet | None = None  # of a VOTERS entry
 
     @property
     def next_offset(self) -> Offset:
-        """Offset after its last record."""
+        """The offset after its last record."""
         return Offset(self.base_offset + self.count)
 
     @property
     def size(self) -> int:
-        """Bytes of the batch."""
+        """The size of the batch in bytes."""
         return len(self.payload)
 
 
 class LogView:
-    """Batches of [start_offset, end_offset), their epochs and sizes."""
+    """The batches of [start_offset, end_offset), with their epochs and sizes."""
 
     __slots__ = ("_bases", "_epochs", "_positions", "_size", "end_offset", "start")
 
     def __init__(self, start: LogEnd = LOG_START) -> None:
-        """`start`: where the log begins, with the epoch of what was before, now in a snapshot."""
+        """Start empty at `start`, whose epoch is that of the last batch in the snapshot below."""
         self.start = start
         self.end_offset = start.offset
         self._bases = array("q")  # base offset of every batch, ascending
-        self._positions = array("q")  # where each begins, in bytes since some fixed place
-        self._size = 0  # the position behind the last batch
+        self._positions = array("q")  # start of every batch in bytes from a fixed origin
+        self._size = 0  # the position after the last batch
         self._epochs: list[tuple[Epoch, Offset]] = []  # (epoch, its first offset), both ascending
 
     @classmethod
     def of(cls, start: LogEnd, batches: Iterable[tuple[Offset, Offset, Epoch, int]]) -> "LogView":
-        """Build from (base offset, next offset, epoch, size) of every batch in order."""
+        """Build a view from (base offset, next offset, epoch, size) of every batch in order."""
         view = cls(start)
         for base_offset, next_offset, epoch, size in batches:
             view.append(base_offset, next_offset, epoch, size)
@@ -100,21 +100,21 @@ class LogView:
 
     @property
     def start_offset(self) -> Offset:
-        """Base offset of the first batch."""
+        """The base offset of the first batch."""
         return self.start.offset
 
     @property
     def last_epoch(self) -> Epoch:
-        """Epoch of the last batch, also when that is in a snapshot; 0 when there never was one."""
+        """The epoch of the last batch, in the log or below it in a snapshot; 0 if there is none."""
         return self._epochs[-1][0] if self._epochs else self.start.epoch
 
     @property
     def end(self) -> LogEnd:
-        """How far the log reaches."""
+        """The last epoch and the end offset."""
         return LogEnd(self.last_epoch, self.end_offset)
 
     def append(self, base_offset: Offset, next_offset: Offset, epoch: Epoch, size: int) -> None:
-        """Add the batch [base_offset, next_offset) of `size` bytes at the end."""
+        """Append the batch [base_offset, next_offset) of `size` bytes."""
         assert base_offset == self.end_offset, f"batch at {base_offset}, log end {self.end_offset}"
         assert next_offset > base_offset, f"empty batch at {base_offset}"
         assert epoch >= self.last_epoch, f"epoch {epoch} after epoch {self.last_epoch}"
@@ -126,7 +126,7 @@ class LogView:
         self.end_offset = next_offset
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop everything from a batch boundary on; `offset` becomes the end."""
+        """Remove everything from a batch boundary on; `offset` becomes the end."""
         assert self.is_boundary(offset), f"offset {offset} is inside a batch"
         index = self._index_from(offset)
         if index < len(self._bases):
@@ -137,7 +137,7 @@ class LogView:
         self.end_offset = offset
 
     def clean_to(self, start: LogEnd) -> None:
-        """Forget what is below a batch boundary: a snapshot that ends there holds it."""
+        """Remove everything below a batch boundary, at which a snapshot ends."""
         assert self.is_boundary(start.offset), f"offset {start.offset} is inside a batch"
         assert self.epoch_before(start.offset) == start.epoch, f"{start} is of another epoch"
         index = self._index_from(start.offset)
@@ -152,28 +152,28 @@ class LogView:
         self.start = start
 
     def reset(self, start: LogEnd) -> None:
-        """Be empty at a snapshot's end."""
+        """Become empty at a snapshot's end."""
         del self._bases[:], self._positions[:]
         self._epochs.clear()
         self.start, self.end_offset = start, start.offset
 
     def is_boundary(self, offset: Offset) -> bool:
-        """Whether a batch begins at the offset, or the log ends there."""
+        """Return True if a batch begins at the offset, or the log ends there."""
         if offset == self.end_offset:
             return True
         index = self._index_from(offset)
         return index < len(self._bases) and self._bases[index] == offset
 
     def boundary_at_or_below(self, offset: Offset) -> Offset:
-        """The last batch boundary <= offset; offset is in [start_offset, end_offset]."""
+        """Return the last batch boundary <= offset; offset is in [start_offset, end_offset]."""
         assert self.start_offset <= offset <= self.end_offset, f"offset {offset} outside the log"
         if offset == self.end_offset:
             return offset
         return Offset(self._bases[bisect_right(self._bases, offset) - 1])
 
     def range_end(self, start_offset: Offset, *, bytes_max: int) -> tuple[Offset, int]:
-        """The end of the batches from a boundary on that make at most `bytes_max` bytes, or one
-        larger batch; with their size. (start_offset, 0) at the end of the log."""
+        """Return the end and the size of the batches from a boundary on, limited to `bytes_max`
+        bytes or one larger batch. Return (start_offset, 0) at the end of the log."""
         first = self._index_from(start_offset)
         if first == len(self._bases):
             return start_offset, 0
@@ -186,16 +186,19 @@ class LogView:
         return Offset(self._bases[index]), self._positions[index] - begin
 
     def bytes_between(self, start_offset: Offset, end_offset: Offset) -> int:
-        """Size of the batches of [start, end), both boundaries; what was cleaned away counts 0."""
+        """Return the size of the batches of [start, end), both boundaries; removed batches count
+        0."""
         return max(0, self._position_of(end_offset) - self._position_of(start_offset))
 
     def epoch_at(self, offset: Offset) -> Epoch:
-        """Epoch of the batch that holds the offset; offset is in [start_offset, end_offset)."""
+        """Return the epoch of the batch with the offset; offset is in [start_offset,
+        end_offset)."""
         assert self.start_offset <= offset < self.end_offset, f"offset {offset} outside the log"
         return self._epochs[bisect_right(self._epochs, offset, key=_start) - 1][0]
 
     def epoch_before(self, offset: Offset) -> Epoch:
-        """Epoch of what ends at the offset; offset is in [start_offset, end_offset]."""
+        """Return the epoch of the batch that ends at the offset; offset is in [start_offset,
+        end_offset]."""
         if offset == self.start.offset:
             return self.start.epoch
         return self.epoch_at(Offset(offset - 1))
@@ -203,7 +206,7 @@ class LogView:
     def end_offset_for(self, epoch: Epoch) -> LogEnd:
         """Return the largest epoch <= `epoch` in the log and the end offset of its batches.
 
-        The log's start when every batch is of a later epoch (KIP-595's diverging epoch).
+        Return the log's start if every batch has a later epoch (KIP-595's diverging epoch).
         """
         index = bisect_right(self._epochs, epoch, key=_epoch)
         if index == 0:
@@ -212,14 +215,14 @@ class LogView:
         return LogEnd(self._epochs[index - 1][0], end)
 
     def batches(self, start_offset: Offset) -> Iterable[tuple[Offset, Offset, Epoch]]:
-        """(base offset, next offset, epoch) of every batch from a boundary on: for checks."""
+        """Yield (base offset, next offset, epoch) of every batch from a boundary on, for checks."""
         index = self._index_from(start_offset)
         bases = [Offset(base) for base in self._bases[index:]]
         for base, following in pairwise([*bases, self.end_offset]):
             yield base, following, self.epoch_at(base)
 
     def check_invariants(self) -> None:
-        """Cheap part: order of start, end and epochs."""
+        """Check the order of start, end and epochs. Cost O(1)."""
         assert self.start.offset <= self.end_offset, f"{self.start} > {self.end_offset}"
         assert (len(self._bases) == 0) == (self.start.offset == self.end_offset)
         assert not self._bases or self._bases[-1] < self.end_offset
@@ -231,7 +234,7 @@ class LogView:
         return self._positions[index] if index < len(self._positions) else self._size
 
     def _index_from(self, offset: Offset) -> int:
-        """Index of the first batch whose base is at or above the offset."""
+        """Return the index of the first batch whose base offset is at or above the offset."""
         return bisect_right(self._bases, offset - 1)
 
 

@@ -1,7 +1,7 @@
-"""What role a member is in, and every change of it: the machine behind the door.
+"""The current role of a Raft node and every change of it.
 
-The rules about epochs and senders are here, once for all roles; what a role makes of a message is
-its own. Every change goes through `change`, hence through the table of transitions.
+The rules about epochs and senders are here, once for all roles; the role handles the message
+itself. Every change passes `change`, and thus the transition table.
 """
 
 from typing import TypeAlias
@@ -10,8 +10,8 @@ from ...ids import Epoch
 from .config import EPOCH_MAX
 from .electing import (
     Candidate,
+    LeaderFinder,
     PreCandidate,
-    Seeker,
     Unattached,
     answer_pre_vote,
     answer_vote,
@@ -38,24 +38,25 @@ from .messages import (
 from .ready import RoleChanged
 from .replica import Replica
 from .roles import RoleName, Trigger, next_role
-from .soundness import problem_of
+from .soundness import validate_message
 from .voters import Voter
 from .writes import Write
 
 Role: TypeAlias = Unattached | Follower | PreCandidate | Candidate | Leader
 SUCCESSOR_STAGGER = 5
-"""After a leader's farewell each successor gives the one before it this part of the election
-time-out."""
+"""After a resignation each successor gives its predecessor this fraction of the election
+timeout."""
 
 
 class Member:
-    """One member in its present role."""
+    """One Raft node in its current role."""
 
     def __init__(self, replica: Replica, now_ms: int) -> None:
-        """Start without a leader. A lone voter has nobody to wait for; an observer asks at once."""
+        """Start without a leader. A lone voter campaigns, and an observer asks for the leader, at
+        once."""
         self._replica = replica
-        self._seeker = Seeker()
-        self._asked_ms = now_ms  # when the leader was last asked for
+        self._leader_finder = LeaderFinder()
+        self._asked_ms = now_ms  # time of the last follow request
         deadline_ms = now_ms
         if replica.may_lead and not replica.is_alone:
             deadline_ms = replica.election_deadline_ms(now_ms)
@@ -63,7 +64,7 @@ class Member:
 
     @property
     def leader(self) -> Voter | None:
-        """The leader of the present epoch, if known."""
+        """The leader of the current epoch, if known."""
         match self.role:
             case Follower(leader=leader):
                 return leader
@@ -74,7 +75,7 @@ class Member:
 
     @property
     def leader_address(self) -> str:
-        """Where it is reached, "" when that is not known."""
+        """The leader's address, "" if unknown."""
         replica, leader = self._replica, self.leader
         if leader is None:
             return ""
@@ -83,11 +84,11 @@ class Member:
         return replica.voters.latest.address_of(leader) or ""
 
     def has_live_leader(self, now_ms: int) -> bool:
-        """Whether this node leads, or heard of its leader within the shortest election time-out
-        (thesis 4.2.3)."""
+        """Return True if this node leads, or has received a message of its leader within the
+        minimum election timeout (thesis 4.2.3)."""
         match self.role:
-            case Follower(heard_ms=heard_ms):
-                return now_ms - heard_ms < self._replica.config.election_timeout_ms_min
+            case Follower(contact_ms=contact_ms):
+                return now_ms - contact_ms < self._replica.config.election_timeout_ms_min
             case Leader():
                 return True
             case Unattached() | PreCandidate() | Candidate():
@@ -96,14 +97,14 @@ class Member:
     # --- time ----------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Let time pass: campaign, look for the leader, or send heartbeats, when that is due."""
+        """Perform due work: campaign, ask for the leader, or send heartbeats."""
         if now_ms < self.role.deadline_ms:
             return
         match self.role:
             case Leader() as role:
                 self.change(role.tick(now_ms), now_ms)
             case _ if not self._may_campaign():
-                self._wait_on(self.role, now_ms)
+                self._wait_for_leader(self.role, now_ms)
             case _:
                 self.change(Trigger.ELECTION_TIMEOUT, now_ms)
 
@@ -111,22 +112,23 @@ class Member:
         replica = self._replica
         return replica.may_lead and not replica.is_installing and replica.epoch < EPOCH_MAX
 
-    def _wait_on(
+    def _wait_for_leader(
         self, role: "Unattached | Follower | PreCandidate | Candidate", now_ms: int
     ) -> None:
-        """No campaign: look for the leader instead."""
+        """Ask for the leader instead of campaigning."""
         if isinstance(role, Follower) and not self._replica.may_lead:
             self.change(Trigger.LEADER_LOST, now_ms)
             return
-        self._seek(now_ms)
-        role.deadline_ms = self._seek_deadline_ms(now_ms)
+        self._ask_for_leader(now_ms)
+        role.deadline_ms = self._ask_deadline_ms(now_ms)
 
-    def _seek(self, now_ms: int) -> None:
+    def _ask_for_leader(self, now_ms: int) -> None:
         self._asked_ms = now_ms
-        self._seeker.ask(self._replica)
+        self._leader_finder.ask(self._replica)
 
-    def _seek_deadline_ms(self, now_ms: int) -> int:
-        """An observer asks on after two to four heartbeats; a voter has its election timer."""
+    def _ask_deadline_ms(self, now_ms: int) -> int:
+        """Return the next time to ask: after two to four heartbeats for an observer, one election
+        timeout for a voter."""
         if self._replica.may_lead:
             return self._replica.election_deadline_ms(now_ms)
         heartbeat_ms = self._replica.config.heartbeat_ms
@@ -135,9 +137,9 @@ class Member:
     # --- messages ------------------------------------------------------------------------------
 
     def step(self, message: Message, now_ms: int) -> None:
-        """Take in a message. What is not for this node and its disk, or cannot be meant, is
-        dropped with an event."""
-        problem = problem_of(
+        """Process a message. Drop one for another node or directory, or an invalid one, with an
+        event."""
+        problem = validate_message(
             message,
             me=self._replica.me,
             epoch=self._replica.epoch,
@@ -147,16 +149,16 @@ class Member:
             self._replica.drop(message.sender, problem)
         elif isinstance(message, FollowRequest):
             self._handle_follow_request(message, now_ms)
-        elif not (isinstance(message, VoteRequest) and self._is_undue(message, now_ms)):
+        elif not (isinstance(message, VoteRequest) and self._should_ignore_vote(message, now_ms)):
             if message.epoch > self._replica.epoch:
                 self.change(Trigger.NEWER_EPOCH, now_ms, epoch=message.epoch)
             if message.epoch < self._replica.epoch:
-                self._answer_stale(message)
+                self._reject_stale(message)
             else:
                 self._dispatch(message, now_ms)
 
     def _dispatch(self, message: Message, now_ms: int) -> None:
-        """Take in a message of the present epoch."""
+        """Process a message of the current epoch."""
         match message:
             case VoteRequest():
                 self._handle_vote_request(message, now_ms)
@@ -166,16 +168,16 @@ class Member:
                 self._handle_leader(message, now_ms)
             case AppendResponse() | AppendRejected() | HeartbeatResponse() | SnapshotResponse():
                 if isinstance(self.role, Leader):
-                    self._handle_answer(self.role, message, now_ms)
+                    self._handle_response(self.role, message, now_ms)
             case TimeoutNow() | EndEpoch():
-                self._handle_farewell(message, now_ms)
+                self._handle_resignation(message, now_ms)
             case FollowResponse():
                 self._handle_follow_response(message, now_ms)
             case FollowRequest():
-                raise AssertionError("it is of no epoch")
+                raise AssertionError(f"{message} reached dispatch, FollowRequest has no epoch rule")
 
-    def _answer_stale(self, message: Message) -> None:
-        """Tell whoever speaks of an older epoch that it is over."""
+    def _reject_stale(self, message: Message) -> None:
+        """Send the current epoch to the sender of a message of an older epoch."""
         match message:
             case VoteRequest():
                 self._replica.send(vote_response(self._replica, message, granted=False))
@@ -195,12 +197,15 @@ class Member:
 
     # --- elections -----------------------------------------------------------------------------
 
-    def _is_undue(self, request: VoteRequest, now_ms: int) -> bool:
-        """Refuse a campaign while the leader lives, whatever its epoch: a node that was cut off
-        must not depose it (thesis 4.2.3, 9.6)."""
+    def _should_ignore_vote(self, request: VoteRequest, now_ms: int) -> bool:
+        """Return True if the vote request was refused because this node has a live leader.
+
+        The refusal ignores the epoch: a partitioned node must not depose the leader (thesis 4.2.3,
+        9.6).
+        """
         if request.is_transfer and not request.pre_vote:
             return False
-        # When the leader itself asks it leads no more, as after a quick restart.
+        # A request from the leader itself shows that it no longer leads, as after a quick restart.
         is_live = self.has_live_leader(now_ms) and request.sender != self.leader
         if request.pre_vote:
             if request.epoch < self._replica.epoch or not is_live:
@@ -234,7 +239,7 @@ class Member:
     def _handle_leader(
         self, message: AppendRequest | Heartbeat | SnapshotChunk, now_ms: int
     ) -> None:
-        """Whoever sends these in the present epoch leads it."""
+        """Accept the sender as the leader of the current epoch and process its message."""
         match self.role:
             case Leader():
                 self._replica.drop(message.sender, f"this node leads epoch {self._replica.epoch}")
@@ -246,8 +251,8 @@ class Member:
                 self.change(Trigger.LEADER_HEARD, now_ms, leader=message.sender)
             case Follower():
                 pass
-        assert isinstance(self.role, Follower), f"{self.role} after its leader spoke"
-        self.role.hear(self._replica, now_ms)
+        assert isinstance(self.role, Follower), f"{self.role} after a message of its leader"
+        self.role.record_contact(self._replica, now_ms)
         match message:
             case AppendRequest():
                 self.role.on_append(self._replica, message)
@@ -256,8 +261,8 @@ class Member:
             case SnapshotChunk():
                 self.role.on_chunk(self._replica, message)
 
-    def _handle_farewell(self, message: TimeoutNow | EndEpoch, now_ms: int) -> None:
-        """The leader gives its leadership away, or up."""
+    def _handle_resignation(self, message: TimeoutNow | EndEpoch, now_ms: int) -> None:
+        """Campaign or wait after the leader transferred its leadership or resigned."""
         if not isinstance(self.role, Follower) or self.role.leader != message.sender:
             return
         is_first = isinstance(message, TimeoutNow) or message.successors[:1] == (self._replica.me,)
@@ -273,7 +278,7 @@ class Member:
     # --- looking for the leader ----------------------------------------------------------------
 
     def _handle_follow_request(self, request: FollowRequest, now_ms: int) -> None:
-        """Lead a node that looks for its leader, or say who does."""
+        """Replicate to a node that looks for its leader, or return the leader's address."""
         if isinstance(self.role, Leader):
             refusal = self.role.on_follow_request(request, now_ms)
             if refusal:
@@ -289,14 +294,21 @@ class Member:
         )
 
     def _handle_follow_response(self, response: FollowResponse, now_ms: int) -> None:
-        """Ask the leader that was named. No two nodes send it back and forth: whoever names another
-        one knows of it in the same epoch, and answers of earlier epochs are not taken in."""
-        if self.leader is None and self._seeker.on_response(response) and now_ms > self._asked_ms:
-            self._seek(now_ms)
+        """Ask the leader that the response names.
 
-    # --- answers to a leader -------------------------------------------------------------------
+        Two nodes cannot redirect each other forever: a node that names a leader has it in the same
+        epoch, and responses of earlier epochs are dropped.
+        """
+        if (
+            self.leader is None
+            and self._leader_finder.on_response(response)
+            and now_ms > self._asked_ms
+        ):
+            self._ask_for_leader(now_ms)
 
-    def _handle_answer(
+    # --- responses to a leader -----------------------------------------------------------------
+
+    def _handle_response(
         self,
         role: Leader,
         message: AppendResponse | AppendRejected | HeartbeatResponse | SnapshotResponse,
@@ -315,7 +327,7 @@ class Member:
     # --- writes --------------------------------------------------------------------------------
 
     def on_persisted(self, write: Write, now_ms: int) -> None:
-        """A write is durable: what may depend on it now?"""
+        """Perform the actions that wait for a durable write."""
         replica = self._replica
         match self.role:
             case Candidate() as role:
@@ -340,14 +352,14 @@ class Member:
         epoch: Epoch | None = None,
         leader: Voter | None = None,
     ) -> None:
-        """Take the role that the trigger leads to, and those that follow at once."""
+        """Enter the role that the trigger leads to, and the roles that follow at once."""
         while trigger is not None:
             trigger = self._become(trigger, now_ms, epoch=epoch, leader=leader)
 
     def _become(
         self, trigger: Trigger, now_ms: int, *, epoch: Epoch | None, leader: Voter | None
     ) -> Trigger | None:
-        """Leave the role and enter the next; returns what that brings about."""
+        """Leave the role and enter the next one. Return the trigger that follows at once."""
         replica = self._replica
         name = next_role(self.role.name, trigger)
         self._leave(trigger, now_ms)
@@ -360,14 +372,17 @@ class Member:
                 if not replica.may_lead:
                     deadline_ms = now_ms + replica.entropy.below(self._replica.config.heartbeat_ms)
                 elif trigger is Trigger.RESIGNED:
-                    deadline_ms += self._replica.config.election_timeout_ms_max  # others go first
+                    # successors campaign first
+                    deadline_ms += self._replica.config.election_timeout_ms_max
                 self.role = Unattached(deadline_ms=deadline_ms)
             case RoleName.FOLLOWER:
-                assert leader is not None, "a follower of nobody"
-                self.role = Follower(leader=leader, deadline_ms=deadline_ms, heard_ms=now_ms)
+                assert leader is not None, f"follower without a leader after {trigger}"
+                self.role = Follower(leader=leader, deadline_ms=deadline_ms, contact_ms=now_ms)
             case RoleName.PRE_CANDIDATE:
                 if not isinstance(self.role, Follower):
-                    self._seek(now_ms)  # a campaign failed: it may be removed, or the voters moved
+                    self._ask_for_leader(
+                        now_ms
+                    )  # after a failed campaign the node may have been removed
                 role = PreCandidate(deadline_ms=deadline_ms)
                 self.role = role
                 after = role.begin(replica)
@@ -377,18 +392,18 @@ class Member:
                 candidate.begin(replica, is_transfer=trigger is Trigger.CAMPAIGN_NOW)
             case RoleName.LEADER:
                 self.role = Leader(replica, now_ms)
-        self._report(trigger)
+        self._report_role_change(trigger)
         return after
 
     def _leave(self, trigger: Trigger, now_ms: int) -> None:
-        """End what only the present role has."""
+        """End the reads and the leadership of a leader."""
         if not isinstance(self.role, Leader):
             return
-        self._replica.reads_lost.extend(self.role.lose_reads())
+        self._replica.reads_lost.extend(self.role.fail_reads())
         if trigger in (Trigger.RESIGNED, Trigger.REMOVED):
-            self.role.say_end(now_ms)
+            self.role.announce_end(now_ms)
 
-    def _report(self, trigger: Trigger) -> None:
+    def _report_role_change(self, trigger: Trigger) -> None:
         leader = self.leader
         self._replica.events.append(
             RoleChanged(

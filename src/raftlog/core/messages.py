@@ -1,8 +1,8 @@
-"""What members of the quorum say to each other: frozen values, one class a message.
+"""The messages between Raft nodes: frozen values, one class per message.
 
-The transport translates them; the core neither knows nor cares how. `epoch` is always the sender's
-and is looked at first: a newer one is adopted, an older one answered with the receiver's. A message
-is for one node with one disk: under another directory id it is for somebody else.
+The transport encodes them. `epoch` is always the sender's and is checked first: a newer epoch is
+adopted, an older one is answered with the receiver's. A message is addressed to one node with one
+data directory; any other receiver drops it.
 """
 
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ from .voters import Voter, VoterSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteRequest:
-    """A candidate asks for a vote; with `pre_vote` it only asks whether it would get one
-    (thesis 9.6, KIP-996)."""
+    """A candidate's request for a vote, or for a pre-vote that changes no state (thesis 9.6,
+    KIP-996)."""
 
     sender: Voter
     receiver: Voter
-    epoch: Epoch  # a pre-vote carries the sender's present epoch, not the one it would open
+    epoch: Epoch  # a pre-vote has the sender's current epoch, not the next one
     log_end: LogEnd
     pre_vote: bool
-    # The old leader asked for this campaign: the receiver need not wait for that one's silence
-    # (thesis 4.2.3).
+    # The former leader requested this campaign: the receiver ignores its leader lease (thesis
+    # 4.2.3).
     is_transfer: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteResponse:
-    """The answer; a granted vote is sent only after it is durable."""
+    """The response to a VoteRequest. A granted vote is durable before it is sent."""
 
     sender: Voter
     receiver: Voter
@@ -41,26 +41,27 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendRequest:
-    """The leader's entries right behind `prev`; none: a probe whether the log matches there."""
+    """The leader's entries after `prev`. Without entries it is a probe for a match at `prev`."""
 
     sender: Voter
     receiver: Voter
     epoch: Epoch
     prev: LogEnd
-    entries: tuple[Entry, ...]  # contiguous from prev.offset on
+    entries: tuple[Entry, ...]  # contiguous from prev.offset
     high_watermark: Offset
 
     @property
     def end_offset(self) -> Offset:
-        """Offset behind its last entry."""
+        """The offset after its last entry."""
         return self.entries[-1].next_offset if self.entries else self.prev.offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendResponse:
-    """The follower's log is the leader's up to `received_end`, and fsynced up to `match_end`.
+    """The follower's log matches the leader's up to `received_end` and is durable up to
+    `match_end`.
 
-    Both hold in `epoch`, which is durable there.
+    Both hold in `epoch`, which is durable on the follower.
     """
 
     sender: Voter
@@ -72,74 +73,77 @@ class AppendResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendRejected:
-    """The follower's log is another one at `prev`; `hint` is where they may part (KIP-595)."""
+    """The follower's log differs at `prev`; `hint` is a possible divergence offset (KIP-595)."""
 
     sender: Voter
     receiver: Voter
     epoch: Epoch
-    prev: LogEnd  # of the request
-    hint: LogEnd  # largest epoch of the follower's log at or below prev's, and where it ends
+    prev: LogEnd  # copied from the request
+    hint: LogEnd  # largest epoch of the follower's log at or below prev's, and its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """The leader lives; says how far the log is committed."""
+    """The leader's heartbeat with its high watermark."""
 
     sender: Voter
     receiver: Voter
     epoch: Epoch
     high_watermark: Offset
-    round: int  # counts up; 0: only news of the commit, no answer wanted
+    round: int  # increasing; 0: a high watermark update that needs no response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatResponse:
-    """Sent at once, whatever the disk does. Also the answer to whatever a deposed leader says:
-    then only `epoch` counts."""
+    """The immediate response to a heartbeat, independent of pending writes.
+
+    It also answers every message of a deposed leader; then only `epoch` counts.
+    """
 
     sender: Voter
     receiver: Voter
     epoch: Epoch
     round: int
-    # As in AppendResponse; None: nothing of this leader was taken in yet, or not durably.
+    # As in AppendResponse. None if no entry of this leader was accepted, or the epoch is not
+    # durable.
     match_end: Offset | None
     received_end: Offset | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotChunk:
-    """A piece of the leader's snapshot, for a peer whose next entry is no longer in the log."""
+    """A chunk of the leader's snapshot, for a peer whose next entry was removed from the log."""
 
     sender: Voter
     receiver: Voter
     epoch: Epoch
     snapshot: SnapshotId
-    voters: VoterSet  # in force where the snapshot ends
+    voters: VoterSet  # in force at the snapshot's end
     size: int  # bytes of the whole file, >= 1
-    position: int  # of this piece in it
+    position: int  # of this chunk in the file
     content: bytes
 
     @property
     def is_last(self) -> bool:
-        """Whether the file ends with it."""
+        """Return True if the chunk is the file's last."""
         return self.position + len(self.content) >= self.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotResponse:
-    """How far the snapshot was received, durably enough to go on from there. An installed one is
-    told by an AppendResponse."""
+    """The durable position of a snapshot that is received. An AppendResponse confirms the
+    install."""
 
     sender: Voter
     receiver: Voter
     epoch: Epoch
     snapshot: SnapshotId
-    position: int  # where to go on; 0: from the start
+    position: int  # of the next chunk; 0: from the start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutNow:
-    """The leader asks a caught-up voter to campaign at once (thesis 3.10)."""
+    """The leader's request to a caught-up voter to campaign at once (thesis 3.10)."""
 
     sender: Voter
     receiver: Voter
@@ -148,7 +152,7 @@ class TimeoutNow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndEpoch:
-    """The leader has given up its leadership; who should succeed, best first (KIP-595)."""
+    """The resignation of a leader, with its preferred successors, best first (KIP-595)."""
 
     sender: Voter
     receiver: Voter
@@ -158,24 +162,26 @@ class EndEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowRequest:
-    """A node that knows no leader asks whoever is at an address to be led, or pointed to the
-    leader. So observers, new voters and forgotten ones come to their log."""
+    """A request for replication, or for the leader's address, by a node without a leader.
+
+    Observers, new voters and dropped nodes find the leader with it.
+    """
 
     sender: Voter
     receiver_address: str
     epoch: Epoch
-    address: str  # where the sender is reached
+    address: str  # of the sender
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowResponse:
-    """Who leads, as far as the asked one knows. A leader answers with itself and starts to send."""
+    """The leader as known to the responder. A leader names itself and starts to replicate."""
 
     sender: Voter
     receiver: Voter
     epoch: Epoch
     leader: Voter | None
-    leader_address: str  # "" when unknown
+    leader_address: str  # "" if unknown
 
 
 Message: TypeAlias = (

@@ -1,16 +1,15 @@
-"""The consensus core's door: messages, time and proposals in, `Ready` out; no I/O, no clock.
+"""The consensus core: messages, time and proposals in, `Ready` out. No I/O, no clock.
 
-Knows nothing of files, networks or of what a proposal means. In: `step`, `tick`, `propose` and what
-else a leader is asked for. Out: `ready`. Two answers that acknowledgements hang on: `persisted`,
-`applied`. Roles and their changes are behind it, in `member.py`.
+Inputs are `step`, `tick`, `propose` and the other requests to a leader. The output is `ready`; the
+caller confirms its effects with `persisted` and `applied`. The content of proposals is opaque.
 
 Sources: Raft (Ongaro, Ousterhout 2014); its dissertation: 3.10 (transfer), 4 (membership), 5
 (snapshots), 6.4 (reads), 9.6 (pre-vote); KIP-595 (offsets as indexes, epoch as term, diverging
 epochs), KIP-853 (voters with their disks). An entry is a record batch; an end offset is exclusive.
 
-What counts as durable: a leader counts itself, alone or not, only up to the offset whose fsync was
-reported by persisted(); its own vote only after the hard state was. A restarted node never resumes
-a leadership: it starts unattached in its last epoch (KAFKA-10527).
+Durability: a leader, even a lone one, counts itself only up to the offset that persisted()
+confirmed, and its own vote only after the hard state is durable. A restarted node never resumes a
+leadership: it starts unattached in its last epoch (KAFKA-10527).
 """
 
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from ...runtime import Entropy
 from .config import RaftConfig
 from .electing import Candidate
 from .following import Follower
-from .leading import Leader, not_leading
+from .leading import Leader, not_leader_error
 from .log_view import Entry, LogView, SnapshotId
 from .member import Member, Role
 from .messages import Message
@@ -33,7 +32,7 @@ from .voters import Voter, VoterHistory
 
 
 class Raft:
-    """One member of the quorum, voter or observer."""
+    """One node of the quorum, voter or observer."""
 
     def __init__(
         self,
@@ -47,8 +46,11 @@ class Raft:
         encode_control: EncodeControl,
         now_ms: int,
     ) -> None:
-        """Start from what is durable: every batch of `log`, the hard state and the snapshots must
-        be; the state was loaded from the newest snapshot."""
+        """Start from durable state.
+
+        Every batch of `log`, the hard state and the snapshots are durable, and the state machine
+        was loaded from the newest snapshot.
+        """
         self._replica = Replica(
             config,
             log,
@@ -60,106 +62,109 @@ class Raft:
         )
         self._member = Member(self._replica, now_ms)
 
-    # --- what is so ----------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------
 
     @property
     def config(self) -> RaftConfig:
-        """As given."""
         return self._replica.config
 
     @property
     def me(self) -> Voter:
-        """This node with its disk."""
+        """This node and its data directory."""
         return self._replica.me
 
     @property
     def log(self) -> LogView:
-        """The log, written or not."""
+        """The log, durable or not."""
         return self._replica.log
 
     @property
     def unwritten(self) -> Sequence[Entry]:
-        """The entries at the log's end that no round has handed out for writing yet, in order. A
-        SendEntries may name them: until they are written they are nowhere else."""
+        """The entries at the log's end that no round has returned for writing yet, in order.
+
+        A SendEntries may include them: until they are written, this is their only copy.
+        """
         return self._replica.writes.unwritten
 
     @property
     def voters(self) -> VoterHistory:
-        """Who votes, by offset."""
+        """The voter sets by offset."""
         return self._replica.voters
 
     @property
     def snapshots(self) -> tuple[SnapshotId, ...]:
-        """The snapshots that are kept, ascending."""
+        """The retained snapshots, ascending."""
         return self._replica.snapshots
 
     @property
     def epoch(self) -> Epoch:
-        """The present epoch."""
+        """The current epoch."""
         return self._replica.epoch
 
     @property
     def vote(self) -> Voter | None:
-        """Who got this node's vote in it."""
+        """The candidate that this node voted for in the current epoch."""
         return self._replica.vote
 
     @property
     def durable_state(self) -> HardState:
-        """Epoch and vote that would survive a power cut."""
+        """The durable epoch and vote."""
         return self._replica.writes.durable_state
 
     @property
     def durable_end(self) -> Offset:
-        """End of the log that would."""
+        """The end offset of the durable log."""
         return self._replica.writes.durable_end
 
     @property
     def high_watermark(self) -> Offset:
-        """Everything below is committed."""
+        """The high watermark: everything below is committed."""
         return self._replica.high_watermark
 
     @property
     def applied_end(self) -> Offset:
-        """Everything below was applied by the caller."""
+        """The end of the entries that the caller applied."""
         return self._replica.applied_end
 
     @property
     def is_voter(self) -> bool:
-        """Whether this node, with this disk, votes by its newest voter set."""
+        """Return True if this node, with this data directory, is in its latest voter set."""
         return self._replica.is_voter
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads the present epoch."""
+        """Return True if this node leads the current epoch."""
         return isinstance(self.role, Leader)
 
     @property
     def leader(self) -> Voter | None:
-        """The leader of the present epoch, if known."""
+        """The leader of the current epoch, if known."""
         return self._member.leader
 
     @property
     def leader_id(self) -> NodeId | None:
-        """Its node id."""
+        """The leader's node id, if known."""
         leader = self.leader
         return None if leader is None else leader.node_id
 
     @property
     def leader_address(self) -> str:
-        """Where it is reached, "" when that is not known."""
+        """The leader's address, "" if unknown."""
         return self._member.leader_address
 
     @property
     def role(self) -> Role:
-        """The present role, with the state that is valid in it."""
+        """The current role with its state."""
         return self._member.role
 
     def has_live_leader(self, now_ms: int) -> bool:
-        """Whether this node leads, or heard of its leader within the shortest election time-out."""
+        """Return True if this node leads, or has received a message of its leader within the
+        minimum election timeout."""
         return self._member.has_live_leader(now_ms)
 
     def status(self, now_ms: int) -> QuorumStatus:
-        """What this node knows of the quorum; of the others' progress only a leader does."""
+        """Return the quorum's state as known to this node. Only a leader has the progress of the
+        others."""
         leader = self.role if isinstance(self.role, Leader) else None
         return describe(
             self._replica,
@@ -169,52 +174,54 @@ class Raft:
             now_ms=now_ms,
         )
 
-    # --- in ------------------------------------------------------------------------------------
+    # --- inputs --------------------------------------------------------------------------------
 
     def step(self, message: Message, now_ms: int) -> None:
-        """Take in a message. What is not for this node and its disk, or cannot be meant, is
-        dropped with an event."""
+        """Process a message. Drop one for another node or directory, or an invalid one, with an
+        event."""
         self._member.step(message, now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """When tick() has something to do next; None: not before something else happens."""
+        """Return the time at which tick() has work, or None if that depends on another input."""
         return self.role.deadline_ms
 
     def tick(self, now_ms: int) -> None:
-        """Let time pass: campaign, look for the leader, or send heartbeats, when that is due."""
+        """Perform due work: campaign, ask for the leader, or send heartbeats."""
         self._member.tick(now_ms)
 
-    # --- what a leader is asked for ------------------------------------------------------------
+    # --- requests to the leader ----------------------------------------------------------------
 
-    def _leading(self) -> Leader:
+    def _require_leader(self) -> Leader:
         if not isinstance(self.role, Leader):
-            raise not_leading(self.leader)
+            raise not_leader_error(self.leader)
         return self.role
 
     def propose(self, *, count: int, payload: bytes) -> Entry:
-        """Append one batch in the own epoch and return where it goes; it is committed once
-        Ready.committed passes it. `payload` is stamped for log.end_offset and the present epoch.
+        """Append one batch in the current epoch and return its entry.
 
-        Raises NotController unless this node leads, Overloaded when too many bytes are uncommitted
-        or the leadership is being handed over (nothing was appended then).
+        The batch is committed once Ready.committed passes it. `payload` is stamped with
+        log.end_offset and the current epoch. Raise NotController unless this node leads. Raise
+        Overloaded if too many bytes are uncommitted or a leadership transfer is in progress;
+        nothing was appended then.
         """
         assert count >= 1, f"a batch of {count} records"
-        return self._leading().propose(count, payload)
+        return self._require_leader().propose(count, payload)
 
     def read_index(self, context: int, now_ms: int) -> None:
-        """Ask for a linearizable read: Ready.reads says from which offset on it may be answered,
-        Ready.reads_lost that the leadership ended first.
+        """Request a linearizable read.
 
-        Raises NotController unless this node leads, Overloaded when too many wait.
+        Ready.reads returns the offset that must be applied first; Ready.reads_lost reports the end
+        of the leadership. Raise NotController unless this node leads, Overloaded if too many reads
+        are queued.
         """
-        self._leading().read_index(context)
+        self._require_leader().read_index(context)
 
     def add_voter(self, voter: Voter, address: str, now_ms: int) -> Entry:
-        """Have an observer that is caught up vote; in force at once, done when committed.
+        """Make a caught-up observer a voter. It votes at once; the change is done when committed.
 
-        Raises NotController, DuplicateVoter, VoterLagging, VoterChangePending.
+        Raise NotController, DuplicateVoter, VoterLagging or VoterChangePending.
         """
-        role = self._leading()
+        role = self._require_leader()
         voters = self.voters.latest.adding(voter, address)
         if self.me in voters and self.config.address:
             voters = voters.moving(self.me, self.config.address)
@@ -222,48 +229,50 @@ class Raft:
         return role.change_voters(voters, now_ms)
 
     def remove_voter(self, voter: Voter, now_ms: int) -> Entry:
-        """Take a voter's vote away; a leader that removes itself leads until that is committed.
+        """Remove a voter. A leader that removes itself leads until the change is committed.
 
-        Raises NotController, VoterNotFound, VoterChangePending, InvalidRequest for the last one,
-        VoterLagging when no majority of the others answers.
+        Raise NotController, VoterNotFound, VoterChangePending, InvalidRequest for the last voter,
+        or VoterLagging if no majority of the others responds.
         """
-        role = self._leading()
+        role = self._require_leader()
         return role.change_voters(self.voters.latest.removing(voter), now_ms)
 
     def move_voter(self, voter: Voter, address: str, now_ms: int) -> Entry:
-        """Say where a voter is reached now; who votes stays.
+        """Change the address of a voter.
 
-        Raises NotController, VoterNotFound, VoterChangePending.
+        Raise NotController, VoterNotFound or VoterChangePending.
         """
-        role = self._leading()
+        role = self._require_leader()
         return role.change_voters(self.voters.latest.moving(voter, address), now_ms)
 
     def transfer_leadership(self, to: NodeId | None, now_ms: int) -> None:
-        """Hand the leadership to a voter, None: the one that holds most. Proposals are refused
-        until it is done or given up, after the shortest election time-out.
+        """Transfer the leadership to a voter, or to the most up-to-date one if None.
 
-        Raises NotController, VoterNotFound, InvalidRequest when it is this node.
+        Proposals are refused until the transfer ends, at most for the minimum election timeout.
+        Raise NotController, VoterNotFound, or InvalidRequest if `to` is this node.
         """
-        role = self._leading()
+        role = self._require_leader()
         if to == self.me.node_id:
-            raise InvalidRequest(f"node {to} leads already")
+            raise InvalidRequest(f"leadership transfer: node {to} is the leader already")
         role.begin_transfer(to, now_ms)
 
     def resign(self, now_ms: int) -> None:
-        """Give up a leadership at once and say who should follow. What is uncommitted may yet be
-        committed by a successor."""
+        """Resign as leader and announce the preferred successors.
+
+        Uncommitted entries may still be committed by a successor.
+        """
         if isinstance(self.role, Leader):
             self._member.change(Trigger.RESIGNED, now_ms)
 
     def unreachable(self, peer: Voter, now_ms: int) -> None:
-        """A stream to the peer broke: what was under way may be lost."""
+        """Record that the connection to the peer broke and that requests in flight may be lost."""
         if isinstance(self.role, Leader):
             self.role.unreachable(peer)
 
-    # --- out -----------------------------------------------------------------------------------
+    # --- outputs -------------------------------------------------------------------------------
 
     def has_ready(self) -> bool:
-        """Whether ready() would carry anything, or may."""
+        """Return True if ready() may return effects."""
         replica = self._replica
         return bool(
             replica.messages_now
@@ -272,7 +281,7 @@ class Raft:
             or replica.reads
             or replica.reads_lost
             or replica.clean_to is not None
-            or (isinstance(self.role, Leader) and self.role.is_dirty)
+            or (isinstance(self.role, Leader) and self.role.has_unsent)
             or self._has_write()
         )
 
@@ -283,10 +292,10 @@ class Raft:
         return bool(replica.messages_after) or replica.writes.has_write(replica.hard_state)
 
     def ready(self) -> Ready:
-        """Hand out what is to be done next; see `Ready` for the order."""
+        """Return the next round of effects; see `Ready` for their order."""
         replica = self._replica
-        if isinstance(self.role, Leader) and self.role.is_dirty:
-            self.role.fill()
+        if isinstance(self.role, Leader) and self.role.has_unsent:
+            self.role.send_due()
         write = None
         messages_after: tuple[Message, ...] = ()
         if self._has_write():
@@ -318,8 +327,8 @@ class Raft:
         return ready
 
     def persisted(self, token: Token, now_ms: int) -> None:
-        """The write of the token is durable: only now may votes, acknowledgements and commits
-        depend on it. Of an install: it was done, and the state is loaded."""
+        """Confirm that the write of the token is durable, after which votes, acknowledgements and
+        commits may depend on it. An install is complete and the state is loaded."""
         replica = self._replica
         write = replica.writes.complete(token)
         if write.install is not None:
@@ -327,38 +336,43 @@ class Raft:
         self._member.on_persisted(write, now_ms)
 
     def snapshot_refused(self, token: Token, now_ms: int) -> None:
-        """The received snapshot proved bad; everything else of the write is durable."""
+        """Report a corrupt received snapshot. The rest of the write is durable."""
         replica = self._replica
         replica.writes.refuse(token)
         reception = replica.reception
-        assert reception is not None, "a snapshot was refused that nobody received"
+        assert reception is not None, f"token {token}: refused a snapshot that was not received"
         reception.is_whole, reception.position = False, 0
         if isinstance(self.role, Follower):
             self.role.on_refused(replica, reception)
 
     def applied(self, offset: Offset) -> None:
-        """Everything below the offset has been applied."""
-        assert offset <= self._replica.committed_out, f"applied {offset}, never handed out"
+        """Confirm that everything below the offset is applied."""
+        assert offset <= self._replica.committed_out, (
+            f"applied {offset} above the handed out {self._replica.committed_out}"
+        )
         self._replica.applied_end = max(self._replica.applied_end, offset)
 
     def snapshot_taken(self, snapshot: SnapshotId) -> None:
-        """A snapshot of the state at its end is durable: the newest two are kept, and the log
-        from the older one on (Ready.clean_to)."""
+        """Register a durable snapshot of the applied state.
+
+        The newest two snapshots are kept. The log is kept from the end of the older one
+        (Ready.clean_to).
+        """
         self._replica.snapshot_taken(snapshot)
 
     # --- invariants ----------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
-        """What holds after every call; numbers as in docs/raft.md. Cost O(peers)."""
+        """Check the invariants of every state; numbers as in docs/raft.md. Cost O(peers)."""
         self._replica.check_invariants()
         match self.role:
             case Leader() as role:
                 role.check_invariants()
             case Candidate() as role if self.me in role.granted:
                 # 8. A candidate counts itself only when its vote is durable.
-                assert self.durable_state == HardState(self.epoch, self.me), "vote not durable"
+                assert self.durable_state == HardState(self.epoch, self.me), f"{self.durable_state}"
             case Follower() as role if role.verified_end is not None:
-                # 9. A follower verified no more than it has.
+                # 9. A follower's verified end is within its log.
                 assert role.verified_end <= self.log.end_offset, f"{role.verified_end}"
             case _:
                 pass

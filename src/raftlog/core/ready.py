@@ -1,4 +1,4 @@
-"""The one door out of the core: what to persist, send, log and apply, and in which order."""
+"""The output of the core: effects to persist, send, log and apply, in order."""
 
 from dataclasses import dataclass
 from typing import NewType, TypeAlias
@@ -9,12 +9,12 @@ from .messages import Message, SnapshotChunk
 from .voters import Voter, VoterSet
 
 Token = NewType("Token", int)
-"""Names one write; counts up by one."""
+"""The id of one write; consecutive."""
 
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What must never be forgotten: the epoch, and who got this node's vote in it."""
+    """The durable epoch and vote of a node (Raft figure 2)."""
 
     epoch: Epoch
     vote: Voter | None
@@ -22,10 +22,11 @@ class HardState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendEntries:
-    """Send an AppendRequest with the entries [start, end) of the own log, both batch boundaries.
+    """Send an AppendRequest with the entries [start, end) of this node's log, both batch
+    boundaries.
 
-    The bytes are the shell's to read. It drops the request when this node does not lead `epoch`
-    any more by the time it has them.
+    The shell reads the bytes. It drops the request if this node no longer leads `epoch` after the
+    read.
     """
 
     receiver: Voter
@@ -37,8 +38,10 @@ class SendEntries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendChunk:
-    """Send a SnapshotChunk from the own file of the snapshot; dropped as above. When the snapshot
-    is gone meanwhile nothing is sent: the core comes back to it."""
+    """Send a SnapshotChunk from this node's snapshot file, with the same rule for `epoch`.
+
+    If the snapshot was deleted nothing is sent: the core retries with a newer one.
+    """
 
     receiver: Voter
     epoch: Epoch
@@ -53,7 +56,7 @@ Outgoing: TypeAlias = Message | SendEntries | SendChunk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleChanged:
-    """The node took another role, or another epoch in it."""
+    """A change of this node's role or epoch."""
 
     role: str
     epoch: Epoch
@@ -64,15 +67,15 @@ class RoleChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VotersChanged:
-    """Another voter set is in force: its record was appended or truncated."""
+    """A change of the voter set in force: its record was appended or truncated."""
 
     voters: VoterSet
-    offset: Offset  # of the record in force, below the log's start when it is older
+    offset: Offset  # of the record in force; below the log's start if a snapshot has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageDropped:
-    """A message was not for this node or made no sense; says why."""
+    """A message that was invalid or not for this node, with the reason."""
 
     sender: Voter
     reason: str
@@ -83,7 +86,7 @@ Event: TypeAlias = RoleChanged | VotersChanged | MessageDropped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """Newly committed batches [start, end), both batch boundaries."""
+    """The newly committed batches [start, end), both batch boundaries."""
 
     start: Offset
     end: Offset
@@ -91,7 +94,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class ReadReady:
-    """A read may be answered from the state once [0, offset) is applied."""
+    """A read that may be served from the state once [0, offset) is applied."""
 
     context: int  # as given to read_index()
     offset: Offset
@@ -99,29 +102,33 @@ class ReadReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """One round of effects. The caller carries them out in the order of the fields.
+    """One round of effects. The caller performs them in the order of the fields.
 
-    At most one round with a token is out at a time: until persisted(token) the following rounds
-    carry nothing of 1 to 5 and no `messages_after`, and what comes meanwhile is gathered into the
-    next write (group commit).
+    At most one round with a token is outstanding: until persisted(token) the following rounds have
+    no effects 1 to 5 and no `messages_after`. Later changes are combined into the next write (group
+    commit).
     """
 
-    # Set when any of 1 to 5 or `messages_after` is: call persisted(token) once all is durable.
+    # Set if any of 1 to 5 or `messages_after` is: call persisted(token) after all is durable.
     token: Token | None
-    hard_state: HardState | None  # 1. made durable before anything below is written
-    # 2. Pieces of a snapshot, written to its unfinished file; position 0 begins that anew.
+    hard_state: HardState | None  # 1. made durable before the following writes
+    # 2. Chunks of a snapshot, written to its unfinished file; position 0 starts a new file.
     chunks: tuple[SnapshotChunk, ...]
-    # 3. The unfinished file is whole: prove it, make it durable under its name, replace the log by
-    # an empty one that starts where the snapshot ends, load the state from it, then persisted().
-    # When it proves bad: delete it, leave all else as it is, and call snapshot_refused(token).
+    # 3. The unfinished file is complete: verify it, make it durable under its name, replace the log
+    # by an empty one that starts at the snapshot's end, load the state from it, then call
+    # persisted(). If it is corrupt: delete it, change nothing else, and call
+    # snapshot_refused(token).
     install: SnapshotId | None
-    truncate_to: Offset | None  # 4. before `append`; everything from it on is dropped
+    truncate_to: Offset | None  # 4. before `append`; everything from it on is removed
     append: tuple[Entry, ...]  # 5. in order, contiguous, then one fsync
-    messages_now: tuple[Outgoing, ...]  # sent at once, they depend on nothing above
+    messages_now: tuple[Outgoing, ...]  # sent at once; independent of the effects above
     messages_after: tuple[Message, ...]  # sent only after persisted(token)
     events: tuple[Event, ...]  # logged, in order
-    committed: Committed | None  # applied in order, then applied(end); already durable by quorum
-    reads: tuple[ReadReady, ...]  # answered once applied that far
-    reads_lost: tuple[int, ...]  # contexts whose leadership ended: answered with NotController
-    # Files below may go: the log starts here now, at the oldest snapshot kept. After all above.
+    # applied in order, then applied(end); already durable on a majority
+    committed: Committed | None
+    reads: tuple[ReadReady, ...]  # served after the apply reaches the offset
+    # contexts of reads whose leadership ended; failed with NotController
+    reads_lost: tuple[int, ...]
+    # Segments below may be deleted, after all above: the log now starts at the end of the oldest
+    # retained snapshot.
     clean_to: SnapshotId | None

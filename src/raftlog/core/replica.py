@@ -1,7 +1,7 @@
-"""What a member has in every role: its log, epoch and vote, the voters, and what goes out.
+"""The state that a Raft node has in every role: log, epoch, vote, voters and pending output.
 
-Roles are handed one of these and change it; nothing else does. It takes no decision that depends
-on the role.
+Roles receive this state and change it; no other code does. It makes no decision that depends on the
+role.
 """
 
 from collections.abc import Callable
@@ -26,24 +26,24 @@ from .voters import Voter, VoterHistory, VoterSet
 from .writes import Write, Writes
 
 EncodeControl: TypeAlias = Callable[[EntryKind, Offset, Epoch, VoterSet | None], bytes]
-"""(kind, base offset, epoch, voters of a VOTERS entry) -> the stamped control batch of one
+"""(kind, base offset, epoch, voters of a VOTERS entry) -> the stamped control batch with one
 record."""
 
 
 @dataclass(slots=True)
 class Reception:
-    """A snapshot that is being received."""
+    """The state of a snapshot that is being received."""
 
     snapshot: SnapshotId
     voters: VoterSet
     size: int
-    epoch: Epoch  # of the leader that sends it
-    position: int = 0  # everything below was taken in
-    is_whole: bool = False  # handed out to be installed
+    epoch: Epoch  # the epoch of the sending leader
+    position: int = 0  # every byte below it is received
+    is_whole: bool = False  # every byte is received and the install is handed out
 
 
 class Replica:
-    """One member's log and state."""
+    """The log and the state of one Raft node."""
 
     def __init__(
         self,
@@ -58,25 +58,27 @@ class Replica:
     ) -> None:
         assert hard_state.epoch >= log.last_epoch, f"{hard_state.epoch} < {log.last_epoch}"
         assert list(snapshots) == sorted(snapshots), f"{snapshots} out of order"
-        assert log.start_offset == 0 or snapshots, "the log's start is in no snapshot"
+        assert log.start_offset == 0 or snapshots, (
+            f"log start {log.start_offset} without a snapshot"
+        )
         self.config = config
         self.me = config.me
         self.log = log
         self.epoch = hard_state.epoch
         self.vote = hard_state.vote
         self.voters = voters
-        self.snapshots = snapshots  # kept, ascending: the oldest ends where the log starts
+        self.snapshots = snapshots  # ascending; the oldest one ends at or below the log's start
         self.entropy = entropy
         self.encode_control = encode_control
         self.writes = Writes(hard_state, log.end_offset)
         self.reception: Reception | None = None
-        # Everything below is committed. It is not persisted: after a restart it grows from the
-        # newest snapshot's end again.
+        # Everything below is committed. The value is not persisted: after a restart it grows again
+        # from the end of the newest snapshot.
         newest = snapshots[-1].end_offset if snapshots else log.start_offset
         assert newest <= log.end_offset, f"{snapshots} above the log's end {log.end_offset}"
         self.high_watermark = newest
-        self.applied_end = newest  # everything below was applied by the caller
-        self.committed_out = newest  # end of what was handed out as committed
+        self.applied_end = newest  # the caller applied everything below
+        self.committed_out = newest  # everything below was returned by take_committed()
         self.messages_now: list[Outgoing] = []
         self.messages_after: list[Message] = []
         self.events: list[Event] = []
@@ -84,28 +86,32 @@ class Replica:
         self.reads_lost: list[int] = []
         self.clean_to: SnapshotId | None = None
 
-    # --- what is so ----------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------
 
     @property
     def hard_state(self) -> HardState:
-        """Epoch and vote, durable or not."""
+        """The epoch and vote, durable or not."""
         return HardState(self.epoch, self.vote)
 
     @property
     def log_end(self) -> LogEnd:
-        """How far this node's log reaches, written or not."""
+        """The last epoch and end offset of this node's log, durable or not."""
         return self.log.end
 
     @property
     def is_voter(self) -> bool:
-        """Whether this node, with this disk, votes by its newest voter set."""
+        """Return True if this node, with this data directory, is in its latest voter set."""
         return self.me in self.voters.latest
 
     @property
     def may_lead(self) -> bool:
-        """Whether this node stands for election: it votes, or it did until a change that may be
-        uncommitted. Whoever removes itself may be the only one that holds the change: the others
-        could elect nobody without it, and its own set nobody but those (thesis 4.2.2)."""
+        """Return True if this node may campaign.
+
+        It is a voter, or it was one before the last change, which may be uncommitted.
+
+        A leader that removes itself may be the only node that has the change. The old set could
+        then not elect a leader without this node (thesis 4.2.2).
+        """
         if self.is_voter:
             return True
         changed = self.voters.latest_offset
@@ -113,52 +119,55 @@ class Replica:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it is the only voter."""
+        """Return True if this node is the only voter."""
         return len(self.voters.latest) == 1 and self.is_voter
 
     @property
     def is_installing(self) -> bool:
-        """Whether a whole snapshot is on its way into the log's place: until then this node neither
-        campaigns nor takes entries in."""
+        """True while a complete snapshot is being installed. Until then this node neither campaigns
+        nor accepts entries."""
         return self.reception is not None and self.reception.is_whole
 
     @property
     def is_epoch_durable(self) -> bool:
-        """Whether the present epoch would survive a power cut."""
+        """Return True if the current epoch is durable."""
         return self.writes.durable_epoch == self.epoch
 
     def other_voters(self) -> list[Voter]:
-        """Every voter but this node, ascending."""
+        """Return every voter except this node, ascending."""
         return [voter for voter in self.voters.latest if voter != self.me]
 
     def election_deadline_ms(self, now_ms: int) -> int:
-        """A new random election time-out."""
+        """Return the deadline of a new random election timeout."""
         low, high = self.config.election_timeout_ms_min, self.config.election_timeout_ms_max
         return now_ms + low + self.entropy.below(high - low + 1)
 
-    # --- what changes --------------------------------------------------------------------------
+    # --- changes -------------------------------------------------------------------------------
 
     def enter_epoch(self, epoch: Epoch, vote: Voter | None) -> None:
-        """Go on to a later epoch. What waited for the epoch before to be durable waits in vain:
-        that never will be, and nobody needs it any more."""
+        """Enter a later epoch.
+
+        Messages that wait for a write of the previous epoch are dropped: they are stale in the new
+        epoch.
+        """
         assert epoch > self.epoch, f"epoch {epoch} after {self.epoch}"
         self.epoch, self.vote = epoch, vote
         self.messages_after.clear()
 
     def send(self, message: Outgoing) -> None:
-        """Send at once."""
+        """Queue a message that is sent at once."""
         self.messages_now.append(message)
 
     def send_after_write(self, message: Message) -> None:
-        """Send once everything that is in memory now is durable."""
+        """Queue a message that is sent after all current in-memory state is durable."""
         self.messages_after.append(message)
 
     def drop(self, sender: Voter, reason: str) -> None:
-        """Say that a message was not taken in."""
+        """Report a dropped message as an event."""
         self.events.append(MessageDropped(sender=sender, reason=reason))
 
     def append(self, entry: Entry) -> None:
-        """Add an entry at the log's end; a voter set in it is in force from now on."""
+        """Append an entry at the log's end. A voter set in it takes effect at once."""
         self.log.append(entry.base_offset, entry.next_offset, entry.epoch, entry.size)
         self.writes.append(entry)
         if entry.kind is EntryKind.VOTERS:
@@ -167,10 +176,11 @@ class Replica:
             self._voters_changed()
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop what conflicts with the leader's log; what is committed never does."""
+        """Truncate entries that conflict with the leader's log. Committed entries never
+        conflict."""
         assert offset >= self.high_watermark, (
-            f"truncation to {offset} below the high watermark {self.high_watermark}: committed"
-            " data was lost elsewhere"
+            f"truncation to {offset} below the high watermark {self.high_watermark}: the quorum"
+            " lost committed data"
         )
         self.log.truncate_to(offset)
         self.writes.truncate_to(offset)
@@ -178,7 +188,7 @@ class Replica:
             self._voters_changed()
 
     def commit_to(self, offset: Offset) -> bool:
-        """Everything below the offset is committed; whether that is news."""
+        """Commit everything below the offset. Return True if the high watermark advanced."""
         if offset <= self.high_watermark:
             return False
         assert self.log.is_boundary(offset), f"commit inside a batch at {offset}"
@@ -186,7 +196,7 @@ class Replica:
         return True
 
     def take_committed(self) -> Committed | None:
-        """What is newly committed since the last call."""
+        """Return the range that was committed since the last call."""
         if self.committed_out >= self.high_watermark:
             return None
         committed = Committed(start=self.committed_out, end=self.high_watermark)
@@ -194,9 +204,9 @@ class Replica:
         return committed
 
     def installed(self, write: Write) -> None:
-        """The received snapshot is in the log's place, durable and loaded."""
+        """Reset the log and state to the received snapshot, which is durable and loaded."""
         reception = self.reception
-        assert reception is not None, "a snapshot was installed that nobody received"
+        assert reception is not None, f"install of {write.install} without a received snapshot"
         assert write.install == reception.snapshot, f"{write.install} is not {reception.snapshot}"
         snapshot = reception.snapshot
         assert snapshot.end_offset > self.high_watermark, f"{snapshot} is older than the state"
@@ -211,14 +221,17 @@ class Replica:
         self._voters_changed()
 
     def snapshot_taken(self, snapshot: SnapshotId) -> None:
-        """A snapshot of the own state is durable: keep the newest two, the log from the older."""
+        """Register a durable snapshot of this node's state.
+
+        The newest two snapshots are kept. The log is kept from the end of the older one.
+        """
         assert snapshot.end_offset <= self.applied_end, f"{snapshot} above {self.applied_end}"
-        # Others may have committed what this node has not written yet: a snapshot above the log on
-        # disk would leave a gap at a restart.
+        # Other voters may have committed entries that this node has not written. A snapshot above
+        # the durable log would leave a gap after a restart.
         durable_end = self.writes.durable_end
         assert snapshot.end_offset <= durable_end, f"{snapshot} above the log on disk {durable_end}"
         if self.snapshots and snapshot <= self.snapshots[-1]:
-            return  # one that was received meanwhile is newer
+            return  # a newer snapshot was received in the meantime
         assert self.log.is_boundary(snapshot.end_offset), f"{snapshot} ends inside a batch"
         assert self.log.epoch_before(snapshot.end_offset) == snapshot.epoch, f"{snapshot}"
         self.snapshots = (*self.snapshots, snapshot)[-2:]
@@ -235,7 +248,7 @@ class Replica:
     # --- invariants ----------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
-        """What holds in every role; numbers as in docs/raft.md."""
+        """Check the invariants of every role; numbers as in docs/raft.md."""
         self.log.check_invariants()
         # 5. start <= applied <= handed out <= committed <= log end; batches stay whole.
         offsets = (
@@ -250,7 +263,7 @@ class Replica:
         # 6. A lone voter commits nothing before it is durable here.
         alone = self.is_alone and len(self.voters.at(self.high_watermark)) == 1
         assert not alone or self.high_watermark <= self.writes.durable_end
-        # 7. Epoch and vote never go back, and the log's epochs never pass the node's.
+        # 7. Epoch and vote never go back. The log's epochs never exceed the node's epoch.
         assert self.writes.durable_epoch <= self.epoch, f"epoch {self.epoch} went back"
         assert self.log.last_epoch <= self.epoch, f"log epoch {self.log.last_epoch}"
         assert self.writes.durable_end <= self.log.end_offset

@@ -1,8 +1,8 @@
-"""The roles of a member, what may change them, and every legal transition.
+"""The roles of a Raft node, the triggers that change them, and every legal transition.
 
-The table is the whole truth about role changes: `next_role` refuses what it does not list. Each
-role's behaviour and the state that is valid in it alone are a class: `electing.py`, `following.py`,
-`leading.py`. The epoch belongs to the node, not to a role, and only grows.
+`next_role` rejects every transition that the table does not list. Each role's behavior and state
+are a class in `candidate.py`, `follower.py` or `leader.py`. The epoch belongs to the node, not to a
+role, and only grows.
 """
 
 from enum import StrEnum
@@ -10,31 +10,32 @@ from typing import Final
 
 
 class RoleName(StrEnum):
-    """The roles, in the field's words."""
+    """The roles of Raft and KIP-595."""
 
-    UNATTACHED = "unattached"  # knows an epoch, has perhaps voted in it, knows no leader
-    FOLLOWER = "follower"  # knows the leader of its epoch
-    PRE_CANDIDATE = "pre_candidate"  # asks whether it would be elected; changes nothing durable
-    CANDIDATE = "candidate"  # has opened a new epoch with a vote for itself
-    LEADER = "leader"  # was elected in this epoch
+    UNATTACHED = "unattached"  # has an epoch, may have voted in it, has no leader
+    FOLLOWER = "follower"  # has the leader of its epoch
+    PRE_CANDIDATE = "pre_candidate"  # collects pre-votes; changes nothing durable
+    CANDIDATE = "candidate"  # has opened a new epoch and voted for itself
+    LEADER = "leader"  # has won the election of its epoch
 
 
 class Trigger(StrEnum):
-    """What may change a role."""
+    """The causes of role changes."""
 
-    NEWER_EPOCH = "newer_epoch"  # a message of a later epoch
-    LEADER_HEARD = "leader_heard"  # a message of this epoch's leader
-    LEADER_ENDED = "leader_ended"  # the leader said that it gave up its leadership
+    NEWER_EPOCH = "newer_epoch"  # received a message of a later epoch
+    LEADER_HEARD = "leader_heard"  # received a message from the leader of this epoch
+    LEADER_ENDED = "leader_ended"  # the leader announced its resignation
     LEADER_LOST = "leader_lost"  # an observer's leader is silent
-    VOTED = "voted"  # gave its vote to another candidate
-    ELECTION_TIMEOUT = "election_timeout"  # the election timer ran out
-    CAMPAIGN_NOW = "campaign_now"  # the leader asked for a campaign at once
-    PRE_VOTES_WON = "pre_votes_won"  # a majority would vote for this node
-    PRE_VOTES_LOST = "pre_votes_lost"  # a majority would not
-    VOTES_WON = "votes_won"  # a majority voted for this node
-    QUORUM_LOST = "quorum_lost"  # the leader has not heard of a majority for too long
-    RESIGNED = "resigned"  # the leader gives up its leadership
-    REMOVED = "removed"  # the leader is no voter any more, and that is committed
+    VOTED = "voted"  # granted its vote to another candidate
+    ELECTION_TIMEOUT = "election_timeout"  # the election timer expired
+    CAMPAIGN_NOW = "campaign_now"  # the leader asked for an immediate campaign
+    PRE_VOTES_WON = "pre_votes_won"  # a majority granted pre-votes
+    PRE_VOTES_LOST = "pre_votes_lost"  # a majority refused pre-votes
+    VOTES_WON = "votes_won"  # a majority granted votes
+    # the leader received no responses from a majority within the quorum timeout
+    QUORUM_LOST = "quorum_lost"
+    RESIGNED = "resigned"  # the leader resigned
+    REMOVED = "removed"  # the leader's removal from the voter set is committed
 
 
 _U, _F, _P, _C, _L = RoleName
@@ -65,7 +66,7 @@ TRANSITIONS: Final[dict[tuple[RoleName, Trigger], RoleName]] = {
 
 
 def next_role(role: RoleName, trigger: Trigger) -> RoleName:
-    """Return the role after the trigger; a transition that is not in the table is a bug."""
+    """Return the role after the trigger. A transition outside the table is a bug."""
     after = TRANSITIONS.get((role, trigger))
     assert after is not None, f"no transition from {role} on {trigger}"
     return after

@@ -1,7 +1,7 @@
-"""What no member can have meant: messages that are dropped before they touch anything.
+"""Validation of received messages. Invalid messages are dropped before they change any state.
 
-A network delivers late, twice and out of order; that is not looked for here. This is about other
-receivers, absurd numbers, and what contradicts itself.
+Late, duplicate and reordered messages are valid. Invalid are messages for other receivers, numbers
+out of bounds, and contradictions.
 """
 
 from ...ids import Epoch, Offset
@@ -17,35 +17,37 @@ from .messages import (
 from .voters import Voter
 
 
-def problem_of(message: Message, *, me: Voter, epoch: Epoch, log_end: Offset) -> str:
-    """Why the message is not for this node, or absurd; "" when it is neither."""
+def validate_message(message: Message, *, me: Voter, epoch: Epoch, log_end: Offset) -> str:
+    """Return the reason for which the message is invalid, or ""."""
     if message.sender == me:
-        return "it is from this node itself"
+        return "the sender is this node"
     if isinstance(message, FollowRequest):
         return ""
     if message.receiver != me:
-        return f"it is for {message.receiver}, this is {me}"
+        return f"the receiver is {message.receiver}, this is {me}"
     if not 0 <= message.epoch <= min(EPOCH_MAX, epoch + EPOCH_JUMP_MAX):
-        return f"its epoch {message.epoch} is absurd, the present one is {epoch}"
+        return f"epoch {message.epoch} is out of bounds, the current one is {epoch}"
     match message:
         case AppendRequest():
-            return _append_problem(message)
+            return _validate_append(message)
         case AppendResponse(match_end=match_end, received_end=received_end):
-            return _acknowledged(match_end, received_end, message.epoch == epoch, log_end)
+            return _validate_acknowledgement(
+                match_end, received_end, message.epoch == epoch, log_end
+            )
         case HeartbeatResponse():
             received, match = message.received_end or 0, message.match_end or 0
-            return _acknowledged(match, received, message.epoch == epoch, log_end)
+            return _validate_acknowledgement(match, received, message.epoch == epoch, log_end)
         case SnapshotChunk():
-            return _chunk_problem(message)
+            return _validate_chunk(message)
         case _:
             return ""
 
 
-def _append_problem(request: AppendRequest) -> str:
-    """Why no leader can have sent these entries."""
+def _validate_append(request: AppendRequest) -> str:
+    """Return the reason for which no leader can have sent these entries, or ""."""
     offset, epoch = request.prev.offset, request.prev.epoch
     if offset < 0 or epoch < 0:
-        return f"it begins at {request.prev}"
+        return f"the entries begin at {request.prev}"
     for entry in request.entries:
         if entry.base_offset != offset or entry.count < 1:
             return f"an entry at {entry.base_offset} follows offset {offset}"
@@ -55,20 +57,22 @@ def _append_problem(request: AppendRequest) -> str:
     return ""
 
 
-def _acknowledged(match_end: int, received_end: int, is_present: bool, log_end: Offset) -> str:
-    """Why no follower can hold this much of the present leader's log."""
+def _validate_acknowledgement(
+    match_end: int, received_end: int, is_present: bool, log_end: Offset
+) -> str:
+    """Return the reason for which no follower can have acknowledged these offsets, or ""."""
     if not 0 <= match_end <= received_end:
-        return f"{match_end} are durable of {received_end} received"
+        return f"match end {match_end} is not in [0, received end {received_end}]"
     if is_present and received_end > log_end:
-        return f"it acknowledges {received_end}, the log ends at {log_end}"
+        return f"received end {received_end} is above the log end {log_end}"
     return ""
 
 
-def _chunk_problem(chunk: SnapshotChunk) -> str:
-    """Why it can be no piece of a snapshot."""
+def _validate_chunk(chunk: SnapshotChunk) -> str:
+    """Return the reason for which the chunk is invalid, or ""."""
     end = chunk.position + len(chunk.content)
     if chunk.position < 0 or not chunk.content or end > chunk.size:
-        return f"a piece [{chunk.position}, {end}) of {chunk.size} bytes"
+        return f"chunk [{chunk.position}, {end}) of {chunk.size} bytes"
     if chunk.snapshot.end_offset < 1 or chunk.snapshot.epoch > chunk.epoch:
-        return f"a piece of {chunk.snapshot}"
+        return f"chunk of {chunk.snapshot} in epoch {chunk.epoch}"
     return ""

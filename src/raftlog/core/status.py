@@ -1,4 +1,4 @@
-"""What a member can tell of the quorum: frozen values for people and machines to look at."""
+"""The status of the quorum as reported by one node: frozen values for tools and people."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,20 +12,21 @@ from .voters import Voter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberStatus:
-    """One voter or observer, as the asked node knows it."""
+    """One voter or observer, from the responding node's view."""
 
     member: Voter
-    address: str  # "" when it is not in the voter set
+    address: str  # "" if it is not in the voter set
     is_voter: bool
-    log_end_offset: Offset | None  # durable there and equal to the leader's log; None: unknown
+    # durable on the node and equal to the leader's log; None if unknown
+    log_end_offset: Offset | None
     lag: int | None  # offsets behind the leader's log end
-    heard_ms_ago: int | None  # since its last answer; None: unknown, or the asked node itself
-    state: str  # how the leader sends to it: probe, replicate, snapshot; "" when not the leader's
+    heard_ms_ago: int | None  # since its last response; None if unknown or the responding node
+    state: str  # replication mode: probe, replicate, snapshot; "" if not reported by the leader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumStatus:
-    """The quorum, as the asked node knows it."""
+    """The quorum, from the responding node's view."""
 
     me: Voter
     role: str
@@ -47,7 +48,7 @@ def describe(
     peers: Mapping[Voter, Progress],
     now_ms: int,
 ) -> QuorumStatus:
-    """Put the status together."""
+    """Return the status of the quorum."""
     voters = replica.voters.latest
     observers = sorted(peer for peer in peers if peer not in voters)
     return QuorumStatus(
@@ -80,6 +81,6 @@ def _member(
         is_voter=address is not None,
         log_end_offset=end,
         lag=None if end is None else replica.log.end_offset - end,
-        heard_ms_ago=None if progress is None else now_ms - progress.heard_ms,
+        heard_ms_ago=None if progress is None else now_ms - progress.contact_ms,
         state="" if progress is None else progress.state,
     )

@@ -1,9 +1,8 @@
-"""Who votes: a voter is a node together with its disk, a voter set is what one record of the log
-says, and the history says which set is in force at every offset.
+"""Voters, voter sets and the history of the sets in the log.
 
-A set is in force from the moment its record is in the log, committed or not, and no longer once
-that record is truncated (thesis 4.1). So a node asks the history, never a field that somebody has
-to remember to set back.
+A voter is a node with its data directory. A voter set is the value of one log record. The history
+has the set in force at every offset: a set is in force from the append of its record, committed or
+not, until the record is truncated (thesis 4.1).
 """
 
 from bisect import bisect_left
@@ -17,9 +16,9 @@ from ...ids import DirectoryId, NodeId, Offset
 
 @dataclass(frozen=True, slots=True, order=True)
 class Voter:
-    """A node together with its disk, so that a wiped disk is somebody else (KIP-853).
+    """A node and its data directory. A node with a wiped disk is a different voter (KIP-853).
 
-    Names observers as well: what makes a voter is being in the voter set.
+    It identifies observers as well: a voter is a member of the voter set.
     """
 
     node_id: NodeId
@@ -31,21 +30,21 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
-    """The voters and where each is reached; raises InvalidRequest when it contradicts itself.
+    """The voters and their addresses. Raise InvalidRequest if a node id occurs twice.
 
-    Empty on a node that has not learned yet who votes.
+    It is empty on a node that has not received a voter set yet.
     """
 
-    members: tuple[tuple[Voter, str], ...]  # (voter, "host:port"), ascending; a node id once
+    members: tuple[tuple[Voter, str], ...]  # (voter, "host:port"), ascending, unique node ids
 
     def __post_init__(self) -> None:
         ids = [voter.node_id for voter, _ in self.members]
         if any(left >= right for left, right in pairwise(ids)):
-            raise InvalidRequest(f"the voters' node ids {ids} must be ascending, each once")
+            raise InvalidRequest(f"voters: node ids {ids} are not ascending and unique")
 
     @classmethod
     def of(cls, members: Iterable[tuple[Voter, str]]) -> "VoterSet":
-        """Make a set of (voter, address) in any order."""
+        """Return a set of (voter, address) pairs in any order."""
         return cls(tuple(sorted(members)))
 
     def __iter__(self) -> Iterator[Voter]:
@@ -59,78 +58,85 @@ class VoterSet:
 
     @property
     def majority(self) -> int:
-        """How many voters make a quorum."""
+        """The number of voters that make a majority."""
         return len(self.members) // 2 + 1
 
     def address_of(self, voter: Voter) -> str | None:
-        """Where the voter is reached, None when it is none."""
+        """Return the address of the voter, or None if it is not in the set."""
         return next((address for member, address in self.members if member == voter), None)
 
     def with_node_id(self, node_id: NodeId) -> Voter | None:
-        """The voter of a node id, whatever its disk."""
+        """Return the voter with a node id, whatever its directory id."""
         return next((member for member, _ in self.members if member.node_id == node_id), None)
 
     def adding(self, voter: Voter, address: str) -> "VoterSet":
-        """This set and one more; raises DuplicateVoter when its node id votes already."""
+        """Return this set with a new voter. Raise DuplicateVoter if its node id is in the set."""
         if self.with_node_id(voter.node_id) is not None:
-            raise DuplicateVoter(f"node {voter.node_id} is a voter already: remove it first")
+            raise DuplicateVoter(f"node {voter.node_id}: already a voter; remove it first")
         return VoterSet.of((*self.members, (voter, address)))
 
     def removing(self, voter: Voter) -> "VoterSet":
-        """This set without one; raises VoterNotFound when it does not vote, InvalidRequest for the
-        last."""
+        """Return this set without a voter.
+
+        Raise VoterNotFound if it is not in the set, InvalidRequest if it is the last one.
+        """
         if voter not in self:
-            raise VoterNotFound(f"node {voter.node_id} with this directory id is no voter")
+            raise VoterNotFound(f"node {voter.node_id}: not a voter with this directory id")
         if len(self) == 1:
-            raise InvalidRequest("the last voter cannot be removed: add another one first")
+            raise InvalidRequest(
+                f"node {voter.node_id}: the last voter cannot be removed; add another one first"
+            )
         return VoterSet(tuple(member for member in self.members if member[0] != voter))
 
     def moving(self, voter: Voter, address: str) -> "VoterSet":
-        """This set with one voter reached elsewhere; raises VoterNotFound when it does not vote."""
+        """Return this set with another address of a voter. Raise VoterNotFound if it is not in the
+        set."""
         if voter not in self:
-            raise VoterNotFound(f"node {voter.node_id} with this directory id is no voter")
+            raise VoterNotFound(f"node {voter.node_id}: not a voter with this directory id")
         others = (member for member in self.members if member[0] != voter)
         return VoterSet.of((*others, (voter, address)))
 
 
 class VoterHistory:
-    """The voter sets of a log, by the offset of the record that brought each into force."""
+    """The voter sets of a log by the offsets of their records."""
 
     __slots__ = ("_offsets", "_sets")
 
     def __init__(self, initial: VoterSet, *, start_offset: Offset) -> None:
-        """`initial` is in force at the log's start: from the snapshot there, or as formatted."""
-        self._offsets: list[int] = [start_offset - 1]  # of the record, ascending
+        """Start with the set in force at the log's start: of the snapshot there, or as
+        formatted."""
+        self._offsets: list[int] = [start_offset - 1]  # of the records, ascending
         self._sets: list[VoterSet] = [initial]
 
     @property
     def latest(self) -> VoterSet:
-        """The set in force: the newest one in the log."""
+        """The newest set in the log, which is in force."""
         return self._sets[-1]
 
     @property
     def latest_offset(self) -> Offset:
-        """Offset of the record of the latest set; below the log's start when it is older."""
+        """The offset of the latest set's record; below the log's start if a snapshot has it."""
         return Offset(self._offsets[-1])
 
     def append(self, offset: Offset, voters: VoterSet) -> None:
-        """The record at this offset brings the set into force."""
+        """Add the set of the record at this offset. It is in force."""
         assert offset > self._offsets[-1], f"voters at {offset} after {self._offsets[-1]}"
         self._offsets.append(offset)
         self._sets.append(voters)
 
     def truncate_to(self, offset: Offset) -> bool:
-        """Forget the sets at and above the offset; whether the latest one changed."""
+        """Remove the sets at and above the offset. Return True if the latest set changed."""
         keep = max(1, bisect_left(self._offsets, offset))
         changed = keep < len(self._offsets)
         del self._offsets[keep:], self._sets[keep:]
         return changed
 
     def at(self, end_offset: Offset) -> VoterSet:
-        """The set in force in the log [.., end_offset): what a snapshot that ends there says."""
+        """Return the set in force in the log [.., end_offset), which a snapshot that ends there
+        stores."""
         return self._sets[max(1, bisect_left(self._offsets, end_offset)) - 1]
 
     def clean_to(self, offset: Offset) -> None:
-        """The log starts at the offset now: keep what is in force from there on."""
+        """Remove the sets that are not in force at or after the log's new start."""
         drop = max(1, bisect_left(self._offsets, offset)) - 1
         del self._offsets[:drop], self._sets[:drop]

@@ -1,9 +1,9 @@
-"""What is on its way to the disk, and what is there.
+"""The pending writes of one node, and its durable state.
 
-One write is in flight at a time, named by a token; what comes meanwhile is gathered into the next
-one. `durable_end` is the end of the log that would survive a power cut now: a write that completes
-confirms only what was not truncated since it was handed out, whatever stands at those offsets now
-(the A-B-A of asynchronous appends).
+One write is in flight at a time, identified by a token; later changes are combined into the next
+one. `durable_end` is the end of the log after a power failure now. A completed write confirms only
+entries that were not truncated since it was handed out, even if other entries have their offsets
+now (the ABA problem of asynchronous appends).
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from .ready import HardState, Token
 
 
 class Write:
-    """What was handed out under a token."""
+    """A write that was handed out under a token."""
 
     __slots__ = ("chunks", "entries", "hard_state", "install", "token", "truncate_to", "valid_end")
 
@@ -36,12 +36,12 @@ class Write:
         self.install = install
         self.truncate_to = truncate_to
         self.entries = entries
-        # Up to here its entries are still the log's: lowered by a truncation under way.
+        # End of the entries that are still in the log: a truncation during the write lowers it.
         self.valid_end = entries[-1].next_offset if entries else Offset(0)
 
 
 class Writes:
-    """The disk of one member, as its core knows it."""
+    """The core's view of the node's disk."""
 
     __slots__ = (
         "_append",
@@ -56,61 +56,61 @@ class Writes:
     )
 
     def __init__(self, hard_state: HardState, end_offset: Offset) -> None:
-        """Everything below `end_offset` and the hard state are durable."""
+        """Start with a durable hard state and a durable log that ends at `end_offset`."""
         self.durable_state = hard_state
         self.durable_end = end_offset
         self.in_flight: Write | None = None
-        self._disk_end = end_offset  # end of the file once everything handed out is written
-        self._append: deque[Entry] = deque()  # in the view, not yet handed out
-        self._truncate_to: Offset | None = None  # not yet handed out
+        self._disk_end = end_offset  # end of the file after all handed out writes
+        self._append: deque[Entry] = deque()  # in the view, not handed out yet
+        self._truncate_to: Offset | None = None  # not handed out yet
         self._chunks: list[SnapshotChunk] = []
         self._install: SnapshotId | None = None
         self._last_token = Token(0)
 
     @property
     def durable_epoch(self) -> Epoch:
-        """The epoch that this node would know after a power cut."""
+        """The durable epoch."""
         return self.durable_state.epoch
 
     @property
     def unwritten(self) -> Sequence[Entry]:
-        """Entries in the view that were not handed out yet, in order."""
+        """The entries in the view that were not handed out yet, in order."""
         return self._append
 
     @property
     def has_chunks(self) -> bool:
-        """Whether pieces of a snapshot wait to be written, or are being written."""
+        """Return True if snapshot chunks are queued or being written."""
         return bool(self._chunks or (self.in_flight is not None and self.in_flight.chunks))
 
     def append(self, entry: Entry) -> None:
-        """Have an entry written at the log's end."""
+        """Queue an entry at the log's end."""
         self._append.append(entry)
 
     def truncate_to(self, offset: Offset) -> None:
-        """Have everything from the offset on dropped."""
+        """Queue a truncation to the offset."""
         while self._append and self._append[-1].base_offset >= offset:
             self._append.pop()
         if offset < self._disk_end:
-            self._truncate_to = offset  # lower than an earlier one, or that had been undone
+            self._truncate_to = offset  # lower than an earlier truncation, or behind later appends
             self._disk_end = offset
         self.durable_end = min(self.durable_end, offset)
         if self.in_flight is not None:
             self.in_flight.valid_end = min(self.in_flight.valid_end, offset)
 
     def add_chunk(self, chunk: SnapshotChunk) -> None:
-        """Have a piece of a snapshot written."""
+        """Queue a snapshot chunk."""
         self._chunks.append(chunk)
 
     def install(self, snapshot: SnapshotId) -> None:
-        """Have the received snapshot put in the log's place, after the pieces above."""
+        """Queue the install of the received snapshot, after the queued chunks."""
         self._install = snapshot
 
-    def forget_chunks(self) -> None:
-        """Another snapshot is received instead: what was not handed out need not be written."""
+    def drop_chunks(self) -> None:
+        """Drop the queued chunks, because another snapshot replaces the one that is received."""
         self._chunks.clear()
 
     def has_write(self, hard_state: HardState) -> bool:
-        """Whether begin() would carry anything; only while nothing is in flight."""
+        """Return True if begin() would return effects. Valid only while no write is in flight."""
         return (
             hard_state != self.durable_state
             or bool(self._append)
@@ -120,9 +120,10 @@ class Writes:
         )
 
     def begin(self, hard_state: HardState, *, bytes_max: int) -> Write:
-        """Hand out the next write: the hard state, and what was gathered.
+        """Hand out the next write: the hard state and the queued changes.
 
-        At most `bytes_max` bytes of entries, or one larger; none together with an install.
+        It has at most `bytes_max` bytes of entries, or one larger entry. It has no entries together
+        with an install.
         """
         assert self.in_flight is None, "two writes in flight"
         self._last_token = Token(self._last_token + 1)
@@ -146,25 +147,27 @@ class Writes:
         return self.in_flight
 
     def complete(self, token: Token) -> Write:
-        """The write of the token is durable; returns it."""
-        write = self._landed(token)
+        """Mark the write of the token as durable and return it."""
+        write = self._finish(token)
         if write.hard_state is not None:
-            assert write.hard_state.epoch >= self.durable_epoch, "the epoch went back"
+            assert write.hard_state.epoch >= self.durable_epoch, (
+                f"epoch {write.hard_state.epoch} after {self.durable_epoch}"
+            )
             self.durable_state = write.hard_state
         if write.entries:
             self.durable_end = max(self.durable_end, write.valid_end)
         return write
 
     def refuse(self, token: Token) -> Write:
-        """The write is durable but for its install, which was not done."""
-        write = self._landed(token)
+        """Mark the write as durable except for its install, which was not performed."""
+        write = self._finish(token)
         assert write.install is not None, f"token {token} installs nothing"
         if write.hard_state is not None:
             self.durable_state = write.hard_state
         return write
 
     def reset(self, end_offset: Offset) -> None:
-        """The log is empty and durable at a snapshot's end."""
+        """Reset to an empty log, durable at a snapshot's end."""
         assert self.in_flight is None, "reset under a write"
         self._append.clear()
         self._truncate_to = None
@@ -180,7 +183,7 @@ class Writes:
             taken.append(self._append.popleft())
         return tuple(taken)
 
-    def _landed(self, token: Token) -> Write:
+    def _finish(self, token: Token) -> Write:
         write = self.in_flight
         assert write is not None, f"token {token} completed, none is in flight"
         assert token == write.token, f"token {token} completed, {write.token} is in flight"

@@ -23,10 +23,10 @@ def test_the_defaults_fit_together() -> None:
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"election_timeout_ms_min": 0}, "election time-out"),
-        ({"election_timeout_ms_min": 500, "election_timeout_ms_max": 400}, "500 and 400 ms"),
-        ({"heartbeat_ms": 0}, "heartbeat every 0 ms"),
-        ({"heartbeat_ms": 501}, "at most half"),
+        ({"election_timeout_ms_min": 0}, "election timeout"),
+        ({"election_timeout_ms_min": 500, "election_timeout_ms_max": 400}, "500 to 400 ms"),
+        ({"heartbeat_ms": 0}, "heartbeat interval: 0 ms"),
+        ({"heartbeat_ms": 501}, "limit is half"),
         ({"uncommitted_bytes_max": 0}, "uncommitted_bytes_max"),
         ({"write_bytes_max": 0}, "write_bytes_max"),
         ({"append_bytes_max": 0}, "append_bytes_max"),
@@ -47,7 +47,7 @@ def test_half_an_election_timeout_is_a_heartbeat_just_often_enough() -> None:
 
 
 def test_a_leader_waits_for_its_quorum_as_long_as_its_followers_wait_for_it() -> None:
-    """Check-quorum: between the shortest and the longest election time-out."""
+    """Check-quorum: between the shortest and the longest election timeout."""
     assert config(election_timeout_ms_min=1000, election_timeout_ms_max=2000).quorum_timeout_ms == (
         1500
     )

@@ -46,7 +46,7 @@ def drops(quorum: Quorum, node_id: int) -> list[str]:
 def test_a_bound_on_what_is_uncommitted_and_one_large_proposal_all_the_same() -> None:
     quorum = led(uncommitted_bytes_max=100)
     quorum.propose(1, "x" * 500)
-    with pytest.raises(Overloaded, match="500 bytes of proposals are uncommitted, the bound is"):
+    with pytest.raises(Overloaded, match="500 bytes of proposals are uncommitted, the limit is"):
         quorum.propose(1, "y")
     quorum.settle()
     quorum.propose(1, "y" * 60)
@@ -72,7 +72,7 @@ def test_a_bound_on_observers() -> None:
     quorum.run(500)
     assert quorum[4].leader == voter(1)
     assert quorum[5].leader is None
-    assert "1 observers follow already" in drops(quorum, 1)
+    assert "1 observers follow, which is the limit" in drops(quorum, 1)
 
 
 def test_a_silent_observer_is_forgotten_and_a_voter_is_not() -> None:

@@ -231,7 +231,7 @@ def test_a_lone_voter_answers_at_once() -> None:
 
 def test_followers_do_not_answer_reads() -> None:
     quorum = led()
-    with pytest.raises(NotController, match="node 1 does"):
+    with pytest.raises(NotController, match="node 1 is"):
         quorum.read(2, 1)
 
 
@@ -313,12 +313,12 @@ def test_promises_are_votes_of_no_epoch() -> None:
 @pytest.mark.parametrize(
     ("sender", "receiver", "epoch", "why"),
     [
-        (voter(2), Voter(NodeId(1), DirectoryId(bytes(16))), 1, "it is for node 1 with"),
-        (voter(2), voter(3), 1, "it is for node 3"),
-        (voter(1), voter(1), 1, "from this node itself"),
-        (voter(2), voter(1), 2**31 - 1, "absurd"),
-        (voter(2), voter(1), 1_000_009, "absurd"),
-        (voter(2), voter(1), -1, "absurd"),
+        (voter(2), Voter(NodeId(1), DirectoryId(bytes(16))), 1, "the receiver is node 1 with"),
+        (voter(2), voter(3), 1, "the receiver is node 3"),
+        (voter(1), voter(1), 1, "sender is this node"),
+        (voter(2), voter(1), 2**31 - 1, "out of bounds"),
+        (voter(2), voter(1), 1_000_009, "out of bounds"),
+        (voter(2), voter(1), -1, "out of bounds"),
     ],
 )
 def test_what_cannot_be_meant_is_dropped_and_said(

@@ -207,14 +207,14 @@ def test_an_observer_that_lacks_more_of_what_is_committed_may_not_vote() -> None
     for _ in range(2):
         quorum.propose(1, "x" * 100)
     quorum.settle()
-    with pytest.raises(VoterLagging, match="node 4 is 2 offsets behind"):
+    with pytest.raises(VoterLagging, match="node 4: the log is 2 offsets behind"):
         quorum.add_voter(1, 4)
 
 
 def test_an_observer_whose_stream_broke_may_not_vote_until_it_answers() -> None:
     quorum = watched()
     quorum.unreachable(1, 4)
-    with pytest.raises(VoterLagging, match="node 4 is 0 offsets behind"):
+    with pytest.raises(VoterLagging, match="node 4: the log is 0 offsets behind"):
         quorum.add_voter(1, 4)
     quorum.run(300)
     quorum.add_voter(1, 4)

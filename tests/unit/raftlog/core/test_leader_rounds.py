@@ -153,7 +153,7 @@ def test_reads_that_were_lost_make_room() -> None:
     reads = Reads(reads_max=2)
     for context in (1, 2):
         reads.add(context)
-    assert not reads.is_asked, "no round was begun"
+    assert not reads.has_round, "no round was begun"
     assert reads.lose() == [1, 2]
     for context in (3, 4):
         reads.add(context)
@@ -196,5 +196,5 @@ def test_a_change_that_the_changed_voters_could_not_commit_names_who_is_silent()
     quorum = led()
     quorum.crash(3)
     quorum.run(1_600)
-    with pytest.raises(VoterLagging, match=r"node 3 has not answered for 1[67]\d\d ms"):
+    with pytest.raises(VoterLagging, match=r"node 3: no response for 1[67]\d\d ms"):
         quorum.remove_voter(1, 2)

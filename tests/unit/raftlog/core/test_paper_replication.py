@@ -170,7 +170,7 @@ def test_who_does_not_lead_takes_no_proposal_and_says_who_does() -> None:
     with pytest.raises(NotController):
         quorum.propose(2, "a")
     quorum.elect(1)
-    with pytest.raises(NotController, match="node 1 does") as caught:
+    with pytest.raises(NotController, match="node 1 is") as caught:
         quorum.propose(2, "a")
     assert caught.value.leader_id == 1
 

@@ -25,7 +25,7 @@ def test_a_new_peer_is_probed_from_the_end_of_the_log() -> None:
         100,
         0,
     )
-    assert progress.heard_ms == 7
+    assert progress.contact_ms == 7
     assert not progress.is_waiting
 
 

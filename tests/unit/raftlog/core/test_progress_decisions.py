@@ -4,7 +4,7 @@ import pytest
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.core.log_view import SnapshotId
-from quorumlog.raftlog.core.progress import PATIENCE_MAX, Progress, ProgressState
+from quorumlog.raftlog.core.progress import RETRY_TICKS_MAX, Progress, ProgressState
 
 SNAPSHOT = SnapshotId(Offset(9), Epoch(1))
 
@@ -14,20 +14,20 @@ def waiting(*, position: int = 0) -> Progress:
     progress = Progress(Offset(0), 0)
     progress.become_snapshot(SNAPSHOT)
     progress.position = position
-    progress.asked(number=5, beat=3)
+    progress.request_sent(number=5, tick=3)
     return progress
 
 
 def received(progress: Progress, position: int, *, beat: int = 3) -> None:
-    progress.piece_received(SNAPSHOT, position, number=5, beat=beat)
+    progress.chunk_received(SNAPSHOT, position, number=5, tick=beat)
 
 
 def given_up(progress: Progress, beat: int) -> bool:
     """Whether the answer to a later round has the piece sent again; it is, if so."""
-    progress.give_up_waiting(number=1_000, beat=beat)
+    progress.allow_retry(number=1_000, tick=beat)
     is_over = not progress.is_waiting
     if is_over:
-        progress.asked(number=999, beat=beat)
+        progress.request_sent(number=999, tick=beat)
     return is_over
 
 
@@ -41,10 +41,10 @@ def beats_waited(progress: Progress, *, since: int) -> int:
 
 def test_a_peer_that_is_new_has_nothing_out() -> None:
     progress = Progress(Offset(7), 0)
-    assert (progress.asked_round, progress.asked_beat, progress.patience) == (0, 0, 1)
+    assert (progress.request_round, progress.request_tick, progress.retry_ticks) == (0, 0, 1)
     assert (progress.was_repeated, progress.restarts, progress.position) == (False, 0, 0)
     assert progress.is_waiting is False
-    assert (progress.round_acked, progress.told_high_watermark, progress.match_end) == (0, 0, 0)
+    assert (progress.round_acked, progress.sent_high_watermark, progress.match_end) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("state", list(ProgressState))
@@ -70,7 +70,7 @@ def test_only_a_later_round_at_a_later_beat_has_it_sent_again(
     number: int, beat: int, is_over: bool
 ) -> None:
     progress = waiting()
-    progress.give_up_waiting(number=number, beat=beat)
+    progress.allow_retry(number=number, tick=beat)
     assert progress.is_waiting is not is_over
     assert progress.was_repeated is is_over
 
@@ -78,8 +78,8 @@ def test_only_a_later_round_at_a_later_beat_has_it_sent_again(
 def test_what_is_not_out_is_not_out_for_too_long() -> None:
     progress = waiting()
     received(progress, 8)
-    progress.give_up_waiting(number=6, beat=9)
-    assert (progress.patience, progress.was_repeated) == (1, False)
+    progress.allow_retry(number=6, tick=9)
+    assert (progress.retry_ticks, progress.was_repeated) == (1, False)
 
 
 def test_a_piece_is_sent_again_ever_more_rarely_and_a_question_is_not() -> None:
@@ -89,9 +89,9 @@ def test_a_piece_is_sent_again_ever_more_rarely_and_a_question_is_not() -> None:
     for _ in range(8):
         waited.append(beats_waited(progress, since=beats))
         beats += waited[-1]
-    assert waited == [1, 2, 4, 8, 16, 32, PATIENCE_MAX, PATIENCE_MAX]
+    assert waited == [1, 2, 4, 8, 16, 32, RETRY_TICKS_MAX, RETRY_TICKS_MAX]
     progress.become_probe(Offset(3))
-    progress.asked(number=5, beat=0)
+    progress.request_sent(number=5, tick=0)
     assert [beats_waited(progress, since=beats) for beats in (0, 1, 2)] == [1, 1, 1]
     assert progress.was_repeated is False or progress.state is ProgressState.PROBE
 
@@ -99,15 +99,15 @@ def test_a_piece_is_sent_again_ever_more_rarely_and_a_question_is_not() -> None:
 def test_patience_is_halved_by_each_piece_that_needed_no_repetition() -> None:
     progress = waiting()
     for _ in range(3):
-        beats_waited(progress, since=progress.asked_beat)
-    assert (progress.patience, progress.was_repeated) == (8, True)
+        beats_waited(progress, since=progress.request_tick)
+    assert (progress.retry_ticks, progress.was_repeated) == (8, True)
     seen = []
     for position in range(1, 7):
         received(progress, position)
         assert (progress.position, progress.is_waiting) == (position, False)
         assert progress.was_repeated is False
-        seen.append(progress.patience)
-        progress.asked(number=5, beat=3)
+        seen.append(progress.retry_ticks)
+        progress.request_sent(number=5, tick=3)
     assert seen == [8, 4, 2, 1, 1, 1]
 
 
@@ -115,16 +115,16 @@ def test_patience_is_halved_by_each_piece_that_needed_no_repetition() -> None:
 def test_an_earlier_answer_and_one_about_another_snapshot_change_nothing(position: int) -> None:
     progress = waiting(position=8)
     received(progress, position)
-    progress.piece_received(SnapshotId(Offset(8), Epoch(1)), 12, number=6, beat=4)
+    progress.chunk_received(SnapshotId(Offset(8), Epoch(1)), 12, number=6, tick=4)
     received(progress, 8)
     assert (progress.position, progress.is_waiting, progress.restarts) == (8, True, 0)
-    assert (progress.asked_round, progress.asked_beat, progress.patience) == (5, 3, 1)
+    assert (progress.request_round, progress.request_tick, progress.retry_ticks) == (5, 3, 1)
 
 
 def test_a_piece_that_was_given_up_is_answered_after_all() -> None:
     """It is sent again, or the next one is, but the answer is taken."""
     progress = waiting(position=8)
-    progress.give_up_waiting(number=6, beat=4)
+    progress.allow_retry(number=6, tick=4)
     received(progress, 8)
     assert (progress.position, progress.is_waiting, progress.was_repeated) == (8, False, False)
 
@@ -136,11 +136,11 @@ def test_a_peer_that_begins_anew_waits_longer_each_time() -> None:
         progress.position = 8
         received(progress, 0, beat=10 * count)
         assert (progress.position, progress.is_waiting) == (0, True)
-        assert (progress.restarts, progress.asked_beat) == (count, 10 * count)
-        seen.append(progress.patience)
-    assert seen == [2, 4, 8, 16, 32, PATIENCE_MAX, PATIENCE_MAX]
+        assert (progress.restarts, progress.request_tick) == (count, 10 * count)
+        seen.append(progress.retry_ticks)
+    assert seen == [2, 4, 8, 16, 32, RETRY_TICKS_MAX, RETRY_TICKS_MAX]
     progress.become_snapshot(SNAPSHOT)
-    assert (progress.restarts, progress.patience, progress.was_repeated) == (0, 1, False)
+    assert (progress.restarts, progress.retry_ticks, progress.was_repeated) == (0, 1, False)
 
 
 def test_another_snapshot_was_never_repeated() -> None:

@@ -57,7 +57,7 @@ def test_only_so_many_rounds_are_under_way() -> None:
 
 def test_a_bound_on_the_reads_that_wait() -> None:
     reads = asked(1, 2, reads_max=2)
-    with pytest.raises(Overloaded, match="2 reads wait for the quorum, the bound is 2"):
+    with pytest.raises(Overloaded, match="2 reads wait for the quorum, the limit is 2"):
         reads.add(3)
     reads.begin_round(1, Offset(0))
     with pytest.raises(Overloaded):

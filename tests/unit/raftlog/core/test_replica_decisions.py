@@ -10,7 +10,7 @@ from quorumlog.raftlog.core.log_view import LOG_START, LogEnd, LogView, Snapshot
 from quorumlog.raftlog.core.messages import SnapshotChunk
 from quorumlog.raftlog.core.ready import HardState
 from quorumlog.raftlog.core.replica import Reception, Replica
-from quorumlog.raftlog.core.soundness import problem_of
+from quorumlog.raftlog.core.soundness import validate_message
 from quorumlog.raftlog.core.voters import VoterHistory
 
 from ....scenarios.member import Drawn, encode_control, voter, voters
@@ -119,5 +119,5 @@ def test_a_snapshot_holds_one_record_at_least(end: int, is_sound: bool) -> None:
         content=b"half",
     )
     for each in (piece, replace(piece, epoch=Epoch(2))):
-        said = problem_of(each, me=ME, epoch=Epoch(2), log_end=Offset(0))
+        said = validate_message(each, me=ME, epoch=Epoch(2), log_end=Offset(0))
         assert (said == "") is is_sound

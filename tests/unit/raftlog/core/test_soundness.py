@@ -18,7 +18,7 @@ from quorumlog.raftlog.core.messages import (
     SnapshotChunk,
     TimeoutNow,
 )
-from quorumlog.raftlog.core.soundness import problem_of
+from quorumlog.raftlog.core.soundness import validate_message
 
 from ....scenarios.member import data, voter, voters
 
@@ -27,7 +27,7 @@ LOG_END = Offset(10)
 
 
 def problem(message: Message, *, epoch: int = 5) -> str:
-    return problem_of(message, me=ME, epoch=Epoch(epoch), log_end=LOG_END)
+    return validate_message(message, me=ME, epoch=Epoch(epoch), log_end=LOG_END)
 
 
 def append(*entries: tuple[int, int], prev: tuple[int, int] = (4, 2)) -> AppendRequest:
@@ -101,28 +101,28 @@ def test_what_may_be_is_no_problem(message: Message) -> None:
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (append(prev=(-1, 0)), "it begins at"),
-        (append(prev=(0, -1)), "it begins at"),
+        (append(prev=(-1, 0)), "the entries begin at"),
+        (append(prev=(0, -1)), "the entries begin at"),
         (append((5, 2)), "an entry at 5 follows offset 4"),
         (append((4, 2), (6, 2)), "an entry at 6 follows offset 5"),
         (append((4, 1)), "an entry of epoch 1 follows epoch 2"),
         (append((4, 3), (5, 2)), "an entry of epoch 2 follows epoch 3"),
         (append((4, 6)), "an entry of epoch 6"),
-        (acknowledged(4, 3), "4 are durable of 3 received"),
-        (acknowledged(-1, 3), "-1 are durable"),
-        (acknowledged(4, 11), "it acknowledges 11, the log ends at 10"),
-        (answered(4, 11), "it acknowledges 11"),
-        (answered(4, None), "4 are durable of 0 received"),
-        (replace(CHUNK, position=-1), r"a piece \[-1, 2\) of 10 bytes"),
-        (replace(CHUNK, content=b""), r"a piece \[4, 4\) of 10"),
-        (replace(CHUNK, content=b"1234567"), r"a piece \[4, 11\) of 10"),
-        (replace(CHUNK, snapshot=SnapshotId(Offset(0), Epoch(0))), "a piece of"),
-        (replace(CHUNK, snapshot=SnapshotId(Offset(8), Epoch(6))), "a piece of"),
-        (TimeoutNow(sender=ME, receiver=ME, epoch=Epoch(5)), "from this node itself"),
-        (TimeoutNow(sender=PEER, receiver=voter(1, 1), epoch=Epoch(5)), "it is for node 1 with"),
-        (TimeoutNow(sender=PEER, receiver=ME, epoch=Epoch(-1)), "its epoch -1 is absurd"),
-        (TimeoutNow(sender=PEER, receiver=ME, epoch=Epoch(6 + EPOCH_JUMP_MAX)), "is absurd"),
-        (FollowRequest(sender=ME, receiver_address="", epoch=Epoch(1), address=""), "itself"),
+        (acknowledged(4, 3), r"match end 4 is not in \[0, received end 3\]"),
+        (acknowledged(-1, 3), "match end -1"),
+        (acknowledged(4, 11), "received end 11 is above the log end 10"),
+        (answered(4, 11), "received end 11"),
+        (answered(4, None), r"match end 4 is not in \[0, received end 0\]"),
+        (replace(CHUNK, position=-1), r"chunk \[-1, 2\) of 10 bytes"),
+        (replace(CHUNK, content=b""), r"chunk \[4, 4\) of 10"),
+        (replace(CHUNK, content=b"1234567"), r"chunk \[4, 11\) of 10"),
+        (replace(CHUNK, snapshot=SnapshotId(Offset(0), Epoch(0))), "chunk of"),
+        (replace(CHUNK, snapshot=SnapshotId(Offset(8), Epoch(6))), "chunk of"),
+        (TimeoutNow(sender=ME, receiver=ME, epoch=Epoch(5)), "the sender is this node"),
+        (TimeoutNow(sender=PEER, receiver=voter(1, 1), epoch=Epoch(5)), "the receiver is node 1 with"),
+        (TimeoutNow(sender=PEER, receiver=ME, epoch=Epoch(-1)), "epoch -1 is out of bounds"),
+        (TimeoutNow(sender=PEER, receiver=ME, epoch=Epoch(6 + EPOCH_JUMP_MAX)), "is out of bounds"),
+        (FollowRequest(sender=ME, receiver_address="", epoch=Epoch(1), address=""), "this node"),
     ],
 )
 def test_what_cannot_be_is_told(message: Message, why: str) -> None:
@@ -131,7 +131,7 @@ def test_what_cannot_be_is_told(message: Message, why: str) -> None:
 
 def test_the_last_epoch_is_the_last_one() -> None:
     late = TimeoutNow(sender=PEER, receiver=ME, epoch=Epoch(EPOCH_MAX + 1))
-    assert "absurd" in problem(late, epoch=EPOCH_MAX)
+    assert "out of bounds" in problem(late, epoch=EPOCH_MAX)
     assert problem(replace(late, epoch=EPOCH_MAX), epoch=EPOCH_MAX) == ""
 
 

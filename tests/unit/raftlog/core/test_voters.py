@@ -60,7 +60,7 @@ def test_adding_and_removing_make_new_sets() -> None:
 
 @pytest.mark.parametrize("disk", [0, 1])
 def test_a_node_that_votes_cannot_be_added_whatever_its_disk(disk: int) -> None:
-    with pytest.raises(DuplicateVoter, match="node 2 is a voter already"):
+    with pytest.raises(DuplicateVoter, match="node 2: already a voter"):
         voters(1, 2, 3).adding(voter(2, disk), address_of(2))
 
 

@@ -50,7 +50,7 @@ def test_each_kind_of_work_alone_is_a_write() -> None:
     assert writes.has_write(HardState(Epoch(1), voter(1)))
     writes.add_chunk(PIECE)
     assert writes.has_write(STATE)
-    writes.forget_chunks()
+    writes.drop_chunks()
     assert not writes.has_write(STATE)
     writes.install(PIECE.snapshot)
     assert writes.has_write(STATE)
