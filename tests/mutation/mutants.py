@@ -42,7 +42,9 @@ MODULES: Final = (
 """Where something is decided. Left out: vocabulary (config, messages, ready, roles: a table, which
 `docs/raft.md` is generated from) and what only describes (status)."""
 
-UNTOUCHED: Final = frozenset({"check_invariants", "__str__", "drop", "_report_role_change", "_voters_changed"})
+UNTOUCHED: Final = frozenset(
+    {"check_invariants", "__str__", "drop", "_report_role_change", "_voters_changed"}
+)
 """Functions that decide nothing: checks, names, events."""
 
 STATEMENTS: Final = (cst.SimpleStatementLine, cst.If, cst.For, cst.While, cst.Match)

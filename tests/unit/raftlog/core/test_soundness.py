@@ -119,7 +119,7 @@ def test_what_may_be_is_no_problem(message: Message) -> None:
         (replace(CHUNK, snapshot=SnapshotId(Offset(0), Epoch(0))), "chunk of"),
         (replace(CHUNK, snapshot=SnapshotId(Offset(8), Epoch(6))), "chunk of"),
         (TimeoutNow(sender=ME, receiver=ME, epoch=Epoch(5)), "the sender is this node"),
-        (TimeoutNow(sender=PEER, receiver=voter(1, 1), epoch=Epoch(5)), "the receiver is node 1 with"),
+        (TimeoutNow(sender=PEER, receiver=voter(1, 1), epoch=Epoch(5)), "receiver is node 1 with"),
         (TimeoutNow(sender=PEER, receiver=ME, epoch=Epoch(-1)), "epoch -1 is out of bounds"),
         (TimeoutNow(sender=PEER, receiver=ME, epoch=Epoch(6 + EPOCH_JUMP_MAX)), "is out of bounds"),
         (FollowRequest(sender=ME, receiver_address="", epoch=Epoch(1), address=""), "this node"),

@@ -213,5 +213,5 @@ def test_pieces_of_another_snapshot_are_forgotten() -> None:
 def test_the_epoch_on_the_disk_never_goes_back() -> None:
     of = writes()
     write = of.begin(HardState(Epoch(0), voter(1)), bytes_max=1)
-    with pytest.raises(AssertionError, match="epoch . after ."):
+    with pytest.raises(AssertionError, match=r"epoch . after ."):
         of.complete(write.token)
