@@ -1,7 +1,7 @@
-"""The Kafka front door: framing, dispatch by key and version, translation of messages.
+"""The Kafka front end: framing, dispatch by key and version, translation of messages.
 
-No semantics live here: what a request means is decided by the calls behind it, which are those of
-the gRPC front door. Nothing in this room knows sockets, and the simulation runs it as it is.
+A handler decides nothing: it calls the same service methods as the gRPC front end. No module of
+this package imports sockets, so the simulation runs it unchanged.
 """
 
 from .api import Door

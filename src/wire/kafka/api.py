@@ -1,7 +1,7 @@
-"""What an API key is here: its versions, its handler, and what a handler is given and gives back.
+"""The types of a Kafka API: its versions, its handler, and the handler's input and output.
 
-A handler translates: it reads a request, makes the calls that gRPC's handlers make too, and says
-its answer as plain fields by the names that the schemas have. It decides nothing.
+A handler translates: it reads a request, makes the calls that the gRPC handlers make too, and
+returns the response as plain fields under the schema's names. It decides nothing.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -12,18 +12,18 @@ from ...runtime import Buffer, CallContext, File
 from .door import Door as Door
 
 ANONYMOUS: Final = "ANONYMOUS"
-"""The user of a connection on which nobody has shown who he is."""
+"""The user of an unauthenticated connection."""
 
 ANSWER_MS_MAX: Final = 30_000
-"""The deadline that requests without one of their own have."""
+"""The deadline of requests that carry no timeout, in ms after arrival."""
 
 Fields: TypeAlias = Mapping[str, Any]
-"""An answer: values by the field names of the newest schema; see `messages.encode`."""
+"""A response: values by the field names of the newest schema; see `messages.encode`."""
 
 
-@dataclass(slots=True)  # not frozen: a fetch makes one a partition
+@dataclass(slots=True)  # not frozen: a fetch builds one for each partition
 class FileRange:
-    """Bytes of a file that leave without being read here."""
+    """A range of a file that is sent without being read into the process."""
 
     file: File
     position: int
@@ -34,49 +34,50 @@ Part: TypeAlias = Buffer | FileRange
 
 
 class Prepared:
-    """An answer that knows how to become bytes by itself: those of the hot paths, and large ones.
+    """A response that encodes itself: those of the hot paths, and large ones.
 
-    A class and no protocol, since every answer is asked whether it is one: that is quick here.
+    A class and not a protocol: every response is checked with isinstance, which is fast for a
+    class.
     """
 
     __slots__ = ()
 
     @property
     def size(self) -> int:
-        """Bytes of records in it, for quotas and figures."""
+        """Bytes of records in the response, for quotas and metrics."""
         return 0
 
     @property
     def error_codes(self) -> Sequence[int]:
-        """The errors in it, for figures; none of them is 0."""
+        """The error codes in the response, for metrics; never 0."""
         return ()
 
     def parts(self, throttle_ms: int) -> Sequence[Part]:
-        """Return the body behind the response header. Called once, and then `release`."""
+        """Return the body that follows the response header. Called once, before `release`."""
         raise NotImplementedError
 
     def release(self) -> None:
-        """Give back what `parts` names, which is queued or will never leave; called exactly once,
-        also where nobody called `parts`."""
+        """Release the resources behind `parts`. Called exactly once, after the parts are queued or
+        when they are dropped, also if `parts` was never called."""
 
 
 Answer: TypeAlias = Fields | Prepared | None
-"""None: no answer is sent (a produce request with acks=0)."""
+"""None: no response is sent (a produce request with acks=0)."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Client:
-    """Who is at the other end of a connection."""
+    """The client of a connection."""
 
     peer: str  # "host:port", for logs only
-    local: str  # "host:port" by which it has reached this broker
+    local: str  # "host:port" of this broker, as the client connected to it
     listener: str  # the name of the listener
     user: str = ANONYMOUS
-    software_name: str = ""  # as it says itself (KIP-511)
+    software_name: str = ""  # as the client reports it (KIP-511)
     software_version: str = ""
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen: that takes a microsecond more a request
+@dataclass(slots=True, kw_only=True)  # not frozen: freezing costs a microsecond a request
 class Call:
     """One request."""
 
@@ -84,16 +85,16 @@ class Call:
     version: int
     correlation_id: int
     client_id: str  # empty: none
-    body: Any  # the message of this version, or what the API's own `read` made of it
+    body: Any  # the message of this version, or the result of the API's own `read`
     client: Client
-    size: int = 0  # bytes of its frame, header included, for quotas and figures
-    began_ms: int  # Clock.now_ms() when it had arrived
-    abandon: Callable[[], None] | None = None  # of `Api.begin`, while it has not called `Done`: is
-    # called when the connection has ended, and nobody waits any longer
+    size: int = 0  # bytes of its frame, header included, for quotas and metrics
+    began_ms: int  # Clock.now_ms() at its arrival
+    # Set by `Api.begin` until it calls `Done`: called if the connection ends before that.
+    abandon: Callable[[], None] | None = None
 
     @property
     def context(self) -> CallContext:
-        """For the handlers of gRPC's services: its deadline."""
+        """The deadline and peer for the gRPC service methods."""
         return CallContext(deadline_ms=self.began_ms + ANSWER_MS_MAX, peer=self.client.peer)
 
 
@@ -105,22 +106,26 @@ Begin: TypeAlias = Callable[[Door, Call, Done], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """One API key as it is offered. What has no row here is not advertised."""
+    """One API key. A key without a row is not advertised."""
 
     key: int
-    name: str  # as the field says it: "CreateTopics"
-    low: int  # versions that are answered, both inclusive
+    name: str  # the name in Kafka's protocol guide: "CreateTopics"
+    low: int  # supported versions, both inclusive
     high: int
     flexible: int  # the first version with tagged fields; above `high`: none
     handle: Handle
-    read: Read | None = None  # (version, body) -> Call.body; None, as what it returns for a body
-    # that it leaves to the schema: the schema's message
+    # (version, body) -> Call.body. Without it, or where it returns None, the schema's message is
+    # the body.
+    read: Read | None = None
     advertised_low: int | None = None  # None: `low`
-    begin: Begin | None = None  # the hot path: takes no task, and
-    # calls `Done` once, maybe before it returns; False: this one needs `handle`
-    opening: Callable[[Door, Call], Coroutine[Any, Any, None] | None] | None = None  # what is to be
-    # waited for before `begin`, None: nothing
-    begins_in_order: bool = False  # `begin` gives the request its place, so that the next one of
-    # its kind may begin while it waits for its answer
-    waits_for_others: bool = False  # for minutes maybe, until other clients have asked too: it
-    # holds no memory meanwhile, and no stop up
+    # The hot path, without a task: calls `Done` once, possibly before it returns. Returns False if
+    # the request needs `handle`.
+    begin: Begin | None = None
+    # Returns a coroutine to await before `begin`, or None.
+    opening: Callable[[Door, Call], Coroutine[Any, Any, None] | None] | None = None
+    # `begin` fixes the request's order, so the next request of this key may begin before the
+    # response.
+    begins_in_order: bool = False
+    # The response may depend on requests of other clients, for minutes: the request holds no
+    # request memory and does not delay a shutdown.
+    waits_for_others: bool = False

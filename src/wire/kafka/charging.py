@@ -1,12 +1,11 @@
-"""What a request costs its client, and for how long the client has to wait for that (KIP-13,
-KIP-124, KIP-219).
+"""Quota charges of requests and the throttle times that result (KIP-13, KIP-124, KIP-219).
 
-A request is answered at once; the answer says how long the client should keep still, and the
-connection is not read for as long, so that one which does not obey waits too. What a client waits
-for is found here; the waiting is the connection's.
+A request is answered at once. The response carries the throttle time, and the connection is not
+read for that long, so that a client that ignores it is throttled too. This module computes the
+throttle time; the connection applies it.
 
-`work_us` is the time for which a request kept the loop: its decoding, each step of its handler, its
-encoding. What it waited for is not in it, nor what other tasks and threads did for it.
+`work_us` is the time for which a request occupied the event loop: its decoding, each step of its
+handler, its encoding. Waiting time, and work of other tasks and threads, is not included.
 """
 
 import asyncio
@@ -22,8 +21,8 @@ T = TypeVar("T")
 
 
 def charge(door: Door, call: Call, answer: Answer, *, work_us: int = 0) -> int:
-    """Charge the client of an answer that is about to leave (None: none will); returns for how many
-    milliseconds its connection must not be read, 0: not at all."""
+    """Charge the client for a response that is about to be sent (None: no response). Return the
+    throttle time in ms, 0 for none."""
     throttling = door.throttling
     if throttling.is_idle:
         return 0
@@ -41,8 +40,8 @@ def charge(door: Door, call: Call, answer: Answer, *, work_us: int = 0) -> int:
 
 
 def fetch_bytes_max(door: Door, call: Call, wanted_bytes: int) -> int:
-    """Return how many bytes a fetch is answered with at most: what it wants, as far as the broker's
-    bound and the client's quota go."""
+    """Return the size limit of a fetch response: the requested bytes, bounded by the broker's limit
+    and the client's quota."""
     bytes_max = min(wanted_bytes, door.settings.fetch_bytes_max)
     if door.throttling.is_idle:
         return bytes_max
@@ -55,12 +54,12 @@ def fetch_bytes_max(door: Door, call: Call, wanted_bytes: int) -> int:
 
 
 class Measured(Generic[T]):
-    """Awaits something and adds up for how long its steps keep the loop."""
+    """An awaitable wrapper that measures how long its steps occupy the event loop."""
 
     __slots__ = ("_now_us", "_work", "work_us")
 
     def __init__(self, work: Awaitable[T], now_us: Callable[[], int]) -> None:
-        """`now_us` is a clock that moves within a step: Clock.busy_us."""
+        """Wrap `work`; `now_us` is a clock that moves within a step: Clock.busy_us."""
         self._work = work
         self._now_us = now_us
         self.work_us = 0
@@ -79,7 +78,8 @@ class Measured(Generic[T]):
                 self.work_us += self._now_us() - began_us
             try:
                 yield awaited
-            except (Exception, asyncio.CancelledError) as error:  # for who waits in the work
+            # thrown into the wrapped awaitable
+            except (Exception, asyncio.CancelledError) as error:
                 send = _thrower(steps, error)
             else:
                 send = steps.__next__

@@ -1,11 +1,11 @@
-"""What a request claims to hold, looked through before memory is taken for it.
+"""Validation of a request's lengths and counts before memory is allocated for it.
 
-The reader of the schemas believes every length: an array that claims two thousand million elements
-has it ask for the memory of that many, which ends the process. So a request is walked along its
-schema first. Its lengths must lie within the frame, a text may have 32,767 bytes, arrays may have a
-million elements together, and lists of tagged fields ten thousand (the bounds of the field's own
-brokers, which take them for each array alone). Tagged fields that a schema does not know are legal
-(KIP-482), but not for its reader: the walk notes where they stand, and they are cut out.
+`kio`'s reader trusts every length: an array that claims two thousand million elements makes it
+allocate that many, which ends the process. So a request is first walked along its schema. Its
+lengths must lie within the frame, a string may have 32,767 bytes, all arrays together a million
+elements, and a list of tagged fields ten thousand. Kafka's brokers apply these bounds to each array
+alone. Tagged fields that a schema lacks are legal (KIP-482), but `kio`'s reader rejects them: the
+walk records their positions, and they are cut out.
 """
 
 import typing
@@ -19,7 +19,7 @@ from .shapes import without_none
 
 ELEMENTS_MAX: Final = 1_000_000  # of all arrays of a request together
 TAGS_MAX: Final = 10_000  # tagged fields of one list
-TEXT_BYTES_MAX: Final = 32_767  # what lengths of the old kind can say
+TEXT_BYTES_MAX: Final = 32_767  # the largest two-byte length
 
 _INT8: Final = Struct(">b")
 _INT16: Final = Struct(">h")
@@ -35,7 +35,7 @@ _SIZES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Bytes of a request that its reader is not shown, and what it is shown instead."""
+    """A range of bytes hidden from the reader, and their replacement."""
 
     begin: int
     end: int  # exclusive
@@ -43,7 +43,7 @@ class Cut:
 
 
 class Walk:
-    """One look through a request."""
+    """One pass over a request."""
 
     __slots__ = ("cuts", "elements", "end", "frame")
 
@@ -54,25 +54,26 @@ class Walk:
         self.cuts: list[Cut] = []  # ascending
 
     def past(self, at: int, size: int) -> int:
-        """Return where `size` bytes end; raises InvalidRequest where the frame is shorter."""
+        """Return the end of `size` bytes at `at`; raises InvalidRequest if the frame is shorter."""
         if size > self.end - at:
             raise InvalidRequest(
-                f"a field of {size} bytes begins at byte {at} of a frame of {self.end} bytes"
+                f"field at byte {at}: {size} bytes; the frame ends at byte {self.end}"
             )
         return at + size
 
     def array(self, count: int, at: int, size_min: int) -> None:
-        """Take note of an array; raises InvalidRequest for one that cannot be."""
+        """Count an array's elements; raises InvalidRequest if they exceed the limit or the
+        frame."""
         self.elements += count
         if self.elements > ELEMENTS_MAX:
             raise InvalidRequest(
-                f"the arrays of a request claim {self.elements} elements; give at most "
-                f"{ELEMENTS_MAX} in one request"
+                f"request: its arrays claim {self.elements} elements; send at most {ELEMENTS_MAX}"
+                " in one request"
             )
         self.past(at, count * size_min)
 
     def varint(self, at: int) -> tuple[int, int]:
-        """Return an unsigned number and where it ends; raises InvalidRequest."""
+        """Return an unsigned varint and its end; raises InvalidRequest."""
         value = shift = 0
         while shift < 35:
             end = self.past(at, 1)
@@ -82,27 +83,27 @@ class Walk:
                 return value, end
             shift += 7
             at = end
-        raise InvalidRequest(f"the number at byte {at - 4} does not end")
+        raise InvalidRequest(f"varint at byte {at - 4}: longer than 5 bytes")
 
 
 Take: TypeAlias = Callable[[Walk, int], int]
-"""Walks over one field that begins at a position, and returns where it ends."""
+"""Walks over the field at a position, and returns its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How a field is walked over."""
+    """The walk over one field."""
 
     take: Take
-    size_min: int  # bytes that it has at least
-    is_fixed: bool = False  # it has always as many
+    size_min: int  # lower bound of its encoded size
+    is_fixed: bool = False  # `size_min` is its exact size
 
 
 def walked(message: Step, frame: memoryview, begin: int) -> Walk:
-    """Walk over a whole message, see `step_over`; raises InvalidRequest unless the frame has it.
+    """Walk over a whole message (see `step_over`); raises InvalidRequest if the frame ends early.
 
-    What lies behind it is cut, as the field's own brokers do not read it either: librdkafka asks
-    for all topics with three bytes too many.
+    Bytes after the message are cut, as Kafka's brokers ignore them too: librdkafka appends three
+    bytes to a request for all topics.
     """
     walk = Walk(frame)
     end = message.take(walk, begin)
@@ -112,7 +113,7 @@ def walked(message: Step, frame: memoryview, begin: int) -> Walk:
 
 
 def without_cuts(frame: memoryview, begin: int, cuts: Sequence[Cut]) -> bytes:
-    """Return what is behind `begin`, without what is cut out."""
+    """Return the bytes from `begin` on with the cuts applied."""
     pieces: list[memoryview | bytes] = []
     for cut in cuts:
         pieces += (frame[begin : cut.begin], cut.instead)
@@ -125,7 +126,7 @@ def without_cuts(frame: memoryview, begin: int, cuts: Sequence[Cut]) -> bytes:
 
 
 def step_over(schema: type[Any]) -> Step:
-    """Return how a message, or a part of one, is walked over."""
+    """Return the walk over a message or a struct in one."""
     flexible: bool = schema.__flexible__
     hints = typing.get_type_hints(schema)
     plain: list[Step] = []
@@ -153,7 +154,7 @@ def _field(hint: Any, kafka_type: str, *, flexible: bool, is_tagged: bool) -> St
         inner, _ = without_none(typing.get_args(kind)[0])
         element = _one(inner, kafka_type, flexible=flexible, is_optional=False)
         return _array(element, flexible=flexible, is_optional=is_optional)
-    # A tagged part that is missing has no tag; so there is no mark for it either.
+    # A missing tagged struct has no tag, so it needs no null marker.
     return _one(kind, kafka_type, flexible=flexible, is_optional=is_optional and not is_tagged)
 
 
@@ -175,7 +176,7 @@ def _fixed(size: int) -> Step:
 
 
 def _joined(steps: Sequence[Step]) -> list[Step]:
-    """Return the same walk with neighbours of a fixed size as one step."""
+    """Merge neighbouring steps of fixed size into one."""
     found: list[Step] = []
     for step in steps:
         if found and step.is_fixed and found[-1].is_fixed:
@@ -199,7 +200,7 @@ def _sequence(steps: Sequence[Step]) -> Step:
 
 
 def _nullable(step: Step) -> Step:
-    """A byte below 0: there is none (KIP-893)."""
+    """Return a step over a nullable struct: a marker below 0 means null (KIP-893)."""
 
     def take(walk: Walk, at: int) -> int:
         behind = walk.past(at, 1)
@@ -210,7 +211,8 @@ def _nullable(step: Step) -> Step:
 
 
 def _array(element: Step, *, flexible: bool, is_optional: bool) -> Step:
-    # The reader makes None of any array that says it is missing, and handlers would meet it.
+    # `kio` reads a null array as None also where the schema does not allow it; handlers must not
+    # get it.
     count_min = -1 if is_optional else 0
 
     def take(walk: Walk, at: int) -> int:
@@ -222,7 +224,9 @@ def _array(element: Step, *, flexible: bool, is_optional: bool) -> Step:
             (count,) = _INT32.unpack_from(walk.frame, at)
             at = behind
         if count < count_min:
-            raise InvalidRequest(f"an array before byte {at} is missing, which must be there")
+            raise InvalidRequest(
+                f"array before byte {at}: length {count}; the least is {count_min}"
+            )
         if count <= 0:
             return at
         walk.array(count, at, element.size_min)
@@ -254,9 +258,9 @@ def _compact(walk: Walk, at: int) -> int:
 
 def _compact_text(walk: Walk, at: int) -> int:
     size, behind = walk.varint(at)
-    if size - 1 > TEXT_BYTES_MAX:  # no answer of an older version could say it again
+    if size - 1 > TEXT_BYTES_MAX:  # a response of an older version could not carry it
         raise InvalidRequest(
-            f"the text at byte {at} has {size - 1} bytes; give at most {TEXT_BYTES_MAX}"
+            f"string at byte {at}: it has {size - 1} bytes; send at most {TEXT_BYTES_MAX}"
         )
     return walk.past(behind, max(size - 1, 0))
 
@@ -268,13 +272,13 @@ _COMPACT_TEXT: Final = Step(_compact_text, 1)
 
 
 def _tags(known: dict[int, Step]) -> Step:
-    """The list of tagged fields at the end of a part: each has its number and its size."""
+    """Return a step over the tagged fields at the end of a struct: each has a tag and a size."""
 
     def take(walk: Walk, at: int) -> int:
         begin = at
         count, at = walk.varint(at)
         if count > TAGS_MAX:
-            raise InvalidRequest(f"a part has {count} tagged fields; give at most {TAGS_MAX}")
+            raise InvalidRequest(f"struct: {count} tagged fields; send at most {TAGS_MAX}")
         kept: list[tuple[int, int]] = []
         behind_count, last = at, -1
         for _ in range(count):
@@ -283,14 +287,14 @@ def _tags(known: dict[int, Step]) -> Step:
             size, at = walk.varint(at)
             end = walk.past(at, size)
             if tag <= last:
-                raise InvalidRequest(f"the tagged field {tag} comes behind {last}")
+                raise InvalidRequest(f"tagged field {tag}: not in ascending order, after {last}")
             step = known.get(tag)
             if step is not None:
                 cuts = len(walk.cuts)
                 if step.take(walk, at) != end:
-                    raise InvalidRequest(f"the tagged field {tag} has not the size that it claims")
-                if len(walk.cuts) > cuts:  # its size would have to change too
-                    raise InvalidRequest(f"the tagged field {tag} has tagged fields of its own")
+                    raise InvalidRequest(f"tagged field {tag}: its size does not match its content")
+                if len(walk.cuts) > cuts:  # cutting inside it would change its size too
+                    raise InvalidRequest(f"tagged field {tag}: unknown tagged fields inside it")
                 kept.append((head, end))
             last, at = tag, end
         if len(kept) < count:
@@ -301,8 +305,8 @@ def _tags(known: dict[int, Step]) -> Step:
 
 
 def _cuts(begin: int, behind_count: int, kept: Sequence[tuple[int, int]], end: int) -> list[Cut]:
-    """Return what leaves only the tagged fields that are kept: another count, and no others."""
-    assert len(kept) < 0x80, "no schema has so many"
+    """Return the cuts that leave only the kept tagged fields: a new count, without the others."""
+    assert len(kept) < 0x80, f"{len(kept)} known tagged fields need a longer count"
     found = [Cut(begin, behind_count, bytes([len(kept)]))]
     at = behind_count
     for head, behind in kept:

@@ -1,18 +1,18 @@
-"""Error numbers that only this protocol speaks of: states of an answer, which nobody raises."""
+"""Kafka error codes that no error class of ours has: states within a response."""
 
 from typing import Final
 
 LEADER_NOT_AVAILABLE: Final = 5
-"""Nobody leads the partition just now; ask again."""
+"""The partition has no leader now; retriable."""
 REPLICA_NOT_AVAILABLE: Final = 9
-"""Of version 0 of Metadata, which can not tell replicas that are down from others."""
+"""For version 0 of Metadata, which has no field for offline replicas."""
 COORDINATOR_LOAD_IN_PROGRESS: Final = 14
-"""Whoever could answer is not ready; ask again."""
+"""The coordinator is loading; retriable."""
 COORDINATOR_NOT_AVAILABLE: Final = 15
-"""No broker has the group or the transactional id; ask again."""
+"""No coordinator for the group or transactional id; retriable."""
 LISTENER_NOT_FOUND: Final = 72
-"""The leader is there, and not for clients of this listener."""
+"""The leader has no listener of the client's listener name."""
 MISMATCHED_ENDPOINT_TYPE: Final = 114
-"""Brokers were asked where controllers should have been, or the other way round."""
+"""The request asks for brokers at a controller, or for controllers at a broker."""
 UNSUPPORTED_ENDPOINT_TYPE: Final = 115
-"""There are no endpoints of this kind."""
+"""The endpoint type is unknown."""

@@ -1,6 +1,6 @@
-"""Changes of configs: what AlterConfigs and IncrementalAlterConfigs have in common.
+"""The common part of AlterConfigs and IncrementalAlterConfigs.
 
-Each resource stands for itself, and all changes of one are made or none.
+Each resource has its own result. The changes of one resource apply atomically.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,21 +15,21 @@ from .large_answers import encoded
 from .parts import applied, check_count, outcomes, repeated
 
 ChangesOf: TypeAlias = Callable[[Any], Sequence[pb.ConfigChange]]
-"""From a resource of the request to what it shall become; raises InvalidRequest."""
+"""Returns the changes of a resource of the request; raises InvalidRequest."""
 
 
 async def alter(door: Door, call: Call, changes_of: ChangesOf, *, replace: bool) -> Answer:
-    """Change each resource that is named once; `replace`: what it does not name goes back to its
-    default."""
+    """Change each resource that is named once. `replace`: configs that are not named return to
+    their defaults."""
     resources = call.body.resources
     twice = repeated(map(key_of, resources))
 
     async def change(resource: Any) -> None:
         if key_of(resource) in twice:
-            raise InvalidRequest("the request names this resource twice; name each once")
+            raise InvalidRequest("resource: named twice in the request; name each resource once")
         check_count(len(resource.configs))
         for name in repeated(config.name for config in resource.configs):
-            raise InvalidRequest(f"{name} is given twice; give each config once")
+            raise InvalidRequest(f"{name}: given twice for this resource; give each config once")
         await _alter(door, call, resource_of(resource), changes_of(resource), replace=replace)
 
     results = await outcomes(door, resources, change, context=call.context)
@@ -50,8 +50,8 @@ async def _alter(
         return
     if resource.HasField("broker"):
         raise InvalidRequest(
-            "settings of one broker stand in its file; change those of the cluster, with an empty"
-            " name"
+            "settings of a single broker are read-only; edit its configuration file, or name no"
+            " broker to change the cluster's settings"
         )
     validate_only = call.body.validate_only
     if resource.HasField("topic"):
@@ -69,7 +69,7 @@ async def _alter(
 
 
 async def _look(door: Door, call: Call, resource: pb.ConfigResource) -> None:
-    """Raise what would be wrong with any change of a resource that is not changed."""
+    """Raise the error that a change of the resource would raise; change nothing."""
     request = pb.DescribeConfigsRequest(resources=[resource])
     (result,) = (await door.admin.describe_configs(request, call.context)).results
     if result.HasField("error"):

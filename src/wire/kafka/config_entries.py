@@ -1,4 +1,4 @@
-"""Configs as this protocol tells them: its numbers for who set a value, and for its type."""
+"""Config entries of Kafka responses: the protocol's numbers for a value's source and type."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -10,12 +10,12 @@ from .api import Fields
 CLUSTER_SOURCE: Final = 3
 DEFAULT_SOURCE: Final = 5
 _SOURCES: Final = {
-    pb.CONFIG_SOURCE_TOPIC: 1,  # of the topic
-    pb.CONFIG_SOURCE_CLUSTER: CLUSTER_SOURCE,  # of all brokers, changed while they run
-    pb.CONFIG_SOURCE_FILE: 4,  # of this broker, from its start on
+    pb.CONFIG_SOURCE_TOPIC: 1,  # DYNAMIC_TOPIC_CONFIG
+    pb.CONFIG_SOURCE_CLUSTER: CLUSTER_SOURCE,  # DYNAMIC_DEFAULT_BROKER_CONFIG
+    pb.CONFIG_SOURCE_FILE: 4,  # STATIC_BROKER_CONFIG
     pb.CONFIG_SOURCE_ENVIRONMENT: 4,
     pb.CONFIG_SOURCE_FLAG: 4,
-    pb.CONFIG_SOURCE_UNSPECIFIED: 4,  # the same, where nobody has said from which of them
+    pb.CONFIG_SOURCE_UNSPECIFIED: 4,  # a static source that was not reported
     pb.CONFIG_SOURCE_DEFAULT: DEFAULT_SOURCE,
 }
 UNKNOWN_SOURCE: Final = 0
@@ -24,7 +24,7 @@ BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 
 
 def source_of(config: pb.ConfigDescription) -> int:
-    """Return the number of who set a config."""
+    """Return the number of a config's source."""
     return _SOURCES.get(config.source, UNKNOWN_SOURCE)
 
 
@@ -44,7 +44,7 @@ def type_of(config: pb.ConfigDescription) -> int:
 
 
 def created_configs(configs: Iterable[pb.ConfigDescription]) -> list[Fields]:
-    """Return the configs of a topic that was created, as its result tells them."""
+    """Return the configs of a created topic, as CreateTopics returns them."""
     return [_entry(config, is_read_only=False) for config in configs]
 
 
@@ -56,10 +56,10 @@ def described_config(
     with_synonyms: bool,
     with_doc: bool,
 ) -> Fields:
-    """Return a config as the answer to who asks for it tells it.
+    """Return a config as DescribeConfigs returns it.
 
-    `of_cluster` is what the cluster has set under its name, `is_changed_here` whether it can be
-    changed where it was asked for.
+    `of_cluster` is the cluster's value of the same name; `is_changed_here` is True if the config
+    can be changed at the described resource.
     """
     return {
         **_entry(config, is_read_only=not is_changed_here),
@@ -80,12 +80,12 @@ def _entry(config: pb.ConfigDescription, *, is_read_only: bool) -> dict[str, Any
 
 
 def _synonyms(config: pb.ConfigDescription, of_cluster: str | None) -> list[Fields]:
-    """Every value that was given, the one in force first."""
+    """Return every value that is set, the effective one first."""
     values = []
     if config.source not in (pb.CONFIG_SOURCE_DEFAULT, pb.CONFIG_SOURCE_CLUSTER):
         values.append((config.value, source_of(config)))
     if of_cluster is not None:
         values.append((of_cluster, CLUSTER_SOURCE))
-    if config.default_value != of_cluster:  # a topic's default is what the cluster says
+    if config.default_value != of_cluster:  # a topic's default is the cluster's value
         values.append((config.default_value, DEFAULT_SOURCE))
     return [{"name": config.name, "value": value, "source": source} for value, source in values]

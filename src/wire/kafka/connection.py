@@ -1,12 +1,12 @@
-"""One connection: requests in, answers in the same order.
+"""One client connection: requests in, responses in the same order.
 
-Requests begin in the order in which they came. A produce request gets its place in the log before
-the next one begins, so several of them wait for their answers at once; every other request begins
-when all before it have been answered, as clients of this protocol expect.
+Requests begin in the order of their arrival. A produce request is queued in its logs before the
+next one begins, so several of them wait for acknowledgements concurrently. Every other request
+begins after all earlier ones have been answered, as Kafka clients expect.
 
-A connection is read only while there is room: for its own requests and answers, for the requests of
-all connections together, and while its client has nothing to wait for. What is no request ends it,
-once everything before has been answered.
+The server reads a connection only within bounds: on its pending requests and responses, on the
+request memory of all connections, and while its client is not throttled. An invalid request ends
+the connection after everything before it has been answered.
 """
 
 import asyncio
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("quorumlog.kafka")
 
 FRAME_BYTES_PER_MS_MIN: Final = 64
-"""A client that goes on with a frame more slowly than this is one of those that only hold on."""
+"""The slowest rate at which a client may continue a frame; a slower one is disconnected."""
 
 FULL_READ_BYTES: Final = 4 << 10
-"""What is read at once while requests hold all the memory: it may stay until there is room, and so
-may what thousands of other connections have brought."""
+"""The read size while the request memory is full: these bytes may stay in memory until there is
+room, on thousands of connections at once."""
 
 JOINED_BYTES_MAX: Final = 1 << 10
-"""A body that is as small is copied behind its head: a buffer more takes longer."""
+"""A body up to this size is copied behind its header: cheaper than a second buffer."""
 
 ELEMENTS_ON_THE_LOOP_MAX: Final = 1_000
-"""A request with more of them is decoded in a thread: 1,000 take some milliseconds."""
+"""A request with more elements is decoded in a thread: 1,000 take a few milliseconds."""
 
 
 class KafkaConnection:
@@ -70,18 +70,19 @@ class KafkaConnection:
         self._frames = FrameReader(server.scratch, server.request_bytes_max)
         self._waiting: deque[Request] = deque()  # requests that have not begun
         self._under_way: deque[Request] = deque()  # begun, in order
-        self._out: list[Buffer] = []  # answers that leave when this turn is over
-        self._invalid: QuorumlogError | None = None  # what stands behind the last request
+        self._out: list[Buffer] = []  # responses that are written at the end of this turn
+        self._invalid: QuorumlogError | None = None  # the invalid request behind the last valid one
         self._reads = True
-        self._mute: asyncio.TimerHandle | None = None  # its client has to wait until it fires
-        self._is_closing = False  # nothing new is begun
+        # the client is throttled until this timer fires
+        self._mute: asyncio.TimerHandle | None = None
+        self._is_closing = False  # no further request begins
         self._is_going = False  # within `_go_on`
         self._is_over = False
         self._end_reason = CLIENT
         self._large_held = 0  # bytes of the server's memory for a frame that is being read
-        self._encoding_us = 0  # that encoding answers took, which the next one is charged for
-        self._taken = 0  # requests so far
-        # For `look`, which notes the time; the rest only notes that something has moved.
+        self._encoding_us = 0  # time spent on encoding responses, charged with the next one
+        self._taken = 0  # requests read so far
+        # For `look`, which records the time; the other methods only set the flag.
         self._has_moved = False
         self._quiet_since_ms = self._slow_since_ms = server.now_ms()
         self._taken_seen = 0
@@ -90,26 +91,26 @@ class KafkaConnection:
     # --- ByteProtocol --------------------------------------------------------------------------
 
     def buffer(self, size_hint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer for the next read."""
         room = self._frames.buffer()
         if self._server.memory.is_full and not self._large_held:
             return room[:FULL_READ_BYTES]
         return room
 
     def received(self, count: int) -> None:
-        """Take the requests that are complete."""
+        """Process the requests that are complete."""
         self._server.figures.received_bytes += count
         self._frames.received(count)
         self._go_on()
 
     def sent(self) -> None:
-        """Answers have left."""
+        """Resume after responses were written to the socket."""
         self._has_moved = True
         if not self._reads:
             self._go_on()
 
     def closed(self, error: Exception | None) -> None:
-        """The connection ended: nobody waits for answers."""
+        """Drop all requests, except those that must still be appended (acks=0)."""
         left = self._not_placed()
         self._drop()
         if left:
@@ -119,47 +120,48 @@ class KafkaConnection:
     # --- for the server ------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Begin nothing more, and end when the answers under way have left."""
+        """Begin no further request; end the connection when the responses in flight are sent."""
         if not self._is_over:
             self._is_closing = True
             self._end_reason = STOPPED
             self._go_on()
 
     def unmute(self) -> None:
-        """Have its client wait no longer: quotas are other ones now, and what it owes with them."""
+        """Stop throttling the client: its quotas have changed."""
         if self._mute is not None:
             self._mute.cancel()
             self._speak_again()
 
     def look(self, now_ms: int) -> None:
-        """End this connection if nothing has moved for too long."""
+        """End this connection if it made no progress for too long."""
         settings = self._server.door.settings
         if self._is_over:
             if not self._has_moved:
-                self._connection.abort()  # nobody reads what is still queued
+                self._connection.abort()  # the client does not read the queued responses
             self._has_moved = False
             return
         if self._has_moved or self._mute is not None or self._under_way:
             self._has_moved = False
             self._quiet_since_ms = now_ms
         elif now_ms - self._quiet_since_ms >= settings.connections_idle_ms_max:
-            self._end(IDLE, f"nothing was asked or read for {now_ms - self._quiet_since_ms} ms")
+            self._end(IDLE, f"no request and no read for {now_ms - self._quiet_since_ms} ms")
             return
         if not (self._reads and self._frames.is_within_frame) or self._taken != self._taken_seen:
             self._taken_seen = self._taken
             self._slow_since_ms = now_ms
             return
         slow_ms = now_ms - self._slow_since_ms
-        come_bytes = self._frames.large_come_bytes  # and not what it claims, which costs nothing
+        # received bytes, not the claimed size, which costs nothing
+        come_bytes = self._frames.large_come_bytes
         if slow_ms >= settings.frame_ms_max + come_bytes // FRAME_BYTES_PER_MS_MIN:
-            self._end(SLOW, f"a request that began {slow_ms} ms ago is not complete")
+            self._end(SLOW, f"incomplete request for {slow_ms} ms")
 
     # --- requests ------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Go on as far as there is room: send answers, begin requests, cut frames, read."""
+        """Make all possible progress: send responses, begin requests, cut frames, read."""
         if self._is_over or self._is_going:
-            return  # who goes on already comes by here again
+            return  # the outer call continues
         self._is_going = True
         try:
             try:
@@ -168,13 +170,13 @@ class KafkaConnection:
                 self._is_going = False
                 self._write_out()
             self._read_or_not()
-        except Exception as error:  # who called may be a task of the node, or another connection
+        except Exception as error:  # the caller may be a task of the node or another connection
             _LOG.error("kafka.connection_failed peer=%s", self.client.peer, exc_info=error)
             self._end_reason = BROKEN
             self._connection.abort()
 
     def _read_or_not(self) -> None:
-        """Keep what is not cut yet, and say whether more may come."""
+        """Keep the bytes that are not cut yet, and pause or resume reading."""
         if self._is_over:
             return
         self._frames.keep()
@@ -205,11 +207,11 @@ class KafkaConnection:
             self._take(frame)
 
     def _is_roomy(self) -> bool:
-        """Whether one more request may come."""
+        """Return True if one more request may be read."""
         if self._mute is not None or self._is_closing or self._invalid is not None:
             return False
         server = self._server
-        if server.memory.is_full and not self._large_held:  # which has its memory, and goes on
+        if server.memory.is_full and not self._large_held:  # a large frame has its memory already
             server.memory.wait(self, self._go_on)
             return False
         return (
@@ -218,9 +220,10 @@ class KafkaConnection:
         )
 
     def _ends_here(self) -> bool:
-        """Whether everything has been answered that will be, and this is the end."""
+        """End the connection if no more responses are due; return True if it has ended."""
         if self._is_closing:
-            # Who waits for records, or for others, loses nothing by asking another broker.
+            # A client that waits for records or for other members loses nothing by asking another
+            # broker.
             if all(
                 request.api.key == FETCH or request.api.waits_for_others
                 for request in self._under_way
@@ -242,11 +245,11 @@ class KafkaConnection:
         return frame
 
     def _take(self, frame: memoryview) -> None:
-        """Take a request; it begins when those before it let it."""
+        """Queue a request until the earlier ones permit it to begin."""
         self._taken += 1
         self._has_moved = True
         if self._large_held:
-            self._large_held = 0  # the request has it now
+            self._large_held = 0  # moved to the request
         else:
             self._server.memory.take(len(frame))
         try:
@@ -275,7 +278,7 @@ class KafkaConnection:
         api, door = request.api, self._server.door
         try:
             request.body = self._read(request)
-            if request.body is None:  # it is left to the schema, and that takes time
+            if request.body is None:  # left to the schema, which is slow
                 request.task = self._server.spawn(self._work_on(request))
                 return
             waits = None if api.opening is None else api.opening(door, request)
@@ -288,7 +291,7 @@ class KafkaConnection:
             request.task = self._server.spawn(self._open(request, waits))
 
     async def _open(self, request: Request, waits: Awaitable[None]) -> None:
-        """Begin a request of the hot path when it can; those behind it wait for that."""
+        """Begin a request of the hot path after its preparation; later requests wait for it."""
         await waits
         self._place(request)
         self._go_on()
@@ -309,10 +312,10 @@ class KafkaConnection:
         request.is_placed = True
 
     def _not_placed(self) -> list[Request]:
-        """What had come whole and has no place in its log yet: who waits for no answer (acks=0) may
-        be gone before that."""
+        """Return the complete requests that are not queued in their logs yet. A client that expects
+        no response (acks=0) may disconnect before that."""
         if self._is_over:
-            return []  # it was ended here, and not for that
+            return []  # the server ended it, and drops them
         while (frame := self._next_frame()) is not None:
             self._take(frame)
         requests = (*self._under_way, *self._waiting)
@@ -323,17 +326,17 @@ class KafkaConnection:
         ]
 
     async def _carry_out(self, requests: Sequence[Request]) -> None:
-        """Do what was asked, for nobody."""
+        """Carry out requests whose responses are discarded."""
         for request in requests:
             try:
                 _release(await self._answer_of(request))
             except QuorumlogError:
-                continue  # nobody is there to be told
+                continue  # the client is gone
             except Exception as error:
                 _LOG.error("kafka.handler_failed api=%s", request.api.name, exc_info=error)
 
     def _done(self, request: Request, outcome: Answer | Exception) -> None:
-        """A request of the hot path has its answer."""
+        """Record the outcome of a request of the hot path."""
         self._worked(request)
         if isinstance(outcome, Exception):
             self._fail(request, outcome)
@@ -346,13 +349,13 @@ class KafkaConnection:
             self._go_on()
 
     def _worked(self, request: Request) -> None:
-        """Add up what a request has kept the loop for, up to here."""
+        """Add the time for which a request occupied the event loop until now."""
         if request.work_began_us is not None:
             request.work_us += self._server.door.runtime.clock.busy_us() - request.work_began_us
             request.work_began_us = None
 
     def _fail(self, request: Request, error: Exception) -> None:
-        """A request ends its connection, and no other."""
+        """Record the error of a request that ends this connection."""
         if not isinstance(error, QuorumlogError):
             name = request.api.name
             _LOG.error("kafka.handler_failed api=%s", name, exc_info=error)
@@ -360,7 +363,7 @@ class KafkaConnection:
         request.is_done = True
 
     async def _work_on(self, request: Request) -> None:
-        """Have a request handled; what its handler raises ends this connection, and no other."""
+        """Handle a request in a task. An exception of its handler ends this connection only."""
         answering = self._answer_of(request)
         try:
             if self._server.door.throttling.counts_work:
@@ -369,7 +372,7 @@ class KafkaConnection:
                 request.work_us += measured.work_us
             else:
                 request.answer = await answering
-        except Exception as error:  # the one place where a broken handler ends; the node goes on
+        except Exception as error:  # contain a broken handler; the node continues
             self._fail(request, error)
         request.is_done = True
         if self._is_over:
@@ -378,26 +381,26 @@ class KafkaConnection:
             self._go_on()
 
     async def _answer_of(self, request: Request) -> Answer:
-        if request.body is None and not request.is_unreadable:  # the hot path has not read it
+        if request.body is None and not request.is_unreadable:  # not read by the hot path
             request.body = await self._body(request)
             if request.api.waits_for_others:
                 self._let_go(request)
         return await request.api.handle(self._server.door, request)
 
     def _let_go(self, request: Request) -> None:
-        """Hold nothing for a request that was read and may wait for long: what it says is its
-        handler's now, who bounds that."""
+        """Give back the memory of a decoded request that may wait for long. The handler bounds what
+        it keeps."""
         request.frame = memoryview(b"")
         held, request.held = request.held, 0
         self._server.memory.give(held)
 
     def _read(self, request: Request) -> Any:
         read = request.api.read
-        assert read is not None, f"{request.api.name} has a reader of its own"
+        assert read is not None, f"{request.api.name} has no reader of its own"
         return read(request.version, request.frame[request.begin :])
 
     async def _body(self, request: Request) -> Any:
-        """Decode what a request says."""
+        """Decode a request's body."""
         api, version, frame = request.api, request.version, request.frame
         if api.read is not None and (body := self._read(request)) is not None:
             return body
@@ -414,12 +417,12 @@ class KafkaConnection:
     # --- answers -------------------------------------------------------------------------------
 
     def _send_next(self, request: Request) -> None:
-        """Send the next answer in order, which is known."""
+        """Send the next response in order."""
         failure = request.failure
         if failure is None:
             try:
                 self._answer(request)
-            except Exception as error:  # an answer that does not fit its schema
+            except Exception as error:  # a response that does not fit its schema
                 _LOG.exception(
                     "kafka.answer_failed api=%s version=%d", request.api.name, request.version
                 )
@@ -429,7 +432,7 @@ class KafkaConnection:
             self._end(_reason_of(failure), failure)
 
     def _answer(self, request: Request) -> None:
-        """Send an answer, and have its client wait for what it cost."""
+        """Send a response, and throttle its client."""
         server, answer, throttle_ms = self._server, request.answer, 0
         throttling, clock = server.door.throttling, server.door.runtime.clock
         try:
@@ -484,16 +487,16 @@ class KafkaConnection:
                 self._out.append(part)
 
     def _write_out(self) -> None:
-        """Queue the answers that have gathered."""
+        """Write the responses that have accumulated."""
         out = self._out
         if out:
             self._out = []
             self._connection.write(out)
 
     def _keep_still(self, throttle_ms: int) -> None:
-        """Read no more for a while: the client was told to wait, and may not do it."""
+        """Stop reading for the throttle time: the client may ignore it."""
         loop = asyncio.get_running_loop()
-        if self._mute is not None:  # several answers were under way: the longest wait counts
+        if self._mute is not None:  # several responses in flight: the longest throttle time counts
             throttle_ms = max(throttle_ms, int((self._mute.when() - loop.time()) * 1000))
             self._mute.cancel()
         self._mute = loop.call_later(throttle_ms / 1000, self._speak_again)
@@ -506,7 +509,7 @@ class KafkaConnection:
     # --- the end -------------------------------------------------------------------------------
 
     def _leave(self, request: Request, failure: Exception | None) -> None:
-        """A request is over."""
+        """Update metrics and memory for a finished request."""
         figures = self._server.figures
         figures.open -= 1
         if failure is not None or not request.is_done:
@@ -514,8 +517,8 @@ class KafkaConnection:
         self._server.memory.give(request.held)
 
     def _end(self, reason: str, why: object = None) -> None:
-        """End the connection: the protocol has no answer for what is no request. What is queued
-        may leave first; `look` does not let that take for ever."""
+        """End the connection: the protocol has no response to an invalid request. Queued responses
+        are sent first; `look` bounds the time for that."""
         if self._is_over:
             return
         self._end_reason = reason
@@ -524,13 +527,13 @@ class KafkaConnection:
         self._drop()
         self._write_out()
         self._has_moved = True
-        if reason in (IDLE, SLOW):  # it does not read either
+        if reason in (IDLE, SLOW):  # such a client does not read either
             self._connection.abort()
         else:
             self._connection.close()
 
     def _drop(self) -> None:
-        """Wait for nothing any more, and give back what was held."""
+        """Cancel all requests and give back their memory."""
         if self._is_over:
             return
         self._is_over = True
@@ -555,7 +558,7 @@ class KafkaConnection:
 
 
 def _reason_of(failure: Exception) -> str:
-    """Why a request that cannot be answered ends its connection."""
+    """Return the reason for ending a connection over a failed request."""
     if isinstance(failure, InvalidRequest):
         return INVALID
     return FAILED if isinstance(failure, QuorumlogError) else BROKEN

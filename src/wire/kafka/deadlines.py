@@ -1,6 +1,6 @@
-"""When requests that wait are given up: one timer for all whose time is up at about the same time.
+"""Deadlines of waiting requests: one timer for all that expire at about the same time.
 
-A timer each would cost a request that is answered at once more than all the rest of its waiting.
+A timer for each request would cost more than all other work of a request that is answered at once.
 """
 
 import asyncio
@@ -13,21 +13,22 @@ from ...runtime import Clock
 _LOG: Final = logging.getLogger("quorumlog.kafka")
 
 STEP_MS: Final = 32
-"""A deadline is at most so much late."""
+"""The resolution: a deadline fires at most this late."""
 
 Expire: TypeAlias = Callable[[], None]
 
 
 class Deadlines:
-    """Those of one door."""
+    """The deadlines of one Kafka front end."""
 
     __slots__ = ("_steps",)
 
     def __init__(self) -> None:
-        self._steps: dict[int, dict[Expire, None]] = {}  # by the end of the step, in STEP_MS
+        # by the end of the step, in units of STEP_MS
+        self._steps: dict[int, dict[Expire, None]] = {}
 
     def add(self, expire: Expire, deadline_ms: int, clock: Clock) -> int:
-        """Have `expire` called soon after `deadline_ms` of the clock; returns the step, for
+        """Schedule `expire` for soon after `deadline_ms` of the clock. Return the step, for
         `remove`."""
         step = deadline_ms // STEP_MS + 1
         waiting = self._steps.get(step)
@@ -39,7 +40,7 @@ class Deadlines:
         return step
 
     def remove(self, expire: Expire, step: int) -> None:
-        """It waits no more."""
+        """Cancel a deadline."""
         waiting = self._steps.get(step)
         if waiting is not None:
             waiting.pop(expire, None)
@@ -48,5 +49,5 @@ class Deadlines:
         for expire in self._steps.pop(step):
             try:
                 expire()
-            except Exception:  # a bug: the others have nothing to do with it
+            except Exception:  # a bug of one request must not stop the others
                 _LOG.exception("kafka.deadline_failed")

@@ -1,6 +1,6 @@
-"""What the handlers of the Kafka protocol reach of their node.
+"""The parts of the broker that Kafka handlers use.
 
-A module of its own, which is never compiled: a test of one handler gives it nothing else.
+A module of its own that is never compiled: a test of one handler passes only the parts it needs.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from .settings import KafkaSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """What handlers reach of the node."""
+    """The parts of the broker that handlers use."""
 
     runtime: Runtime
     replicas: ReplicaManager
@@ -28,10 +28,10 @@ class Door:
     transactions: TransactionsService
     groups: GroupCoordinator
     settings: KafkaSettings
-    throttling: Throttling = field(default_factory=Throttling)  # what clients owe; see `charging`
-    deadlines: Deadlines = field(default_factory=Deadlines)  # of requests that wait
+    throttling: Throttling = field(default_factory=Throttling)  # debts of clients; see `charging`
+    deadlines: Deadlines = field(default_factory=Deadlines)  # of waiting requests
 
     @property
     def image(self) -> MetadataImage:
-        """What this broker has applied."""
+        """The newest applied image."""
         return self.metadata.image

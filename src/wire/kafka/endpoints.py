@@ -1,9 +1,9 @@
-"""Where a client is told that brokers are.
+"""Broker addresses as clients see them.
 
-A client that has reached one broker on a listener is told the listeners of that name of all. Where
-a broker listens on every interface and nobody has said how it is reached, its address has no host.
-Then the host is the one by which the client has come, if both brokers are on one machine as far as
-the addresses of their gRPC listeners say, else the other's host there.
+A client of a listener gets the addresses of all brokers' listeners of the same name. A broker that
+listens on every interface without an advertised address has no host. For such a broker, the host is
+the one through which the client connected if the gRPC addresses of both brokers name the same host;
+otherwise it is the host of that broker's gRPC address.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from ...ids import NO_NODE, NodeId
 from ...metadata import BrokerImage, MetadataImage
 from .api import Client
 
-_MAPPED = "::ffff:"  # an IPv4 address as a socket of both families has it (RFC 4291, 2.5.5.2)
+_MAPPED = "::ffff:"  # the prefix of an IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,8 @@ class Endpoint:
 def endpoints(
     image: MetadataImage, client: Client, *, asked: NodeId, with_fenced: bool = False
 ) -> dict[NodeId, Endpoint]:
-    """Return the brokers that have a listener of the client's name, by ascending id; `asked` is the
-    one that the client has reached."""
+    """Return the brokers that have a listener of the client's listener name, by ascending id.
+    `asked` is the broker that received the request."""
     here = image.broker(asked)
     found = {}
     for broker in image.sorted_brokers():
@@ -50,8 +50,8 @@ def endpoints(
 
 
 def controller_of(alive: Mapping[NodeId, Endpoint], controller_id: int, asked: NodeId) -> int:
-    """Return the broker that shall be asked for changes. Each one relays them; the controller
-    itself, if it is among them, answers soonest."""
+    """Return the broker to which clients send changes. Every broker forwards them; the active
+    controller, if it is among them, avoids the hop."""
     for node_id in (NodeId(controller_id), asked, *alive):
         if node_id in alive:
             return node_id
@@ -59,7 +59,7 @@ def controller_of(alive: Mapping[NodeId, Endpoint], controller_id: int, asked: N
 
 
 def _host_of(broker: BrokerImage, client: Client, *, here: BrokerImage | None) -> str:
-    """Return how a client reaches a broker that listens on every interface."""
+    """Return the host by which a client reaches a broker that listens on every interface."""
     host = broker.grpc_address.rpartition(":")[0]
     if here is None or broker.id == here.id or host == here.grpc_address.rpartition(":")[0]:
         return client.local.rpartition(":")[0]
@@ -67,6 +67,6 @@ def _host_of(broker: BrokerImage, client: Client, *, here: BrokerImage | None) -
 
 
 def _plain(host: str) -> str:
-    """Return a host as answers carry it."""
+    """Return a host without brackets and without the IPv4-mapped prefix."""
     host = host.removeprefix("[").removesuffix("]")
     return host.removeprefix(_MAPPED) if "." in host else host

@@ -1,10 +1,10 @@
-"""Frames of the protocol: four bytes that say how long a request is, then the request.
+"""Frames of the Kafka protocol: a four-byte size, then the request.
 
-The size is judged, by the key behind it, before memory is taken. All connections of a server read
-into one buffer; a frame that is whole there is copied out at its exact size, so a connection that
-is idle, or stuck in the middle of a small frame, holds no buffer of its own. A large frame that is
-not whole yet is read straight into memory of its own, which the kernel hands out page by page as
-bytes come: who claims much and sends little takes little.
+The size is checked against the limit of the request's key before memory is allocated. All
+connections of a server read into one buffer. A frame that is complete there is copied out at its
+exact size, so an idle connection, or one in the middle of a small frame, holds no buffer. A large
+incomplete frame is read directly into its own memory, which the kernel commits page by page as
+bytes arrive: a client that claims much and sends little costs little.
 """
 
 from collections.abc import Callable
@@ -15,49 +15,50 @@ from typing import Final
 from ...errors import InvalidRequest
 
 SIZE: Final = Struct(">i")
-SCRATCH_BYTES: Final = 256 << 10  # what is read at once, by all connections of a server in turn
-LARGE_BYTES: Final = 64 << 10  # a larger frame is not gathered in the shared buffer
-FRAME_BYTES_MIN: Final = 8  # key, version and correlation id: the least that a header has
+SCRATCH_BYTES: Final = 256 << 10  # the shared read buffer of all connections of a server
+LARGE_BYTES: Final = 64 << 10  # a larger frame gets its own buffer while it is incomplete
+FRAME_BYTES_MIN: Final = 8  # key, version and correlation id: the shortest header
 
 _HEAD: Final = Struct(">ih")  # size and key
 _NOTHING: Final = memoryview(b"")
 
 
 class FrameReader:
-    """Cuts one connection's bytes into frames; see `runtime.ports.ByteProtocol` for the calls.
+    """Cuts the bytes of one connection into frames; see `runtime.ports.ByteProtocol` for the calls.
 
-    After `received`, call `next` while more is wanted, and `keep` before anybody else reads.
+    After `received`, call `next` until it returns None, and `keep` before another connection reads.
     """
 
     __slots__ = ("_bytes_max", "_end", "_large", "_large_end", "_scratch", "_source", "_start")
 
     def __init__(self, scratch: memoryview, bytes_max: Callable[[int], int]) -> None:
-        """`scratch` is the shared buffer; `bytes_max` says how large requests of a key may be."""
+        """Read into the shared buffer `scratch`; `bytes_max` returns the size limit of a key's
+        requests."""
         assert len(scratch) > 2 * LARGE_BYTES, f"a shared buffer of {len(scratch)} bytes"
         self._scratch = scratch
         self._bytes_max = bytes_max
-        self._source = _NOTHING  # where the bytes are that are not cut yet
-        self._start = self._end = 0  # of them
-        self._large: memoryview | None = None  # a large frame that is being read
-        self._large_end = 0  # bytes of it that have come
+        self._source = _NOTHING  # the buffer that holds the bytes not cut yet
+        self._start = self._end = 0  # their range in it
+        self._large: memoryview | None = None  # a large incomplete frame
+        self._large_end = 0  # received bytes of it
 
     @property
     def is_within_frame(self) -> bool:
-        """Whether a frame has begun and not been cut out."""
+        """Return True if an incomplete frame is buffered."""
         return self._large is not None or self._start < self._end
 
     @property
     def large_bytes(self) -> int:
-        """The size of the large frame that is being read, 0: none is."""
+        """The size of the incomplete large frame, 0 if there is none."""
         return 0 if self._large is None else len(self._large)
 
     @property
     def large_come_bytes(self) -> int:
-        """How much of that frame has come."""
+        """The received bytes of the incomplete large frame."""
         return 0 if self._large is None else self._large_end
 
     def buffer(self) -> memoryview:
-        """Return where the next bytes go."""
+        """Return the buffer for the next read."""
         if self._large is not None:
             return self._large[self._large_end :]
         left = self._end - self._start
@@ -66,7 +67,7 @@ class FrameReader:
         return self._scratch[left:]
 
     def received(self, count: int) -> None:
-        """Take note that so many bytes have come."""
+        """Record that `count` bytes were read into the buffer."""
         if self._large is not None:
             self._large_end += count
             return
@@ -74,7 +75,7 @@ class FrameReader:
         self._source, self._start = self._scratch, 0
 
     def next(self) -> memoryview | None:
-        """Return the next frame that is whole, without its size; raises InvalidRequest."""
+        """Return the next complete frame without its size; raises InvalidRequest."""
         if self._large is not None:
             if self._large_end < len(self._large):
                 return None
@@ -86,8 +87,8 @@ class FrameReader:
         (size,) = SIZE.unpack_from(self._source, self._start)
         if size < FRAME_BYTES_MIN:
             raise InvalidRequest(
-                f"a frame claims {size} bytes, which is no request; is this a client of the Kafka "
-                "protocol?"
+                f"frame: the size is {size} bytes, the least is {FRAME_BYTES_MIN}; check that the"
+                " client speaks the Kafka protocol"
             )
         if come < _HEAD.size:
             return None
@@ -101,7 +102,7 @@ class FrameReader:
         return None
 
     def keep(self) -> None:
-        """Take what is left out of the shared buffer."""
+        """Move the bytes that are left out of the shared buffer."""
         if self._source is self._scratch:
             self._source = memoryview(bytes(self._scratch[self._start : self._end]))
             self._start, self._end = 0, len(self._source)
@@ -111,13 +112,13 @@ class FrameReader:
         bytes_max = self._bytes_max(key)
         if size > bytes_max:
             raise InvalidRequest(
-                f"a frame claims {size} bytes for a request of key {key}, which may have "
-                f"{bytes_max}; is this a client of the Kafka protocol, without TLS?"
+                f"frame: the size is {size} bytes and the limit for requests of key {key} is"
+                f" {bytes_max}; check that the client speaks the Kafka protocol without TLS"
             )
 
     def _begin_large(self, size: int, begin: int) -> None:
-        # Zeroes that nobody has touched take no memory, and getbuffer() does not copy what nobody
-        # else holds. A bytearray of this size would be written all over first.
+        # Zeroed pages take no memory before they are touched, and getbuffer() does not copy bytes
+        # without another reference. A bytearray of this size would be written at once.
         self._large = BytesIO(bytes(size)).getbuffer()
         self._large_end = self._end - begin
         self._large[: self._large_end] = self._source[begin : self._end]

@@ -1,7 +1,7 @@
-"""Error codes of answers about groups, as the clients know them.
+"""Kafka error codes of responses of the group coordinator.
 
-Clients look for the coordinator again, or only ask again, by the codes that they expect of one. So
-what has no code of its own here is told by one that has the same consequence.
+Clients look the coordinator up again, or retry, on the codes that they expect of a coordinator. An
+error without such a code is mapped to a code with the same consequence.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ _CODES: Final[dict[type[QuorumlogError], int]] = {
     NotEnoughReplicas: CoordinatorNotAvailable.code,
     NotEnoughReplicasAfterAppend: CoordinatorNotAvailable.code,
     TimedOut: CoordinatorNotAvailable.code,
-    Overloaded: COORDINATOR_LOAD_IN_PROGRESS,  # nothing was done: repeat, after a moment
+    Overloaded: COORDINATOR_LOAD_IN_PROGRESS,  # nothing was done; retriable with back-off
 }
 
 

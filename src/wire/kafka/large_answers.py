@@ -1,4 +1,4 @@
-"""Answers with so much in them that encoding them would hold the loop up: a thread does it."""
+"""Encoding of large responses in a thread, so that it does not block the event loop."""
 
 from collections.abc import Sequence
 from struct import Struct
@@ -8,38 +8,38 @@ from . import messages
 from .api import Answer, Call, Door, Fields, Part, Prepared
 
 ELEMENTS_ON_THE_LOOP_MAX: Final = 500
-"""An answer with more of them is encoded in a thread: 500 take about ten milliseconds."""
+"""A response with more elements is encoded in a thread: 500 take about ten milliseconds."""
 
 _THROTTLE: Final = Struct(">i")
 
 
 class Encoded(Prepared):
-    """What is bytes already."""
+    """A response that is encoded already."""
 
     __slots__ = ("_body", "_errors", "_has_throttle_time")
 
     def __init__(self, body: bytes, errors: Sequence[int], has_throttle_time: bool) -> None:
         self._body = body
         self._errors = errors
-        self._has_throttle_time = has_throttle_time  # at its start
+        self._has_throttle_time = has_throttle_time  # as its first field
 
     @property
     def error_codes(self) -> Sequence[int]:
-        """The errors in it."""
+        """The error codes in the response."""
         return self._errors
 
     def parts(self, throttle_ms: int) -> Sequence[Part]:
-        """Return the body, with the throttle time where there is room for it."""
+        """Return the body, with the throttle time if it is the first field."""
         if not self._has_throttle_time:
             return [self._body]
         return [_THROTTLE.pack(throttle_ms), memoryview(self._body)[_THROTTLE.size :]]
 
 
 async def encoded(door: Door, call: Call, answer: Fields, *, elements: int) -> Answer:
-    """Return an answer as it is or, where `elements` (structures in it, at least roughly) are many,
-    as bytes. Only the start of an answer has room for a throttle time then.
+    """Return a response as it is or, if it has many `elements` (structs, approximately), encoded.
+    An encoded response carries a throttle time only as its first field.
 
-    What makes its parts as they are asked for (a generator) makes them in the thread too.
+    A generator in `answer` is consumed in the thread too.
     """
     if elements <= ELEMENTS_ON_THE_LOOP_MAX:
         return answer

@@ -1,4 +1,4 @@
-"""What an answer says of who leads instead (KIP-951)."""
+"""The current leader in responses to requests that reached another broker (KIP-951)."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,14 @@ from .hot.leaders import Endpoint, Leader
 
 
 def leader_told(error: QuorumlogError) -> Leader | None:
-    """Return the leader that an error names."""
+    """Return the leader that an error names, or None."""
     if isinstance(error, NotLeaderOrFollower) and error.leader_id != NO_NODE:
         return Leader(error.leader_id, error.leader_epoch)
     return None
 
 
 def endpoints_of(door: Door, call: Call, errors: Sequence[QuorumlogError]) -> list[Endpoint]:
-    """Return where the leaders that errors name are reached by this caller, each once."""
+    """Return the endpoints, for this client, of the leaders that errors name, each once."""
     leaders = {told.node_id for error in errors if (told := leader_told(error)) is not None}
     if not leaders:
         return []

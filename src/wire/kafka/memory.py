@@ -1,40 +1,43 @@
-"""A bound on what requests of all connections hold together.
+"""The memory bound on requests of all connections together.
 
-A connection may take as long as the bound is not reached; so it is passed by what one connection
-takes at once, and by no more. Who finds it reached is read no further until others gave back.
+A connection may take memory while the total is below the bound, so the total exceeds it by at most
+what one connection takes at once. Above the bound, no connection is read until memory is given
+back.
 """
 
 from collections.abc import Callable
 from typing import Final
 
 BYTES_AN_ELEMENT: Final = 128
-"""What an element of an array takes once it is read, about: an object of one or two fields."""
+"""Approximate memory of one array element after decoding: an object of one or two fields."""
 
 
 class RequestMemory:
-    """Bytes of frames, from their first to their answer."""
+    """Bytes of requests, from their first byte until the response."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._waiting: dict[object, Callable[[], None]] = {}  # who waits for room, oldest first
+        # connections waiting for memory, oldest first
+        self._waiting: dict[object, Callable[[], None]] = {}
         self._is_telling = False
         self.taken = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody may take more."""
+        """Return True if no connection may take more."""
         return self.taken >= self._bytes_max
 
     def take(self, size: int) -> None:
-        """Hold so many bytes more."""
+        """Add `size` bytes."""
         self.taken += size
 
     def give(self, size: int) -> None:
-        """Hold so many less; those who wait go on, the first of them first."""
+        """Subtract `size` bytes and resume waiting connections, the oldest first."""
         self.taken -= size
-        assert self.taken >= 0, f"{-self.taken} bytes were given that nobody had taken"
+        assert self.taken >= 0, f"{-self.taken} bytes more were given back than taken"
         if self._is_telling:
-            return  # who goes on may give back at once: the loop below goes on with the next one
+            # a resumed connection may give back at once: the loop below continues with the next one
+            return
         self._is_telling = True
         try:
             while self._waiting and not self.is_full:
@@ -44,9 +47,9 @@ class RequestMemory:
             self._is_telling = False
 
     def wait(self, waiter: object, resume: Callable[[], None]) -> None:
-        """Have `resume` called, once, when there is room."""
+        """Register `resume`, which is called once when there is memory."""
         self._waiting.setdefault(waiter, resume)
 
     def forget(self, waiter: object) -> None:
-        """It waits no more."""
+        """Remove a waiting connection."""
         self._waiting.pop(waiter, None)

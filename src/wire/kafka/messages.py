@@ -1,8 +1,8 @@
-"""Messages of the protocol by key and version, from the schemas of `kio`.
+"""Messages of the protocol by key and version, with the schemas of `kio`.
 
-A schema is loaded when its key and version are first used. Every version has classes of its own;
-so handlers read attributes with a default where older versions have none, and answer with plain
-fields, from which the message of the caller's version takes what it has.
+A schema is loaded when its key and version are first used. Every version has its own classes. So
+handlers read attributes with a default for older versions, and return plain fields, from which the
+message of the request's version takes those it has.
 """
 
 from functools import cache
@@ -18,8 +18,8 @@ _THROTTLE: Final = "throttle_time"
 
 
 def judged(api: Api, version: int, frame: memoryview, begin: int) -> Walk:
-    """Look through the request in a frame from `begin` on; raises InvalidRequest for what claims
-    more than there is, or more than anybody may."""
+    """Validate the lengths and counts of the request in a frame from `begin` on. Raises
+    InvalidRequest if they exceed the frame or a limit."""
     try:
         return walked(_step(api.key, version), frame, begin)
     except InvalidRequest as error:
@@ -27,15 +27,15 @@ def judged(api: Api, version: int, frame: memoryview, begin: int) -> Walk:
 
 
 def decode(api: Api, version: int, frame: memoryview, begin: int, walk: Walk) -> Any:
-    """Return the request in a frame that was judged; raises InvalidRequest for what is none."""
+    """Return the validated request in a frame; raises InvalidRequest if it cannot be decoded."""
     if walk.cuts:
         frame, begin = memoryview(without_cuts(frame, begin, walk.cuts)), 0
     try:
         message, size = _reader(api.key, version)(frame, begin)
-    except Exception as error:  # the reader raises many kinds, also its own
+    except Exception as error:  # the reader raises many types, also its own
         raise _invalid(api, version, error) from error
     if begin + size != len(frame):
-        raise _invalid(api, version, f"{size} of {len(frame) - begin} bytes are used")
+        raise _invalid(api, version, f"{size} of {len(frame) - begin} bytes were decoded")
     return message
 
 
@@ -47,11 +47,11 @@ def encode(
     throttle_ms: int = 0,
     errors: list[int] | None = None,
 ) -> bytes:
-    """Return an answer as the body of a response of this version.
+    """Return a response as the body of this version.
 
-    Fields that the version lacks are left out; those that no version has are a mistake. Durations
-    and times are whole milliseconds, ids 16 bytes, error codes numbers. `throttle_ms` stands where
-    the answer can say for how long a client has to wait; `errors` gets the codes other than 0.
+    Fields that this version lacks are left out; a field that no version has is a programming error.
+    Durations and times are whole milliseconds, ids 16 bytes, error codes numbers. `throttle_ms`
+    fills the throttle time if the version has one; `errors` receives the codes other than 0.
     """
     writer = _writer(api.key, version, api.high)
     if throttle_ms and _THROTTLE in writer.names:
@@ -62,22 +62,21 @@ def encode(
 
 
 def begins_with_throttle_time(api: Api, version: int) -> bool:
-    """Whether four bytes at the start of an answer of this version say how long a client has to
-    wait."""
+    """Return True if the throttle time is the first field (four bytes) of this version."""
     return _writer(api.key, version, api.high).names[0] == _THROTTLE
 
 
 def _invalid(api: Api, version: int, reason: object) -> InvalidRequest:
-    return InvalidRequest(f"this is no {api.name} request of version {version}: {reason}")
+    return InvalidRequest(f"not a valid {api.name} request of version {version}: {reason}")
 
 
 def code_of(error: QuorumlogError | None) -> int:
-    """Return the error code that the protocol has for an error, 0 for none."""
+    """Return the Kafka error code of an error, 0 for None."""
     return 0 if error is None else error.code
 
 
 def error_fields(error: QuorumlogError | None) -> Fields:
-    """Return the two fields that most results have."""
+    """Return the error fields that most results have."""
     return {
         "error_code": code_of(error),
         "error_message": None if error is None else str(error),

@@ -1,5 +1,5 @@
-"""Requests of many parts: each is carried out by itself, and what is wrong with it stands in its
-own result."""
+"""Requests of many items: each item is carried out by itself, and its error is in its own
+result."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, KeysView, Sequence
@@ -13,11 +13,11 @@ from ...runtime.error_detail import decode_error
 from .api import Call, Door, Fields
 
 PARTS_MAX: Final = 10_000
-"""Parts of one request that are carried out; of a request with more, each is refused."""
+"""The items that one request may have; with more, each is refused."""
 PARTS_AT_ONCE: Final = 100
-"""Parts of one request that are under way together; the others wait for their turn."""
+"""The items of one request that are in progress concurrently."""
 APPLIED_MS_MAX: Final = 1_000
-"""How long an answer waits until its own broker knows of the change."""
+"""The longest wait of a response for its own broker to apply the change."""
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -28,7 +28,7 @@ Place: TypeAlias = tuple[str, int]
 
 
 class HasPlace(Protocol):
-    """Any part of a call that names one partition."""
+    """An item of a call that names one partition."""
 
     @property
     def topic(self) -> str: ...
@@ -37,7 +37,7 @@ class HasPlace(Protocol):
 
 
 class HasError(HasPlace, Protocol):
-    """A result of one partition."""
+    """The result of one partition."""
 
     @property
     def error(self) -> errors_pb2.Error: ...
@@ -54,10 +54,10 @@ async def outcomes(
     *,
     context: CallContext,
 ) -> list[R | QuorumlogError]:
-    """Carry out every part; returns what came of each, in their order.
+    """Carry out every item. Return the results or errors in the same order.
 
-    They begin in their order, and many are under way at once: the controller's commits are waited
-    for together. What has not begun at the caller's deadline never does.
+    Items begin in order and run concurrently, so that the controller's commits are awaited
+    together. An item that has not begun at the deadline is never carried out.
     """
     try:
         check_count(len(parts))
@@ -72,8 +72,8 @@ async def outcomes(
                 found[index] = await outcome(carry_out(part))
             else:
                 found[index] = TimedOut(
-                    "the time was over before its turn came, so nothing was done: repeat, with"
-                    " fewer at once or with a longer timeout"
+                    "item: the deadline passed before it was started and nothing was done; retry"
+                    " with fewer items or a longer timeout"
                 )
 
     async with door.runtime.tasks.scope("kafka.parts") as scope:
@@ -83,16 +83,15 @@ async def outcomes(
 
 
 def check_count(count: int) -> None:
-    """Raise InvalidRequest for too many parts, or too many things that one part lists."""
+    """Raise InvalidRequest if a request, or a list in one item, has too many entries."""
     if count > PARTS_MAX:
         raise InvalidRequest(
-            f"the request lists {count} at once; give at most {PARTS_MAX}, the others in another"
-            " request"
+            f"request: {count} entries; the limit is {PARTS_MAX}; split it into several requests"
         )
 
 
 async def outcome(result: Awaitable[R]) -> R | QuorumlogError:
-    """Return a result, or the error that came instead of it."""
+    """Return a result, or the QuorumlogError that was raised."""
     try:
         return await result
     except QuorumlogError as error:
@@ -100,22 +99,22 @@ async def outcome(result: Awaitable[R]) -> R | QuorumlogError:
 
 
 def within(call: Call, timeout: timedelta) -> CallContext:
-    """Return what a handler may know of a caller who waits so long, from its request on."""
+    """Return the context of a call whose deadline is the request's arrival plus its timeout."""
     milliseconds = max(0, timeout // timedelta(milliseconds=1))
     return CallContext(deadline_ms=call.began_ms + milliseconds, peer=call.context.peer)
 
 
 async def applied(door: Door, offset: int, context: CallContext) -> None:
-    """Return once this broker knows of a change, so that a client that asks it again sees what it
-    did; after a moment, or at the deadline, in any case: the change is made."""
+    """Wait until this broker has applied a change, so that the client sees it here. Return at the
+    latest after APPLIED_MS_MAX or at the deadline: the change is committed anyway."""
     left_ms = context.deadline_ms - door.runtime.clock.now_ms()
     timeout_ms = max(0, min(left_ms, APPLIED_MS_MAX))
     await outcome(door.metadata.wait_applied(offset, timeout_ms=timeout_ms))
 
 
 def repeated(names: Iterable[H]) -> KeysView[H]:
-    """Return what comes more than once, each once, in order; looked up in one step, however much
-    it is."""
+    """Return the names that occur more than once, each once, in order. Membership tests of the
+    result take constant time."""
     return {name: None for name, count in Counter(names).items() if count > 1}.keys()
 
 
@@ -123,16 +122,16 @@ def repeated(names: Iterable[H]) -> KeysView[H]:
 
 
 def place(part: HasPlace) -> Place:
-    """Return which partition a part names."""
+    """Return the partition that an item names."""
     return part.topic, part.partition
 
 
 def sorted_out(
     parts: Sequence[PartOfCall], check: Callable[[PartOfCall], None]
 ) -> tuple[list[PartOfCall], dict[Place, QuorumlogError]]:
-    """Return the parts that can be asked for, and of the others why not: `check` has raised it, or
-    the partition is named twice."""
-    twice = InvalidRequest("the request names this partition twice; name each once")
+    """Return the valid items, and the errors of the others: `check` raised, or the partition is
+    named twice."""
+    twice = InvalidRequest("partition: named twice in the request; name each partition once")
     refused: dict[Place, QuorumlogError] = dict.fromkeys(repeated(map(place, parts)), twice)
     for part in parts:
         try:
@@ -143,15 +142,15 @@ def sorted_out(
 
 
 def error_of(result: HasError) -> QuorumlogError | None:
-    """Return what a result says is wrong."""
+    """Return the error of a result, or None."""
     return decode_error(result.error) if result.error.name else None
 
 
 def by_topic(
     results: Iterable[tuple[str, Fields]], *, topic_as: str, partitions_as: str
 ) -> Iterator[Fields]:
-    """Yield results of partitions below their topics, as answers have them; looks at the results
-    no sooner than it is asked, so in the thread that encodes a large answer."""
+    """Yield partition results grouped by topic, as responses have them. Lazy: the results are read
+    in the thread that encodes a large response."""
     topics: dict[str, list[Fields]] = {}
     for topic, fields in results:
         topics.setdefault(topic, []).append(fields)

@@ -1,5 +1,5 @@
-"""The table of requests in docs/kafka.md, from the rows that are offered. Pure text: `make docs`
-puts it between the page's markers, a test holds the page against it."""
+"""The table of requests in docs/kafka.md, from the supported APIs. `make docs` writes it between
+the page's markers; a test compares the page with it."""
 
 import re
 from importlib import import_module
@@ -12,7 +12,7 @@ MARKED: Final = re.compile(r"(<!-- made by `make docs`: keys -->\n).*?(<!-- end 
 
 
 def with_table(page: str) -> str:
-    """Return the page with its table written anew."""
+    """Return the page with its table regenerated."""
     return MARKED.sub(lambda mark: f"{mark[1]}{key_table()}{mark[2]}", page)
 
 
@@ -28,7 +28,7 @@ def _row(api: Api) -> str:
 
 
 def _about(api: Api) -> str:
-    """Return the first sentence of the module of a request, behind its name."""
+    """Return the first sentence of the docstring of a request's module, without the name."""
     text = import_module(api.handle.__module__).__doc__ or ""
     opening = " ".join(text.partition("\n\n")[0].split())
     sentence = re.split(r"(?<=\.)\s", opening.removeprefix(f"{api.name}: "), maxsplit=1)[0]

@@ -1,7 +1,7 @@
-"""A request from its frame to its answer: what handlers see of it, and what its connection knows.
+"""A request from its frame to its response: the fields for handlers, and those for the connection.
 
-Every request makes one of these, so they are made plainly: by position, and without a second object
-for the header.
+Built once for each request, so it is built cheaply: with positional arguments, and without a second
+object for the header.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from .headers import API_VERSIONS, read_header, skip_tags
 
 
 class Request(Call):
-    """A frame on its way to its answer."""
+    """A received frame until its response is sent."""
 
     __slots__ = (
         *("answer", "begin", "failure", "frame", "held", "is_done", "is_placed", "is_unreadable"),
@@ -32,37 +32,38 @@ class Request(Call):
         now_ms: int,
     ) -> None:
         self.api = api
-        self.version = version  # of the answer too
+        self.version = version  # of the response too
         self.correlation_id = correlation_id
         self.client_id = client_id
-        self.body = None  # once it is decoded: see `Call`
+        self.body = None  # set after decoding: see `Call`
         self.client = client
-        self.size = self.held = len(frame)  # `held`: bytes of the server's memory
+        self.size = self.held = len(frame)  # `held`: bytes of the server's request memory
         self.began_ms = now_ms
         self.abandon = None
         self.frame = frame
-        self.begin = begin  # of the body
-        self.is_unreadable = False  # it is answered all the same, with how requests are to be
-        self.is_placed = False  # the next one of its kind may begin
-        self.is_done = False  # one of the next two says how
+        self.begin = begin  # offset of the body
+        # of an unsupported version, answered without decoding (ApiVersions)
+        self.is_unreadable = False
+        self.is_placed = False  # the next request of its kind may begin
+        self.is_done = False  # `answer` or `failure` is set
         self.answer: Answer = None
         self.failure: Exception | None = None
         self.task: asyncio.Task[None] | None = None
-        self.work_us = 0  # for which it kept the loop
-        self.work_began_us: int | None = None  # it keeps the loop since then
+        self.work_us = 0  # time for which it occupied the event loop
+        self.work_began_us: int | None = None  # start of the current step on the event loop
 
 
 def read_request(
     frame: memoryview, client: Client, find: Callable[[int], Api | None], now_ms: int
 ) -> Request:
-    """Read a frame's header; the body is not looked at. Raises InvalidRequest, also for what is not
-    offered."""
+    """Read a frame's header, not its body. Raises InvalidRequest, also for an unsupported key or
+    version."""
     key, version, correlation_id, client_id, begin = read_header(frame)
     api = find(key)
     if api is None:
         raise InvalidRequest(
-            f"request {key} of version {version} is not offered here; ask which are, with"
-            " ApiVersions"
+            f"request {key}: version {version} is not supported here; ask for the supported ones"
+            " with ApiVersions"
         )
     if api.low <= version <= api.high:
         if version >= api.flexible:
@@ -70,9 +71,9 @@ def read_request(
         return Request(api, version, correlation_id, client_id, client, frame, begin, now_ms)
     if api.key != API_VERSIONS:
         raise InvalidRequest(
-            f"{api.name} is offered in versions {api.low} to {api.high}, not {version}"
+            f"{api.name}: version {version} is not supported; use versions {api.low} to {api.high}"
         )
-    # Nobody here can read it; it is told so as all can read.
+    # The body cannot be decoded; the response is in version 0, which every client can decode.
     request = Request(api, 0, correlation_id, client_id, client, frame, begin, now_ms)
     request.is_unreadable = True
     return request

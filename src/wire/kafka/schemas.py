@@ -1,5 +1,5 @@
-"""The schemas of `kio`, the only module that imports it: it is loaded at the first request, and the
-schema of a key and version when that is first used."""
+"""The schemas of `kio`. Only this module imports it: at the first request, and each schema when its
+key and version are first used."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -23,30 +23,30 @@ def request_schema(key: int, version: int) -> type[Any]:
 
 
 def response_schema(key: int, version: int) -> type[Any]:
-    """Return the class of an answer."""
+    """Return the class of a response."""
     return _index().load_response_schema(key, version)  # type: ignore[no-any-return]
 
 
 def reader_of(schema: type[Any]) -> Reader:
-    """Return what makes a message of bytes from a position on, and says where it ends."""
+    """Return a function that decodes a message at a position and returns its size."""
     reader: Reader = _serial().entity_reader(schema)
     return reader
 
 
 def writer_of(schema: type[Any]) -> Writer:
-    """Return what writes the bytes of a message."""
+    """Return a function that writes the bytes of a message."""
     writer: Writer = _serial().entity_writer(schema)
     return writer
 
 
 def error_code(code: int) -> Any:
-    """Return an error code as messages carry it."""
+    """Return an error code as `kio`'s messages carry it."""
     known = _codes()
     return known[code if code in known else UNKNOWN_SERVER_ERROR]
 
 
 def id_of(raw: bytes) -> Any:
-    """Return an id as messages carry it; 16 zeroes are none."""
+    """Return an id as `kio`'s messages carry it; 16 zero bytes mean None."""
     return UUID(bytes=raw) if any(raw) else None
 
 
@@ -74,8 +74,8 @@ def _codes() -> dict[int, Any]:
 
 @contextmanager
 def _without_strategies() -> Iterator[None]:
-    """Let it find no hypothesis where that is not loaded anyway: with it, types register how tests
-    may draw them, which takes three times as long as all the rest."""
+    """Hide hypothesis from `kio` unless it is loaded already: with it, the types register test
+    strategies, which takes three times as long as all other imports."""
     if _STRATEGIES in sys.modules:
         yield
         return

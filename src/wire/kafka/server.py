@@ -18,19 +18,19 @@ from .memory import RequestMemory
 _LOG: Final = logging.getLogger("quorumlog.kafka")
 
 PLAIN_REQUEST_BYTES_MAX: Final = 8 << 20
-"""A request that carries no records: names of a hundred thousand topics have room."""
+"""The size limit of requests without records: room for the names of a hundred thousand topics."""
 
 LOOK_MS_MAX: Final = 10_000
-"""How often connections are looked at, at least, for those that do not move any more."""
+"""The longest interval between two scans for connections without progress."""
 
 LINES_A_SECOND_MAX: Final = 10
-"""Of the journal, about connections that were ended: clients must not be able to fill it."""
+"""The limit of log lines about ended connections, so that clients cannot flood the log."""
 
 T = TypeVar("T")
 
 
 class KafkaServer:
-    """Serves every listener of one broker; answers run in the scope that it is given."""
+    """Serves every listener of one broker; requests run in the given scope."""
 
     def __init__(self, door: Door, scope: Scope, apis: Sequence[Api] = APIS) -> None:
         self.door = door
@@ -38,18 +38,19 @@ class KafkaServer:
         self.memory = RequestMemory(door.settings.requests_bytes_max)
         self.inflight_max = door.settings.inflight_max
         self.unsent_bytes_max = door.settings.unsent_bytes_max
-        self.now_ms = door.runtime.clock.now_ms  # the node's monotonic time
-        self.scratch = memoryview(bytearray(SCRATCH_BYTES))  # into which all connections read
+        self.now_ms = door.runtime.clock.now_ms  # the node's monotonic clock
+        # the shared read buffer of all connections
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._scope = scope
         self._apis: Mapping[int, Api] = {api.key: api for api in apis}
         self._listeners: list[Listener] = []
         self._connections: dict[KafkaConnection, None] = {}
         self._is_closing = False
         self._looking: asyncio.TimerHandle | None = None
-        self._told: dict[int, int] = {}  # lines of the journal, by second: the last one only
+        self._told: dict[int, int] = {}  # log lines by second: of the newest second only
 
     async def listen(self, name: str, address: str) -> str:
-        """Open the listener of a name on "host:port", port 0 picks one; returns the address.
+        """Open the listener of a name on "host:port"; port 0 picks a free port. Return the address.
         Raises AddressInUse."""
         self.figures.listeners[name] = ListenerFigures()
         listener = await self.door.runtime.network.listen_bytes(
@@ -59,7 +60,7 @@ class KafkaServer:
         return listener.address
 
     async def close(self, grace_ms: int) -> None:
-        """Take no more; answers under way have `grace_ms` to leave."""
+        """Accept no more connections; responses in flight have `grace_ms` to be sent."""
         self._is_closing = True
         end_ms = self.now_ms() + grace_ms
         for connection in list(self._connections):
@@ -70,33 +71,33 @@ class KafkaServer:
             self._looking.cancel()
 
     def unmute(self) -> None:
-        """Have no client wait any longer: quotas have changed, and who still owes hears it with the
-        next answer."""
+        """Stop throttling all clients: quotas have changed, and the next response of each carries
+        the new throttle time."""
         for connection in list(self._connections):
             connection.unmute()
 
     @property
     def connection_count(self) -> int:
-        """Connections that are open."""
+        """The open connections."""
         return len(self._connections)
 
     # --- for connections -------------------------------------------------------------------------
 
     def api(self, key: int) -> Api | None:
-        """Return what is offered under a key; None: nothing."""
+        """Return the API of a key, or None."""
         return self._apis.get(key)
 
     def request_bytes_max(self, key: int) -> int:
-        """Return how large a request of a key may be."""
+        """Return the size limit of requests of a key."""
         bytes_max = self.door.settings.request_bytes_max
         return bytes_max if key == PRODUCE else min(bytes_max, PLAIN_REQUEST_BYTES_MAX)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Run what a connection has to do."""
+        """Start a task of a connection."""
         return self._scope.spawn(work, name="kafka.request")
 
     def tell(self, event: str, client: Client, why: object) -> None:
-        """Say in the journal why a connection ends, a few times a second."""
+        """Log why a connection ends, at a limited rate."""
         second = self.now_ms() // 1_000
         lines = self._told.get(second, 0)
         self._told = {second: lines + 1}
@@ -111,7 +112,7 @@ class KafkaServer:
             )
 
     def left(self, connection: KafkaConnection, listener: str, reason: str) -> None:
-        """A connection ended."""
+        """Remove an ended connection."""
         del self._connections[connection]
         figures = self.figures.listeners[listener]
         figures.open -= 1
@@ -129,7 +130,7 @@ class KafkaServer:
             figures.refused += 1
             if not self._is_closing:
                 client = Client(peer=connection.peer, local="", listener=listener)
-                self.tell("full", client, f"there are {len(self._connections)} connections")
+                self.tell("full", client, f"{len(self._connections)} connections are open")
             connection.abort()
             return _Refused()
         figures.accepted += 1
@@ -147,7 +148,7 @@ class KafkaServer:
         self._looking = loop.call_later(max(wait_ms, 1) / 1_000, self._look)
 
     def _look(self) -> None:
-        """End the connections that do not move any more."""
+        """End the connections without progress."""
         self._looking = None
         now_ms = self.now_ms()
         for connection in list(self._connections):
@@ -157,17 +158,17 @@ class KafkaServer:
 
 
 class _Refused:
-    """A connection beyond the bound, which is over."""
+    """A refused connection over the limit."""
 
     def buffer(self, size_hint: int) -> memoryview:
-        """Nothing is read from it."""
+        """Return a buffer that is not used."""
         return memoryview(bytearray(1))
 
     def received(self, count: int) -> None:
-        """Nothing is read from it."""
+        """Ignore received bytes."""
 
     def sent(self) -> None:
-        """Nothing is sent to it."""
+        """Ignore sent bytes."""
 
     def closed(self, error: Exception | None) -> None:
-        """It is over."""
+        """Ignore the end of the connection."""

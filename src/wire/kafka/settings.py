@@ -1,19 +1,20 @@
-"""The bounds of the Kafka listeners, all from the node's configuration."""
+"""The bounds of the Kafka listeners, from the node's configuration."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
-    """See docs/configuration.md for each."""
+    """The bounds of the Kafka listeners; docs/configuration.md describes each."""
 
-    request_bytes_max: int  # a larger frame ends its connection before a byte of it is kept
-    connections_max: int  # of all listeners together; the next one is closed at once
+    request_bytes_max: int  # a larger frame ends its connection before it is stored
+    connections_max: int  # of all listeners together; a further one is closed at once
     listener_connections_max: int  # of each listener
-    connections_idle_ms_max: int  # without a request; the connection is closed then
-    frame_ms_max: int  # from a request's first byte to its last, and longer for a large one
-    requests_bytes_max: int  # of all connections under way; more are not read
-    inflight_max: int  # requests of one connection under way; more are not read
-    unsent_bytes_max: int  # of answers that a client does not read, before it is read no more
-    fetch_bytes_max: int  # of one answer to a fetch
-    auto_create_topics: bool  # a look-up of an unknown topic by name creates it, if it allows that
+    connections_idle_ms_max: int  # without a request, until the connection is closed
+    frame_ms_max: int  # from a request's first byte to its last; longer for a large one
+    requests_bytes_max: int  # of pending requests of all connections; above it, none is read
+    inflight_max: int  # pending requests of one connection; above it, it is not read
+    unsent_bytes_max: int  # of unread responses of one connection; above it, it is not read
+    fetch_bytes_max: int  # of one fetch response
+    # a lookup of an unknown topic by name creates it, if the request permits
+    auto_create_topics: bool

@@ -1,8 +1,9 @@
-"""How plain fields become the messages of one schema of `kio`.
+"""Conversion of plain fields to the messages of one `kio` schema.
 
-A schema has a class for each version, and so have the parts in it. Plain fields carry the names of
-the newest version: what an older one lacks is left out, and what no version has is a mistake.
-Durations and times are whole milliseconds, ids 16 bytes, error codes numbers.
+A schema has a class for each version, and so has every struct in it. Plain fields carry the names
+of the newest version: fields that an older version lacks are left out, and a field that no version
+has is a programming error. Durations and times are whole milliseconds, ids 16 bytes, error codes
+numbers.
 """
 
 import types
@@ -16,7 +17,7 @@ from .schemas import Writer, error_code, id_of, writer_of
 
 
 class Shape:
-    """How plain fields become one class of a schema."""
+    """The conversion of plain fields to one class of a schema."""
 
     def __init__(self, schema: type[Any]) -> None:
         self.schema = schema
@@ -31,8 +32,8 @@ class Shape:
         newest: "Shape | None",
         errors: list[int] | None = None,
     ) -> Any:
-        """Return an instance; `newest`: the same class in the newest version. `errors` gets the
-        error codes other than 0 that are in it."""
+        """Return an instance; `newest` is the same class in the newest version. `errors` receives
+        the error codes other than 0."""
         known = newest.slots if newest is not None else {}
         for name in values:
             assert name in self.slots or name in known, f"no {name} in {self.schema}"
@@ -48,7 +49,7 @@ class Shape:
 
 
 class MessageShape(Shape):
-    """How plain fields become a whole message, and its bytes."""
+    """The conversion of plain fields to a whole message, and to its bytes."""
 
     def __init__(self, schema: type[Any]) -> None:
         super().__init__(schema)
@@ -69,7 +70,7 @@ class _Slot:
         self._name = field.name
 
     def build(self, value: Any, newest: Shape | None, errors: list[int] | None) -> Any:
-        """Return what the class takes for a plain value."""
+        """Return the class's value for a plain value."""
         if value is None:
             return None
         if self.is_array:
@@ -77,7 +78,7 @@ class _Slot:
         return self._one(value, newest, errors)
 
     def empty(self) -> Any:
-        """Return what a message that does not speak of this field means by that."""
+        """Return the value of a field that the message does not set."""
         if self.is_array:
             return None if self.is_optional else ()
         if self.is_optional:
@@ -86,7 +87,7 @@ class _Slot:
             return timedelta()
         if self.kafka_type == "error_code":
             return self._one(0, None, None)
-        raise AssertionError(f"a message without {self._name}")
+        raise AssertionError(f"a message lacks {self._name}")
 
     def _one(self, value: Any, newest: Shape | None, errors: list[int] | None) -> Any:
         if self.nested is not None:
@@ -98,7 +99,7 @@ class _Slot:
 
 
 def without_none(hint: Any) -> tuple[Any, bool]:
-    """Return the type of a field that may be missing, and whether it may."""
+    """Return the type of a field without None, and True if it is optional."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
         if len(kinds) == 1:

@@ -1,4 +1,4 @@
-"""What several answers say of topics, and of brokers' parts in them."""
+"""Response fields of topics and partitions that several APIs share."""
 
 from collections.abc import Container
 
@@ -9,8 +9,8 @@ from .api import Fields
 
 
 def place_fields(index: int, partition: PartitionImage, *, alive: Container[NodeId]) -> Fields:
-    """Return who has a partition; `alive` are the brokers that the client can use. Who leads and is
-    none of them, leads nothing that the client could reach."""
+    """Return the leader and replicas of a partition. `alive` are the brokers that the client can
+    reach; a leader outside them is reported as none."""
     return {
         "partition_index": index,
         "leader_id": partition.leader if partition.leader in alive else NO_NODE,
@@ -22,12 +22,12 @@ def place_fields(index: int, partition: PartitionImage, *, alive: Container[Node
 
 
 def no_topic(error_code: int, *, name: str | None, topic_id: bytes) -> Fields:
-    """Return what is said instead of a topic."""
+    """Return the fields of a topic that has an error."""
     return {"error_code": error_code, "name": name, "topic_id": topic_id, "partitions": ()}
 
 
 def missing_code(name: str) -> int:
-    """Return the error of a name that no topic has: whether one can have it."""
+    """Return the error code of a name without a topic: InvalidTopic if the name is invalid."""
     try:
         check_topic_name(name)
     except InvalidTopic as error:

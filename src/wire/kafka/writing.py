@@ -1,7 +1,7 @@
-"""Plain fields written as the bytes of an answer, along a schema of `kio`.
+"""Encoding of plain fields as the bytes of a response, along a `kio` schema.
 
-Its own writer needs an object for every part of an answer first, and takes three times as long.
-What is written is the same, byte for byte.
+`kio`'s own writer needs an object for every struct of a response, and takes three times as long.
+The bytes are identical.
 """
 
 import typing
@@ -15,7 +15,7 @@ from .shapes import without_none
 
 Codes: TypeAlias = list[int]
 Put: TypeAlias = Callable[[bytearray, Any, Codes], None]
-"""Appends a value's bytes; error codes other than 0 go to the list too."""
+"""Appends a value's bytes to the buffer, and error codes other than 0 to the list."""
 
 _FORMATS: Final = {
     **{"int8": "b", "int16": "h", "int32": "i", "int64": "q", "bool": "?", "float64": "d"},
@@ -31,15 +31,16 @@ _ABSENT: Final = object()
 
 
 class PartWriter:
-    """Writes one class of a schema, from the field names of the newest version."""
+    """Writes one class of a schema from the field names of the newest version."""
 
     def __init__(self, schema: type[Any], newest: type[Any] | None) -> None:
         hints = typing.get_type_hints(schema)
         later = {} if newest is None else typing.get_type_hints(newest)
         self._schema = schema
         self._is_flexible: bool = schema.__flexible__
-        self._plain: list[tuple[str, Put, bytes | None]] = []  # name, writer, bytes where absent
-        self._tagged: list[tuple[str, int, Put, bytes]] = []  # name, tag, writer, the default
+        self._plain: list[tuple[str, Put, bytes | None]] = []  # name, writer, bytes if absent
+        # name, tag, writer, bytes of the default
+        self._tagged: list[tuple[str, int, Put, bytes]] = []
         for field in fields(schema):
             put = _field_writer(field, hints[field.name], later.get(field.name), self._is_flexible)
             absent = _bytes_of_absence(field, hints[field.name], put)
@@ -56,7 +57,7 @@ class PartWriter:
         )
 
     def put(self, out: bytearray, values: Mapping[str, Any], codes: Codes) -> None:
-        """Append a part; raises AssertionError for one that lacks a field, or has another."""
+        """Append a struct; raises AssertionError if it lacks a field or has an unknown one."""
         unknown = values.keys() - self._known
         assert not unknown, f"{self._schema} has no {unknown}"
         for name, put, absent in self._plain:
@@ -64,7 +65,7 @@ class PartWriter:
             if value is not _ABSENT:
                 put(out, value, codes)
             else:
-                assert absent is not None, f"a part of {self._schema} without {name}"
+                assert absent is not None, f"a struct of {self._schema} lacks {name}"
                 out += absent
         if self._is_flexible:
             self._put_tagged(out, values, codes)
@@ -129,7 +130,7 @@ def _value_writer(kafka_type: str, flexible: bool) -> Put:
 
 
 def _bytes_of_absence(field: Field[Any], hint: Any, put: Put) -> bytes | None:
-    """What an answer that does not speak of a field means by that; None: it has to."""
+    """Return the bytes of a field that a response does not set; None if it must be set."""
     kind, is_optional = without_none(hint)
     if field.default is not MISSING:
         value = _plain(field.default)
@@ -147,7 +148,7 @@ def _bytes_of_absence(field: Field[Any], hint: Any, put: Put) -> bytes | None:
 
 
 def _plain(default: Any) -> Any:
-    """Return a schema's default as an answer would say it."""
+    """Return a schema's default as a plain value."""
     if isinstance(default, timedelta):
         return default // timedelta(milliseconds=1)
     if isinstance(default, datetime):
@@ -176,7 +177,7 @@ def _put_error_code(out: bytearray, value: Any, codes: Codes) -> None:
 
 
 def _put_id(out: bytearray, value: bytes | None, codes: Codes) -> None:
-    raw = value or _NO_ID  # empty: none
+    raw = value or _NO_ID  # empty: no id
     assert len(raw) == 16, f"an id of {len(raw)} bytes"
     out += raw
 
@@ -215,7 +216,7 @@ def _put_bytes(out: bytearray, value: bytes | None, codes: Codes) -> None:
 
 
 def _nullable(put: Put) -> Put:
-    """A part that may be missing has a mark in front (KIP-893)."""
+    """Return a writer of a nullable struct, which has a marker in front (KIP-893)."""
 
     def put_or_not(out: bytearray, value: Any, codes: Codes) -> None:
         if value is None:
@@ -229,7 +230,7 @@ def _nullable(put: Put) -> Put:
 
 def _present(put: Put) -> Put:
     def put_what_is_there(out: bytearray, value: Any, codes: Codes) -> None:
-        assert value is not None, "a value is missing that must be there"
+        assert value is not None, "a required value is None"
         put(out, value, codes)
 
     return put_what_is_there

@@ -1,4 +1,4 @@
-"""The API keys that are offered, one module each; a new one gets a row in `table`."""
+"""The supported API keys, one module each; a new key gets a row in `table`."""
 
 from .table import APIS
 

@@ -1,7 +1,6 @@
-"""AddRaftVoter: gives a vote to a node that follows the metadata log (KIP-853).
+"""AddRaftVoter: add a node that replicates the metadata log to the voters (KIP-853).
 
-The answer always comes when the change is committed, also where version 1 does not ask for that
-(KIP-1186).
+The response always waits for the commit, also where version 1 does not ask for that (KIP-1186).
 """
 
 from typing import Any, Final
@@ -15,14 +14,14 @@ from .describe_quorum import LISTENER
 
 
 async def add_raft_voter(door: Door, call: Call) -> Answer:
-    """Have the leader add the voter."""
+    """Forward the request to the quorum's leader."""
     return error_fields(await outcome(_add(door, call)))
 
 
 async def _add(door: Door, call: Call) -> None:
     body = call.body
     if body.voter_directory_id is None:
-        raise InvalidRequest("voter_directory_id is empty; give the id of the node's disk")
+        raise InvalidRequest("voter_directory_id: empty; give the id of the node's data directory")
     request = pb.AddVoterRequest(
         cluster_id=body.cluster_id or "",
         id=body.voter_id,
@@ -33,12 +32,12 @@ async def _add(door: Door, call: Call) -> None:
 
 
 def _address(listeners: Any) -> str:
-    """Return where the other members reach the node."""
+    """Return the address by which the other voters reach the node."""
     for listener in listeners:
         if listener.name == LISTENER:
             host = f"[{listener.host}]" if ":" in listener.host else listener.host
             return f"{host}:{listener.port}"
-    raise InvalidRequest(f"listeners has none named {LISTENER}; say where the members reach it")
+    raise InvalidRequest(f"listeners: none is named {LISTENER}; give the address for the voters")
 
 
 API: Final = Api(key=80, name="AddRaftVoter", low=0, high=1, flexible=0, handle=add_raft_voter)

@@ -1,4 +1,4 @@
-"""AlterClientQuotas: sets and clears quotas of clients, each entity by itself (KIP-546)."""
+"""AlterClientQuotas: set and remove client quotas, each entity with its own result (KIP-546)."""
 
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from ..parts import applied, check_count, outcome
 
 
 async def alter_client_quotas(door: Door, call: Call) -> Answer:
-    """Have the controller change what is asked for."""
+    """Forward the changes to the controller."""
     entries = call.body.entries
     if not entries:
         return {"entries": []}
@@ -27,7 +27,7 @@ async def alter_client_quotas(door: Door, call: Call) -> Answer:
 
 
 async def _alter(door: Door, call: Call) -> list[QuorumlogError | None]:
-    """Return why each entry was refused."""
+    """Return the error of each entry, or None."""
     response = await outcome(_asked(door, call))
     if isinstance(response, QuorumlogError):
         return [response] * len(call.body.entries)

@@ -1,5 +1,5 @@
-"""AlterConfigs: a resource's configs become exactly those that are named; what is set and not named
-goes back to its default. IncrementalAlterConfigs is the call for a change (KIP-339)."""
+"""AlterConfigs: replace a resource's configs; those not named return to their defaults.
+IncrementalAlterConfigs changes single configs (KIP-339)."""
 
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ async def alter_configs(door: Door, call: Call) -> Answer:
 def _changes(resource: Any) -> list[pb.ConfigChange]:
     for config in resource.configs:
         if config.value is None:
-            raise InvalidRequest(f"{config.name} has no value; leave it out for its default")
+            raise InvalidRequest(f"{config.name}: no value; leave it out for its default")
     return [pb.ConfigChange(name=config.name, value=config.value) for config in resource.configs]
 
 

@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments: moves partitions, or cancels moves; each stands for itself.
+"""AlterPartitionReassignments: start or cancel reassignments, each partition with its own result.
 
-Replicas of null mean that a move is cancelled (KIP-455). Version 1 may insist on as many replicas
-as before (KIP-860).
+Null replicas cancel a reassignment (KIP-455). Version 1 can require an unchanged replication factor
+(KIP-860).
 """
 
 from typing import Any, Final
@@ -26,7 +26,7 @@ from ..parts import (
 
 
 async def alter_partition_reassignments(door: Door, call: Call) -> Answer:
-    """Have the controller move what can be, and tell what came of each partition."""
+    """Forward the valid reassignments to the controller, and return each partition's result."""
     asked = {"allow_replication_factor_change": _may_change_number(call.body)}
     results = await outcome(_altered(door, call))
     if isinstance(results, QuorumlogError):
@@ -61,7 +61,7 @@ async def _altered(door: Door, call: Call) -> dict[Place, QuorumlogError | None]
 
 
 def _may_change_number(body: Any) -> bool:
-    """Whether a move may leave a partition with more or fewer replicas; the answer repeats it."""
+    """Return True if a reassignment may change the replication factor; the response repeats it."""
     may: bool = getattr(body, "allow_replication_factor_change", True)
     return may
 

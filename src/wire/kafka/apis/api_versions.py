@@ -1,8 +1,8 @@
-"""ApiVersions: which requests are offered, in which versions (KIP-35, KIP-511), and which features
-the cluster has (KIP-584).
+"""ApiVersions: list the supported requests and versions (KIP-35, KIP-511), and the cluster's
+features (KIP-584).
 
-A caller of a newer version than any here is answered in version 0, which every client can read,
-with the versions of this key alone: it asks again in one of them.
+A request of an unsupported version is answered in version 0, which every client can decode, with
+the versions of this key alone. The client then retries with one of them.
 """
 
 import re
@@ -40,7 +40,7 @@ def _row(api: Api) -> Fields:
 
 
 def _introduce(call: Call) -> bool:
-    """Note what the client says of itself; returns whether it may say that."""
+    """Store the client's software name and version. Return False if they are malformed."""
     name, version = call.body.client_software_name, call.body.client_software_version
     if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
         return False

@@ -1,7 +1,7 @@
-"""CreatePartitions: topics get more partitions; each stands for itself.
+"""CreatePartitions: add partitions to topics, each topic with its own result.
 
-No assignments mean that the controller places the new partitions. A topic that has as many already
-is refused, as this protocol has it.
+Without assignments the controller places the new partitions. A count equal to the present one is an
+error, as in Kafka.
 """
 
 from itertools import chain
@@ -16,7 +16,7 @@ from ..parts import applied, check_count, outcomes, repeated, within
 
 
 async def create_partitions(door: Door, call: Call) -> Answer:
-    """Give each topic that is named once as many partitions as it shall have."""
+    """Raise the partition count of each topic that is named once."""
     body = call.body
     context = within(call, body.timeout)
     twice = repeated(topic.name for topic in body.topics)
@@ -28,7 +28,7 @@ async def create_partitions(door: Door, call: Call) -> Answer:
         await applied(door, response.metadata_offset, context)
 
     results = await outcomes(door, topics, grow, context=context)
-    refusal = InvalidRequest("the request names this topic twice; name each once")
+    refusal = InvalidRequest("topic: named twice in the request; name each topic once")
     told = chain(
         (_result(topic.name, of) for topic, of in zip(topics, results, strict=True)),
         (_result(name, refusal) for name in twice),
@@ -40,7 +40,7 @@ def _request(door: Door, topic: Any, *, validate_only: bool) -> pb.CreatePartiti
     present = door.image.topic(topic.name)
     if present is not None and len(present.partitions) == topic.count:
         raise InvalidPartitions(
-            f"the topic has {topic.count} partitions already; give more", topic=topic.name
+            f"count: the topic has {topic.count} partitions already; give more", topic=topic.name
         )
     request = pb.CreatePartitionsRequest(
         topic=topic.name, count=topic.count, validate_only=validate_only
@@ -49,7 +49,7 @@ def _request(door: Door, topic: Any, *, validate_only: bool) -> pb.CreatePartiti
         return request
     if not topic.assignments:
         raise InvalidReplicaAssignment(
-            "no new partition is assigned; assign each, or give null to have them placed",
+            "assignments: empty; assign each new partition, or give null to have them placed",
             topic=topic.name,
         )
     check_count(len(topic.assignments))

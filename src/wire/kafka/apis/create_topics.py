@@ -1,7 +1,7 @@
-"""CreateTopics: makes topics; each stands for itself.
+"""CreateTopics: create topics, each with its own result.
 
--1 partitions or replicas mean the cluster's defaults. Since version 5 an answer tells the topic as
-it is made, since 7 its id (KIP-525, KIP-516).
+-1 partitions or replicas mean the cluster's defaults. Since version 5 the response describes the
+created topic, since 7 with its id (KIP-525, KIP-516).
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ async def create_topics(door: Door, call: Call) -> Answer:
         return response
 
     results = await outcomes(door, topics, create, context=context)
-    refusal = InvalidRequest("the request names this topic twice; name each once")
+    refusal = InvalidRequest("topic: named twice in the request; name each topic once")
     image = door.image
     with_configs = call.version >= FIRST_WITH_CONFIGS
 
@@ -65,14 +65,16 @@ def _request(topic: Any, *, validate_only: bool) -> pb.CreateTopicRequest:
     request = pb.CreateTopicRequest(name=topic.name, validate_only=validate_only)
     for config in topic.configs:
         if config.value is None:
-            raise InvalidConfig(f"{config.name} has no value; leave it out for its default")
+            raise InvalidConfig(f"{config.name}: no value; leave it out for its default")
         request.configs.add(name=config.name, value=config.value)
     if topic.assignments:
         _assign(request, topic)
     elif topic.num_partitions == 0:
-        raise InvalidPartitions("a topic has 1 or more partitions; give -1 for the default")
+        raise InvalidPartitions("partitions: 0; give 1 or more, or -1 for the default")
     elif topic.replication_factor == 0:
-        raise InvalidReplicationFactor("a topic has 1 or more replicas; give -1 for the default")
+        raise InvalidReplicationFactor(
+            "replication factor: 0; give 1 or more, or -1 for the default"
+        )
     else:
         request.partitions = _number(topic.num_partitions)
         request.replication_factor = _number(topic.replication_factor)
@@ -81,18 +83,18 @@ def _request(topic: Any, *, validate_only: bool) -> pb.CreateTopicRequest:
 
 def _assign(request: pb.CreateTopicRequest, topic: Any) -> None:
     if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
-        raise InvalidRequest("brokers are assigned to partitions: give -1 for both numbers")
+        raise InvalidRequest("assignments: counts are given too; give -1 for both of them")
     replicas = {each.partition_index: each.broker_ids for each in topic.assignments}
     if sorted(replicas) != list(range(len(topic.assignments))):
         raise InvalidReplicaAssignment(
-            "assign brokers to partitions 0, 1, 2 and so on, each once and none left out"
+            "assignments: not partitions 0, 1, 2 and so on; assign each partition once"
         )
     for index in range(len(replicas)):
         request.assignments.add(replicas=replicas[index])
 
 
 def _number(value: int) -> int:
-    """What the call has for a number: 0 is its default."""
+    """Return the service's value of a count, in which 0 is the default."""
     return 0 if value == DEFAULT else value
 
 

@@ -1,6 +1,7 @@
-"""DeleteRecords: raises where partitions begin that this broker leads; each stands for itself.
+"""DeleteRecords: advance the log start offsets of partitions that this broker leads, each with its
+own result.
 
-Offset -1 means everything that is committed.
+Offset -1 means the high watermark.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ NO_OFFSET: Final = -1
 
 
 async def delete_records(door: Door, call: Call) -> Answer:
-    """Delete what can be; the answer comes when it is durable here."""
+    """Delete what is valid; the response waits until the deletion is durable on this broker."""
     count = sum(len(topic.partitions) for topic in call.body.topics)
     try:
         check_count(count)
@@ -56,7 +57,7 @@ async def _deleted(door: Door, call: Call) -> Answer:
 
 
 def _each(body: Any, error: QuorumlogError) -> Iterator[Fields]:
-    """Say the same of each partition that is named."""
+    """Return the same error for each partition of the request."""
     for topic in body.topics:
         places = ((topic.name, part.partition_index) for part in topic.partitions)
         yield {"name": topic.name, "partitions": (_fields(at, error) for at in places)}

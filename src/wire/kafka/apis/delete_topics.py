@@ -1,6 +1,6 @@
-"""DeleteTopics: deletes topics with their records; each stands for itself.
+"""DeleteTopics: delete topics with their records, each with its own result.
 
-Since version 6 a topic is named by its name or by its id, never by both (KIP-516).
+Since version 6 a topic is named by name or by id, never by both (KIP-516).
 """
 
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ class Named:
     """A topic as the request names it."""
 
     name: str | None
-    topic_id: bytes  # empty: none is given
+    topic_id: bytes  # empty if not given
 
     @property
     def answers(self) -> Fields:
-        """How its result names it."""
+        """The fields that name the topic in its result."""
         return {"name": self.name, "topic_id": self.topic_id}
 
 
 async def delete_topics(door: Door, call: Call) -> Answer:
-    """Delete each topic that is named once, in one way."""
+    """Delete each topic that is named once."""
     body = call.body
     context = within(call, body.timeout)
     wanted = _read(body)
@@ -39,9 +39,9 @@ async def delete_topics(door: Door, call: Call) -> Answer:
 
     async def delete(named: Named) -> Fields:
         if _meant(image, named) in twice:
-            raise InvalidRequest("the request names this topic twice; name each once")
+            raise InvalidRequest("topic: named twice in the request; name each topic once")
         if bool(named.name) == bool(named.topic_id):
-            raise InvalidRequest("give a topic's name or its id, one of them")
+            raise InvalidRequest("topic: give either its name or its id")
         request = pb.DeleteTopicRequest(name=named.name, topic_id=named.topic_id)
         response = await door.admin.delete_topic(request, context)
         await applied(door, response.metadata_offset, context)
@@ -66,7 +66,7 @@ def _read(body: Any) -> Sequence[Named]:
 
 
 def _meant(image: MetadataImage, named: Named) -> str | bytes | None:
-    """Return the id of the topic that is meant, as far as it is known here."""
+    """Return the id of the topic if it is known here, otherwise the id or name given."""
     topic = image.topic(named.name) if named.name and not named.topic_id else None
     return topic.id if topic is not None else named.topic_id or named.name
 

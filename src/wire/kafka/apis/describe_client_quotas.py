@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: the quotas of clients, as filters ask for them (KIP-546)."""
+"""DescribeClientQuotas: return the client quotas that match filters (KIP-546)."""
 
 from typing import Any, Final
 
@@ -12,11 +12,11 @@ from ..messages import error_fields
 from ..parts import outcome
 
 ELEMENTS_AN_ENTRY: Final = 1 + len(ENTITY_TYPES) + len(QUOTAS)
-"""At most."""
+"""Upper bound."""
 
 
 async def describe_client_quotas(door: Door, call: Call) -> Answer:
-    """Tell what is set for whom the filters ask for."""
+    """Return the quotas of the entities that match the filters."""
     described = await outcome(_describe(door, call))
     if isinstance(described, QuorumlogError):
         return {**error_fields(described), "entries": None}
@@ -42,8 +42,8 @@ def _filter(component: Any) -> pb.QuotaFilter:
             return pb.QuotaFilter(type=kind, is_any=True)
         case _:
             raise InvalidRequest(
-                f"match type of {kind!r} is {component.match_type} with {component.match!r}; give"
-                " 0 and a name, 1 without for the default, or 2 without for any"
+                f"match type of {kind!r}: {component.match_type} with {component.match!r}; give 0"
+                " with a name, 1 without a name for the default, or 2 without a name for any"
             )
 
 
@@ -55,7 +55,7 @@ def _entry(quotas: pb.ClientQuotas) -> Fields:
 
 
 def _entity_fields(part: metadata_records_pb2.QuotaEntity) -> Fields:
-    """Return one part of whom quotas are for."""
+    """Return one part of a quota's entity."""
     return {
         "entity_type": part.type,
         "entity_name": part.name if part.HasField("name") else None,

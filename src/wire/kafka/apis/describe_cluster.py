@@ -1,4 +1,4 @@
-"""DescribeCluster: its id, its brokers, and whom to ask for changes (KIP-700, KIP-919)."""
+"""DescribeCluster: return the cluster id, the brokers and the controller (KIP-700, KIP-919)."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ CONTROLLERS: Final = 2
 
 
 async def describe_cluster(door: Door, call: Call) -> Answer:
-    """Tell of the cluster. Controllers are no clients' business: they have no Kafka listener."""
+    """Describe the brokers. Controllers are not described: they have no Kafka listener."""
     body, asked = call.body, door.replicas.node_id
     cluster = await door.admin.describe_cluster(admin_pb2.DescribeClusterRequest(), call.context)
     kind = getattr(body, "endpoint_type", BROKERS)
@@ -21,7 +21,7 @@ async def describe_cluster(door: Door, call: Call) -> Answer:
         is_known = kind == CONTROLLERS
         return {
             "error_code": MISMATCHED_ENDPOINT_TYPE if is_known else UNSUPPORTED_ENDPOINT_TYPE,
-            "error_message": f"this is a broker's listener; ask it for brokers ({BROKERS})",
+            "error_message": f"endpoint type {kind}: not served by brokers; give {BROKERS}",
             "endpoint_type": BROKERS,
             "cluster_id": cluster.cluster_id,
         }

@@ -1,7 +1,8 @@
-"""DescribeConfigs: every config of topics, of the cluster and of this broker, and who set it.
+"""DescribeConfigs: return the configs of topics, of the cluster and of this broker, with the source
+of each value.
 
-A broker tells its own settings and those of the cluster, which hold for it; only itself does. Since
-version 3 the types are told, and what the configs mean where that is asked for (KIP-569).
+A broker describes its own settings and those of the cluster that apply to it, and of no other
+broker. Since version 3 the response has types and, on request, documentation (KIP-569).
 """
 
 import asyncio
@@ -20,10 +21,10 @@ from ..parts import outcome
 
 
 async def describe_configs(door: Door, call: Call) -> Answer:
-    """Describe each resource; others have their turn in between."""
+    """Describe each resource; other tasks run in between."""
     resources = call.body.resources
     too_many = InvalidRequest(
-        f"the request names {len(resources)} resources; name at most {RESOURCES_MAX}"
+        f"request: {len(resources)} resources; the limit is {RESOURCES_MAX}; split the request"
     )
     results: list[Fields] = []
     count = 0
@@ -51,7 +52,7 @@ async def _describe(door: Door, call: Call, resource: Any) -> Sequence[Fields]:
         if result.HasField("error"):
             raise decode_error(result.error)
     configs = [config for result in answer.results for config in result.configs]
-    named = frozenset(resource.configuration_keys or ())  # none: all of them
+    named = frozenset(resource.configuration_keys or ())  # empty: all of them
     return [
         described_config(
             config,

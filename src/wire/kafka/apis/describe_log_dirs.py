@@ -1,8 +1,8 @@
-"""DescribeLogDirs: what partitions take on this broker's disk (KIP-113, KIP-827).
+"""DescribeLogDirs: return the sizes of partitions on this broker's disk (KIP-113, KIP-827).
 
-Null asks for all partitions. Those that are named and not here are left out, known or not. A log
-that could not be used is left out too, and its error is the directory's. No replica is on its way
-between directories, and none is behind what is committed here.
+Null asks for all partitions. Partitions that are not on this broker are left out, known or not. A
+log with an error is left out too, and its error is the directory's. Replicas never move between
+directories here, and none lags behind the high watermark of this broker.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,11 +16,11 @@ from ..messages import code_of
 from ..parts import by_topic, outcome
 
 FIRST_WITH_ERROR: Final = 3
-"""The first version that has an error of the whole; before, a directory without a name has it."""
+"""The first version with a top-level error; earlier ones carry it in a directory without a name."""
 
 
 async def describe_log_dirs(door: Door, call: Call) -> Answer:
-    """Describe the directories; logs that nobody has used are opened for it."""
+    """Describe the directories; unopened logs are opened for it."""
     wanted = _wanted(call.body)
     request = pb.DescribeLogDirsRequest()
     if wanted is not None:

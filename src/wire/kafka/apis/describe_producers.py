@@ -1,4 +1,4 @@
-"""DescribeProducers: who writes to a partition with a producer id (KIP-664)."""
+"""DescribeProducers: return the producers with an id that write to a partition (KIP-664)."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from ..messages import error_fields
 
 
 async def describe_producers(door: Door, call: Call) -> Answer:
-    """Describe each partition by itself, whichever replica is here."""
+    """Describe each partition of which this broker has a replica, leader or follower."""
     return {
         "topics": [
             {

@@ -1,6 +1,7 @@
-"""DescribeQuorum: who leads, votes for and follows the metadata log (KIP-595, KIP-836, KIP-853).
+"""DescribeQuorum: return the leader, voters and observers of the metadata log (KIP-595, KIP-836,
+KIP-853).
 
-The log is partition 0 of a topic that is none: no other request knows it.
+The log is partition 0 of a topic name that no other request accepts.
 """
 
 from typing import Any, Final
@@ -14,27 +15,27 @@ from ..messages import error_fields
 from ..parts import by_topic, outcome
 
 LISTENER: Final = "CONTROLLER"
-"""What the listener is called on which members of the quorum reach each other."""
+"""The name of the listener between the nodes of the quorum."""
 
 UNKNOWN: Final = -1
 
 
 async def describe_quorum(door: Door, call: Call) -> Answer:
-    """Tell what the leader knows."""
+    """Return the quorum's state as its leader reports it."""
     places = [
         (topic.topic_name, part.partition_index)
         for topic in call.body.topics
         for part in topic.partitions
     ]
     if places != [(METADATA_TOPIC, 0)]:
-        unknown = UnknownTopicOrPartition(f"the quorum has {METADATA_TOPIC}-0 alone; ask for that")
+        unknown = UnknownTopicOrPartition(f"the only partition is {METADATA_TOPIC}-0; ask for it")
         refused = ((topic, _refused(index, unknown)) for topic, index in places)
         return await encoded(door, call, _answer(refused), elements=len(places))
     described = await outcome(door.quorum.describe(pb.DescribeQuorumRequest(), call.context))
     if isinstance(described, QuorumlogError):
         return error_fields(described)
     if described.answered_by != described.leader_id:
-        refusal = NotLeaderOrFollower("the quorum has no leader that answers; repeat")
+        refusal = NotLeaderOrFollower("quorum: no leader answered; retry")
         return _answer([(METADATA_TOPIC, _refused(0, refusal))])
     fields = _described(described, wall_ms=door.runtime.clock.wall_ms())
     return {**_answer([(METADATA_TOPIC, fields)]), "nodes": _nodes(described)}
@@ -79,7 +80,7 @@ def _replica(replica: pb.QuorumReplica, *, wall_ms: int) -> Fields:
 
 
 def _nodes(quorum: pb.DescribeQuorumResponse) -> list[Fields]:
-    """Where the voters are reached."""
+    """Return the addresses of the voters."""
     nodes: list[Fields] = []
     for voter in quorum.voters:
         host, _, port = voter.address.rpartition(":")

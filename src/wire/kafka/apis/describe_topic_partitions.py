@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics in pages, with the replicas that may lead when no other can
+"""DescribeTopicPartitions: return topics page by page, with the eligible leader replicas
 (KIP-966)."""
 
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from ..rights import topic_operations
 from ..topic_fields import missing_code, no_topic, place_fields
 
 PARTITIONS_MAX: Final = 2_000
-"""Of one answer, whatever is asked for."""
+"""The limit of one response, whatever the request asks for."""
 
 NO_ID: Final = bytes(16)
 
 
 async def describe_topic_partitions(door: Door, call: Call) -> Answer:
-    """Describe topics by ascending name, as many partitions as were asked for, and say where the
-    next page begins."""
+    """Describe topics by ascending name, up to the requested number of partitions, with a cursor
+    for the next page."""
     body, image = call.body, door.image
     named = {each.name for each in body.topics}
     if not _is_sound(body.cursor, named):
@@ -63,14 +63,14 @@ async def describe_topic_partitions(door: Door, call: Call) -> Answer:
 
 
 def _is_sound(cursor: Any, named: set[str]) -> bool:
-    """Whether a cursor is one that an earlier answer to the same question can have had."""
+    """Return True if an earlier response to the same request could contain the cursor."""
     if cursor is None:
         return True
     return cursor.partition_index >= 0 and (not named or cursor.topic_name in named)
 
 
 def _from(cursor: Any, names: set[str]) -> Iterator[tuple[str, int]]:
-    """Yield the names from a cursor on, and the partition at which each begins."""
+    """Yield the names from the cursor on, with the first partition of each."""
     for name in sorted(names):
         if cursor is None or name > cursor.topic_name:
             yield name, 0

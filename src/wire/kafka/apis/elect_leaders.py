@@ -1,8 +1,8 @@
-"""ElectLeaders: preferred replicas lead again, or whoever is alive where nobody can lead.
+"""ElectLeaders: elect preferred leaders, or any live replica of partitions without a leader.
 
-Version 0 knows preferred elections alone (KIP-460), and no error of the whole: so that stands in
-each result too. Without partitions, all are meant: of a preferred election those where it changes
-something, of an unclean one those without a leader.
+Version 0 has preferred elections alone (KIP-460) and no top-level error, which is therefore
+repeated in each result. Without partitions, a preferred election covers those that it would change,
+and an unclean one those without a leader.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ from ..parts import (
 PREFERRED: Final = 0
 _KINDS: Final = {PREFERRED: pb.ELECTION_KIND_PREFERRED, 1: pb.ELECTION_KIND_UNCLEAN}
 
-TOPICS_A_STEP: Final = 100  # looked at in one step of the loop
+TOPICS_A_STEP: Final = 100  # between two turns of other tasks
 
 
 async def elect_leaders(door: Door, call: Call) -> Answer:
-    """Have the controller elect, and tell what came of each partition."""
+    """Forward the elections to the controller, and return each partition's result."""
     answer = await outcome(_elected(door, call))
     if isinstance(answer, QuorumlogError):
         refused = {
@@ -61,7 +61,7 @@ async def _elected(door: Door, call: Call) -> dict[Place, QuorumlogError | None]
     number = getattr(body, "election_type", PREFERRED)
     kind = _KINDS.get(number)
     if kind is None:
-        raise InvalidRequest(f"election type is {number}; give 0 preferred or 1 unclean")
+        raise InvalidRequest(f"election type {number}: unknown; give 0 (preferred) or 1 (unclean)")
     results: dict[Place, QuorumlogError | None] = {}
     request = pb.ElectLeadersRequest(kind=kind)
     if body.topic_partitions is not None:
@@ -84,7 +84,7 @@ def _count(body: Any) -> int:
 
 
 def _each(body: Any, error: QuorumlogError) -> Iterator[Fields]:
-    """Say the same of each partition that is named."""
+    """Return the same error for each partition of the request."""
     for each in body.topic_partitions or ():
         results = ({"partition_id": index, **error_fields(error)} for index in each.partitions)
         yield {"topic": each.topic, "partition_result": results}

@@ -1,7 +1,7 @@
-"""Fetch: batches out, from the page cache to the socket.
+"""Fetch: return record batches, from the page cache to the socket.
 
-Every request stands for itself: no fetch session is ever made (session id 0 says so, KIP-227), and
-a client that hears that names all its partitions each time. Records are never converted.
+There are no fetch sessions: the response's session id 0 (KIP-227) makes clients name all their
+partitions in each request. Records are never converted to another format.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from ..leading import endpoints_of, leader_told
 MAX_WAIT_MS_MAX: Final = 60_000
 READ_COMMITTED: Final = 1
 NO_SESSION: Final = 0
-FINAL_EPOCH: Final = -1  # of a session: close it, or have none
+FINAL_EPOCH: Final = -1  # of a session: close it, or create none
 SESSION_ID_NOT_FOUND: Final = 70
 UNKNOWN_TOPIC_ID: Final = 100
 NO_TAGS: Final = b"\x00"
@@ -39,7 +39,7 @@ INVALID_REQUEST: Final = 42
 
 
 class FetchAnswer(Prepared):
-    """What was found, until it is queued."""
+    """A response with leases on files until it is queued."""
 
     __slots__ = ("_endpoints", "_error_code", "_is_good", "_topics", "_version")
 
@@ -52,7 +52,7 @@ class FetchAnswer(Prepared):
         error_code: int = 0,
         is_good: bool = False,
     ) -> None:
-        """`is_good`: it is known that there is no error in it."""
+        """`is_good`: no result has an error."""
         self._is_good = is_good
         self._version = version
         self._topics = topics
@@ -61,14 +61,14 @@ class FetchAnswer(Prepared):
 
     @property
     def size(self) -> int:
-        """Bytes of records in it."""
+        """Bytes of records in the response."""
         return sum(
             one.size for _, found in self._topics for one in found if isinstance(one, FoundRecords)
         )
 
     @property
     def error_codes(self) -> Sequence[int]:
-        """The errors of partitions, and that of all."""
+        """The error codes of the response and of its partitions."""
         if self._is_good:
             return ()
         codes = [self._error_code]
@@ -81,7 +81,7 @@ class FetchAnswer(Prepared):
         return [code for code in codes if code]
 
     def parts(self, throttle_ms: int) -> Sequence[Part]:
-        """Return the body: what surrounds the records in memory, and where the records lie."""
+        """Return the body: bytes around the records, and file ranges for the records."""
         version = self._version
         no_tags = NO_TAGS if version >= FLEXIBLE else b""
         out: list[Part] = []
@@ -120,7 +120,7 @@ class FetchAnswer(Prepared):
         return out
 
     def release(self) -> None:
-        """Give the leases on the files back."""
+        """Release the leases on the files."""
         for _, results in self._topics:
             for found in results:
                 if isinstance(found, FoundRecords):
@@ -128,7 +128,7 @@ class FetchAnswer(Prepared):
 
 
 class _Asked:
-    """A request with its topics' names looked up."""
+    """A request with its topics' names resolved."""
 
     def __init__(self, door: Door, call: Call) -> None:
         request: FetchRequest = call.body
@@ -142,14 +142,14 @@ class _Asked:
             for part in topic.parts
         ]
         self.max_bytes = fetch_bytes_max(door, call, max(request.max_bytes, 0))
-        self.min_bytes = min(request.min_bytes, self.max_bytes)  # more could never come
-        # What fails is answered at once, and so is nothing.
+        self.min_bytes = min(request.min_bytes, self.max_bytes)  # more could never be returned
+        # Errors, and a request without partitions, are answered at once.
         is_whole = all(name is not None for _, name in self._named)
         waits = is_whole and bool(self.specs)
         self.max_wait_ms = min(max(request.max_wait_ms, 0), MAX_WAIT_MS_MAX) if waits else 0
 
     def answer(self, found: Sequence[FoundRecords]) -> FetchAnswer:
-        """Return the answer of what was found."""
+        """Return the response for the records found."""
         rest, is_good = iter(found), True
         topics: list[tuple[FetchTopic, Sequence[FoundRecords | FetchResult]]] = []
         for topic, name in self._named:
@@ -167,7 +167,7 @@ class _Asked:
 
 
 def begin(door: Door, call: Call, done: Done) -> bool:
-    """Answer what is in the page cache now."""
+    """Answer from the page cache, without waiting."""
     refusal = _refusal(call)
     if refusal is not None:
         done(refusal)
@@ -185,7 +185,7 @@ def begin(door: Door, call: Call, done: Done) -> bool:
 
 
 async def fetch(door: Door, call: Call) -> FetchAnswer:
-    """Find what each partition has, waiting for `min_bytes` up to `max_wait_ms`."""
+    """Read each partition, and wait for `min_bytes` up to `max_wait_ms`."""
     refusal = _refusal(call)
     if refusal is not None:
         return refusal
@@ -203,17 +203,17 @@ async def fetch(door: Door, call: Call) -> FetchAnswer:
 
 
 def _refusal(call: Call) -> FetchAnswer | None:
-    """Return the answer to what is not offered."""
+    """Return the response to an unsupported kind of request, or None."""
     request: FetchRequest = call.body
     if request.session_id != NO_SESSION and request.session_epoch != FINAL_EPOCH:
         return FetchAnswer(call.version, [], error_code=SESSION_ID_NOT_FOUND)
     if request.replica_id >= 0:
-        return _refused(call, InvalidRequest("replicas follow by another way here"))
+        return _refused(call, InvalidRequest("replica id: followers use another protocol here"))
     return None
 
 
 def _name(door: Door, topic: FetchTopic) -> str | None:
-    """Return the topic's name, None: no topic has its id."""
+    """Return the topic's name, or None if no topic has its id."""
     if not topic.topic_id:
         return topic.name
     found = door.image.topic_of_id(topic.topic_id)
@@ -236,7 +236,7 @@ def _spec(request: FetchRequest, topic: FetchTopic, name: str, part: FetchPart) 
 
 
 def _before(version: int, found: FoundRecords, records_size: int) -> bytes:
-    """Return what stands in front of records with which nothing is unusual."""
+    """Return the bytes in front of the records of a partition without errors or extra fields."""
     preferred = found.preferred_replica
     return encode_found(
         version,
@@ -270,7 +270,7 @@ def _result(part: FetchPart, found: FoundRecords) -> FetchResult:
 
 
 def _refused(call: Call, error: QuorumlogError) -> FetchAnswer:
-    """Answer every partition with one error."""
+    """Return a response with the same error for every partition."""
     request: FetchRequest = call.body
     code = fetch_code(error)
     return FetchAnswer(

@@ -1,7 +1,6 @@
-"""FindCoordinator: which broker has a group.
+"""FindCoordinator: return the coordinator of a group.
 
-Transactional ids and share groups have none yet: the answer is the one that clients repeat their
-question after.
+Transactional ids and share groups have no coordinator yet: their error makes clients retry.
 """
 
 from typing import Any, Final
@@ -16,15 +15,15 @@ from ..parts import outcomes
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 CREATION_MS_MAX: Final = 5_000
-"""What a client waits for groups to have a place at first use, at most; it asks again then."""
+"""The longest wait for the offsets topic to be created at first use; clients retry then."""
 
-_SAYS_WHY: Final = 1  # from this version on
-_TAKES_MANY: Final = 4  # keys in one request, from this version on (KIP-699)
-_KNOWS_SHARE: Final = 6  # from this version on (KIP-932)
+_SAYS_WHY: Final = 1  # the first version with error messages
+_TAKES_MANY: Final = 4  # the first version with several keys (KIP-699)
+_KNOWS_SHARE: Final = 6  # the first version with share groups (KIP-932)
 
 
 async def find_coordinator(door: Door, call: Call) -> Answer:
-    """Look every key up."""
+    """Look up each key."""
     body = call.body
     if call.version < _TAKES_MANY:
         (found,) = await outcomes(door, [body.key], _looked_up(door, call), context=call.context)
@@ -39,7 +38,7 @@ async def find_coordinator(door: Door, call: Call) -> Answer:
 
 
 def _looked_up(door: Door, call: Call) -> Any:
-    """Return what looks one key up, of the kind that the request names."""
+    """Return a function that looks up one key of the request's key type."""
     kind = getattr(call.body, "key_type", GROUP)
 
     async def look_up(key: str) -> Fields:
@@ -50,8 +49,8 @@ def _looked_up(door: Door, call: Call) -> Any:
         reached = endpoints(door.image, call.client, asked=door.replicas.node_id).get(node_id)
         if reached is None:
             raise CoordinatorNotAvailable(
-                f"broker {node_id} coordinates the group, and is not reached by this listener now:"
-                " ask again"
+                f"broker {node_id}: coordinator of the group, without an endpoint on this listener"
+                " now; retry"
             )
         return {"node_id": node_id, "host": reached.host, "port": reached.port}
 
@@ -61,9 +60,9 @@ def _looked_up(door: Door, call: Call) -> Any:
 def _refusal(call: Call, kind: int) -> QuorumlogError:
     if kind == TRANSACTION or (kind == SHARE and call.version >= _KNOWS_SHARE):
         return CoordinatorNotAvailable(
-            "this cluster coordinates groups of consumers only: produce without a transactional id"
+            "coordinator: only consumer groups have one; produce without a transactional id"
         )
-    return InvalidRequest(f"there is no kind {kind} of coordinator in version {call.version}")
+    return InvalidRequest(f"key type {kind}: unknown in version {call.version}")
 
 
 def _result(call: Call, found: Fields | QuorumlogError) -> Fields:

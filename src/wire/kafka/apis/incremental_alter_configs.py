@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: configs are set and deleted, and lists get or lose parts (KIP-339)."""
+"""IncrementalAlterConfigs: set and delete configs, append to and subtract from lists (KIP-339)."""
 
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from ..config_resources import is_never_set
 DELETE: Final = 1
 _OPERATIONS: Final = {
     0: pb.CONFIG_OPERATION_SET,
-    DELETE: pb.CONFIG_OPERATION_SET,  # to no value
+    DELETE: pb.CONFIG_OPERATION_SET,  # without a value
     2: pb.CONFIG_OPERATION_APPEND,
     3: pb.CONFIG_OPERATION_SUBTRACT,
 }
@@ -35,12 +35,13 @@ def _change(config: Any) -> pb.ConfigChange:
     operation = _OPERATIONS.get(number)
     if operation is None:
         raise InvalidRequest(
-            f"operation of {config.name} is {number}; give 0 set, 1 delete, 2 append or 3 subtract"
+            f"{config.name}: operation {number} is unknown; give 0 (set), 1 (delete), 2 (append) or"
+            " 3 (subtract)"
         )
     if number == DELETE:
         return pb.ConfigChange(name=config.name)
     if config.value is None:
-        raise InvalidRequest(f"{config.name} has no value; delete it for its default")
+        raise InvalidRequest(f"{config.name}: no value; delete it for its default")
     return pb.ConfigChange(name=config.name, value=config.value, operation=operation)
 
 

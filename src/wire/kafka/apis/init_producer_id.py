@@ -1,4 +1,4 @@
-"""InitProducerId: an id for a producer that numbers its batches (KIP-98, KIP-360)."""
+"""InitProducerId: return an id for an idempotent producer (KIP-98, KIP-360)."""
 
 from typing import Final
 
@@ -13,10 +13,10 @@ NO_PRODUCER_EPOCH: Final = -1
 
 
 async def init_producer_id(door: Door, call: Call) -> Answer:
-    """Give an id, or the next epoch of the one that the producer has."""
+    """Return a new id, or the next epoch of the producer's present id."""
     body = call.body
-    if body.transactional_id == "":  # no id is null; there, an empty text is the same as none
-        return _refusal(InvalidRequest("transactional_id is empty; give one, or null for none"))
+    if body.transactional_id == "":  # null means no id; the gRPC message has "" for that
+        return _refusal(InvalidRequest("transactional_id: empty; give one, or null for none"))
     request = pb.InitProducerIdRequest(transactional_id=body.transactional_id or "")
     current = getattr(body, "producer_id", NO_PRODUCER_ID)
     if current != NO_PRODUCER_ID:
@@ -35,8 +35,8 @@ async def init_producer_id(door: Door, call: Call) -> Answer:
 
 
 def _refusal(error: QuorumlogError) -> Fields:
-    """Return an error. Where asking again may help, it is the one that every client asks again
-    after, since no coordinator is concerned."""
+    """Return an error response. A retriable error has the code on which every client retries, since
+    no coordinator is involved."""
     return {
         "error_code": COORDINATOR_LOAD_IN_PROGRESS if error.retriable else code_of(error),
         "producer_id": NO_PRODUCER_ID,

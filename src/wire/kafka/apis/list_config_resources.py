@@ -1,6 +1,6 @@
-"""ListConfigResources: topics and brokers, all of which have configs (KIP-1142).
+"""ListConfigResources: list the topics and brokers, all of which have configs (KIP-1142).
 
-What has none here is none, as are client metrics, which are all that version 0 asks for.
+Client metrics, which are all that version 0 asks for, have no configs here, so it lists nothing.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from ..endpoints import endpoints
 from ..large_answers import encoded
 
 UNSUPPORTED_VERSION: Final = 35
-"""What the field answers to a kind of configs that it does not know."""
+"""Kafka's error code for an unknown resource type."""
 
 _CLIENT_METRICS: Final = 16
 
 
 async def list_config_resources(door: Door, call: Call) -> Answer:
-    """Name what has configs, of every kind or of those that are asked for."""
+    """List the resources of the requested types, or of all types."""
     kinds = set(getattr(call.body, "resource_types", (_CLIENT_METRICS,)))
     if not kinds <= {TOPIC, BROKER, *OTHERS}:
         return {"error_code": UNSUPPORTED_VERSION, "config_resources": ()}

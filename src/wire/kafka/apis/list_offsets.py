@@ -1,7 +1,7 @@
-"""ListOffsets: the offset of a time, of the beginning, of the end.
+"""ListOffsets: return the offset of a timestamp, of the log start, of the log end.
 
-Nothing is kept in another tier here, so the earliest local offset (-4) is the earliest one, and
-there is no last offset of another tier (-5) nor one that waits to get there (-6).
+There is no tiered storage: the earliest local offset (-4) is the log start offset, and the latest
+tiered offset (-5) and the earliest pending upload (-6) do not exist.
 """
 
 from typing import Any, Final
@@ -16,7 +16,7 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 UNSUPPORTED_VERSION: Final = 35
 READ_COMMITTED: Final = 1
-CONSUMERS: Final = (-1, -2)  # replica ids of those who are none; -2: for debugging
+CONSUMERS: Final = (-1, -2)  # replica ids of consumers; -2: a debugging consumer
 
 _FIRST_VERSIONS: Final = {
     EARLIEST: 1,
@@ -29,7 +29,7 @@ _FIRST_VERSIONS: Final = {
 
 
 async def list_offsets(door: Door, call: Call) -> Answer:
-    """Translate each partition's timestamp."""
+    """Look up each partition's timestamp."""
     committed_only = getattr(call.body, "isolation_level", 0) == READ_COMMITTED
     seen: set[tuple[str, int]] = set()
     topics = []
@@ -38,7 +38,7 @@ async def list_offsets(door: Door, call: Call) -> Answer:
         for part in topic.partitions:
             place = (topic.name, part.partition_index)
             if place in seen:
-                refusal = InvalidRequest("the request names this partition twice; name each once")
+                refusal = InvalidRequest("partition: named twice in the request; name each once")
                 results.append(_failed(part, refusal))
                 continue
             seen.add(place)

@@ -1,5 +1,5 @@
-"""ListPartitionReassignments: the moves under way, of all partitions or of those that are named
-(KIP-455). What is named and is not moving is left out, known or not."""
+"""ListPartitionReassignments: list the reassignments in progress, of all or of named partitions
+(KIP-455). Named partitions without one are left out, known or not."""
 
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from ..parts import by_topic, outcome, within
 
 
 async def list_partition_reassignments(door: Door, call: Call) -> Answer:
-    """Tell where partitions are, and which replicas come and go."""
+    """List the replicas of each moving partition, with those being added and removed."""
     body = call.body
     context = within(call, body.timeout)
     request = pb.ListReassignmentsRequest()

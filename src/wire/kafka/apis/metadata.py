@@ -1,7 +1,7 @@
-"""Metadata: the brokers, and topics with who leads their partitions.
+"""Metadata: return the brokers, and topics with the leaders of their partitions.
 
-A topic that is asked for by name and unknown is created where the configuration and the request
-allow it, and is usable when the answer comes. Fenced brokers are nobody's leaders and are left out.
+An unknown topic requested by name is created if the configuration and the request allow it, and is
+usable when the response arrives. Fenced brokers lead nothing and are left out.
 """
 
 import asyncio
@@ -29,22 +29,23 @@ from ..rights import cluster_operations, topic_operations
 from ..topic_fields import missing_code, no_topic, place_fields
 
 CREATION_MS_MAX: Final = 5_000
-"""What a client waits for a topic to be created at most; it asks again then."""
+"""The longest wait for the creation of a topic; clients retry then."""
 
 PARTITIONS_A_STEP: Final = 1_000
-"""Partitions that are described between two turns of others: a few milliseconds."""
+"""Partitions described between two turns of other tasks: a few milliseconds."""
 
 NO_ID: Final = bytes(16)
 
-_KNOWS_IDS: Final = 12  # from this version on; 10 and 11 have a field for them and no meaning
-_TELL_OF_CLUSTER_RIGHTS: Final = range(8, 11)  # DescribeCluster does since
-_KNOWS_LISTENERS: Final = 6  # from this version on
-_KNOWS_ONLY_LISTS: Final = 0  # of topics: an empty one asks for all
-_TELLS_ONLY_THE_LIVING: Final = 0  # who reads it looks every replica up among the brokers
+# the first version with topic ids; 10 and 11 have the field without a meaning
+_KNOWS_IDS: Final = 12
+_TELL_OF_CLUSTER_RIGHTS: Final = range(8, 11)  # later, DescribeCluster has them
+_KNOWS_LISTENERS: Final = 6  # the first version with LISTENER_NOT_FOUND
+_KNOWS_ONLY_LISTS: Final = 0  # an empty list of topics asks for all
+_TELLS_ONLY_THE_LIVING: Final = 0  # clients of this version expect every replica among the brokers
 
 
 async def metadata(door: Door, call: Call) -> Answer:
-    """Tell of the brokers and of the topics that are asked for."""
+    """Return the brokers and the requested topics."""
     cluster = await door.admin.describe_cluster(admin_pb2.DescribeClusterRequest(), call.context)
     wanted, creations = _wanted(call), {}
     if wanted is not None:
@@ -70,7 +71,7 @@ async def metadata(door: Door, call: Call) -> Answer:
 
 
 async def _in_steps(topics: Iterable[Fields]) -> list[Fields]:
-    """Return them all; others have their turn whenever many partitions were described."""
+    """Collect the topics; other tasks run after every PARTITIONS_A_STEP partitions."""
     found, described = [], 0
     for topic in topics:
         found.append(topic)
@@ -88,11 +89,11 @@ def _broker_fields(brokers: Iterable[Endpoint]) -> list[Fields]:
     ]
 
 
-# --- what is asked for ---------------------------------------------------------------------------
+# --- the request --------------------------------------------------------------------------------
 
 
 def _wanted(call: Call) -> list[tuple[str | None, bytes]] | None:
-    """Return name and id of what is asked for, each once; None: every topic."""
+    """Return name and id of each requested topic once, or None for all topics."""
     topics = call.body.topics
     if topics is None or (call.version == _KNOWS_ONLY_LISTS and not topics):
         return None
@@ -106,8 +107,7 @@ def _raw(topic_id: Any) -> bytes:
 
 
 async def _create_unknown(door: Door, call: Call, names: Sequence[str]) -> dict[str, int]:
-    """Create the topics that nobody knows, if that is wanted; returns what came of each: an error
-    code, or 0."""
+    """Create the unknown topics if that is allowed. Return the error code of each, 0 if created."""
     unknown = [
         name for name in names if door.image.topic(name) is None and name not in INTERNAL_TOPICS
     ]
@@ -125,26 +125,26 @@ async def _create_unknown(door: Door, call: Call, names: Sequence[str]) -> dict[
 
 
 def _outcome_code(error: QuorumlogError | None) -> int:
-    """Return what a client is told of a topic that this broker does not know yet all the same."""
+    """Return the error code of a topic that is still unknown here after its creation."""
     if error is None or isinstance(error, TopicAlreadyExists) or error.retriable:
-        return LEADER_NOT_AVAILABLE  # it is coming, or may come: ask again
+        return LEADER_NOT_AVAILABLE  # created, or possibly created: retriable
     return code_of(error)
 
 
-# --- what is answered ----------------------------------------------------------------------------
+# --- the response -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _View:
-    """The topics of an image as a version of the request sees them."""
+    """The topics of an image as one version of the response represents them."""
 
     call: Call
     image: MetadataImage
     alive: Mapping[NodeId, Endpoint]
-    creations: Mapping[str, int]  # by name: the error code, 0 once it is there
+    creations: Mapping[str, int]  # by name: the error code, 0 if created
 
     def wanted(self, name: str | None, topic_id: bytes) -> Fields:
-        """Return what is known of a topic that was asked for."""
+        """Return a requested topic, or its error."""
         if self.call.version < _KNOWS_IDS and (name is None or topic_id != NO_ID):
             return no_topic(InvalidRequest.code, name=name or "", topic_id=topic_id)
         if topic_id != NO_ID:

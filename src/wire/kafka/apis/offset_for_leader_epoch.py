@@ -1,5 +1,5 @@
-"""OffsetForLeaderEpoch: where a leader epoch ends, so that a consumer sees whether what it has read
-was cut off since (KIP-320)."""
+"""OffsetForLeaderEpoch: return the end offsets of leader epochs, by which a consumer detects
+truncation of records that it has read (KIP-320)."""
 
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ from ..hot.codes import fetch_code
 
 
 async def offset_for_leader_epoch(door: Door, call: Call) -> Answer:
-    """Look every partition's epoch up."""
+    """Look up the epoch of every partition."""
     topics = []
     for topic in call.body.topics:
         outcomes = await door.replicas.epoch_ends(

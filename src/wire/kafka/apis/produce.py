@@ -1,8 +1,8 @@
-"""Produce: batches in.
+"""Produce: append record batches.
 
-Records are views of the request's frame until the log has them. Each partition's part stands for
-itself; all of them have their place in their logs before the next request begins. The low versions
-0 to 2 are advertised and not answered: librdkafka needs to see them (KAFKA-18659).
+Records are views of the request's frame until the log has them. Each partition has its own result,
+and all of them are queued in their logs before the next request begins. Versions 0 to 2 are
+advertised and not supported: librdkafka requires them in ApiVersions (KAFKA-18659).
 """
 
 import asyncio
@@ -41,11 +41,11 @@ _ACKS: Final = {WAITS_FOR_OTHERS: Acks.ALL, 0: Acks.NONE, 1: Acks.LEADER}
 MAGIC: Final = 2  # of record batches
 _MAGIC_AT: Final = 16  # in a batch, and in a message of the old formats
 TIMEOUT_MS_MAX: Final = 600_000
-DISK_MS_MAX: Final = 60_000  # for who does not wait for other replicas
+DISK_MS_MAX: Final = 60_000  # timeout of requests that do not wait for other replicas
 
 
 class ProduceAnswer(Prepared):
-    """An answer whose results are known."""
+    """A response with the results of all partitions."""
 
     __slots__ = ("_endpoints", "_has_errors", "_topics", "_version")
 
@@ -64,7 +64,7 @@ class ProduceAnswer(Prepared):
 
     @property
     def error_codes(self) -> Sequence[int]:
-        """The errors of partitions."""
+        """The error codes of partitions."""
         if not self._has_errors:
             return ()
         return [one.error_code for _, results in self._topics for one in results if one.error_code]
@@ -79,7 +79,7 @@ class ProduceAnswer(Prepared):
 
 
 class _InFlight:
-    """A request between its place in the logs and its answer."""
+    """A request between its appends and its response."""
 
     __slots__ = ("_call", "_done", "_door", "_left", "_outcomes", "_step")
 
@@ -87,12 +87,12 @@ class _InFlight:
         self._door = door
         self._call = call
         self._done = done
-        self._outcomes: list[DirectAppend | Settled] = []  # of the parts, in order
-        self._left = 0  # parts whose outcome is not known
+        self._outcomes: list[DirectAppend | Settled] = []  # of the partitions, in order
+        self._left = 0  # partitions without an outcome
         self._step = 0  # of its deadline
 
     def begin(self) -> None:
-        """Give every part its place, and answer at once if all is known by then."""
+        """Queue every partition's append, and answer at once if all have completed."""
         door, request, outcomes = self._door, self._call.body, self._outcomes
         door.replicas.producing.waiting += 1
         for topic in request.topics:
@@ -111,7 +111,7 @@ class _InFlight:
             self._answer()
             return
         timeout_ms = DISK_MS_MAX
-        if request.acks == WAITS_FOR_OTHERS:  # which is what clients give the time for
+        if request.acks == WAITS_FOR_OTHERS:  # clients set their timeout for this case
             timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
         clock = door.runtime.clock
         self._step = door.deadlines.add(self._expire, clock.now_ms() + timeout_ms, clock)
@@ -124,7 +124,7 @@ class _InFlight:
             self._answer()
 
     def _expire(self) -> None:
-        """The time is up: what is not known now is told to be so."""
+        """Answer at the deadline: pending appends have timed out."""
         self._outcomes = [
             one.expire() if isinstance(one, DirectAppend) else one for one in self._outcomes
         ]
@@ -144,11 +144,11 @@ class _InFlight:
             endpoints = endpoints_of(door, call, errors) if errors else ()
             has_errors = bool(errors)
             self._done(ProduceAnswer(call.version, topics, endpoints, has_errors=has_errors))
-        else:  # nobody reads an answer: where one fails the end of the connection tells
+        else:  # no response: an error closes the connection
             self._done(errors[0] if errors else None)
 
     def _count(self, acks: int, failures: int) -> None:
-        """Note what came of the request."""
+        """Update metrics."""
         figures = self._door.replicas.producing
         figures.waiting -= 1
         figures.failures += failures
@@ -161,13 +161,14 @@ class _InFlight:
 
 
 def begin(door: Door, call: Call, done: Done) -> bool:
-    """Append every partition's batches, and answer when they are held as `acks` says."""
+    """Append every partition's batches, and answer when they are acknowledged according to
+    `acks`."""
     _InFlight(door, call, done).begin()
     return True
 
 
 def opening(door: Door, call: Call) -> Coroutine[Any, Any, None] | None:
-    """Return what to wait for before all parts can have their place at once."""
+    """Return a coroutine that waits until all partitions can be queued at once, or None."""
     request: ProduceRequest = call.body
     waits: list[Coroutine[Any, Any, None]] = []
     for topic in request.topics:
@@ -181,15 +182,15 @@ def opening(door: Door, call: Call) -> Coroutine[Any, Any, None] | None:
 
 async def _all(waits: Sequence[Coroutine[Any, Any, None]]) -> None:
     try:
-        for wait in waits:  # they open side by side
+        for wait in waits:  # they are opened concurrently
             await wait
     finally:
         for wait in waits:
-            wait.close()  # of one that was not begun, where its caller is gone
+            wait.close()  # closes a coroutine that was not started before a cancellation
 
 
 async def produce(door: Door, call: Call) -> Answer:
-    """Do as `begin` does, for callers with a task of their own."""
+    """Do the same as `begin`, in a task."""
     waits = opening(door, call)
     if waits is not None:
         await waits
@@ -206,7 +207,7 @@ async def produce(door: Door, call: Call) -> Answer:
 
 
 def _name(door: Door, topic: ProduceTopic) -> str:
-    """Return the topic's name, empty: no topic has its id."""
+    """Return the topic's name, or "" if no topic has its id."""
     if not topic.topic_id:
         return topic.name
     found = door.image.topic_of_id(topic.topic_id)
@@ -216,26 +217,26 @@ def _name(door: Door, topic: ProduceTopic) -> str:
 def _place(
     door: Door, request: ProduceRequest, topic: ProduceTopic, part: ProducePart
 ) -> DirectAppend | QuorumlogError:
-    """Give one partition's batches their place in the log."""
+    """Queue one partition's batches in its log."""
     partition, records = part
     try:
         acks = _ACKS.get(request.acks)
         if acks is None:
-            raise InvalidRequiredAcks(f"acks is {request.acks}; give -1, 0 or 1")
+            raise InvalidRequiredAcks(f"acks: {request.acks} is invalid; give -1, 0 or 1")
         if request.transactional_id is not None:
-            raise InvalidTxnState("transactions are not offered yet: send without a transaction")
+            raise InvalidTxnState("transactional_id: transactions are not supported; leave it out")
         if not records:
-            raise InvalidRecord("the request has no batch for this partition; send one")
+            raise InvalidRecord("records: no batch for this partition; send one")
         size = len(records)
         if size > _MAGIC_AT and records[_MAGIC_AT] < MAGIC:
             raise UnsupportedForMessageFormat(
-                f"the records have format {records[_MAGIC_AT]}; only {MAGIC} is taken"
+                f"records: format {records[_MAGIC_AT]} is not supported; use format {MAGIC}"
             )
         name, topic_id = topic.name, topic.topic_id
         if topic_id:
             name = _name(door, topic)
             if not name:
-                raise UnknownTopicId("no topic has this id here; look its name up again")
+                raise UnknownTopicId("topic id: unknown here; look up the topic by name again")
         append = door.replicas.submit_nowait(name, partition, records, acks, topic_id)
         door.replicas.producing.bytes += size
         return append
@@ -254,7 +255,7 @@ def _result(
             outcome.log_append_time_ms,
             outcome.log_start_offset,
         )
-    assert isinstance(outcome, QuorumlogError), f"partition {part.partition} is {outcome}"
+    assert isinstance(outcome, QuorumlogError), f"partition {part.partition}: {outcome} is pending"
     errors.append(outcome)
     return ProduceResult(
         part.partition,

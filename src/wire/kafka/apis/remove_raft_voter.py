@@ -1,4 +1,4 @@
-"""RemoveRaftVoter: takes the vote of a node's disk away (KIP-853)."""
+"""RemoveRaftVoter: remove a node's data directory from the voters (KIP-853)."""
 
 from typing import Final
 
@@ -10,14 +10,14 @@ from ..parts import outcome
 
 
 async def remove_raft_voter(door: Door, call: Call) -> Answer:
-    """Have the leader remove the voter; the answer comes when that is committed."""
+    """Forward the request to the quorum's leader; the response waits for the commit."""
     return error_fields(await outcome(_remove(door, call)))
 
 
 async def _remove(door: Door, call: Call) -> None:
     body = call.body
     if body.voter_directory_id is None:
-        raise InvalidRequest("voter_directory_id is empty; give the id of the voter's disk")
+        raise InvalidRequest("voter_directory_id: empty; give the id of the voter's data directory")
     request = pb.RemoveVoterRequest(
         cluster_id=body.cluster_id or "",
         id=body.voter_id,

@@ -1,4 +1,4 @@
-"""The API keys that are offered: a row each. What has no row is not advertised."""
+"""The table of supported API keys. A key without a row is not advertised."""
 
 from typing import Final
 

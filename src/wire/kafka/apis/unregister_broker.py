@@ -1,4 +1,4 @@
-"""UnregisterBroker: takes a broker that is gone for good out of the cluster (KIP-631)."""
+"""UnregisterBroker: remove the registration of a decommissioned broker (KIP-631)."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from ..parts import applied, outcome
 
 
 async def unregister_broker(door: Door, call: Call) -> Answer:
-    """Have the controller forget the broker."""
+    """Forward the request to the controller."""
     request = pb.UnregisterBrokerRequest(broker=call.body.broker_id)
     answer = await outcome(door.admin.unregister_broker(request, call.context))
     if isinstance(answer, QuorumlogError):

@@ -1,8 +1,8 @@
-"""UpdateFeatures: changes finalized levels, all of them or none (KIP-584).
+"""UpdateFeatures: change finalized feature levels, all or none (KIP-584).
 
-Versions 0 and 1 have a result for each feature beside the error of the whole. Version 0 says
-whether a lower level is meant, later ones what kind of change is (KIP-778): both kinds of downgrade
-are the same here, since no level loses anything unnoticed.
+Versions 0 and 1 have a result for each feature beside the top-level error. Version 0 has a flag for
+downgrades, later versions a type of change (KIP-778). Safe and unsafe downgrades are treated alike,
+since no level loses metadata silently.
 """
 
 from typing import Any, Final
@@ -20,7 +20,7 @@ LAST_WITH_RESULTS: Final = 1
 
 
 async def update_features(door: Door, call: Call) -> Answer:
-    """Have the controller change the levels."""
+    """Forward the changes to the controller."""
     error = await outcome(_update(door, call))
     answer = dict(error_fields(error))
     if call.version <= LAST_WITH_RESULTS:
@@ -48,8 +48,8 @@ def _update_of(update: Any) -> pb.FeatureUpdate:
         kind = update.upgrade_type
         if kind != UPGRADE and kind not in _DOWNGRADES:
             raise InvalidRequest(
-                f"upgrade type of {update.feature!r} is {kind}; give 1 upgrade, 2 safe downgrade or"
-                " 3 unsafe downgrade"
+                f"{update.feature!r}: upgrade type {kind} is unknown; give 1 (upgrade), 2 (safe"
+                " downgrade) or 3 (unsafe downgrade)"
             )
         allow_downgrade = kind in _DOWNGRADES
     return pb.FeatureUpdate(

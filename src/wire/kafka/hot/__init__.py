@@ -1,4 +1,4 @@
-"""The hot paths: Produce and Fetch read and written by hand, in all versions, records uncopied.
+"""Hand-written codecs of the hot requests, in all versions, without copies of records.
 
-Pure: bytes in, values out, and back. What they mean is decided behind the door as for every key.
+Pure: bytes in, values out, and back. The handlers in `apis` decide, as for every key.
 """

@@ -1,7 +1,7 @@
-"""Error codes of Produce and Fetch, as the clients know them.
+"""Kafka error codes of responses to Produce and Fetch.
 
-Clients repeat what they know to be worth it, and give up on what they do not expect here. So what
-has no code of its own in these two answers is told by one that has the same consequence.
+Clients retry on the codes that they expect here, and fail on others. An error without an expected
+code is mapped to a code with the same consequence.
 """
 
 from typing import Final
@@ -19,13 +19,13 @@ NOT_ENOUGH_REPLICAS: Final = 19
 KAFKA_STORAGE_ERROR: Final = 56
 
 _PRODUCE: Final[dict[type[QuorumlogError], int]] = {
-    Overloaded: NOT_ENOUGH_REPLICAS,  # nothing was stored: repeat, after a moment
-    Stopping: NOT_LEADER_OR_FOLLOWER,  # look who leads, repeat there
+    Overloaded: NOT_ENOUGH_REPLICAS,  # nothing was stored: retriable with back-off
+    Stopping: NOT_LEADER_OR_FOLLOWER,  # the client looks up the leader and retries there
     DiskFull: KAFKA_STORAGE_ERROR,
     StorageError: KAFKA_STORAGE_ERROR,
 }
 _FETCH: Final[dict[type[QuorumlogError], int]] = {
-    Overloaded: KAFKA_STORAGE_ERROR,  # repeat, after a moment
+    Overloaded: KAFKA_STORAGE_ERROR,  # retriable with back-off
     Stopping: NOT_LEADER_OR_FOLLOWER,
     DiskFull: KAFKA_STORAGE_ERROR,
     StorageError: KAFKA_STORAGE_ERROR,
@@ -33,10 +33,10 @@ _FETCH: Final[dict[type[QuorumlogError], int]] = {
 
 
 def produce_code(error: QuorumlogError) -> int:
-    """Return the code of a partition's error in an answer to Produce."""
+    """Return the code of a partition's error in a response to Produce."""
     return _PRODUCE.get(type(error), error.code)
 
 
 def fetch_code(error: QuorumlogError) -> int:
-    """Return the code of a partition's error in an answer to Fetch."""
+    """Return the code of a partition's error in a response to Fetch."""
     return _FETCH.get(type(error), error.code)

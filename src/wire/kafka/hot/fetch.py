@@ -1,13 +1,13 @@
-"""Fetch requests and answers as bytes, versions 4 to 18. Records stay where they are.
+"""Codec of Fetch requests and responses, versions 4 to 18. Records stay where they are.
 
     request   (to 14) replica id i32, max wait ms i32, min bytes i32, max bytes i32, isolation i8,
               (7+) session id i32, epoch i32, topics [name or (13+) id, partitions [index i32, (9+)
               leader epoch i32, offset i64, (12+) last fetched epoch i32, (5+) log start i64,
               max bytes i32]], (7+) forgotten topics [name or id, indexes [i32]], (11+) rack
-    answer    throttle ms i32, (7+) error i16, session id i32, topics [name or id, partitions [
+    response  throttle ms i32, (7+) error i16, session id i32, topics [name or id, partitions [
               index i32, error i16, high watermark i64, last stable i64, (5+) log start i64, aborted
               [producer id i64, first offset i64], (11+) preferred replica i32, records, (12+) tags
-              0: where logs part, 1: leader]], (16+) tag 0: endpoints
+              0: diverging epoch, 1: leader]], (16+) tag 0: endpoints
 
 From version 12 on lengths are varints and structs end with tagged fields.
 """
@@ -38,7 +38,7 @@ from .primitives import (
 FLEXIBLE: Final = 12
 _BY_ID: Final = 13
 _REPLICA_STATE: Final = 1  # tag of the request, 15+
-CONSUMER: Final = -1  # replica id of those who are none
+CONSUMER: Final = -1  # replica id of consumers
 
 _HEAD: Final = Struct(">iiib")  # max wait, min bytes, max bytes, isolation
 _SESSION: Final = Struct(">ii")
@@ -48,29 +48,30 @@ _PARTS: Final = {  # by the first version that has it
     9: Struct(">iiqqi"),
     12: Struct(">iiqiqi"),
 }
-_UNTAGGED: Final = Struct(">iiqiqiB")  # a partition of version 12, and that it has no tagged fields
+# a partition of version 12 with its count of tagged fields, which is 0
+_UNTAGGED: Final = Struct(">iiqiqiB")
 _TOP_7: Final = Struct(">ihi")
 _RESULT_4: Final = Struct(">ihqq")
 _RESULT_5: Final = Struct(">ihqqq")
 _FOUND_5: Final = Struct(">ihqqqii")  # with null or no aborted transactions, and the size
-_FOUND_11: Final = Struct(">ihqqqiii")  # and the preferred replica in front of it
+_FOUND_11: Final = Struct(">ihqqqiii")  # and the preferred replica before it
 _FOUND_12: Final = Struct(">ihqqqBi")
 _ABORTED: Final = Struct(">qq")
 _DIVERGING: Final = Struct(">iqx")
 
 
 class FetchPart(NamedTuple):
-    """One partition that is asked for."""
+    """One partition of a request."""
 
     partition: int
     leader_epoch: int  # -1: not checked
     offset: int
-    last_epoch: int  # of the last record that the reader has, -1: it does not say
+    last_epoch: int  # of the last record that the reader has, -1: unknown
     max_bytes: int
 
 
 class FetchTopic(NamedTuple):
-    """What is asked for of one topic."""
+    """One topic of a request."""
 
     name: str  # empty from version 13 on
     topic_id: bytes  # empty before
@@ -79,7 +80,7 @@ class FetchTopic(NamedTuple):
 
 @dataclass(slots=True)
 class FetchRequest:
-    """One request."""
+    """A decoded request."""
 
     replica_id: int
     max_wait_ms: int
@@ -94,7 +95,7 @@ class FetchRequest:
 
 
 class FetchResult(NamedTuple):
-    """What one partition gives; its records follow as bytes of a file."""
+    """The result of one partition; its records follow as a file range."""
 
     partition: int
     error_code: int
@@ -109,7 +110,7 @@ class FetchResult(NamedTuple):
 
 
 def read_fetch(version: int, body: memoryview) -> FetchRequest:
-    """Read a request; raises InvalidRequest. What lies behind it is not looked at."""
+    """Decode a request; raises InvalidRequest. Bytes after it are ignored."""
     flexible = version >= FLEXIBLE
     at, replica_id = 0, CONSUMER
     if version < 15:
@@ -191,8 +192,8 @@ def _read_topic(version: int, body: memoryview, at: int) -> tuple[FetchTopic, in
 
 
 def _untagged(body: memoryview, at: int, count: int) -> list[FetchPart]:
-    """Read the partitions of a topic where none has tagged fields, as clients send them; else
-    nothing, since where the next one begins is not known then."""
+    """Decode the partitions of a topic if none has tagged fields, as clients send them. Otherwise
+    return none: the position of the next one is not known then."""
     end = at + count * _UNTAGGED.size
     if end > len(body):
         return []
@@ -224,7 +225,7 @@ def _read_forgotten(
 
 
 def _read_tags(version: int, body: memoryview, at: int, replica_id: int) -> tuple[int, int]:
-    """Find who asks among the tagged fields; returns that and the position behind them."""
+    """Return the replica id from the tagged fields, and the position after them."""
     end = skip_tags(body, at)
     if version < 15 or body[at] == 0:
         return replica_id, end
@@ -241,20 +242,20 @@ def _read_tags(version: int, body: memoryview, at: int, replica_id: int) -> tupl
 def encode_top(
     version: int, *, throttle_ms: int, error_code: int, session_id: int, topic_count: int
 ) -> bytes:
-    """Return the beginning of an answer."""
+    """Return the start of a response."""
     top = I32.pack(throttle_ms) if version < 7 else _TOP_7.pack(throttle_ms, error_code, session_id)
     return top + count_of(topic_count, flexible=version >= FLEXIBLE)
 
 
 def encode_topic(version: int, *, name: str, topic_id: bytes, part_count: int) -> bytes:
-    """Return the beginning of a topic in an answer."""
+    """Return the start of a topic in a response."""
     flexible = version >= FLEXIBLE
     title = topic_id if version >= _BY_ID else string_of(name, flexible=flexible)
     return title + count_of(part_count, flexible=flexible)
 
 
 def encode_result(version: int, result: FetchResult) -> tuple[bytes, bytes]:
-    """Return what comes before the records of a partition, and what comes behind them."""
+    """Return the bytes before and after the records of a partition."""
     flexible = version >= FLEXIBLE
     head = _RESULT_4.pack(*result[:4]) if version < 5 else _RESULT_5.pack(*result[:5])
     parts = [head, _encode_aborted(result.aborted, flexible=flexible)]
@@ -283,9 +284,9 @@ def encode_found(
     preferred_replica: int,
     records_size: int,
 ) -> bytes:
-    """Return what `encode_result` does in front of the records of a partition where nothing is
-    unusual: no error, no aborted transaction (`tells_aborted`: it was asked for them). Behind the
-    records there is `tags_of(())` from version 12 on."""
+    """Return the bytes before the records of a partition without an error or aborted transactions,
+    as `encode_result` does. `tells_aborted`: the request asks for aborted transactions. From
+    version 12 on, `tags_of(())` follows the records."""
     if version >= FLEXIBLE:
         return _FOUND_12.pack(
             partition,
@@ -306,7 +307,7 @@ def encode_found(
 
 
 def encode_end(version: int, endpoints: Sequence[Endpoint] = ()) -> bytes:
-    """Return the end of an answer, behind the last topic."""
+    """Return the end of a response, after the last topic."""
     if version < FLEXIBLE:
         return b""
     if version < 16 or not endpoints:

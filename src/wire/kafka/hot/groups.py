@@ -1,18 +1,18 @@
-"""What members say again and again, as bytes: heartbeats of the classic protocol in versions 0 to
-4, of KIP-848 in 0 to 1, and commits in 6 to 9.
+"""Codec of frequent group requests: classic heartbeats in versions 0 to 4, heartbeats of KIP-848 in
+versions 0 to 1, commits in versions 6 to 9.
 
     Heartbeat                group, generation i32, member, (3+) static name
-              answer         (1+) throttle ms i32, error i16
+              response       (1+) throttle ms i32, error i16
     ConsumerGroupHeartbeat   group, member, epoch i32, static name, rack, rebalance ms i32,
                              topics [], (1+) pattern, assignor, owned [topic id, partitions []]
-              answer         throttle ms i32, error i16, message, member, epoch i32,
+              response       throttle ms i32, error i16, message, member, epoch i32,
                              interval ms i32, assignment
     OffsetCommit             group, generation i32, member, (7+) static name, topics [name,
                              partitions [index i32, offset i64, leader epoch i32, note]]
-              answer         throttle ms i32, topics [name, partitions [index i32, error i16]]
+              response       throttle ms i32, topics [name, partitions [index i32, error i16]]
 
 From version 4 (of commits: 8), and of KIP-848 always, lengths are varints and structs end with
-tagged fields. Of KIP-848 only those are read that bring no arrays, as nearly all do.
+tagged fields. Of KIP-848, only requests without arrays are decoded here, as nearly all are.
 """
 
 from collections.abc import Sequence
@@ -39,24 +39,25 @@ COMMIT_LOW: Final = 6
 COMMIT_FLEXIBLE: Final = 8
 COMMIT_HIGH: Final = 9
 COMMIT_ENTRIES_MAX: Final = 1_000
-"""Topics and partitions of a commit; more are read beside the loop, and their memory counts."""
-_COMMIT_NAMES_STATIC: Final = 7  # members, from this version on
-_NAMES_STATIC: Final = 3  # members, from this version on
-_SAYS_THROTTLE: Final = 1  # from this version on
-_NAMES_PATTERN: Final = 1  # of KIP-848
+"""The limit of topics and partitions of a commit; larger ones are decoded by the schema, and their
+memory counts."""
+_COMMIT_NAMES_STATIC: Final = 7  # the first version of commits with static members
+_NAMES_STATIC: Final = 3  # the first version of heartbeats with static members
+_SAYS_THROTTLE: Final = 1  # the first version with a throttle time
+_NAMES_PATTERN: Final = 1  # the first version of KIP-848 heartbeats with a pattern
 
 _PART: Final = Struct(">iqi")
-_PLAIN_PART: Final = Struct(">iqibb")  # with a note's length, and how many tagged fields
+_PLAIN_PART: Final = Struct(">iqibb")  # with a note's length and a count of tagged fields
 _PART_CODE: Final = Struct(">ih")
 _FLEXIBLE_PART_CODE: Final = Struct(">ihx")  # no tagged fields
 _CODE: Final = Struct(">h")
 _THROTTLE_CODE: Final = Struct(">ih")
 _FLEXIBLE_ANSWER: Final = Struct(">ihx")  # no tagged fields
-_EPOCH_INTERVAL_END: Final = Struct(">iibx")  # the mark that no assignment is there; no tags
+_EPOCH_INTERVAL_END: Final = Struct(">iibx")  # ends with a null assignment; no tags
 
 
 class Beat(NamedTuple):
-    """A heartbeat of the classic protocol."""
+    """A classic heartbeat."""
 
     group: str
     generation: int
@@ -66,8 +67,8 @@ class Beat(NamedTuple):
 
 @dataclass(init=False, slots=True)
 class CommittedPart:
-    """How far a partition was read; fields are called as in the schema's message. With an
-    `__init__` of its own, which is compiled: a generated one is not, nor is a named tuple's."""
+    """The committed offset of one partition. Fields are named as in the schema. Its hand-written
+    `__init__` is compiled, unlike those of a generated dataclass or a named tuple."""
 
     partition_index: int
     committed_offset: int
@@ -88,14 +89,14 @@ class CommittedPart:
 
 
 class CommittedTopic(NamedTuple):
-    """What a commit has for one topic; as above."""
+    """The committed offsets of one topic; fields are named as in the schema."""
 
     name: str
     partitions: list[CommittedPart]
 
 
 class Commit(NamedTuple):
-    """A commit; as above."""
+    """A commit; fields are named as in the schema."""
 
     group_id: str
     generation_id_or_member_epoch: int
@@ -105,7 +106,7 @@ class Commit(NamedTuple):
 
 
 class PlainBeat(NamedTuple):
-    """A heartbeat of KIP-848 that brings no arrays."""
+    """A heartbeat of KIP-848 without arrays."""
 
     group: str
     member_id: str
@@ -118,8 +119,7 @@ class PlainBeat(NamedTuple):
 
 
 def read_beat(version: int, body: memoryview) -> Beat:
-    """Read a heartbeat of the classic protocol; raises InvalidRequest. What lies behind it is not
-    looked at."""
+    """Decode a classic heartbeat; raises InvalidRequest. Bytes after it are ignored."""
     flexible = version >= FLEXIBLE
     group, at = _text(body, 0, flexible=flexible)
     generation, at = read_i32(body, at)
@@ -133,7 +133,7 @@ def read_beat(version: int, body: memoryview) -> Beat:
 
 
 def read_plain_beat(version: int, body: memoryview) -> PlainBeat | None:
-    """Read a heartbeat of KIP-848; None: it is another one. Raises InvalidRequest."""
+    """Decode a heartbeat of KIP-848; None if it has arrays. Raises InvalidRequest."""
     group, at = _text(body, 0, flexible=True)
     member_id, at = _text(body, at, flexible=True)
     member_epoch, at = read_i32(body, at)
@@ -157,8 +157,8 @@ def read_plain_beat(version: int, body: memoryview) -> PlainBeat | None:
 
 
 def read_commit(version: int, body: memoryview) -> Commit | None:
-    """Read a commit; None: its version is another one, or it is large. Raises InvalidRequest. What
-    lies behind it is not looked at."""
+    """Decode a commit; None if its version is not supported here or it is large. Raises
+    InvalidRequest. Bytes after it are ignored."""
     if not COMMIT_LOW <= version <= COMMIT_HIGH:
         return None
     flexible = version >= COMMIT_FLEXIBLE
@@ -193,7 +193,7 @@ def _read_parts(
     for _ in range(count):
         behind = at + _PLAIN_PART.size
         if flexible and behind <= end and body[behind - 2] == 1 and body[behind - 1] == 0:
-            # As clients say it: an empty note, no tagged fields.
+            # The usual case: an empty note, no tagged fields.
             index, offset, leader_epoch, _, _ = _PLAIN_PART.unpack_from(body, at)
             parts.append(CommittedPart(index, offset, leader_epoch, ""))
             at = behind
@@ -212,15 +212,15 @@ def _read_parts(
 def _text(body: memoryview, at: int, *, flexible: bool) -> tuple[str, int]:
     text, at = read_string(body, at, flexible=flexible)
     if text is None:
-        raise InvalidRequest(f"a text before byte {at} is missing, which must be there")
+        raise InvalidRequest(f"string before byte {at}: null is not allowed")
     return text, at
 
 
-# --- answers -------------------------------------------------------------------------------------
+# --- responses -----------------------------------------------------------------------------------
 
 
 def encode_beat(version: int, error_code: int, *, throttle_ms: int) -> bytes:
-    """Return the answer to a heartbeat of the classic protocol."""
+    """Return the response to a classic heartbeat."""
     if version >= FLEXIBLE:
         return _FLEXIBLE_ANSWER.pack(throttle_ms, error_code)
     if version >= _SAYS_THROTTLE:
@@ -231,7 +231,7 @@ def encode_beat(version: int, error_code: int, *, throttle_ms: int) -> bytes:
 def encode_plain_beat(
     member_id: str, member_epoch: int, heartbeat_interval_ms: int, *, throttle_ms: int
 ) -> bytes:
-    """Return the answer to a heartbeat of KIP-848 that is taken, and has no news."""
+    """Return the response to a heartbeat of KIP-848 without a new assignment."""
     return b"".join(
         (
             I32.pack(throttle_ms),
@@ -245,7 +245,7 @@ def encode_plain_beat(
 def encode_commit(
     version: int, topics: Sequence[CommittedTopic], codes: Sequence[int], *, throttle_ms: int
 ) -> bytes:
-    """Return the answer to a commit; the codes are of its partitions, in their order."""
+    """Return the response to a commit; `codes` are those of its partitions, in their order."""
     flexible = version >= COMMIT_FLEXIBLE
     result = _FLEXIBLE_PART_CODE if flexible else _PART_CODE
     end = b"\0" if flexible else b""

@@ -1,4 +1,4 @@
-"""Who leads instead: what answers of newer versions tell a client that asked the wrong broker
+"""The current leader and its endpoint in responses to a client that asked another broker
 (KIP-951)."""
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _LEADER: Final = Struct(">iix")  # node id, leader epoch, no tagged fields
 
 
 class Leader(NamedTuple):
-    """The leader of a partition; -1 where unknown."""
+    """The leader of a partition; -1 if unknown."""
 
     node_id: int
     epoch: int
@@ -19,7 +19,7 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a broker listens."""
+    """The address of a broker."""
 
     node_id: int
     host: str

@@ -1,9 +1,9 @@
-"""The protocol's types as the hot paths read and write them.
+"""Readers and writers of the protocol's types for the hand-written codecs.
 
-A reader returns the value and the position behind it. It raises InvalidRequest for what is not
-there; a count is judged by the bytes that are left before anything is made for it. What is made of
-an entry takes hundreds of times the bytes of the smallest one, and time of the loop; so a request
-has no more of them than the largest brokers have partitions.
+A reader returns the value and the position after it. It raises InvalidRequest if the bytes end
+early; a count is checked against the bytes that are left before memory is allocated. A decoded
+entry takes hundreds of times the bytes of the smallest encoded one, and time of the event loop. So
+a request has at most as many entries as the largest brokers have partitions.
 """
 
 from struct import Struct
@@ -39,11 +39,11 @@ def read_varint(body: memoryview, at: int) -> tuple[int, int]:
             shift += 7
     except IndexError:
         raise cut_short() from None
-    raise InvalidRequest("a number of the request does not end")
+    raise InvalidRequest("varint: longer than 5 bytes")
 
 
 def read_count(body: memoryview, at: int, *, flexible: bool, size_min: int) -> tuple[int, int]:
-    """Read how many entries an array has, each of `size_min` bytes or more; null counts as none."""
+    """Read the length of an array with entries of `size_min` bytes or more; null counts as 0."""
     if flexible:
         count, at = read_varint(body, at)
         count -= 1
@@ -53,23 +53,22 @@ def read_count(body: memoryview, at: int, *, flexible: bool, size_min: int) -> t
         return 0, at
     if count * size_min > len(body) - at:
         raise InvalidRequest(
-            f"an array claims {count} entries, and {len(body) - at} bytes are left of the request"
+            f"array: {count} entries are claimed and {len(body) - at} bytes are left of the request"
         )
     check_entries(count)
     return count, at
 
 
 def check_entries(count: int) -> None:
-    """Raise InvalidRequest where the arrays of a request have more entries than anybody needs."""
+    """Raise InvalidRequest if the arrays of a request have too many entries."""
     if count > ENTRIES_MAX:
         raise InvalidRequest(
-            f"the arrays of a request claim {count} entries; give at most {ENTRIES_MAX} in one"
-            " request"
+            f"request: its arrays claim {count} entries; send at most {ENTRIES_MAX} in one request"
         )
 
 
 def read_i32(body: memoryview, at: int) -> tuple[int, int]:
-    """Read four bytes as a number."""
+    """Read a four-byte integer."""
     try:
         (value,) = I32.unpack_from(body, at)
     except StructError:
@@ -96,7 +95,7 @@ def read_string(body: memoryview, at: int, *, flexible: bool) -> tuple[str | Non
     try:
         return str(body[at:end], "utf-8"), end
     except UnicodeDecodeError:
-        raise InvalidRequest("a string of the request is not UTF-8") from None
+        raise InvalidRequest("string: not valid UTF-8") from None
 
 
 def read_bytes(body: memoryview, at: int, *, flexible: bool) -> tuple[memoryview | None, int]:
@@ -123,12 +122,12 @@ def read_id(body: memoryview, at: int) -> tuple[bytes, int]:
 
 
 def skip_tags(body: memoryview, at: int) -> int:
-    """Pass over tagged fields."""
+    """Return the position after the tagged fields."""
     if at < len(body) and body[at] == 0:
         return at + 1
     count, at = read_varint(body, at)
     if count > TAGS_MAX:
-        raise InvalidRequest(f"a part of the request has {count} tagged fields")
+        raise InvalidRequest(f"struct: {count} tagged fields; send at most {TAGS_MAX}")
     for _ in range(count):
         _, at = read_varint(body, at)
         size, at = read_varint(body, at)
@@ -139,15 +138,15 @@ def skip_tags(body: memoryview, at: int) -> int:
 
 
 def cut_short() -> InvalidRequest:
-    """What to say of a request that ends too early."""
-    return InvalidRequest("the request ends in the middle of a field")
+    """Return the error of a request that ends early."""
+    return InvalidRequest("request: it ends in the middle of a field")
 
 
 # --- writing -------------------------------------------------------------------------------------
 
 
 def varint(value: int) -> bytes:
-    """Return an unsigned varint."""
+    """Encode an unsigned varint."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -159,12 +158,12 @@ def varint(value: int) -> bytes:
 
 
 def count_of(count: int, *, flexible: bool) -> bytes:
-    """Return the length of an array that is not null."""
+    """Encode the length of an array that is not null."""
     return varint(count + 1) if flexible else I32.pack(count)
 
 
 def string_of(text: str | None, *, flexible: bool) -> bytes:
-    """Return a string, or null."""
+    """Encode a string or null."""
     if text is None:
         return b"\x00" if flexible else b"\xff\xff"
     content = text.encode()
@@ -174,7 +173,7 @@ def string_of(text: str | None, *, flexible: bool) -> bytes:
 
 
 def tags_of(fields: list[tuple[int, bytes]]) -> bytes:
-    """Return tagged fields, which are given by ascending tag."""
+    """Encode tagged fields, given by ascending tag."""
     if not fields:
         return b"\x00"
     parts = [varint(len(fields))]

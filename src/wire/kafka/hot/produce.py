@@ -1,8 +1,8 @@
-"""Produce requests and answers as bytes, versions 3 to 13.
+"""Codec of Produce requests and responses, versions 3 to 13.
 
     request   transactional id, acks i16, timeout ms i32, topics [name or (13+) id, partitions [
               index i32, records]]
-    answer    topics [name or id, partitions [index i32, error i16, base offset i64, append time
+    response  topics [name or id, partitions [index i32, error i16, base offset i64, append time
               i64, (5+) log start i64, (8+) record errors [], message, (10+) tag 0: leader]],
               throttle ms i32, (10+) tag 0: endpoints
 
@@ -39,8 +39,8 @@ _BY_ID: Final = 13  # topics by id
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _ONE_TOPIC: Final = Struct(">BhiBB")  # no transaction, acks, timeout, a topic, its name's length
 _TITLE_AT: Final = _ONE_TOPIC.size - 1
-_ONE: Final = 2  # the length of an array, as a flexible version has it
-_CONTINUED: Final = 0x80  # a byte of a varint that is not its last
+_ONE: Final = 2  # the length of an array of one, in a flexible version
+_CONTINUED: Final = 0x80  # set in every byte of a varint but its last
 _NO_TAGS: Final = b"\0\0\0"  # of the partition, the topic and the request
 _PLAIN_END: Final = Struct(">Bxxxix")  # no record errors, no message, no tags; throttle time
 _RESULT: Final = Struct(">ihqq")
@@ -48,23 +48,23 @@ _RESULT_5: Final = Struct(">ihqqq")
 
 
 class ProducePart(NamedTuple):
-    """Batches for one partition."""
+    """The batches of one partition."""
 
     partition: int
     records: memoryview | None
 
 
 class ProduceTopic(NamedTuple):
-    """What a request has for one topic."""
+    """One topic of a request."""
 
     name: str  # empty in version 13
     topic_id: bytes  # empty before
     parts: list[ProducePart]
-    title: Buffer  # name or id as they lie in the request, for the answer
+    title: Buffer  # name or id as encoded in the request, for the response
 
 
 class ProduceRequest:
-    """One request; records are views of its frame."""
+    """A decoded request; records are views of its frame."""
 
     __slots__ = ("acks", "timeout_ms", "topics", "transactional_id")
 
@@ -78,7 +78,7 @@ class ProduceRequest:
 
 
 class ProduceResult(NamedTuple):
-    """What became of one partition's batches."""
+    """The result of one partition."""
 
     partition: int
     error_code: int
@@ -90,7 +90,7 @@ class ProduceResult(NamedTuple):
 
 
 def read_produce(version: int, body: memoryview) -> ProduceRequest:
-    """Read a request; raises InvalidRequest. What lies behind it is not looked at."""
+    """Decode a request; raises InvalidRequest. Bytes after it are ignored."""
     flexible = version >= FLEXIBLE
     if flexible:
         request = _read_plain(body, by_id=version >= _BY_ID)
@@ -114,8 +114,8 @@ def read_produce(version: int, body: memoryview) -> ProduceRequest:
 
 
 def _read_plain(body: memoryview, *, by_id: bool) -> ProduceRequest | None:
-    """Read a flexible request that has batches for one partition, and neither a transaction nor
-    tagged fields; None: it is another one. It takes a third of the time of reading any."""
+    """Decode a flexible request with batches for one partition, and without a transaction and
+    tagged fields; None otherwise. It takes a third of the time of the general decoder."""
     try:
         none, acks, timeout_ms, topics, size = _ONE_TOPIC.unpack_from(body)
         begin = _TITLE_AT
@@ -139,7 +139,7 @@ def _read_plain(body: memoryview, *, by_id: bool) -> ProduceRequest | None:
         else:
             topic = ProduceTopic(str(title[1:], "utf-8"), b"", [], title)
     except (IndexError, StructError, UnicodeDecodeError, InvalidRequest):
-        return None  # who reads any says what is wrong
+        return None  # the general decoder reports the error
     topic.parts.append(ProducePart(partition, body[at:behind]))
     return ProduceRequest(None, acks, timeout_ms, [topic])
 
@@ -173,7 +173,7 @@ def encode_produce(
     throttle_ms: int,
     endpoints: Sequence[Endpoint] = (),
 ) -> bytes:
-    """Return the body of an answer."""
+    """Return the body of a response."""
     flexible = version >= FLEXIBLE
     if flexible and len(topics) == 1 and not endpoints:
         topic, results = topics[0]

@@ -54,7 +54,7 @@ def test_a_level_that_all_work_with_is_taken_by_every_version(folder: str, versi
         ("metadata.version", 0, SAFE_DOWNGRADE, 96, "1..1"),
         ("metadata.version", 0, UNSAFE_DOWNGRADE, 96, "1..1"),
         ("metadata.version", -1, UPGRADE, 42, "give 0 or more"),
-        ("metadata.version", 1, 0, 42, "give 1 upgrade"),
+        ("metadata.version", 1, 0, 42, "give 1 (upgrade)"),
         ("metadata.versions", 1, UPGRADE, 96, "did you mean metadata.version"),
     ],
 )

@@ -168,7 +168,7 @@ def test_a_broker_tells_its_settings_and_those_of_the_cluster(folder: str) -> No
         (resource("one", kind=BROKER), 42, "give a node id"),
         (resource("1", kind=8), 42, "loggers have no configs"),
         (resource("g", kind=32), 42, "groups have no configs"),
-        (resource("t", kind=99), 42, "it is none"),
+        (resource("t", kind=99), 42, "no such type"),
     ],
 )
 def test_what_has_no_configs_is_refused_by_itself(

@@ -504,9 +504,9 @@ def test_every_cut_of_a_fetch_request_is_refused(version: int) -> None:
 
 @pytest.mark.parametrize("count", [b"\x7f\xff\xff\xff", b"\x00\x0f\x42\x41", b"\x00\x00\x00\x09"])
 def test_a_count_that_its_frame_cannot_hold_is_refused_before_memory_is_taken(count: bytes) -> None:
-    with pytest.raises(InvalidRequest, match="an array claims"):
+    with pytest.raises(InvalidRequest, match="entries are claimed"):
         read_produce(3, memoryview(b"\xff\xff\x00\x01\x00\x00\x00\x01" + count + b"\x00" * 20))
-    with pytest.raises(InvalidRequest, match="an array claims"):
+    with pytest.raises(InvalidRequest, match="entries are claimed"):
         read_fetch(4, memoryview(bytes(17) + count + b"\x00" * 20))
 
 

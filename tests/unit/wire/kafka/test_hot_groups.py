@@ -129,7 +129,7 @@ def test_a_heartbeat_of_kip_848_that_is_cut_short_is_none(version: int) -> None:
 
 
 def test_a_heartbeat_of_no_group_is_none() -> None:
-    with pytest.raises(InvalidRequest, match="missing"):
+    with pytest.raises(InvalidRequest, match="null is not allowed"):
         read_beat(0, memoryview(b"\xff\xff\0\0\0\1\0\0"))
 
 

@@ -1,6 +1,6 @@
-"""The API keys of consumer groups: a row each, and a module for what it does.
+"""The API keys of consumer groups: a row each, and a module for each handler.
 
-A module is imported when its key is first asked for: a broker without groups starts without them.
+A module is imported at the first request of its key: a broker without groups starts without them.
 """
 
 from .rows import GROUP_APIS

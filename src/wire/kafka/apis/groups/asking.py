@@ -1,4 +1,4 @@
-"""What requests of consumer groups have in common: whom they ask, and how topics are named."""
+"""Common parts of the group requests: calls of the coordinator, and topics by name or id."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from ...api import ANSWER_MS_MAX, Call, Door, Fields
 R = TypeVar("R")
 
 WAIT_MS_MAX: Final = 2**31
-"""How long a member may wait for the others: the time-outs of its group end that, which are at most
-as long."""
+"""The longest wait for other members: at least as long as any timeout of a group, which ends the
+wait earlier."""
 
 PARTS_A_REQUEST: Final = 1_000
-"""Partitions whose offsets are stored together; of a request with more, so many after another."""
+"""Partitions whose offsets are stored in one step; a larger request takes several steps."""
 
 NO_OFFSET: Final = -1
 
 
 async def asked(door: Door, call: Call, request: GroupRequest[R]) -> R | QuorumlogError:
-    """Have the coordinator answer as soon as it can; returns the error that came instead."""
+    """Send a request to the coordinator; return its response or error."""
     try:
         return await door.groups.ask(request, deadline_ms=call.began_ms + ANSWER_MS_MAX)
     except QuorumlogError as error:
@@ -33,7 +33,7 @@ async def asked(door: Door, call: Call, request: GroupRequest[R]) -> R | Quoruml
 
 
 async def waited_for(door: Door, call: Call, request: GroupRequest[R]) -> R | QuorumlogError:
-    """Have the coordinator answer, which it may do only once other members have asked."""
+    """Send a request whose response may depend on requests of other members."""
     try:
         return await door.groups.ask(request, deadline_ms=call.began_ms + WAIT_MS_MAX)
     except QuorumlogError as error:
@@ -41,11 +41,11 @@ async def waited_for(door: Door, call: Call, request: GroupRequest[R]) -> R | Qu
 
 
 def host_of(call: Call) -> str:
-    """Return where a member calls from, as descriptions have it: without the port."""
+    """Return the client's host without its port, as descriptions have it."""
     return _host_of(call.client.peer)
 
 
-@lru_cache(maxsize=4_096)  # every heartbeat of KIP-848 asks for it
+@lru_cache(maxsize=4_096)  # every heartbeat of KIP-848 calls it
 def _host_of(peer: str) -> str:
     return "/" + peer.rpartition(":")[0].removeprefix("[").removesuffix("]")
 
@@ -55,21 +55,21 @@ def _host_of(peer: str) -> str:
 
 @dataclass(slots=True)  # not frozen: every commit makes some
 class NamedTopic:
-    """A topic as one part of a request names it."""
+    """A topic as one item of a request names it."""
 
-    title: Fields  # how the answer names it: by name, or by id
-    image: TopicImage | None  # None: there is none
-    name: str  # empty: the id says nothing here
+    title: Fields  # the fields that name it in the response: its name or its id
+    image: TopicImage | None  # None: no such topic
+    name: str  # empty: unknown id
 
     def missing(self) -> QuorumlogError:
-        """Return why nothing can be done with it."""
+        """Return the error of a topic that does not exist."""
         if self.name:
-            return UnknownTopicOrPartition("no such topic here; check the name", topic=self.name)
-        return UnknownTopicId("no topic has this id; look its name up again")
+            return UnknownTopicOrPartition("topic: unknown here; check the name", topic=self.name)
+        return UnknownTopicId("topic id: unknown here; look up the topic by name again")
 
 
 def named_topic(image: MetadataImage, part: Any) -> NamedTopic:
-    """Look a topic up that a part of a request names, in new versions by its id."""
+    """Look up the topic that an item of a request names, in new versions by its id."""
     name = getattr(part, "name", None)
     if name is not None:
         return NamedTopic({"name": name}, image.topic(name), name)
@@ -79,13 +79,13 @@ def named_topic(image: MetadataImage, part: Any) -> NamedTopic:
 
 
 def slices(parts: Sequence[R]) -> Iterable[Sequence[R]]:
-    """Yield parts of a request, so many at a time as are stored together."""
+    """Yield the items of a request in chunks that are stored in one step."""
     for begin in range(0, len(parts), PARTS_A_REQUEST):
         yield parts[begin : begin + PARTS_A_REQUEST]
 
 
 def read_partitions(topics: Iterable[Any]) -> Partitions:
-    """Return partitions that a member names by topic ids."""
+    """Return the partitions that a member names by topic ids."""
     found: dict[TopicId, frozenset[int]] = {}
     for topic in topics:
         if topic.topic_id is not None and topic.partitions:
@@ -95,7 +95,7 @@ def read_partitions(topics: Iterable[Any]) -> Partitions:
 
 
 def partition_fields(partitions: Partitions) -> list[Fields]:
-    """Return partitions by the ids of their topics, in order."""
+    """Return partitions by their topic ids, in ascending order."""
     return [
         {"topic_id": topic_id, "partitions": sorted(partitions[topic_id])}
         for topic_id in sorted(partitions)

@@ -1,4 +1,4 @@
-"""Requests to a coordinator that take no task: it tells the answer, often within the same call."""
+"""Coordinator requests without a task: the coordinator calls back, often within the same call."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,21 +10,21 @@ from .....errors import QuorumlogError
 from ...api import ANSWER_MS_MAX, Answer, Call, Done, Door
 
 AnswerOf: TypeAlias = Callable[[Call, Any], Answer]
-"""Makes an answer of what the coordinator answers, or of the QuorumlogError that came instead."""
+"""Makes a response of the coordinator's result, or of its QuorumlogError."""
 
 
 def begun(
     door: Door, call: Call, request: GroupRequest[Any], answer_of: AnswerOf, done: Done
 ) -> bool:
-    """Have the coordinator answer, see `Api.begin`; False: that takes a task now."""
-    if not door.groups.has_topic:  # it is made first
+    """Send a request to the coordinator, see `Api.begin`. Return False if that needs a task."""
+    if not door.groups.has_topic:  # the topic is created first
         return False
     _Waiting(door, call, request, answer_of, done).begin()
     return True
 
 
 class _Waiting:
-    """One request, until it is answered."""
+    """One request until its response."""
 
     __slots__ = (
         "_answer_of",
@@ -46,11 +46,11 @@ class _Waiting:
         self._answer_of = answer_of
         self._done = done
         self._outcome: Any = None
-        self._forget: Callable[[], None] | None = None  # None: it was told, or never will be
+        self._forget: Callable[[], None] | None = None  # None: it was answered, or is not pending
         self._step = 0  # of its deadline
 
     def begin(self) -> None:
-        """Ask, and answer at once where the coordinator does."""
+        """Send the request, and answer at once if the coordinator does."""
         try:
             self._forget = self._door.groups.begin(self._request, self._tell)
         except QuorumlogError as error:
@@ -64,8 +64,9 @@ class _Waiting:
             self._call.abandon = self._abandon
 
     def _tell(self, outcome: Any) -> None:
-        """Take the answer. The loop passes it on, not who brings it: he is in the middle of his own
-        affairs, and the next request of this connection begins with it."""
+        """Store the result. The response is sent from the event loop and not from here: the
+        coordinator is within its own call, and the response starts this connection's next
+        request."""
         self._outcome = outcome
         if self._forget is not None:
             self._call.abandon = None
@@ -73,15 +74,15 @@ class _Waiting:
             asyncio.get_running_loop().call_soon(self._answer)
 
     def _expire(self) -> None:
-        assert self._forget is not None, "it waits"
+        assert self._forget is not None, "the request is not pending"
         self._forget()
         self._call.abandon = None
         self._outcome = not_in_time(self._request)
         self._answer()
 
     def _abandon(self) -> None:
-        """Nobody waits: as where a task is cancelled, its place is free at once."""
-        assert self._forget is not None, "it waits"
+        """Drop the request of an ended connection, which frees its place at once."""
+        assert self._forget is not None, "the request is not pending"
         self._forget()
         self._call.abandon = None
         self._door.deadlines.remove(self._expire, self._step)

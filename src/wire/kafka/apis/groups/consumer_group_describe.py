@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: groups of KIP-848 with their members."""
+"""ConsumerGroupDescribe: describe groups of the consumer protocol (KIP-848) with their members."""
 
 from typing import Any
 
@@ -17,14 +17,14 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 async def handle(door: Door, call: Call) -> Answer:
-    """Describe each group by itself."""
+    """Describe each group, with its own result."""
     names = call.body.group_ids
 
     async def describe(name: str) -> GroupDescription:
         deadline_ms = call.began_ms + ANSWER_MS_MAX
         found = await door.groups.ask(DescribeGroup(group=name), deadline_ms=deadline_ms)
         if found.is_classic:
-            raise GroupNotFound(f"{name!r} is a classic group; ask with DescribeGroups")
+            raise GroupNotFound(f"{name!r}: a classic group; use DescribeGroups")
         return found
 
     found = await outcomes(door, names, describe, context=call.context)
@@ -84,7 +84,7 @@ def _member(image: MetadataImage, member: MemberDescription) -> Fields:
 
 
 def _named(image: MetadataImage, partitions: Partitions) -> Fields:
-    """Return partitions with the names of their topics, of those that still are."""
+    """Return partitions with the names of their topics, deleted topics left out."""
     topics = []
     for fields in partition_fields(partitions):
         topic = image.topic_of_id(fields["topic_id"])

@@ -1,6 +1,7 @@
-"""ConsumerGroupHeartbeat: a member joins a group of KIP-848, stays, learns what to read, leaves.
+"""ConsumerGroupHeartbeat: join or leave a group of the consumer protocol (KIP-848), keep the
+session alive, receive the assignment.
 
-Since version 1 members draw their ids themselves, and may name topics by a pattern.
+Since version 1 members choose their own ids and may subscribe by a pattern.
 """
 
 from collections.abc import Sequence
@@ -17,12 +18,12 @@ from .beginning import begun
 
 read = read_plain_beat
 
-_MEMBERS_DRAW_IDS: Final = 1  # from this version on (KIP-1082)
+_MEMBERS_DRAW_IDS: Final = 1  # the first version in which members choose their ids (KIP-1082)
 _MS: Final = timedelta(milliseconds=1)
 
 
 class PlainAnswer(Prepared):
-    """A member goes on with what it has."""
+    """A response without a new assignment."""
 
     __slots__ = ("_beat",)
 
@@ -43,7 +44,7 @@ class PlainAnswer(Prepared):
 
 
 def begin(door: Door, call: Call, done: Done) -> bool:
-    """Translate both ways, for a member that brings no arrays."""
+    """Forward a heartbeat without arrays to the coordinator."""
     request = _plain_request(call, call.body)
     if not request.member_id:
         return False
@@ -51,11 +52,11 @@ def begin(door: Door, call: Call, done: Done) -> bool:
 
 
 async def handle(door: Door, call: Call) -> Answer:
-    """Translate both ways."""
+    """Forward any heartbeat to the coordinator."""
     plain = isinstance(call.body, PlainBeat)
     request = _plain_request(call, call.body) if plain else _request(call)
     if call.version >= _MEMBERS_DRAW_IDS and not request.member_id:
-        return _failed(InvalidRequest("member_id is empty; draw one, a UUID as text"))
+        return _failed(InvalidRequest("member_id: empty; choose a UUID, as text"))
     outcome = await asked(door, call, request)
     return _answer(call, outcome)
 

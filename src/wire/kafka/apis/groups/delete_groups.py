@@ -1,4 +1,4 @@
-"""DeleteGroups: deletes empty groups with their offsets; each stands for itself (KIP-229)."""
+"""DeleteGroups: delete empty groups with their offsets, each with its own result (KIP-229)."""
 
 from .....broker.groups.requests import DeleteGroup
 from .....errors import QuorumlogError
@@ -8,7 +8,7 @@ from ...parts import outcomes
 
 
 async def handle(door: Door, call: Call) -> Answer:
-    """Delete each group that is named, once."""
+    """Delete each named group once."""
     names = list(dict.fromkeys(call.body.groups_names))
 
     async def delete(name: str) -> None:

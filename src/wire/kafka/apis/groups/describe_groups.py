@@ -1,6 +1,6 @@
-"""DescribeGroups: classic groups with their members.
+"""DescribeGroups: describe classic groups with their members.
 
-A group that does not exist is a dead one; since version 6 that is an error too (KIP-1043).
+An unknown group is reported as Dead; since version 6 also with an error (KIP-1043).
 """
 
 from typing import Any, Final
@@ -15,18 +15,18 @@ from ...rights import group_operations
 
 DEAD: Final = "Dead"
 
-_FAILS_WHAT_IS_NOT: Final = 6  # from this version on
+_FAILS_WHAT_IS_NOT: Final = 6  # the first version in which an unknown group is an error
 
 
 async def handle(door: Door, call: Call) -> Answer:
-    """Describe each group by itself."""
+    """Describe each group, with its own result."""
     names = call.body.groups
 
     async def describe(name: str) -> GroupDescription:
         deadline_ms = call.began_ms + ANSWER_MS_MAX
         found = await door.groups.ask(DescribeGroup(group=name), deadline_ms=deadline_ms)
         if not found.is_classic:
-            raise GroupNotFound(f"{name!r} is no classic group; ask with ConsumerGroupDescribe")
+            raise GroupNotFound(f"{name!r}: not a classic group; use ConsumerGroupDescribe")
         return found
 
     found = await outcomes(door, names, describe, context=call.context)

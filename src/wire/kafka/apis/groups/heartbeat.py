@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a classic group lives, and hears whether the group begins anew."""
+"""Heartbeat: keep a classic group's member alive, and report a rebalance to it."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ read = read_beat
 
 
 class BeatAnswer(Prepared):
-    """An answer."""
+    """An encoded response."""
 
     __slots__ = ("_code", "_version")
 
@@ -24,7 +24,7 @@ class BeatAnswer(Prepared):
 
     @property
     def error_codes(self) -> Sequence[int]:
-        """Its only one."""
+        """The error code, if there is one."""
         return (self._code,) if self._code else ()
 
     def parts(self, throttle_ms: int) -> Sequence[bytes]:
@@ -33,12 +33,12 @@ class BeatAnswer(Prepared):
 
 
 def begin(door: Door, call: Call, done: Done) -> bool:
-    """Pass it on, and answer at once."""
+    """Forward the heartbeat to the coordinator without a task."""
     return begun(door, call, _request(call), _answer, done)
 
 
 async def handle(door: Door, call: Call) -> Answer:
-    """Pass it on where that has to wait."""
+    """Forward the heartbeat to the coordinator in a task."""
     outcome = await asked(door, call, _request(call))
     return _answer(call, outcome)
 
@@ -54,7 +54,7 @@ def _request(call: Call) -> ClassicHeartbeat:
 
 
 def _answer(call: Call, outcome: QuorumlogError | None) -> BeatAnswer:
-    """While the coordinator reads what is stored, every member is believed."""
+    """Return the response. While the coordinator loads, every member's heartbeat succeeds."""
     if outcome is None or isinstance(outcome, CoordinatorLoading):
         return BeatAnswer(call.version, 0)
     return BeatAnswer(call.version, group_code(outcome))

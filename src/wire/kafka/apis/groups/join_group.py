@@ -1,7 +1,7 @@
-"""JoinGroup: a member comes to a classic group, and is answered when the others have come too.
+"""JoinGroup: add a member to a classic group; the response waits for the other members.
 
-Since version 4 a new member is given its id first, with which it comes again (KIP-394). Version 0
-has one time-out for both: that of the session.
+Since version 4 a new member gets its id first and joins again with it (KIP-394). Version 0 has one
+timeout, for the session and the rebalance.
 """
 
 from datetime import timedelta
@@ -13,15 +13,15 @@ from ...api import Answer, Call, Door, Fields
 from ...group_codes import group_code
 from .asking import host_of, waited_for
 
-_GIVES_IDS_FIRST: Final = 4  # from this version on
-_MAY_NAME_NO_PROTOCOL: Final = 7  # from this version on
-_LETS_LEADERS_SKIP: Final = 9  # from this version on (KIP-814)
+_GIVES_IDS_FIRST: Final = 4  # the first version with MemberIdRequired
+_MAY_NAME_NO_PROTOCOL: Final = 7  # the first version with a nullable protocol name
+_LETS_LEADERS_SKIP: Final = 9  # the first version with skip_assignment (KIP-814)
 
 _MS: Final = timedelta(milliseconds=1)
 
 
 async def handle(door: Door, call: Call) -> Answer:
-    """Translate both ways."""
+    """Forward the request to the coordinator."""
     body = call.body
     outcome = await waited_for(door, call, _request(call))
     if isinstance(outcome, QuorumlogError):
@@ -62,7 +62,7 @@ def _request(call: Call) -> JoinGroup:
 
 
 def _nobody(call: Call) -> Fields:
-    """Return what is said of a group that was not joined."""
+    """Return the fields of a response without a generation."""
     return {
         "generation_id": NO_GENERATION,
         "protocol_name": None if call.version >= _MAY_NAME_NO_PROTOCOL else "",

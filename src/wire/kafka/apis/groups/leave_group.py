@@ -1,7 +1,7 @@
-"""LeaveGroup: members leave a classic group, or an administrator sends them away from any group.
+"""LeaveGroup: remove members from a classic group, or by an administrator from any group.
 
-Since version 3 many leave at once (KIP-345), each with a result of its own; before, the one's error
-is that of the request.
+Since version 3 one request removes several members (KIP-345), each with its own result; before, the
+member's error is the top-level error.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from ...group_codes import group_code
 from ...messages import code_of
 from .asking import asked
 
-_TAKES_MANY: Final = 3  # from this version on
+_TAKES_MANY: Final = 3  # the first version with several members
 
 
 async def handle(door: Door, call: Call) -> Answer:
-    """Translate both ways."""
+    """Forward the request to the coordinator."""
     leavers = _leavers(call)
     outcome = await asked(door, call, LeaveGroup(group=call.body.group_id, leavers=leavers))
-    if isinstance(outcome, GroupNotFound | UnknownMember):  # who is no member is told of each
+    if isinstance(outcome, GroupNotFound | UnknownMember):  # reported for each member
         codes: Sequence[int] = [UnknownMember.code] * len(leavers)
     elif isinstance(outcome, QuorumlogError):
         return {"error_code": group_code(outcome), "members": ()}

@@ -1,4 +1,5 @@
-"""ListGroups: the groups that this broker coordinates, by state (KIP-518) and type (KIP-848)."""
+"""ListGroups: list the groups that this broker coordinates, by state (KIP-518) and type
+(KIP-848)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +15,7 @@ CONSUMER: Final = "Consumer"
 
 
 async def handle(door: Door, call: Call) -> Answer:
-    """List those that the filters let through; empty filters let everything through."""
+    """List the groups that match the filters; an empty filter matches all groups."""
     try:
         listings = door.groups.list_groups()
     except QuorumlogError as error:
@@ -31,7 +32,7 @@ async def handle(door: Door, call: Call) -> Answer:
 
 
 def type_of(listing: GroupListing) -> str:
-    """Return the type of a group as the field names it."""
+    """Return Kafka's name of a group's type."""
     return CLASSIC if listing.is_classic else CONSUMER
 
 

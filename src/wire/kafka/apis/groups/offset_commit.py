@@ -1,7 +1,7 @@
-"""OffsetCommit: a group stores how far it has read.
+"""OffsetCommit: store a group's committed offsets.
 
-Since version 10 topics are named by their ids. Versions before 9 know nothing of groups of KIP-848;
-what those are refused with is told in older words.
+Since version 10 topics are named by id. Versions before 9 predate the consumer protocol (KIP-848),
+so its errors are mapped to older codes.
 """
 
 from collections.abc import Sequence
@@ -29,29 +29,29 @@ read = read_commit
 
 UNSUPPORTED_VERSION: Final = 35
 BEGUN_MAX: Final = 100
-"""A commit of more partitions takes a task: it may be stored, and answered, in several steps."""
+"""A commit of more partitions takes a task: it may be stored in several steps."""
 
-_KNOWS_EPOCHS: Final = 9  # of members, from this version on (KIP-848)
+_KNOWS_EPOCHS: Final = 9  # the first version with member epochs (KIP-848)
 _MS: Final = timedelta(milliseconds=1)
 
 
 @dataclass(slots=True)
 class _Sorted:
-    """A commit's partitions, in the order of the request."""
+    """The partitions of a commit, in the order of the request."""
 
     topics: list[tuple[NamedTopic, Any]]
-    codes: list[int]  # of each; 0 also where that is not known yet
-    wanted: list[OffsetToCommit]  # those that there are
-    places: list[int]  # of these, among the codes
+    codes: list[int]  # of each; 0 while unknown
+    wanted: list[OffsetToCommit]  # of existing partitions
+    places: list[int]  # the positions of these among the codes
 
     def take(self, codes: Sequence[int]) -> None:
-        """Note what came of those that there are."""
+        """Store the codes of the existing partitions."""
         for place, code in zip(self.places, codes, strict=True):
             self.codes[place] = code
 
 
 class CommitAnswer(Prepared):
-    """An answer in one of the versions that have a writer of their own."""
+    """A response in a version with a hand-written encoder."""
 
     __slots__ = ("_body", "_codes", "_version")
 
@@ -62,7 +62,7 @@ class CommitAnswer(Prepared):
 
     @property
     def error_codes(self) -> Sequence[int]:
-        """The errors of partitions."""
+        """The error codes of partitions."""
         return [code for code in self._codes if code]
 
     def parts(self, throttle_ms: int) -> Sequence[bytes]:
@@ -72,7 +72,7 @@ class CommitAnswer(Prepared):
 
 
 def begin(door: Door, call: Call, done: Done) -> bool:
-    """Commit, where that is done in one step: all partitions that are named are there."""
+    """Commit in one step, if all named partitions exist; otherwise return False."""
     body: Commit = call.body
     if sum([len(topic.partitions) for topic in body.topics]) > BEGUN_MAX:
         return False
@@ -108,7 +108,7 @@ def begin(door: Door, call: Call, done: Done) -> bool:
 
 
 async def handle(door: Door, call: Call) -> Answer:
-    """Commit what names a partition that there is; the others have errors of their own."""
+    """Commit the offsets of existing partitions; the others have errors of their own."""
     found = _sorted(door, call)
     codes: list[int] = []
     for offsets in slices(found.wanted):
@@ -158,7 +158,7 @@ def _answer(call: Call, outcome: Committed | QuorumlogError) -> CommitAnswer:
 
 
 def _codes(call: Call, outcome: Committed | QuorumlogError, count: int) -> list[int]:
-    """Return the code of each of so many offsets that were committed together."""
+    """Return the error codes of `count` offsets that were committed together."""
     if isinstance(outcome, QuorumlogError):
         return [_code(call, outcome)] * count
     return [code_of(error) for error in outcome.errors]
@@ -168,7 +168,7 @@ def _refusal(topic: NamedTopic, index: int) -> QuorumlogError | None:
     if topic.image is None:
         return topic.missing()
     if index not in topic.image.partitions:
-        return UnknownTopicOrPartition("there is no such partition", topic=topic.name)
+        return UnknownTopicOrPartition("partition: unknown here; check its index", topic=topic.name)
     return None
 
 

@@ -1,4 +1,4 @@
-"""OffsetDelete: forgets how far a group has read partitions that no member reads (KIP-496)."""
+"""OffsetDelete: delete a group's offsets of partitions without a subscribed member (KIP-496)."""
 
 from .....broker.groups.requests import DeleteOffsets
 from .....errors import QuorumlogError, UnknownTopicOrPartition
@@ -11,7 +11,7 @@ from .asking import asked, slices
 
 
 async def handle(door: Door, call: Call) -> Answer:
-    """Forget what names a partition that there is; the others have errors of their own."""
+    """Delete the offsets of existing partitions; the others have errors of their own."""
     image = door.image
     codes: dict[tuple[str, int], int] = {}
     wanted: dict[tuple[str, int], None] = {}

@@ -1,7 +1,7 @@
-"""OffsetFetch: how far groups have read.
+"""OffsetFetch: return the committed offsets of groups.
 
-Until version 7 one group is asked for, since 8 many (KIP-709); since 10 topics are named by their
-ids. Version 1 has no error of the whole, so that stands at each partition.
+Until version 7 a request names one group, since 8 several (KIP-709). Since 10 topics are named by
+id. Version 1 has no top-level error, so that error is repeated for each partition.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from ...messages import code_of
 from ...parts import by_topic
 from .asking import NO_OFFSET, NamedTopic, asked, named_topic
 
-_FAILS_AS_A_WHOLE: Final = 2  # from this version on
-_TELLS_EPOCHS: Final = 5  # of leaders, from this version on
-_TAKES_MANY: Final = 8  # groups, from this version on
-_KNOWS_IDS: Final = 10  # and no names, from this version on
+_FAILS_AS_A_WHOLE: Final = 2  # the first version with a top-level error
+_TELLS_EPOCHS: Final = 5  # the first version with leader epochs
+_TAKES_MANY: Final = 8  # the first version with several groups
+_KNOWS_IDS: Final = 10  # the first version with topic ids in place of names
 
 
 async def handle(door: Door, call: Call) -> Answer:
-    """Ask for every group by itself."""
+    """Fetch the offsets of each group, with its own result."""
     body = call.body
     groups = body.groups if call.version >= _TAKES_MANY else (body,)
     results = [await _group(door, call, group) for group in groups]
@@ -95,7 +95,7 @@ def _named(
 
 
 def _all(call: Call, image: MetadataImage, outcome: Sequence[StoredOffset]) -> list[Fields]:
-    """Return all that is stored; what only an id could name is left out where its topic is gone."""
+    """Return all stored offsets; with topic ids, deleted topics are left out."""
     if call.version < _KNOWS_IDS:
         results = ((each.topic, _result(call, each, each.partition)) for each in outcome)
         return list(by_topic(results, topic_as="name", partitions_as="partitions"))

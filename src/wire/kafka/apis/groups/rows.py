@@ -1,4 +1,4 @@
-"""The rows of the keys of consumer groups."""
+"""The table of the consumer groups' API keys."""
 
 from functools import cache
 from importlib import import_module
@@ -14,7 +14,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _later(module: str) -> Handle:
-    """Return a handler that imports the `handle` of a module of this folder when it is called."""
+    """Return a handler that imports the `handle` of a module of this folder at its first call."""
 
     async def handle(door: Door, call: Call) -> Answer:
         answer: Answer = await _module(module).handle(door, call)
@@ -25,7 +25,7 @@ def _later(module: str) -> Handle:
 
 
 def _read_later(module: str) -> Read:
-    """The same for what reads requests."""
+    """Return a reader that imports the `read` of such a module."""
 
     def read(version: int, body: memoryview) -> Any:
         return _module(module).read(version, body)
@@ -34,7 +34,7 @@ def _read_later(module: str) -> Read:
 
 
 def _begin_later(module: str) -> Begin:
-    """The same for what begins them."""
+    """Return a function that imports the `begin` of such a module."""
 
     def begin(door: Door, call: Call, done: Done) -> bool:
         is_begun: bool = _module(module).begin(door, call, done)

@@ -1,4 +1,4 @@
-"""SyncGroup: a member of a classic group gets its part once the group's leader has brought it."""
+"""SyncGroup: return a classic member's assignment once the group's leader has sent it."""
 
 from typing import Final
 
@@ -8,11 +8,11 @@ from ...api import Answer, Call, Door
 from ...group_codes import group_code
 from .asking import waited_for
 
-_NAMES_PROTOCOL: Final = 5  # from this version on, and has to
+_NAMES_PROTOCOL: Final = 5  # the first version that names the protocol, and requires it
 
 
 async def handle(door: Door, call: Call) -> Answer:
-    """Translate both ways."""
+    """Forward the request to the coordinator."""
     body = call.body
     protocol_type = getattr(body, "protocol_type", None)
     protocol = getattr(body, "protocol_name", None)
