@@ -20,10 +20,10 @@ CODEC_TESTS := tests/unit/records tests/property/records
 PLAIN_WIRE := log_service plain_records publish idempotent_produce topic_ids
 PLAIN_KAFKA := produce fetch hot_path other_leaders throttling delete_records
 PLAIN_TESTS := tests/unit/storage tests/unit/broker tests/unit/clients tests/unit/spark \
-  $(PLAIN_WIRE:%=tests/unit/wire/test_%.py) $(PLAIN_KAFKA:%=tests/unit/wire/kafka/test_%.py)
+  $(PLAIN_WIRE:%=tests/unit/frontends/test_%.py) $(PLAIN_KAFKA:%=tests/unit/frontends/kafka/test_%.py)
 
 # Run once more on compiled modules: what they are part of, and bytes that are no requests.
-COMPILED_TESTS := tests/unit/wire/kafka tests/unit/storage tests/unit/broker tests/unit/records tests/unit/runtime \
+COMPILED_TESTS := tests/unit/frontends/kafka tests/unit/storage tests/unit/broker tests/unit/records tests/unit/runtime \
   tests/property/storage tests/property/records tests/fuzz
 
 # A file's tests stay together; tests/conftest.py puts the files that take long first, so that the workers end together.
@@ -135,7 +135,7 @@ docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, th
 	  print(page(sys.stdin.read()), end='')" < docs/clients.md) && printf '%s\n' "$$page" > docs/clients.md
 	@page=$$($(BIN)/python -c "import sys; from quorumlog.server.observing.reference import with_table as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/observability.md) && printf '%s\n' "$$page" > docs/observability.md
-	@page=$$($(BIN)/python -c "import sys; from quorumlog.wire.kafka.reference import with_table as page; \
+	@page=$$($(BIN)/python -c "import sys; from quorumlog.frontends.kafka.reference import with_table as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/kafka.md) && printf '%s\n' "$$page" > docs/kafka.md
 
 pictures: setup ## draw the simulated runs that docs/raft.md shows

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from ..broker.groups.shell import GroupCoordinator
 from ..broker.shell.replicas import ReplicaManager
 from ..errors import AddressInUse
+from ..frontends.grpc import AdminService, QuorumService, TransactionsService
+from ..frontends.kafka import Door, KafkaServer, KafkaSettings
 from ..metadata import ImageDelta
 from ..metadata.shell.publisher import MetadataPublisher
 from ..runtime import Runtime, Scope
-from ..wire.grpc import AdminService, QuorumService, TransactionsService
-from ..wire.kafka import Door, KafkaServer, KafkaSettings
 from .addresses import ANY_HOST, split_listener
 from .config import NodeConfig
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import InconsistentClusterId, QuorumlogError, StaleMetadata, TimedOut
+from ..frontends.grpc import QuorumService
 from ..ids import ClusterId, NodeId
 from ..metadata.decision import ControllerConfig
 from ..metadata.shell import (
@@ -21,7 +22,6 @@ from ..runtime import CallListener, Runtime, Scope
 from ..services import QUORUM_DESCRIBE
 from ..storage import DirectoryMeta
 from ..storage.shell.directory import Directory
-from ..wire.grpc import QuorumService
 from .config import NodeConfig
 from .formatting import refuse_lost_metadata
 from .lifecycle import Lifecycle

@@ -24,6 +24,15 @@ from ..broker.shell.replicas import ReplicaManager
 from ..broker.shell.replication.fetcher import ReplicationConfig
 from ..broker.shell.replication.replica_service import ReplicaService
 from ..errors import DirectoryNotFormatted, QuorumlogError
+from ..frontends.grpc import (
+    AdminService,
+    GroupsService,
+    LogLimits,
+    LogService,
+    MirrorService,
+    NodeSetting,
+    TransactionsService,
+)
 from ..ids import ClusterId, NodeId
 from ..metadata import MetadataImage
 from ..metadata.decisions.features import OWN_FEATURES
@@ -37,15 +46,6 @@ from ..runtime import CallListener, Runtime, Scope
 from ..settings import DEFAULT, Origin
 from ..storage import DirectoryConfig
 from ..storage.shell.directory import Directory
-from ..wire.grpc import (
-    AdminService,
-    GroupsService,
-    LogLimits,
-    LogService,
-    MirrorService,
-    NodeSetting,
-    TransactionsService,
-)
 from .config import NodeConfig, settings
 from .formatting import format_directory, is_formatted
 from .group_coordinator import open_groups

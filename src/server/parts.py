@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from ..broker.groups.shell import GroupCoordinator
 from ..broker.shell.replicas import ReplicaManager
+from ..frontends.grpc import LogService
+from ..frontends.kafka import KafkaServer
 from ..metadata.shell import BrokerSession, ControllerShell, MetadataPublisher
 from ..raftlog.shell import RaftNode
 from ..storage.shell.directory import Directory
-from ..wire.grpc import LogService
-from ..wire.kafka import KafkaServer
 
 
 @dataclass(slots=True)

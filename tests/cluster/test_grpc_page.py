@@ -14,9 +14,9 @@ import pytest
 from google.protobuf import descriptor_pool
 
 from quorumlog.errors import ERROR_BY_NAME
+from quorumlog.frontends.grpc import validation
 from quorumlog.runtime import grpc_options, grpc_status
 from quorumlog.server.config import NodeConfig
-from quorumlog.wire.grpc import validation
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "grpc.md").read_text()

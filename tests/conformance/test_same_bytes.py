@@ -14,8 +14,8 @@ from quorumlog.runtime import Runtime
 from quorumlog.runtime.real import run
 from quorumlog.services import LOG_FETCH
 
-from ..unit.wire.kafka.hot_client import fetched
-from ..unit.wire.kafka.raw_client import connected
+from ..unit.frontends.kafka.hot_client import fetched
+from ..unit.frontends.kafka.raw_client import connected
 from .clients.registry import CLIENTS, opened
 from .cluster import Cluster, ThreeNodes
 from .driving import CODECS, Codec, Driver, Found, Sent, read

@@ -11,15 +11,15 @@ from typing import Final
 
 from quorumlog import simulation
 from quorumlog.errors import Lost, NotSent, QuorumlogError
+from quorumlog.frontends.kafka import messages
+from quorumlog.frontends.kafka.apis import APIS
+from quorumlog.frontends.kafka.frames import SCRATCH_BYTES, FrameReader
+from quorumlog.frontends.kafka.headers import read_header, skip_tags
 from quorumlog.runtime import Runtime
-from quorumlog.wire.kafka import messages
-from quorumlog.wire.kafka.apis import APIS
-from quorumlog.wire.kafka.frames import SCRATCH_BYTES, FrameReader
-from quorumlog.wire.kafka.headers import read_header, skip_tags
 
-from ..unit.wire.kafka.any_request import OFFERED, any_message, bytes_of, schema_of
-from ..unit.wire.kafka.bare_server import PLAIN_KEY, bare_server, topics
-from ..unit.wire.kafka.raw_client import (
+from ..unit.frontends.kafka.any_request import OFFERED, any_message, bytes_of, schema_of
+from ..unit.frontends.kafka.bare_server import PLAIN_KEY, bare_server, topics
+from ..unit.frontends.kafka.raw_client import (
     ConnectionEnded,
     body_of,
     connected,

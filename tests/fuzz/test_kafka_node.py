@@ -13,8 +13,8 @@ import pytest
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
 
-from ..unit.wire.kafka.any_request import OFFERED
-from ..unit.wire.kafka.kafka_node import KafkaNode, serving_kafka
+from ..unit.frontends.kafka.any_request import OFFERED
+from ..unit.frontends.kafka.kafka_node import KafkaNode, serving_kafka
 from .kafka_targets import is_survived, mangled
 
 MEMORY_MAX = 64 << 20

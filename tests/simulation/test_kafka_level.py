@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 import pytest
 
+from quorumlog.frontends.kafka.connection import KafkaConnection
+from quorumlog.frontends.kafka.frames import FrameReader
 from quorumlog.simulation.kafka.level import play
 from quorumlog.simulation.runs import play_seed
-from quorumlog.wire.kafka.connection import KafkaConnection
-from quorumlog.wire.kafka.frames import FrameReader
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 HUNTED = range(1, 9)

@@ -15,10 +15,10 @@ from ...clients.connection import Connection
 from ...clients.mirroring import Mirror, MirrorReport, QuorumlogSource, Source, Target
 from ...clients.mirroring.group_offsets import Copying, copy_group_offsets
 from ...clients.offsets import Place
+from ...frontends.http import HttpRequest, HttpResponse, HttpServer
 from ...runtime import Runtime, Scope
 from ...runtime.freed_memory import keep_freed_memory
 from ...runtime.real import run
-from ...wire.http import HttpRequest, HttpResponse, HttpServer
 from .. import settings
 from ..output import print_json
 from .figures import CONTENT_TYPE, metrics_page

@@ -6,6 +6,7 @@ from ...broker.groups.shell import GroupCoordinator
 from ...broker.quotas import Throttling
 from ...broker.shell.figures import ReplicationFigures
 from ...broker.shell.replicas import ReplicaManager
+from ...frontends.grpc import LogService
 from ...ids import NO_NODE, NodeId
 from ...metadata import MetadataImage
 from ...metadata.shell import MetadataPublisher
@@ -13,7 +14,6 @@ from ...metrics import Scrape
 from ...metrics import table as rows
 from ...raftlog.shell import RaftNode
 from ...storage.shell.directory import Directory
-from ...wire.grpc import LogService
 from .tally import COUNTED_A_STEP, Tally
 
 

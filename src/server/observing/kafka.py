@@ -1,8 +1,8 @@
 """Looks at the Kafka listeners."""
 
+from ...frontends.kafka import KafkaServer
 from ...metrics import Scrape
 from ...metrics import table as rows
-from ...wire.kafka import KafkaServer
 
 
 def collect_kafka(scrape: Scrape, server: KafkaServer) -> None:

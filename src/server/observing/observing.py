@@ -11,12 +11,12 @@ from typing import Any
 
 from ... import __version__
 from ...errors import QuorumlogError
+from ...frontends.http import HttpRequest, HttpResponse, HttpServer
 from ...ids import NodeId
 from ...metadata import MetadataImage
 from ...metrics import Scrape
 from ...metrics import table as rows
 from ...runtime import Handler, Runtime, Scope
-from ...wire.http import HttpRequest, HttpResponse, HttpServer
 from ..config import NodeConfig
 from ..parts import NodeParts
 from . import collectors
@@ -176,7 +176,7 @@ class Observing:
 
 def _expose(scrape: Scrape, accept: str, with_process: bool) -> tuple[bytes, str]:
     """A job of the lane: the format's library loads there, and its text is made there."""
-    from ...wire.http.exposition import expose
+    from ...frontends.http.exposition import expose
 
     return expose(scrape, accept=accept, with_process=with_process)
 

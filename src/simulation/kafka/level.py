@@ -9,8 +9,8 @@ client sent for something that is no request, nor meet a bug of its own.
 
 from dataclasses import replace
 
+from ...frontends.kafka import ENDS_OF_BAD_INPUT, KafkaServer
 from ...runtime import Runtime
-from ...wire.kafka import ENDS_OF_BAD_INPUT, KafkaServer
 from ..cluster.level import CLIENTS, Run, play_run, read_by
 from ..cluster.machines import nodes_up
 from ..cluster.options import draw_options

@@ -9,9 +9,9 @@ from struct import Struct
 from typing import Any, Final
 
 from ...errors import QuorumlogError, StreamBroken
+from ...frontends.kafka.schemas import reader_of, request_schema, response_schema
+from ...frontends.kafka.shapes import MessageShape
 from ...runtime import ByteConnection, Runtime
-from ...wire.kafka.schemas import reader_of, request_schema, response_schema
-from ...wire.kafka.shapes import MessageShape
 
 API_VERSIONS: Final = 18  # whose answers never have tagged fields in their header
 NEWEST: Final = {

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.unit.wire.kafka.raw_client import connected
+from tests.unit.frontends.kafka.raw_client import connected
 
 from quorumlog.proto import admin_pb2
 from quorumlog.runtime import Runtime

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorumlog.clients.mirroring.envelopes import FetchedBatches, encode_append
+from quorumlog.frontends.grpc.mirror_service import MirrorBatches
 from quorumlog.proto import log_pb2
 from quorumlog.proto import mirror_pb2 as pb
-from quorumlog.wire.grpc.mirror_service import MirrorBatches
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 BATCHES = st.lists(st.binary(max_size=300), max_size=4)

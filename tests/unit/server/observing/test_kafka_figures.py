@@ -7,8 +7,8 @@ from quorumlog.server.observing.collectors import collect_log
 from quorumlog.server.observing.kafka import collect_kafka
 from quorumlog.simulation import run
 
-from ...wire.kafka.hot_client import batch, create, produced
-from ...wire.kafka.kafka_node import KafkaNode, serving_kafka
+from ...frontends.kafka.hot_client import batch, create, produced
+from ...frontends.kafka.kafka_node import KafkaNode, serving_kafka
 
 
 def looked(kafka: KafkaNode) -> Scrape:

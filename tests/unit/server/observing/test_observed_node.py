@@ -24,9 +24,9 @@ from quorumlog.server.forming import first_voters
 from quorumlog.server.node import Node, format_directory
 from quorumlog.services import ADMIN_CREATE_TOPIC, LOG_FETCH, LOG_PRODUCE
 
+from ...frontends.http.http_caller import calling
+from ...frontends.kafka.raw_client import connected
 from ...patience import AMPLE_MS, run_patiently
-from ...wire.http.http_caller import calling
-from ...wire.kafka.raw_client import connected
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]

@@ -1,0 +1,109 @@
+"""Kafka listeners without a node behind them: the test says what requests do."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from quorumlog.broker.quotas import Throttling
+from quorumlog.frontends.kafka import Door, KafkaServer, KafkaSettings
+from quorumlog.frontends.kafka.api import Answer, Api, Call
+from quorumlog.runtime import Runtime
+
+GRACE_MS = 500
+PLAIN_KEY, GATED_KEY, BROKEN_KEY = 19, 20, 21  # whose schemas the requests of the tests have
+
+
+class Gate:
+    """An API whose requests wait until the test lets them go, in whatever order."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []  # timeouts that requests gave, which tell them apart
+        self._opened: dict[int, asyncio.Event] = {}
+        self._news = asyncio.Event()
+        self.api = Api(key=GATED_KEY, name="Gated", low=1, high=6, flexible=4, handle=self._handle)
+
+    def open(self, number: int) -> None:
+        """Let a request go."""
+        self._opened.setdefault(number, asyncio.Event()).set()
+
+    async def reached(self, count: int) -> None:
+        """Wait until so many requests have begun."""
+        async with asyncio.timeout(60):
+            while len(self.begun) < count:
+                self._news.clear()
+                await self._news.wait()
+
+    async def _handle(self, door: Door, call: Call) -> Answer:
+        number = int(call.body.timeout.total_seconds() * 1000)
+        self.begun.append(number)
+        self._news.set()
+        await self._opened.setdefault(number, asyncio.Event()).wait()
+        return {"responses": []}
+
+
+async def plain(door: Door, call: Call) -> Answer:
+    """Answer at once with the names that were asked for."""
+    rows = [{"name": topic.name, "topic_id": bytes(16)} for topic in call.body.topics]
+    return {"topics": [{**row, "error_code": 0, "error_message": None} for row in rows]}
+
+
+async def broken(door: Door, call: Call) -> Answer:
+    """A bug."""
+    raise ZeroDivisionError("one of ours")
+
+
+PLAIN = Api(key=PLAIN_KEY, name="Plain", low=2, high=7, flexible=5, handle=plain)
+BROKEN = Api(key=BROKEN_KEY, name="Broken", low=0, high=2, flexible=2, handle=broken)
+
+
+def topics(*names: str) -> dict[str, Any]:
+    """Return the fields of a plain request."""
+    rows = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in names]
+    return {
+        "topics": [{**row, "assignments": (), "configs": ()} for row in rows],
+        "timeout": 1_000,
+        "validate_only": False,
+    }
+
+
+@asynccontextmanager
+async def bare_server(
+    runtime: Runtime,
+    *apis: Api,
+    listeners: Sequence[str] = ("one",),
+    throttling: Throttling | None = None,
+    **settings: Any,
+) -> AsyncIterator[tuple[KafkaServer, dict[str, str]]]:
+    """A server with these keys beside `PLAIN` and `BROKEN`, and its addresses by listener."""
+    absent = cast(Any, None)  # no handler of a test reaches for the node
+    bounds: dict[str, Any] = {
+        "request_bytes_max": 1 << 20,
+        "connections_max": 100,
+        "listener_connections_max": 100,
+        "connections_idle_ms_max": 600_000,
+        "frame_ms_max": 60_000,
+        "requests_bytes_max": 64 << 20,
+        "inflight_max": 5,
+        "unsent_bytes_max": 1 << 20,
+        "fetch_bytes_max": 1 << 20,
+        "auto_create_topics": False,
+    }
+    door = Door(
+        runtime=runtime,
+        replicas=absent,
+        metadata=absent,
+        admin=absent,
+        quorum=absent,
+        transactions=absent,
+        groups=absent,
+        settings=KafkaSettings(**{**bounds, **settings}),
+        throttling=throttling or Throttling(),
+    )
+    async with runtime.tasks.scope("kafka") as scope:
+        server = KafkaServer(door, scope, (PLAIN, BROKEN, *apis))
+        addresses = {name: await server.listen(name, "127.0.0.1:0") for name in listeners}
+        try:
+            yield server, addresses
+        finally:
+            await server.close(GRACE_MS)

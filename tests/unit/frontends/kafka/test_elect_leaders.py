@@ -1,0 +1,113 @@
+"""ElectLeaders on one node: what is refused, and what is not needed."""
+
+from typing import Any
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.frontends.grpc.validation import PARTITIONS_MAX
+from quorumlog.runtime import Runtime
+
+from .admin_calls import create_topic, timed
+from .kafka_node import KafkaNode, serving_kafka
+
+ELECT_LEADERS = 43
+PREFERRED, UNCLEAN = 0, 1
+NOT_NEEDED = 84
+INVALID_REQUEST = 42
+
+
+async def elected(
+    kafka: KafkaNode, kind: int = PREFERRED, version: int = 2, **topics: tuple[int, ...]
+) -> list[tuple[str, int, int]]:
+    """Topic, partition and error code of each result."""
+    wanted: Any = [{"topic": name, "partitions": parts} for name, parts in topics.items()]
+    fields = {"election_type": kind, "topic_partitions": wanted or None}
+    answer = await timed(kafka.client, ELECT_LEADERS, version, **fields)
+    if version >= 1:
+        assert answer.error_code == 0
+    return [
+        (topic.topic, part.partition_id, part.error_code)
+        for topic in answer.replica_election_results
+        for part in topic.partition_result
+    ]
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_who_leads_already_is_told_so_by_every_version(folder: str, version: int) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            await create_topic(kafka.channel, "t", partitions=2)
+            assert await elected(kafka, version=version, t=(0, 1)) == [
+                ("t", 0, NOT_NEEDED),
+                ("t", 1, NOT_NEEDED),
+            ]
+
+    simulation.run(main)
+
+
+@pytest.mark.parametrize("kind", [PREFERRED, UNCLEAN])
+def test_of_all_partitions_those_that_need_nothing_are_left_out(folder: str, kind: int) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            await create_topic(kafka.channel, "t", partitions=2)
+            assert await elected(kafka, kind) == []
+
+    simulation.run(main)
+
+
+def test_what_is_wrong_with_one_partition_does_not_stop_the_others(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            await create_topic(kafka.channel, "t", partitions=2)
+            results = await elected(kafka, t=(0, 1, 1, 9, -1), nope=(0,))
+            assert sorted(results) == [
+                ("nope", 0, 3),
+                ("t", -1, 42),
+                ("t", 0, NOT_NEEDED),
+                ("t", 1, 42),
+                ("t", 9, 3),
+            ]
+
+    simulation.run(main)
+
+
+def test_a_kind_that_is_none_is_refused_as_a_whole(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            fields = {"election_type": 2, "topic_partitions": None}
+            answer = await timed(kafka.client, ELECT_LEADERS, 2, **fields)
+            assert (answer.error_code, answer.replica_election_results) == (42, ())
+
+    simulation.run(main)
+
+
+def test_no_partition_is_not_all_partitions(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            await create_topic(kafka.channel, "t")
+            fields = {"election_type": PREFERRED, "topic_partitions": ()}
+            answer = await timed(kafka.client, ELECT_LEADERS, 2, **fields)
+            assert (answer.error_code, answer.replica_election_results) == (0, ())
+
+    simulation.run(main)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_what_is_wrong_with_the_whole_is_told_of_each_partition_too(
+    folder: str, version: int
+) -> None:
+    """Version 0 has no other place for it: its answer would look like a success."""
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            too_many = ({"topic": "t", "partitions": range(PARTITIONS_MAX + 1)},)
+            fields = {"election_type": PREFERRED, "topic_partitions": too_many}
+            answer = await timed(kafka.client, ELECT_LEADERS, version, **fields)
+            if version >= 1:
+                assert answer.error_code == INVALID_REQUEST
+            (topic,) = answer.replica_election_results
+            assert len(topic.partition_result) == PARTITIONS_MAX + 1
+            assert {part.error_code for part in topic.partition_result} == {INVALID_REQUEST}
+
+    simulation.run(main)

@@ -1,0 +1,269 @@
+"""Produce through the Kafka listener: what is taken, what is refused and how, in which order."""
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from quorumlog import simulation
+from quorumlog.records import Codec, Record, decode_all, encode_batch
+from quorumlog.runtime import Runtime
+
+from ..served_node import Run
+from .hot_client import PRODUCE, batch, create, fetch, listed, produce, produce_fields, produced
+from .kafka_node import KafkaNode, serving_kafka
+from .raw_client import ConnectionEnded, connect
+
+FOLDER = "/data"
+
+
+def by_producer(value: bytes, sequence: int, *, epoch: int = 0, **envelope: Any) -> bytes:
+    return encode_batch(
+        [Record(0, 1_000, None, value)],
+        producer_id=7,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        **envelope,
+    )
+
+
+def simulated(work: Callable[[KafkaNode], Awaitable[None]], **settings: Any) -> None:
+    """Do something with a simulated node that has topic "t" of three partitions."""
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, FOLDER, **settings) as kafka:
+            await create(kafka, "t", partitions=3)
+            await work(kafka)
+
+    simulation.run(main)
+
+
+async def values(kafka: KafkaNode, index: int = 0) -> list[bytes | None]:
+    return [record.value for record in decode_all(await fetch(kafka.client, 0, index))]
+
+
+async def stored(kafka: KafkaNode, *expected: bytes, index: int = 0) -> None:
+    """Wait until a partition has these records and no others, in any order."""
+    async with asyncio.timeout(60):
+        while len(found := await values(kafka, index)) < len(expected):  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0.01)
+    assert sorted(value or b"" for value in found) == sorted(expected)
+
+
+OLD_MESSAGE = b"\x00" * 8 + b"\x00\x00\x00\x0e" + b"\x00" * 4 + b"\x01" + b"\x00" * 13
+
+REFUSED: list[tuple[bytes | None, dict[str, Any], ErrorCode]] = [
+    (batch(b"a"), {"acks": 2}, ErrorCode.invalid_required_acks),
+    (batch(b"a"), {"transactional_id": "x"}, ErrorCode.invalid_txn_state),
+    (None, {}, ErrorCode.invalid_record),
+    (b"", {}, ErrorCode.invalid_record),
+    (batch(b"a")[:-1], {}, ErrorCode.corrupt_message),
+    (batch(b"a")[:-1] + b"\xff", {}, ErrorCode.corrupt_message),
+    (b"\x00" * 30, {}, ErrorCode.unsupported_for_message_format),
+    (OLD_MESSAGE, {}, ErrorCode.unsupported_for_message_format),
+    (batch(bytes(2 << 20)), {}, ErrorCode.message_too_large),
+    (batch(b"a"), {"topic": "nowhere"}, ErrorCode.unknown_topic_or_partition),
+    (batch(b"a"), {"topic": ""}, ErrorCode.unknown_topic_or_partition),
+    (batch(b"a"), {"version": 13, "topic_id": b"x" * 16}, ErrorCode.unknown_topic_id),
+    (by_producer(b"a", 0, is_transactional=True), {}, ErrorCode.invalid_txn_state),
+    (by_producer(b"a", 0) + by_producer(b"b", 1), {}, ErrorCode.invalid_record),
+]
+
+
+def test_what_cannot_be_stored_is_refused_by_the_code_that_clients_know() -> None:
+    async def work(kafka: KafkaNode) -> None:
+        for records, fields, code in REFUSED:
+            (result,) = await produced(kafka.client, (0, records), **fields)
+            assert result.error_code == code, f"{fields} of {records!r:.40}"
+            assert (result.base_offset, result.log_append_time) == (-1, None)
+            assert result.error_message, f"{fields} has no reason"
+        (result,) = await produced(kafka.client, (7, batch(b"a")))
+        assert result.error_code == ErrorCode.unknown_topic_or_partition
+        assert await produce(kafka.client, batch(b"z")) == 0  # nothing of all that was stored
+
+    simulated(work)
+
+
+def test_each_partition_of_a_request_stands_for_itself() -> None:
+    async def work(kafka: KafkaNode) -> None:
+        results = await produced(
+            kafka.client, (2, batch(b"c")), (0, batch(b"a")[:-1]), (1, batch(b"b", b"b"))
+        )
+        assert [(one.index, int(one.error_code), one.base_offset) for one in results] == [
+            (2, 0, 0),
+            (0, ErrorCode.corrupt_message, -1),
+            (1, 0, 0),
+        ]
+        assert await values(kafka, 1) == [b"b", b"b"]
+
+    simulated(work)
+
+
+@pytest.mark.parametrize("policy", ["fsync", "replicated"])
+def test_requests_that_are_under_way_at_once_keep_their_order(
+    run: Run, folder: str, policy: str
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            await create(kafka, "t", flush_policy=policy)
+            for number in range(40):
+                kafka.client.send(PRODUCE, 9, **produce_fields(9, (0, batch(b"%d" % number))))
+            for number in range(40):
+                _, answer = await kafka.client.answer(PRODUCE, 9)
+                (result,) = answer.responses[0].partition_responses
+                assert (result.error_code, result.base_offset) == (0, number)
+            assert await values(kafka) == [b"%d" % number for number in range(40)]
+
+    run(main)
+
+
+def test_a_log_that_must_open_first_lets_no_later_batch_pass() -> None:
+    """The second request's partition is open; its batch waits for the first one's all the same."""
+
+    async def work(kafka: KafkaNode) -> None:
+        await produce(kafka.client, batch(b"first"), 1)  # opens that log
+        both = produce_fields(9, (0, batch(b"opens")), (1, batch(b"second")))
+        kafka.client.send(PRODUCE, 9, **both)
+        kafka.client.send(PRODUCE, 9, **produce_fields(9, (1, batch(b"third"))))
+        for _ in range(2):
+            await kafka.client.answer(PRODUCE, 9)
+        assert await values(kafka, 1) == [b"first", b"second", b"third"]
+
+    simulated(work)
+
+
+def test_who_goes_while_logs_open_for_it_leaves_its_records_and_nothing_else() -> None:
+    async def work(kafka: KafkaNode) -> None:
+        machine = cast(Any, kafka.runtime.tasks).process.machine
+        machine.device_slow_ms = 300
+        gone = await kafka.connect()
+        parts = [(index, batch(b"a")) for index in range(3)]
+        gone.send(PRODUCE, 9, **produce_fields(9, *parts))
+        await asyncio.sleep(0.1)
+        gone.connection.abort()
+        await asyncio.sleep(0.1)
+        gc.collect()  # a coroutine that nobody has awaited would be told of now
+        machine.device_slow_ms = 0
+        for index in range(3):
+            await produce(kafka.client, batch(b"b"), index)
+            await stored(kafka, b"a", b"b", index=index)
+
+    simulated(work)
+
+
+def test_without_acks_there_is_no_answer() -> None:
+    async def work(kafka: KafkaNode) -> None:
+        for value in (b"a", b"b"):
+            kafka.client.send(PRODUCE, 9, **produce_fields(9, (0, batch(value)), acks=0))
+        assert await produce(kafka.client, batch(b"c")) == 2
+        assert await values(kafka) == [b"a", b"b", b"c"]
+
+    simulated(work)
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_a_time_out_is_for_acks_of_others_and_not_for_a_slow_disk(acks: int) -> None:
+    """So it is with the field's own brokers: without acks=all nobody waits in their purgatory."""
+
+    async def work(kafka: KafkaNode) -> None:
+        await create(kafka, "f", flush_policy="fsync")
+        await produce(kafka.client, batch(b"opens"), topic="f")
+        cast(Any, kafka.runtime.tasks).process.machine.device_slow_ms = 300
+        fields = produce_fields(9, (0, batch(b"a")), topic="f", acks=acks, timeout=0)
+        kafka.client.send(PRODUCE, 9, **fields)
+        if acks:
+            _, answer = await kafka.client.answer(PRODUCE, 9)
+            (result,) = answer.responses[0].partition_responses
+            assert (result.error_code, result.base_offset) == (0, 1)
+        assert await produce(kafka.client, batch(b"b"), topic="f") == 2
+
+    simulated(work)
+
+
+def test_without_acks_an_error_ends_the_connection_behind_what_was_asked_before() -> None:
+    async def work(kafka: KafkaNode) -> None:
+        client = await kafka.connect()
+        client.send(PRODUCE, 9, **produce_fields(9, (0, batch(b"a"))))
+        client.send(PRODUCE, 9, **produce_fields(9, (9, batch(b"b")), acks=0))
+        await client.answer(PRODUCE, 9)
+        with pytest.raises(ConnectionEnded):
+            await client.frame()
+        assert await values(kafka) == [b"a"]
+
+    simulated(work)
+
+
+def test_a_repeated_batch_is_answered_with_its_first_offset() -> None:
+    async def work(kafka: KafkaNode) -> None:
+        for sequence, value in enumerate([b"a", b"b", b"c"]):
+            assert await produce(kafka.client, by_producer(value, sequence)) == sequence
+        assert await produce(kafka.client, by_producer(b"b", 1)) == 1
+        for records, code in (
+            (by_producer(b"e", 4), ErrorCode.out_of_order_sequence_number),
+            (by_producer(b"d", 0, epoch=-1), ErrorCode.invalid_record),
+        ):
+            (result,) = await produced(kafka.client, (0, records))
+            assert result.error_code == code
+        assert await produce(kafka.client, by_producer(b"d", 0, epoch=1)) == 3
+        (result,) = await produced(kafka.client, (0, by_producer(b"c", 2)))
+        assert result.error_code == ErrorCode.invalid_producer_epoch
+        assert await values(kafka) == [b"a", b"b", b"c", b"d"]
+
+    simulated(work)
+
+
+def test_the_topics_time_and_codec_are_the_logs_to_give() -> None:
+    async def work(kafka: KafkaNode) -> None:
+        await create(
+            kafka, "stamped", message_timestamp_type="LogAppendTime", compression_type="zstd"
+        )
+        (result,) = await produced(kafka.client, (0, batch(b"a" * 500)), topic="stamped")
+        assert result.error_code == 0
+        assert result.log_append_time is not None
+        appended_ms = round(result.log_append_time.timestamp() * 1000)
+        (record,) = decode_all(await fetch(kafka.client, 0, topic="stamped"))
+        assert (record.timestamp_ms, record.value) == (appended_ms, b"a" * 500)
+
+    simulated(work)
+
+
+def test_large_compressed_batches_keep_their_place_among_small_ones(run: Run, folder: str) -> None:
+    """They are looked into beside the loop; what comes behind them waits."""
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            await create(kafka, "t", max_message_bytes="4194304")
+            large = bytes(range(256)) * 8_000
+            for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD):
+                kafka.client.send(PRODUCE, 9, **produce_fields(9, (0, batch(large, codec=codec))))
+                kafka.client.send(PRODUCE, 9, **produce_fields(9, (0, batch(b"small"))))
+            offsets = []
+            for _ in range(6):
+                _, answer = await kafka.client.answer(PRODUCE, 9)
+                (result,) = answer.responses[0].partition_responses
+                offsets.append((int(result.error_code), result.base_offset))
+            assert offsets == [(0, at) for at in range(6)]
+            (end,) = await listed(kafka.client, (0, -1))
+            assert end.offset == 6
+
+    run(main)
+
+
+def test_what_had_come_when_its_client_left_is_stored() -> None:
+    """Who asks for no acknowledgement does not wait for anything, also where the log is not open
+    yet and others of its requests stand behind."""
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, FOLDER) as kafka:
+            await create(kafka, "t", partitions=1)
+            leaving = await connect(runtime, kafka.address)
+            for value in (b"a", b"b", b"c"):
+                leaving.send(PRODUCE, 9, **produce_fields(9, (0, batch(value)), acks=0))
+            leaving.connection.close()
+            await stored(kafka, b"a", b"b", b"c")
+            assert await values(kafka) == [b"a", b"b", b"c"], "in their order"
+
+    simulation.run(main)

@@ -1,0 +1,281 @@
+"""What a caller of Publish is told when only some of its records can be stored, or none: the
+service over a replica manager on a simulated disk, without a node around it."""
+
+import asyncio
+import errno
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quorumlog.broker.shell.replicas import ReplicaManager
+from quorumlog.errors import (
+    MessageTooLarge,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    Overloaded,
+    PartlyStored,
+    QuorumlogError,
+    StorageError,
+    TimedOut,
+    UnknownTopicOrPartition,
+)
+from quorumlog.frontends.grpc import LogLimits, LogService
+from quorumlog.ids import ClusterId, NodeId
+from quorumlog.metadata import EMPTY_IMAGE, DeltaBuilder
+from quorumlog.metadata.shell.publisher import MetadataPublisher
+from quorumlog.proto import log_pb2
+from quorumlog.proto import metadata_records_pb2 as pb
+from quorumlog.records import partition_for_key
+from quorumlog.runtime import CallContext, Runtime, real
+from quorumlog.runtime.ports import NO_DEADLINE_MS
+from quorumlog.simulation import SimNode, SimWorld
+from quorumlog.storage.shell.directory import Directory
+
+ME, OTHER = 1, 2
+OLD, NEW = b"o" * 16, b"n" * 16
+KEYS = {partition_for_key(b"%d" % n, 2): b"%d" % n for n in range(20)}  # by partition of two
+LIMITS = LogLimits(
+    produce_inflight_max=16,
+    produce_inflight_bytes_max=1 << 24,
+    fetch_bytes_max=1 << 24,
+    subscribe_heartbeat_ms=1000,
+    subscribe_streams_max=10,
+)
+
+
+class Door:
+    """The service with the metadata that drives its partitions."""
+
+    def __init__(self, runtime: Runtime, replicas: ReplicaManager) -> None:
+        self.replicas = replicas
+        self.service = LogService(runtime, replicas, MetadataPublisher(), LIMITS)
+        self._builder = DeltaBuilder(EMPTY_IMAGE)
+        self._offset = 0
+
+    def apply(self, *records: pb.MetadataRecord) -> None:
+        for record in records:
+            self._builder.replay(record, offset=self._offset, epoch=1)
+            self._offset += 1
+        delta = self._builder.build()
+        self._builder = DeltaBuilder(delta.after)
+        self.replicas.apply(delta)
+
+    async def publish(
+        self, *partitions: int, size: int = 1, **fields: Any
+    ) -> log_pb2.PublishResponse:
+        """Publish one record to each partition by its key; the last has `size` bytes."""
+        request = log_pb2.PublishRequest(topic="t", **fields)
+        for partition in partitions:
+            request.records.add(key=KEYS[partition], value=b"x")
+        request.records[-1].value = bytes(size)
+        return await self.service.publish(request, CallContext(NO_DEADLINE_MS, "peer"))
+
+    async def ends(self) -> list[int]:
+        """The log end offset of each partition that is led here."""
+        return [size.log_end_offset for size in await self.replicas.log_sizes(())]
+
+
+def topic(
+    *partitions: Sequence[int], topic_id: bytes = OLD, leader: int = ME, **configs: str
+) -> list[pb.MetadataRecord]:
+    """A topic whose partitions have these replicas; `leader` is the last partition's."""
+    records = [pb.MetadataRecord(topic=pb.TopicRecord(topic_id=topic_id, name="t"))]
+    for index, replicas in enumerate(partitions):
+        partition = pb.PartitionRecord(
+            topic_id=topic_id, partition=index, replicas=replicas, isr=replicas, leader=ME
+        )
+        records.append(pb.MetadataRecord(partition=partition))
+    records[-1].partition.leader = leader
+    for name, value in configs.items():
+        config = pb.TopicConfigRecord(topic_id=topic_id, name=name.replace("_", "."), value=value)
+        records.append(pb.MetadataRecord(topic_config=config))
+    return records
+
+
+@asynccontextmanager
+async def door(runtime: Runtime, folder: str = "/data", waits_max: int = 10) -> AsyncIterator[Door]:
+    await Directory.format(runtime, folder, cluster_id=ClusterId("c" * 22), node_id=NodeId(ME))
+    async with runtime.tasks.scope("test") as scope:
+        directory = await Directory.open(runtime, scope, folder)
+        replicas = ReplicaManager(
+            runtime,
+            scope,
+            directory,
+            NodeId(ME),
+            produce_waits_max=waits_max,
+            fetch_waits_max=10,
+        )
+        yield Door(runtime, replicas)
+        await replicas.close()
+        await directory.close()
+
+
+def simulate(main: Callable[[Runtime, SimNode], Coroutine[Any, Any, None]]) -> None:
+    with SimWorld(3) as world:
+        node = world.node("n1")
+        task = node.spawn(lambda runtime: main(runtime, node))
+        world.run_until(task, virtual_ms=120_000)
+        task.result()
+
+
+# --- some stored, some not -----------------------------------------------------------------------
+
+
+def test_a_call_fails_when_not_all_of_its_records_are_stored() -> None:
+    """Who looks at the status alone must not believe that all is stored."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with door(runtime) as d:
+            d.apply(*topic([ME], [ME]))
+            await d.publish(0, 1)
+            node.device.fail("write", errno.EIO, path_part="/t-1/", times=10)
+            with pytest.raises(PartlyStored, match=r"1 of 2 records .* STORAGE_ERROR") as caught:
+                await d.publish(0, 1)
+            assert (caught.value.topic, caught.value.partition) == ("t", 1)
+            assert not caught.value.retriable, "a repeat would store the first record twice"
+            assert await d.ends() == [2, 0], "the second log is given up"
+
+    simulate(main)
+
+
+def test_a_caller_that_reads_results_gets_each_partitions_own() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with door(runtime) as d:
+            d.apply(*topic([ME], [ME]))
+            await d.publish(0, 1)
+            node.device.fail("write", errno.EIO, path_part="/t-1/", times=10)
+            stored, failed = (await d.publish(0, 1, errors_in_results=True)).results
+            assert (stored.base_offset, stored.HasField("error")) == (1, False)
+            assert (failed.base_offset, list(failed.records)) == (-1, [1])
+            assert (failed.error.name, failed.error.partition) == ("STORAGE_ERROR", 1)
+            response = await d.publish(1, errors_in_results=True)
+            assert (response.partition, response.base_offset) == (1, -1)
+            assert response.results[0].error.name == "STORAGE_ERROR"
+
+    simulate(main)
+
+
+@pytest.mark.parametrize(
+    ("records", "size", "kind"),
+    [
+        (topic([ME], [ME], max_message_bytes="500"), 1000, MessageTooLarge),
+        (topic([ME], [ME, OTHER], leader=OTHER), 1, NotLeaderOrFollower),
+        (topic([ME], [ME, OTHER], min_insync_replicas="2"), 1, NotEnoughReplicas),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_what_can_be_refused_beforehand_is_refused_before_anything_is_stored(
+    records: list[pb.MetadataRecord], size: int, kind: type[QuorumlogError]
+) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with door(runtime) as d:
+            if kind is NotEnoughReplicas:
+                records[-2].partition.ClearField("isr")
+                records[-2].partition.isr.append(ME)
+            d.apply(*records)
+            with pytest.raises(kind):
+                await d.publish(0, 1, size=size)
+            assert (await d.ends())[0] == 0
+            first, _ = (await d.publish(0, 1, size=size, errors_in_results=True)).results
+            assert first.base_offset == 0, "who reads results gets what can be had"
+
+    simulate(main)
+
+
+def test_when_all_fail_the_call_tells_of_what_may_be_stored() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with door(runtime) as d:
+            d.apply(*topic([ME], [ME, OTHER]))
+            await d.publish(0)
+            node.device.fail("write", errno.EIO, path_part="/t-0/", times=10)
+            with pytest.raises(TimedOut, match="may be stored or not"):
+                await d.publish(0, 1, timeout_ms=100)
+
+    simulate(main)
+
+
+def test_a_failure_is_told_without_acknowledgement_too() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with door(runtime) as d:
+            d.apply(*topic([ME], [ME]))
+            assert (await d.publish(0, acks=log_pb2.ACKS_NONE)).base_offset == -1
+            node.device.fail("write", errno.EIO, path_part="/t-0/", times=10)
+            with pytest.raises(StorageError):
+                await d.publish(0, acks=log_pb2.ACKS_NONE)
+
+    simulate(main)
+
+
+def test_records_laid_out_for_a_topic_do_not_go_to_its_namesake() -> None:
+    """Which may have other partitions: they would be where no reader looks for their keys."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with door(runtime) as d:
+            d.apply(*topic([ME], [ME]))
+            for in_results in (False, True):
+                first = asyncio.ensure_future(d.publish(0, 1, errors_in_results=in_results))
+                await asyncio.sleep(0)  # it waits for the first log to open
+                d.apply(pb.MetadataRecord(remove_topic=pb.RemoveTopicRecord(topic_id=OLD)))
+                d.apply(*topic([ME], [ME], topic_id=NEW))
+                if in_results:
+                    names = [result.error.name for result in (await first).results]
+                    assert names == ["UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"]
+                else:
+                    with pytest.raises(UnknownTopicOrPartition):
+                        await first
+                assert await d.ends() == [0, 0]
+                d.apply(pb.MetadataRecord(remove_topic=pb.RemoveTopicRecord(topic_id=NEW)))
+                await d.replicas.close()
+                d.apply(*topic([ME], [ME]))
+
+    simulate(main)
+
+
+# --- waiting -------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_publish_gives_its_place_back() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with door(runtime, waits_max=1) as d:
+            d.apply(*topic([ME, OTHER]))
+            first = asyncio.ensure_future(d.publish(0, partition=0))
+            while True:  # until it holds the only place
+                try:
+                    await d.publish(0, partition=0, timeout_ms=1)
+                except Overloaded:
+                    break
+                except TimedOut:
+                    continue
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            assert first.cancelled()
+            with pytest.raises(TimedOut):
+                await d.publish(0, partition=0, timeout_ms=1)
+
+    simulate(main)
+
+
+def test_a_large_request_is_built_beside_the_loop(tmp_path: Path) -> None:
+    """To compress 64 MiB takes seconds, in which the node would do nothing else."""
+    free = threading.Event()
+
+    async def main(runtime: Runtime) -> None:
+        async with door(runtime, str(tmp_path / "data")) as d:
+            d.apply(*topic([ME], [ME]))
+            lane = asyncio.ensure_future(runtime.tasks.offload("cpu", free.wait))
+            gzip = log_pb2.COMPRESSION_GZIP
+            large = asyncio.ensure_future(d.publish(0, size=1 << 20, compression=gzip))
+            try:
+                for _ in range(5):  # small ones do not wait for the lane
+                    await d.publish(1, compression=gzip)
+                assert not large.done()
+            finally:
+                free.set()
+            assert (await large).base_offset == 0
+            await lane
+
+    real.run(main)
