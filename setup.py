@@ -18,7 +18,6 @@ MODULES = [
     "broker/groups/classic/group",
     "broker/groups/classic/member",
     "broker/groups/classic/roster",
-    "broker/groups/classic/turn",
     "broker/groups/consumer/core",
     "broker/groups/consumer/group",
     "broker/groups/consumer/heartbeating",

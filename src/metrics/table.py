@@ -154,7 +154,7 @@ MOVING: Final = Metric(
     "quorumlog_reassigning_partitions", _G, "Partitions led here whose replicas are being moved."
 )
 
-# --- the cluster, as the active controller knows it --------------------------------------------
+# --- the cluster, on the active controller --------------------------------------------------------
 
 CONTROLLER_ACTIVE: Final = Metric(
     "quorumlog_controller_active", _G, "1 on the controller that leads, which tells the next rows."

@@ -1,12 +1,12 @@
-"""Consumer groups: who reads which partition, and how far a group has read.
+"""Consumer groups: membership, partition assignment and committed offsets.
 
-A group lives in one partition of `__consumer_offsets`; the leader of that is its coordinator. All
-decisions are pure: a `GroupShard` holds the groups of one partition, takes requests and the time,
-and says what to store and what to answer (`decision`). The shell (`shell/`) stores it and lets an
-answer go once everything that it rests on is committed. Two protocols are two faces of a group:
-`classic/`, in which a member shares the partitions out, and `consumer/` (KIP-848), in which the
-coordinator does.
+A group is stored in one partition of `__consumer_offsets`; the leader of that partition is the
+group's coordinator. All decisions are pure: a `GroupShard` holds the groups of one partition, takes
+a request and the time, and returns records to store and replies (`decision`). The shell (`shell/`)
+appends the records and sends a reply once every record it depends on is committed. Two protocols
+are supported: `classic/`, in which the group's leader assigns the partitions, and `consumer/`
+(KIP-848), in which the coordinator assigns them.
 
-Nothing is imported here: `requests` and `records` take their time, and a broker starts without
-them.
+This package imports nothing: `requests` and `records` take time to import, and a broker starts
+without them.
 """

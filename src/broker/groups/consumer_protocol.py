@@ -1,9 +1,9 @@
-"""The bytes that classic consumers put into a group: what a member wants, and what it is given.
+"""The encodings of classic consumers: ConsumerProtocolSubscription and ConsumerProtocolAssignment.
 
-The coordinator reads them where it needs topics, and speaks them with members of the classic
-protocol in a group of KIP-848. Versions 0 to 3 of ConsumerProtocolSubscription and
-ConsumerProtocolAssignment; a later version is read as 3, as its writer expects. Whole numbers are
-big-endian; what follows the fields of a version is passed over.
+The coordinator decodes them where it needs topics, and encodes assignments for members of the
+classic protocol in a KIP-848 group. Versions 0 to 3 are supported; a later version is decoded as
+version 3, which the format allows. Integers are big-endian; bytes after the fields of a version are
+ignored.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _INT: Final = Struct(">i")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member wants."""
+    """A member's subscription."""
 
     version: int
     topics: tuple[str, ...]
@@ -32,7 +32,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What a member is given."""
+    """A member's assignment."""
 
     version: int
     partitions: Mapping[str, tuple[int, ...]]
@@ -40,11 +40,11 @@ class Assignment:
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """Read a subscription; raises ValueError where the bytes are none."""
+    """Decode a subscription; raise ValueError if the bytes are malformed."""
     reader = _Reader(data)
     version = reader.int16()
     if version < 0:
-        raise ValueError(f"{version} is no version of a subscription")
+        raise ValueError(f"{version} is not a version of a subscription")
     topics = tuple(reader.text() for _ in range(reader.count()))
     user_data = reader.data()
     owned = reader.partitions() if version >= 1 else {}
@@ -61,19 +61,20 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Read an assignment; raises ValueError where the bytes are none. No bytes: nothing."""
+    """Decode an assignment; raise ValueError if the bytes are malformed. Empty bytes are an empty
+    assignment."""
     if not data:
         return Assignment(version=0, partitions={})
     reader = _Reader(data)
     version = reader.int16()
     if version < 0:
-        raise ValueError(f"{version} is no version of an assignment")
+        raise ValueError(f"{version} is not a version of an assignment")
     partitions = reader.partitions()
     return Assignment(version=version, partitions=partitions, user_data=reader.data())
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """Bytes of `subscription.version`, at most 3."""
+    """Encode in version `subscription.version`, at most 3."""
     version = min(subscription.version, VERSION_MAX)
     parts = [_SHORT.pack(version), _INT.pack(len(subscription.topics))]
     parts += map(_text, subscription.topics)
@@ -88,7 +89,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """Bytes of `assignment.version`, at most 3."""
+    """Encode in version `assignment.version`, at most 3."""
     version = min(assignment.version, VERSION_MAX)
     return b"".join(
         (
@@ -118,7 +119,7 @@ def _partitions(partitions: Mapping[str, tuple[int, ...]]) -> bytes:
 
 
 class _Reader:
-    """Takes fields from the front; every failure is a ValueError."""
+    """Decodes fields from the front of a buffer; every failure is a ValueError."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -131,7 +132,7 @@ class _Reader:
         return self._number(_INT)
 
     def count(self) -> int:
-        """How many elements follow: each takes at least 2 bytes."""
+        """Decode the length of an array. Each element has at least 2 bytes."""
         count = self.int32()
         if not 0 <= count <= (len(self._data) - self._position) // 2:
             raise ValueError(f"{count} elements in {len(self._data)} bytes")
@@ -140,7 +141,7 @@ class _Reader:
     def text(self) -> str:
         text = self.text_or_none()
         if text is None:
-            raise ValueError("a text is missing")
+            raise ValueError("a string is null")
         return text
 
     def text_or_none(self) -> str | None:
@@ -152,7 +153,7 @@ class _Reader:
         return None if size == -1 else self._take(size)
 
     def partitions(self) -> dict[str, tuple[int, ...]]:
-        """A topic that comes twice is one."""
+        """Decode topics with partitions; entries of the same topic are merged."""
         found: dict[str, tuple[int, ...]] = {}
         for _ in range(self.count()):
             topic = self.text()

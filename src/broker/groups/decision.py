@@ -1,4 +1,4 @@
-"""What a step of a group is: records to store, and who is answered what once they are committed."""
+"""The result of one step of a group: records to store, and replies to send once they commit."""
 
 from dataclasses import dataclass
 from typing import Any, NewType, TypeAlias
@@ -7,13 +7,13 @@ from ...errors import QuorumlogError
 from .records import GroupRecord
 
 Ticket = NewType("Ticket", int)
-"""Who waits for an answer: given by the shell with each request, and by the machine with the
-answer, maybe much later (a join waits for the other members)."""
+"""Identifies a pending request. The shell assigns it to each request; the reply may come much
+later, such as that of a join, which waits for the other members."""
 
 
 @dataclass(init=False, unsafe_hash=True, slots=True)  # as `Decision`
 class Answered:
-    """The answer of a request, an instance of its `GroupRequest`'s type argument."""
+    """The reply to a request; `outcome` is an instance of its `GroupRequest`'s type argument."""
 
     ticket: Ticket
     outcome: Any
@@ -25,7 +25,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A request was refused; nothing of it has been done."""
+    """The refusal of a request, which changed nothing."""
 
     ticket: Ticket
     error: QuorumlogError
@@ -36,12 +36,13 @@ Reply: TypeAlias = Answered | Failed
 
 @dataclass(init=False, unsafe_hash=True, slots=True)  # as `OffsetCommitted`
 class Decision:
-    """Records to append in this order, all or none, and what to answer then. Of very many offsets
-    in front of the others a beginning may be stored alone: each is a fact by itself.
+    """Records to append in this order, atomically, and replies to send after that. A decision with
+    very many offsets may be split: a prefix of the offset records, each a fact by itself, may be
+    stored alone.
 
-    The state has moved on when a decision is returned. Where its records cannot be stored the
-    whole state is thrown away and read anew, so no machine knows how to go back. Replies of a
-    decision without records wait until all that was decided before is committed.
+    The in-memory state has already changed when a decision is returned. If its records cannot be
+    stored, the shell discards the whole state and reloads it from the log, so no machine implements
+    rollback. Replies of a decision without records wait until every earlier decision is committed.
     """
 
     records: tuple[GroupRecord, ...]
@@ -54,8 +55,35 @@ class Decision:
         self.replies = replies
 
     def __add__(self, other: "Decision") -> "Decision":
-        """Both, this one first."""
+        """Return both decisions as one, this one first."""
         return Decision(self.records + other.records, self.replies + other.replies)
 
 
 NOTHING = Decision()
+
+
+class DecisionBuilder:
+    """Collects the records and replies of one step."""
+
+    __slots__ = ("now_ms", "records", "replies")
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.records: list[GroupRecord] = []
+        self.replies: list[Reply] = []
+
+    def store(self, record: GroupRecord) -> None:
+        """Append a record."""
+        self.records.append(record)
+
+    def answer(self, ticket: Ticket, outcome: Any) -> None:
+        """Reply to a request once the records are committed."""
+        self.replies.append(Answered(ticket, outcome))
+
+    def fail(self, ticket: Ticket, error: QuorumlogError) -> None:
+        """Refuse a request."""
+        self.replies.append(Failed(ticket, error))
+
+    def build(self) -> Decision:
+        """Return the decision."""
+        return Decision(tuple(self.records), tuple(self.replies))

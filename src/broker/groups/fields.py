@@ -1,7 +1,7 @@
-"""The fields that keys and values of `__consumer_offsets` are made of, as bytes.
+"""Encodings of the fields in keys and values of `__consumer_offsets`.
 
-Numbers are big-endian. Strings, bytes and lists stand behind their length; in flexible versions
-that is a varint of the length + 1, and every structure ends with its tagged fields.
+Integers are big-endian. Strings, bytes and arrays follow their length. In flexible versions that is
+a varint of the length + 1, and every structure ends with its tagged fields.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,16 +19,16 @@ VARINT_BYTES_MAX: Final = 5
 
 
 class Malformed(Exception):
-    """The bytes are not what their type and version say; the text says why."""
+    """The bytes do not match their type and version; the text gives the reason."""
 
 
 class Writer:
-    """Appends fields to `out`."""
+    """Encodes fields to the end of `out`."""
 
     __slots__ = ("_flexible", "out")
 
     def __init__(self, version: int, *, flexible: bool) -> None:
-        """A key's type or a value's version stands in front of both."""
+        """Start with the type of a key or the version of a value."""
         self.out = bytearray(INT16.pack(version))
         self._flexible = flexible
 
@@ -45,7 +45,7 @@ class Writer:
         self.out += value
 
     def text(self, value: str | None) -> None:
-        """A string; raises ValueError for one that no length can say."""
+        """Encode a string; raise ValueError if its length exceeds the limit of the version."""
         if value is None:
             self.out += b"\0" if self._flexible else b"\xff\xff"
             return
@@ -53,18 +53,18 @@ class Writer:
         if self._flexible:
             self.varint(len(content) + 1)
         elif len(content) > INT16_MAX:
-            raise ValueError(f"a string of {len(content)} bytes, at most {INT16_MAX} are stored")
+            raise ValueError(f"a string has {len(content)} bytes; the limit is {INT16_MAX}")
         else:
             self.out += INT16.pack(len(content))
         self.out += content
 
     def content(self, value: bytes) -> None:
-        """Bytes behind their length."""
+        """Encode a byte string."""
         self._length(len(value))
         self.out += value
 
     def items(self, values: Iterable[T], put: Callable[[T], None]) -> None:
-        """A list; each item is a structure or a plain field, as `put` writes it."""
+        """Encode an array; `put` encodes one item."""
         listed = list(values)
         self._length(len(listed))
         for value in listed:
@@ -77,8 +77,8 @@ class Writer:
         self.out.append(value)
 
     def end(self, tagged: Iterable[tuple[int, bytes]] = ()) -> None:
-        """End a structure, with its tagged fields by ascending tag; nothing where the version is
-        not flexible."""
+        """End a structure with its tagged fields, by ascending tag; no-op if the version is not
+        flexible."""
         if not self._flexible:
             return
         listed = list(tagged)
@@ -96,7 +96,7 @@ class Writer:
 
 
 class Reader:
-    """Takes fields off a buffer; every method raises Malformed where there is no such field."""
+    """Decodes fields from the front of a buffer; every method raises Malformed on invalid bytes."""
 
     __slots__ = ("_at", "_buffer", "flexible")
 
@@ -120,7 +120,9 @@ class Reader:
     def raw(self, size: int) -> bytes:
         end = self._at + size
         if size < 0 or end > len(self._buffer):
-            raise Malformed(f"{size} bytes at {self._at}, of {len(self._buffer)}")
+            raise Malformed(
+                f"{size} bytes at position {self._at} exceed the {len(self._buffer)} bytes"
+            )
         found = bytes(self._buffer[self._at : end])
         self._at = end
         return found
@@ -132,12 +134,12 @@ class Reader:
         try:
             return self.raw(length).decode()
         except UnicodeDecodeError:
-            raise Malformed(f"a string in front of {self._at} is not UTF-8") from None
+            raise Malformed(f"the string that ends at position {self._at} is not UTF-8") from None
 
     def text(self) -> str:
         found = self.maybe_text()
         if found is None:
-            raise Malformed(f"null in front of {self._at}, where a string must be")
+            raise Malformed(f"null before position {self._at} in shift of a string")
         return found
 
     def content(self) -> bytes:
@@ -145,21 +147,23 @@ class Reader:
 
     def items(self, take: Callable[[], T]) -> list[T]:
         count = self._length()
-        if not 0 <= count <= len(self._buffer) - self._at:  # no item takes less than a byte
-            raise Malformed(f"{count} items in front of {self._at}, of {len(self._buffer)} bytes")
+        if not 0 <= count <= len(self._buffer) - self._at:  # every item has at least one byte
+            raise Malformed(
+                f"{count} items before position {self._at} exceed the {len(self._buffer)} bytes"
+            )
         return [take() for _ in range(count)]
 
     def varint(self) -> int:
         value = 0
-        for place in range(VARINT_BYTES_MAX):
+        for shift in range(VARINT_BYTES_MAX):
             byte = self.raw(1)[0]
-            value |= (byte & 0x7F) << (7 * place)
+            value |= (byte & 0x7F) << (7 * shift)
             if byte < 0x80:
                 return value
-        raise Malformed(f"a varint in front of {self._at} is too long")
+        raise Malformed(f"the varint that ends at position {self._at} is too long")
 
     def end(self) -> dict[int, bytes]:
-        """End a structure; returns its tagged fields."""
+        """End a structure; return its tagged fields."""
         found: dict[int, bytes] = {}
         if self.flexible:
             for _ in range(self.varint()):
@@ -175,7 +179,8 @@ class Reader:
             value: int = form.unpack_from(self._buffer, self._at)[0]
         except error:
             raise Malformed(
-                f"a number of {form.size} bytes at {self._at}, of {len(self._buffer)}"
+                f"an integer of {form.size} bytes at position {self._at} exceeds the"
+                f" {len(self._buffer)} bytes"
             ) from None
         self._at += form.size
         return value

@@ -1,9 +1,10 @@
-"""The bytes of `__consumer_offsets`: Kafka's own keys and values, so that its tools read them.
+"""The format of `__consumer_offsets`: Kafka's own keys and values, so that Kafka's tools read them.
 
-A key begins with its type, a value with its version. Read is every version that was ever written;
-written is what 4.x writes: version 3 of offsets and classic groups, version 1 of offsets that have
-a time of their own to expire at, and version 4 of offsets whose topic id is known. Key types that
-are not ours (share and streams groups, the partition metadata of early KIP-848) are skipped.
+A key starts with its type, a value with its version. Every version that Kafka ever wrote is
+decoded. Encoding is that of Kafka 4.x: version 3 of offsets and classic groups, version 1 of
+offsets with an expiry time of their own, and version 4 of offsets with a known topic id.
+Unsupported key types (share and streams groups, the partition metadata of early KIP-848) are
+skipped.
 
 The schemas are those of Kafka's group coordinator.
 """
@@ -65,7 +66,7 @@ TEXTS_OF_KEY: Final = {
     CURRENT: 2,
     PATTERN: 2,
 }
-"""Strings in a key of each type; offsets have the partition's number behind them."""
+"""The number of strings in a key of each type; the partition number follows them in offset keys."""
 
 OFFSET_VERSIONS: Final = range(5)
 CLASSIC_VERSIONS: Final = range(5)
@@ -75,25 +76,27 @@ HASH_TAG: Final = 0
 CLASSIC_FACE_TAG: Final = 0
 NO_TOPIC: Final = bytes(16)
 
-KNOWN_LENGTH_MAX: Final = 256
-"""The beginning of keys with shorter names is kept: a group commits the same topics for long."""
+CACHED_LENGTH_MAX: Final = 256
+"""The encoded key prefix of shorter names is cached: a group commits the same topics repeatedly."""
 _PLAIN_OFFSET: Final = Struct(">hqibq3s16s")
-"""An offset without a note, in version 4, with its only tagged field."""
+"""An offset without metadata, in version 4, with its only tagged field."""
 _TOPIC_ID_FOLLOWS: Final = bytes((1, TOPIC_ID_TAG, len(NO_TOPIC)))
 
 
 def encode(record: GroupRecord) -> Encoded:
-    """Return key and value; no value for a tombstone. Raises ValueError for a string or a number
-    that no field can hold."""
+    """Return key and value; the value of a tombstone is None.
+
+    Raises ValueError if a string or a number does not fit into its field.
+    """
     return _ENCODERS[type(record)](record)
 
 
 def decode(
     key: bytes | None, value: bytes | None, *, offset: int = -1, partition: int | None = None
 ) -> GroupRecord | None:
-    """Return what a record says, None where it is not ours to know.
+    """Return the decoded record, or None for an unsupported key type.
 
-    Raises CorruptionError that names its `offset` for bytes that are not what they must be.
+    Raises CorruptionError with the record's `offset` if the bytes are malformed.
     """
     if key is None:
         return None
@@ -101,7 +104,7 @@ def decode(
         return _decode(key, value)
     except (Malformed, ValueError) as error:
         raise CorruptionError(
-            f"record {offset} is no record of groups: {error}; it is passed over",
+            f"{OFFSETS_TOPIC}: record {offset} is malformed: {error}; the record is skipped",
             position=offset,
             topic=OFFSETS_TOPIC,
             partition=partition,
@@ -130,7 +133,7 @@ def _decode(key: bytes, value: bytes | None) -> GroupRecord | None:
         return _classic_group(group, body)
     version = body.int16()
     if version != 0:
-        raise Malformed(f"version {version} of key type {kind}, known is 0")
+        raise Malformed(f"version {version} of key type {kind} is unknown; the known version is 0")
     body.flexible = True
     return _VALUES[kind](texts, body)
 
@@ -164,13 +167,13 @@ def _key(kind: int, *texts: str) -> bytes:
 
 
 def _offset_key(group: str, topic: str, partition: int) -> bytes:
-    is_short = len(group) <= KNOWN_LENGTH_MAX
-    names = _known_names(group, topic) if is_short else _key(OFFSET, group, topic)
+    is_short = len(group) <= CACHED_LENGTH_MAX
+    names = _cached_names(group, topic) if is_short else _key(OFFSET, group, topic)
     return names + INT32.pack(partition)
 
 
 @lru_cache(maxsize=4_096)
-def _known_names(group: str, topic: str) -> bytes:
+def _cached_names(group: str, topic: str) -> bytes:
     return _key(OFFSET, group, topic)
 
 
@@ -209,7 +212,7 @@ def _encode_offset_forgotten(record: OffsetForgotten) -> Encoded:
 def _offset(group: str, topic: str, partition: int, body: Reader) -> OffsetCommitted:
     version = body.int16()
     if version not in OFFSET_VERSIONS:
-        raise Malformed(f"version {version} of an offset, known are 0..4")
+        raise Malformed(f"version {version} of an offset is unknown; known versions are 0..4")
     body.flexible = version >= FLEXIBLE_FROM
     offset = body.int64()
     leader_epoch = body.int32() if version >= 3 else -1
@@ -218,7 +221,7 @@ def _offset(group: str, topic: str, partition: int, body: Reader) -> OffsetCommi
     expire_ms = body.int64() if version == 1 else NO_TIME_MS
     topic_id = body.end().get(TOPIC_ID_TAG, NO_TOPIC)
     if len(topic_id) != len(NO_TOPIC):
-        raise Malformed(f"a topic id of {len(topic_id)} bytes")
+        raise Malformed(f"the topic id has {len(topic_id)} bytes, must have 16")
     return OffsetCommitted(
         group=group,
         topic=topic,
@@ -260,7 +263,7 @@ def _encode_classic(record: ClassicGroup) -> Encoded:
 def _classic_group(group: str, body: Reader) -> ClassicGroup:
     version = body.int16()
     if version not in CLASSIC_VERSIONS:
-        raise Malformed(f"version {version} of a classic group, known are 0..4")
+        raise Malformed(f"version {version} of a classic group is unknown; known versions are 0..4")
     body.flexible = version >= FLEXIBLE_FROM
 
     def take() -> StoredMember:
@@ -339,7 +342,7 @@ def _encode_member(record: ConsumerMember) -> Encoded:
 def _face_bytes(face: ClassicFace) -> bytes:
     writer = _flexible()
     writer.out.clear()
-    writer.int8(1)  # a nullable structure that is there
+    writer.int8(1)  # marks a nullable structure as present
     writer.int32(face.session_timeout_ms)
 
     def put(protocol: tuple[str, bytes]) -> None:

@@ -1,7 +1,7 @@
-"""What a commit says of one partition.
+"""One offset of a commit request.
 
-By itself, since each partition of each commit makes one and this is compiled, as `requests` with
-its generic dataclasses cannot be.
+A module of its own because every partition of every commit creates one: this module is compiled by
+mypyc, which cannot compile the generic dataclasses of `requests`.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ...ids import TopicId
 
 @dataclass(init=False, unsafe_hash=True, slots=True)  # as `records.OffsetCommitted`
 class OffsetToCommit:
-    """How far a partition was read."""
+    """The offset to commit for one partition."""
 
     topic: str
     partition: int

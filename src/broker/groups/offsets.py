@@ -1,8 +1,8 @@
-"""How far groups have read: what is committed, by group, topic and partition.
+"""The committed offsets by group, topic and partition. Pure.
 
-Pure. A commit belongs to the topic of its id: once a topic was deleted and made anew under the same
-name, what was committed before is not told any more. It goes when the deletion is seen, or when
-old offsets are looked for (`expired`), where the deletion was missed.
+A committed offset belongs to a topic id. If a topic was deleted and created again under the same
+name, offsets of the old topic are no longer returned. They are deleted when the topic's deletion is
+applied; if that was missed, `expired` deletes them.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,14 +24,15 @@ from .requests import CommitOffsets, FetchOffsets, OffsetToCommit, StoredOffset
 
 
 @dataclass(init=False, slots=True)  # as `OffsetCommitted`
-class Kept:
-    """A committed offset, as small as a tuple of these: there may be hundreds of thousands."""
+class CommittedOffset:
+    """A committed offset without its key. There may be hundreds of thousands, so it takes no more
+    memory than a tuple of its fields."""
 
     offset: int
     leader_epoch: int
     note: str
     commit_ms: int
-    expire_ms: int  # -1: by the retention of all
+    expire_ms: int  # -1: the broker's retention applies
     topic_id: TopicId | None
 
     def __init__(
@@ -51,8 +52,8 @@ class Kept:
         self.topic_id = topic_id
 
 
-KeptSince: TypeAlias = Callable[[Kept], int]
-"""From when on the retention of an offset counts, in ms of the wall clock."""
+RetentionStart: TypeAlias = Callable[[CommittedOffset], int]
+"""Returns the time at which an offset's retention starts, in ms of the wall clock."""
 
 
 class Offsets:
@@ -60,29 +61,29 @@ class Offsets:
 
     def __init__(self, config: GroupConfig) -> None:
         self._config = config
-        self._groups: dict[str, dict[str, dict[int, Kept]]] = {}
-        self._ids: dict[TopicId, TopicId] = {}  # one object for each
+        self._groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        self._ids: dict[TopicId, TopicId] = {}  # interns topic ids
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def groups(self) -> list[str]:
-        """The groups that have any."""
+        """Return the groups that have committed offsets."""
         return list(self._groups)
 
     def has_any(self, group: str) -> bool:
-        """Whether anything is committed of a group."""
+        """Return True if the group has committed offsets."""
         return group in self._groups
 
-    # --- commits and looking ----------------------------------------------------------------------
+    # --- commits and fetches ----------------------------------------------------------------------
 
     def commit(
         self, request: CommitOffsets, image: MetadataImage, now_ms: int
     ) -> tuple[list[OffsetCommitted], tuple[QuorumlogError | None, ...]]:
-        """Take what can be taken of a commit; returns its records, and for each offset in the order
-        of the request why it was not taken: OffsetNoteTooLarge, UnknownTopicOrPartition,
-        UnknownTopicId, InvalidRequest."""
+        """Apply the valid part of a commit. Return its records and, for each offset in the order of
+        the request, None or the error: OffsetNoteTooLarge, UnknownTopicOrPartition, UnknownTopicId,
+        InvalidRequest."""
         expire_ms = now_ms + request.retention_ms if request.retention_ms >= 0 else NO_TIME_MS
         records: list[OffsetCommitted] = []
         errors: list[QuorumlogError | None] = []
@@ -112,62 +113,65 @@ class Offsets:
         return records, tuple(errors)
 
     def _check(self, each: OffsetToCommit, topic: TopicImage | None) -> TopicId:
-        """Raise why this is not taken; returns the id of its topic as it is now."""
+        """Raise an error if the offset must not be committed; return the current id of its
+        topic."""
         note_bytes = len(each.note.encode()) if each.note else 0
         if note_bytes > self._config.note_bytes_max:
             raise OffsetNoteTooLarge(
-                f"the note beside the offset has {note_bytes} bytes, offset.metadata.max.bytes is"
-                f" {self._config.note_bytes_max}: commit a shorter one",
+                f"the metadata beside the offset is too large; it has {note_bytes} bytes, the"
+                f" limit is offset.metadata.max.bytes={self._config.note_bytes_max}; commit less"
+                " metadata",
                 topic=each.topic,
                 partition=each.partition,
             )
         if each.offset < 0:
             raise InvalidRequest(
-                f"offset {each.offset} cannot be committed: give that of the next record to read,"
-                " 0 or more",
+                f"offset {each.offset} cannot be committed; commit the offset of the next record"
+                " to read, 0 or more",
                 topic=each.topic,
                 partition=each.partition,
             )
         if topic is None or each.partition not in topic.partitions:
             raise UnknownTopicOrPartition(
-                "there is no such partition to commit an offset of; refresh the metadata",
+                "the offset cannot be committed: the partition does not exist; refresh the"
+                " metadata",
                 topic=each.topic,
                 partition=each.partition,
             )
         if each.topic_id is not None and each.topic_id != topic.id:
             raise UnknownTopicId(
-                "the topic of this name was made anew since; refresh the metadata, and take no"
-                " offset over",
+                "the offset cannot be committed: the topic was deleted and created again; refresh"
+                " the metadata and do not reuse offsets of the old topic",
                 topic=each.topic,
                 partition=each.partition,
             )
         return topic.id
 
     def fetch(self, request: FetchOffsets, image: MetadataImage) -> tuple[StoredOffset, ...]:
-        """Return what is stored of the partitions asked for, in their order, or of all by ascending
-        topic and partition."""
+        """Return the committed offsets of the requested partitions in request order, or all of the
+        group by ascending topic and partition."""
         topics = self._groups.get(request.group, {})
         if request.partitions is None:
             found = [
                 _stored(topic, partition, kept)
                 for topic, partitions in sorted(topics.items())
                 for partition, kept in sorted(partitions.items())
-                if _is_of_present(kept, topic, image)
+                if _is_of_current_topic(kept, topic, image)
             ]
             return tuple(found)
         answers = []
         for topic, partition in request.partitions:
             kept = topics.get(topic, {}).get(partition)
-            if kept is None or not _is_of_present(kept, topic, image):
+            if kept is None or not _is_of_current_topic(kept, topic, image):
                 answers.append(StoredOffset(topic=topic, partition=partition, offset=-1))
             else:
                 answers.append(_stored(topic, partition, kept))
         return tuple(answers)
 
-    # --- forgetting -------------------------------------------------------------------------------
+    # --- deletion ---------------------------------------------------------------------------------
 
     def forget(self, group: str, topic: str, partition: int) -> list[OffsetForgotten]:
-        """Forget one; returns its tombstone, or nothing where nothing is stored."""
+        """Delete one offset; return its tombstone, or an empty list if none is committed."""
         if partition not in self._groups.get(group, {}).get(topic, {}):
             return []
         record = OffsetForgotten(group=group, topic=topic, partition=partition)
@@ -175,7 +179,7 @@ class Offsets:
         return [record]
 
     def forget_group(self, group: str) -> list[OffsetForgotten]:
-        """Forget all of a group; returns the tombstones."""
+        """Delete all offsets of a group; return the tombstones."""
         found = [
             OffsetForgotten(group=group, topic=topic, partition=partition)
             for topic, partitions in self._groups.pop(group, {}).items()
@@ -185,7 +189,7 @@ class Offsets:
         return found
 
     def forget_topic(self, topic: str, topic_id: TopicId) -> list[OffsetForgotten]:
-        """A topic was deleted: forget what was committed of it; returns the tombstones."""
+        """Delete the offsets of a deleted topic; return the tombstones."""
         found = [
             OffsetForgotten(group=group, topic=topic, partition=partition)
             for group, topics in self._groups.items()
@@ -203,16 +207,16 @@ class Offsets:
         image: MetadataImage,
         now_ms: int,
         *,
-        since: KeptSince | None,
+        since: RetentionStart | None,
         subscribed: frozenset[str],
     ) -> list[OffsetForgotten]:
-        """Forget what is too old, or of topics that are gone; returns the tombstones.
+        """Delete offsets that have expired or belong to deleted topics; return the tombstones.
 
-        `since` None: the group is at work in a way that nobody knows what it reads, so nothing of
-        it gets old. What is `subscribed` does not either.
+        `since` None: the topics that the active group reads are unknown, so no offset expires by
+        age. Offsets of `subscribed` topics do not expire by age either.
         """
         found = []
-        for topic, partition, kept in self._of(group):
+        for topic, partition, kept in self._offsets_of(group):
             if self._is_gone(kept, topic, image, now_ms) or (
                 since is not None
                 and topic not in subscribed
@@ -223,32 +227,35 @@ class Offsets:
             self.replay(record)
         return found
 
-    def _is_due(self, kept: Kept, since_ms: int, now_ms: int) -> bool:
+    def _is_due(self, kept: CommittedOffset, since_ms: int, now_ms: int) -> bool:
         if kept.expire_ms != NO_TIME_MS:
             return now_ms >= kept.expire_ms
         return now_ms - since_ms >= self._config.offsets_retention_ms
 
-    def _is_gone(self, kept: Kept, topic: str, image: MetadataImage, now_ms: int) -> bool:
-        """Whether the topic is not any more. Only of commits of some age: the broker that took a
-        young one may have known of a topic that this one does not know yet."""
+    def _is_gone(
+        self, kept: CommittedOffset, topic: str, image: MetadataImage, now_ms: int
+    ) -> bool:
+        """Return True if the topic of the offset no longer exists. Commits younger than
+        `offsets_check_ms` do not count: the broker that accepted one may have had newer metadata
+        than this image."""
         if kept.topic_id is None or now_ms - kept.commit_ms < self._config.offsets_check_ms:
             return False
         present = image.topic(topic)
         return present is None or present.id != kept.topic_id
 
-    def _of(self, group: str) -> Iterator[tuple[str, int, Kept]]:
+    def _offsets_of(self, group: str) -> Iterator[tuple[str, int, CommittedOffset]]:
         for topic, partitions in self._groups.get(group, {}).items():
             for partition, kept in partitions.items():
                 yield topic, partition, kept
 
     def count_of(self, group: str) -> int:
-        """How many are stored of a group."""
+        """Return the number of committed offsets of a group."""
         return sum(map(len, self._groups.get(group, {}).values()))
 
     # --- storage ----------------------------------------------------------------------------------
 
     def replay(self, record: OffsetCommitted | OffsetForgotten) -> None:
-        """Take in what is stored."""
+        """Apply a stored record."""
         if isinstance(record, OffsetForgotten):
             self._drop(record)
             return
@@ -256,7 +263,7 @@ class Offsets:
         partitions = topics.setdefault(record.topic, {})
         before = len(partitions)
         topic_id = record.topic_id
-        partitions[record.partition] = Kept(
+        partitions[record.partition] = CommittedOffset(
             record.offset,
             record.leader_epoch,
             record.note,
@@ -278,14 +285,14 @@ class Offsets:
                 del self._groups[record.group]
 
 
-def _is_of_present(kept: Kept, topic: str, image: MetadataImage) -> bool:
-    """Whether it was committed of the topic that has this name now; where none has, nobody knows
-    better."""
+def _is_of_current_topic(kept: CommittedOffset, topic: str, image: MetadataImage) -> bool:
+    """Return True if the offset belongs to the topic that has this name now, or if that is
+    unknown."""
     present = image.topic(topic)
     return kept.topic_id is None or present is None or present.id == kept.topic_id
 
 
-def _stored(topic: str, partition: int, kept: Kept) -> StoredOffset:
+def _stored(topic: str, partition: int, kept: CommittedOffset) -> StoredOffset:
     return StoredOffset(
         topic=topic,
         partition=partition,

@@ -1,7 +1,7 @@
-"""What is stored of groups, as plain values; `formats` has their bytes, which are Kafka's own.
+"""The stored facts of groups as plain values; `formats` encodes them in Kafka's own format.
 
-Each is a fact that takes the place of the one before with the same key; a `...Forgotten` is its
-tombstone. Partitions of a topic are named by its id where the protocol does so.
+Each record replaces the previous record with the same key; a `...Forgotten` is the tombstone of
+that key. Partitions are identified by topic id where Kafka's format does so.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ NO_EPOCH = -1
 NO_TIME_MS = -1
 
 Partitions: TypeAlias = Mapping[TopicId, frozenset[int]]
-"""Of each topic, some of its partitions; no topic without one."""
+"""Some partitions of each topic; no topic has an empty set."""
 
 
 # --- offsets --------------------------------------------------------------------------------------
@@ -23,20 +23,20 @@ Partitions: TypeAlias = Mapping[TopicId, frozenset[int]]
 
 @dataclass(init=False, unsafe_hash=True, slots=True)
 class OffsetCommitted:
-    """Key type 0/1 (written as 1): how far a group has read a partition. Changed by nobody. Each
-    partition of each commit makes one, as of what else has an `__init__` of its own here: where it
-    is compiled, that takes a twentieth of the time of a generated one, which stays Python.
-    """
+    """Key type 0/1 (written as 1): the committed offset of one partition. Treated as immutable.
+    This class and similar ones define `__init__` by hand because every partition of every commit
+    creates one: compiled, it takes a twentieth of the time of a generated `__init__`, which mypyc
+    leaves interpreted."""
 
     group: str
     topic: str
     partition: int
     offset: int  # of the next record to read
-    leader_epoch: int  # of the last record read
+    leader_epoch: int  # of the last record that was read
     note: str  # the protocol's "metadata"
     commit_ms: int
-    expire_ms: int  # of versions before 2.1; -1: by `offsets.retention.minutes`
-    topic_id: TopicId | None  # value version 4; None: not known
+    expire_ms: int  # set by versions before 2.1; -1: `offsets.retention.minutes` applies
+    topic_id: TopicId | None  # value version 4; None: unknown
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class OffsetForgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMember:
-    """A member of a classic group as of its last generation."""
+    """A member of a classic group as of its last completed generation."""
 
     member_id: str
     instance_id: str | None
@@ -84,7 +84,7 @@ class StoredMember:
     client_host: str
     rebalance_timeout_ms: int
     session_timeout_ms: int
-    subscription: bytes  # of the protocol that was chosen, as the member sent it
+    subscription: bytes  # for the chosen protocol, as the member sent it
     assignment: bytes  # as the group's leader sent it
 
 
@@ -93,11 +93,11 @@ class ClassicGroup:
     """Key type 2: a generation of a classic group."""
 
     group: str
-    protocol_type: str  # "consumer", "connect"; empty: none has joined
+    protocol_type: str  # "consumer", "connect"; empty: no member has joined yet
     generation: int
     protocol: str | None
     leader: str | None  # member id
-    state_ms: int  # when it came into its state, -1: unknown
+    state_ms: int  # start of the current state; -1: unknown
     members: tuple[StoredMember, ...] = ()
 
 
@@ -112,7 +112,7 @@ class ClassicGroupForgotten:
 
 
 class MemberState(IntEnum):
-    """Where a member is on its way to its target."""
+    """A member's progress towards its target assignment."""
 
     STABLE = 1
     UNREVOKED_PARTITIONS = 2
@@ -121,11 +121,11 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroup:
-    """Key type 3: the group's epoch, raised by each change that asks for a new target."""
+    """Key type 3: the group epoch, incremented by each change that requires a new target."""
 
     group: str
     epoch: int
-    metadata_hash: int = 0  # over the subscribed topics; 0: none
+    metadata_hash: int = 0  # over the subscribed topics; 0: no topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,15 +137,15 @@ class ConsumerGroupForgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicFace:
-    """What of a member is kept that speaks the classic protocol in a group of KIP-848."""
+    """The stored classic-protocol fields of a member of a KIP-848 group."""
 
     session_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]  # name and subscription, as it sent them
+    protocols: tuple[tuple[str, bytes], ...]  # name and subscription, as the member sent them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember:
-    """Key type 5: who a member is and what it wants."""
+    """Key type 5: a member's identity and subscription."""
 
     group: str
     member_id: str
@@ -170,15 +170,15 @@ class ConsumerMemberForgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetEpoch:
-    """Key type 6: the group epoch that the target assignment was made for.
+    """Key type 6: the group epoch for which the target assignment was computed.
 
-    The last member's going stores one too, so that of a group without members this is the time
-    since when it has none.
+    One is stored also when the last member leaves, so the timestamp of an empty group's record is
+    the time since which it has been empty.
     """
 
     group: str
     epoch: int
-    stored_ms: int = field(default=NO_TIME_MS, compare=False)  # the record's own timestamp
+    stored_ms: int = field(default=NO_TIME_MS, compare=False)  # the timestamp of the record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +190,7 @@ class TargetEpochForgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetAssignment:
-    """Key type 7: what a member is to own."""
+    """Key type 7: the partitions that a member is to own."""
 
     group: str
     member_id: str
@@ -207,7 +207,7 @@ class TargetAssignmentForgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentAssignment:
-    """Key type 8: what a member owns, and what it has still to give back."""
+    """Key type 8: the partitions that a member owns, and those it has yet to revoke."""
 
     group: str
     member_id: str
@@ -233,7 +233,7 @@ class ResolvedPattern:
     group: str
     pattern: str
     topics: frozenset[str]
-    version: int  # metadata offset that they were matched at
+    version: int  # metadata offset at which the pattern was matched
     resolved_ms: int
 
 

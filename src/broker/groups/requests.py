@@ -1,7 +1,7 @@
-"""What the front doors ask of a group's coordinator, and what it answers: plain frozen values.
+"""Requests to a group coordinator and their answers, as plain values.
 
-Both doors (gRPC, the Kafka protocol) translate to these. A request that is refused as a whole
-raises a typed error of `quorumlog.errors`; what is wrong with a part of it stands in that part of
+Both front ends (gRPC and the Kafka protocol) translate to these. A request that is refused as a
+whole raises a typed error of `quorumlog.errors`; the error of one part is returned in that part of
 the answer.
 """
 
@@ -17,16 +17,16 @@ R = TypeVar("R")
 
 NO_GENERATION: Final = -1
 JOIN_EPOCH: Final = 0
-"""A member's epoch with which it joins (KIP-848)."""
+"""The member epoch of a join (KIP-848)."""
 LEAVE_EPOCH: Final = -1
-"""A member's epoch with which it leaves."""
+"""The member epoch of a leave."""
 LEAVE_STATIC_EPOCH: Final = -2
-"""A member's epoch with which a static member leaves for a while; its partitions stay its own."""
+"""The member epoch with which a static member leaves temporarily; it keeps its partitions."""
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class GroupRequest(Generic[R]):
-    """A request to one group. `R` is what it is answered with."""
+    """A request to one group; `R` is the type of its answer."""
 
     group: str
 
@@ -36,7 +36,7 @@ class GroupRequest(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member, as its group's leader is told of it."""
+    """A member's entry in the join answer of the group's leader."""
 
     member_id: str
     instance_id: str | None
@@ -51,32 +51,32 @@ class Joined:
     generation: int = NO_GENERATION
     protocol_type: str | None = None
     protocol: str | None = None
-    leader: str = ""  # member id; equal to `member_id`: this one shares the partitions out
-    members: tuple[JoinedMember, ...] = ()  # of all, for the leader alone
-    skip_assignment: bool = False  # the leader need not assign (KIP-814)
-    is_member_id_required: bool = False  # nothing else is said: join again with `member_id`
+    leader: str = ""  # member id; equal to `member_id`: this member assigns the partitions
+    members: tuple[JoinedMember, ...] = ()  # all members; only in the leader's answer
+    skip_assignment: bool = False  # the leader must not assign (KIP-814)
+    is_member_id_required: bool = False  # the other fields are unset; join again with `member_id`
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class JoinGroup(GroupRequest[Joined]):
-    """A member comes to a classic group, or comes again for its next generation."""
+    """The request of a member to join a classic group, or to rejoin it for the next generation."""
 
-    member_id: str  # empty: new
+    member_id: str  # empty: a new member
     instance_id: str | None = None
     client_id: str
     client_host: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
-    protocols: tuple[tuple[str, bytes], ...]  # name and subscription, most wanted first
-    takes_member_id_first: bool  # whether the caller's version can be told MEMBER_ID_REQUIRED
-    can_skip_assignment: bool = False  # the caller's version has `skip_assignment`
+    protocols: tuple[tuple[str, bytes], ...]  # name and subscription, most preferred first
+    takes_member_id_first: bool  # the client's version understands MEMBER_ID_REQUIRED
+    can_skip_assignment: bool = False  # the client's version has `skip_assignment`
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synced:
-    """The answer to a sync: what the member is to read."""
+    """The answer to a sync: the member's assignment."""
 
     protocol_type: str | None
     protocol: str | None
@@ -85,19 +85,19 @@ class Synced:
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class SyncGroup(GroupRequest[Synced]):
-    """A member asks for its part; the leader brings everybody's."""
+    """A member's request for its assignment; the leader's request carries all assignments."""
 
     member_id: str
     instance_id: str | None = None
     generation: int
-    protocol_type: str | None = None  # None: not said
+    protocol_type: str | None = None  # None: not sent
     protocol: str | None = None
     assignments: Mapping[str, bytes] = field(default_factory=dict)  # by member id
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class ClassicHeartbeat(GroupRequest[None]):
-    """A member of a classic group lives."""
+    """The heartbeat of a member of a classic group."""
 
     member_id: str
     instance_id: str | None = None
@@ -106,7 +106,7 @@ class ClassicHeartbeat(GroupRequest[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaver:
-    """A member that leaves, or that an administrator removes: by its id, or by its static name."""
+    """A member that leaves or that an administrator removes, named by id or by instance id."""
 
     member_id: str
     instance_id: str | None = None
@@ -115,14 +115,14 @@ class Leaver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """The answer to a leave: an error, or None, for each in the order of the request."""
+    """The answer to a leave: one error or None for each leaver, in the order of the request."""
 
     errors: tuple[QuorumlogError | None, ...]
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class LeaveGroup(GroupRequest[Left]):
-    """Members leave."""
+    """The request to remove members from a group."""
 
     leavers: tuple[Leaver, ...]
 
@@ -137,23 +137,23 @@ class ConsumerBeat:
     member_id: str
     member_epoch: int
     heartbeat_interval_ms: int
-    session_timeout_ms: int  # a member that is silent for longer is shut out
-    assignment: Partitions | None = None  # None: as it was told before
+    session_timeout_ms: int  # a member without a heartbeat for this long is fenced
+    assignment: Partitions | None = None  # None: unchanged since the last answer
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class ConsumerHeartbeat(GroupRequest[ConsumerBeat]):
-    """A member joins (epoch 0), stays, or leaves (-1, static -2); None: as it said before."""
+    """A member's join (epoch 0), heartbeat, or leave (-1; static -2); None: unchanged."""
 
-    member_id: str  # empty only where the coordinator is to draw it (version 0)
+    member_id: str  # empty only in version 0, where the coordinator generates it
     member_epoch: int
     instance_id: str | None = None
     rack: str | None = None
     client_id: str
     client_host: str
-    rebalance_timeout_ms: int = -1  # -1: as before
+    rebalance_timeout_ms: int = -1  # -1: unchanged
     topics: frozenset[str] | None = None
-    pattern: str | None = None  # RE2; empty: none any more
+    pattern: str | None = None  # RE2; empty: unsubscribe from the pattern
     assignor: str | None = None
     owned: Partitions | None = None
 
@@ -163,25 +163,25 @@ class ConsumerHeartbeat(GroupRequest[ConsumerBeat]):
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class Committed:
-    """The answer to a commit: an error, or None, for each in the order of the request."""
+    """The answer to a commit: one error or None for each offset, in the order of the request."""
 
     errors: tuple[QuorumlogError | None, ...]
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class CommitOffsets(GroupRequest[Committed]):
-    """A member stores how far it has read; without a member, a program outside of the group."""
+    """A commit of offsets by a member, or without a member by a client outside of the group."""
 
     member_id: str = ""
     instance_id: str | None = None
     generation: int = NO_GENERATION  # or the member's epoch (KIP-848)
-    retention_ms: int = -1  # of versions before 5; -1: the broker's
+    retention_ms: int = -1  # set by versions before 5; -1: the broker's setting applies
     offsets: tuple[OffsetToCommit, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredOffset:
-    """How far a group has read a partition; offset -1: nothing is stored."""
+    """The committed offset of a partition; offset -1: none."""
 
     topic: str
     partition: int
@@ -194,36 +194,40 @@ class StoredOffset:
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class FetchOffsets(GroupRequest[tuple[StoredOffset, ...]]):
-    """Ask what is stored. Raises UnknownMember and StaleMemberEpoch for a member that is not."""
+    """A query of committed offsets.
 
-    partitions: tuple[tuple[str, int], ...] | None = None  # None: all that are stored
-    member_id: str = ""  # empty: nobody's epoch is checked
+    Raises UnknownMember if the member is not in the group, and StaleMemberEpoch if its epoch is not
+    current.
+    """
+
+    partitions: tuple[tuple[str, int], ...] | None = None  # None: all that are committed
+    member_id: str = ""  # empty: no epoch is checked
     member_epoch: int = -1
     require_stable: bool = False
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class DeleteOffsets(GroupRequest[Committed]):
-    """Forget what is stored of partitions that no member reads."""
+    """The request to delete committed offsets of partitions that no member is subscribed to."""
 
     partitions: tuple[tuple[str, int], ...]
 
 
-# --- looking on, and deleting ---------------------------------------------------------------------
+# --- descriptions and deletion --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDescription:
-    """A member, of either protocol."""
+    """A member of either protocol."""
 
     member_id: str
     instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
     rack: str | None = None
-    is_classic: bool = True  # how it speaks
-    silent_ms: int = -1  # since it was heard of last, -1: that is not told
-    # Of classic groups: bytes as members and leader sent them.
+    is_classic: bool = True  # the member's protocol
+    silent_ms: int = -1  # since the last request of the member; -1: unknown
+    # Of classic groups: the bytes that members and leader sent.
     subscription: bytes = b""
     assignment: bytes = b""
     # Of groups of KIP-848.
@@ -236,13 +240,13 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group as it stands."""
+    """The state of a group."""
 
     group: str
     is_classic: bool
-    state: str  # as the field names it: "Stable", "PreparingRebalance", "Reconciling", ...
+    state: str  # Kafka's name: "Stable", "PreparingRebalance", "Reconciling", ...
     protocol_type: str = ""
-    protocol: str = ""  # the strategy, or the assignor
+    protocol: str = ""  # the chosen protocol, or the assignor
     generation: int = NO_GENERATION  # or the group's epoch
     target_epoch: int = -1  # of KIP-848
     members: tuple[MemberDescription, ...] = ()
@@ -250,17 +254,17 @@ class GroupDescription:
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class DescribeGroup(GroupRequest[GroupDescription]):
-    """Ask for a group; raises GroupNotFound."""
+    """A query of one group. Raises GroupNotFound."""
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class DeleteGroup(GroupRequest[None]):
-    """Forget a group and its offsets; raises NonEmptyGroup and GroupNotFound."""
+    """The request to delete a group and its offsets. Raises NonEmptyGroup and GroupNotFound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
-    """A line of the list of groups."""
+    """One entry of the list of groups."""
 
     group: str
     is_classic: bool

@@ -1,5 +1,5 @@
-"""The groups of one partition of `__consumer_offsets`: who is asked what, which face a group has,
-when something is due. Pure."""
+"""The groups of one partition of `__consumer_offsets`: dispatch of requests, protocol changes of
+groups, and deadlines. Pure."""
 
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
@@ -18,7 +18,7 @@ from .classic import ClassicGroupMachine
 from .config import GroupConfig
 from .consumer import ConsumerGroupMachine, upgrade
 from .decision import NOTHING, Answered, Decision, Failed, Ticket
-from .offsets import Kept, Offsets
+from .offsets import CommittedOffset, Offsets
 from .records import (
     ClassicGroup,
     ClassicGroupForgotten,
@@ -52,9 +52,10 @@ from .requests import (
 Machine: TypeAlias = ClassicGroupMachine | ConsumerGroupMachine
 
 CHECKED_A_STEP = 2_000
-"""Offsets that are looked at in one step for whether they are too old."""
+"""Maximal number of offsets that one step checks for expiry."""
 GROUPS_A_STEP = 100
-"""Groups that do in one step what is due: after a load the sessions of all end together."""
+"""Maximal number of groups that one step expires. After a load, the sessions of all members end at
+the same time."""
 
 _CONSUMER_TOMBSTONES = (
     ConsumerMemberForgotten,
@@ -66,25 +67,27 @@ _CONSUMER_TOMBSTONES = (
 
 
 class GroupShard:
-    """The groups of one partition. Load it by `replay` of what is stored and then `loaded`; times
-    are in milliseconds of the wall clock."""
+    """The groups of one partition; times are in milliseconds of the wall clock.
+
+    To load it, call `replay` for each stored record and then `loaded`.
+    """
 
     def __init__(self, config: GroupConfig, draw: Callable[[], str]) -> None:
         self._config = config
         self._draw = draw
         self._groups: dict[str, Machine] = {}
-        self._stored: dict[str, ClassicGroup] = {}  # classic groups, until all is loaded
+        self._stored: dict[str, ClassicGroup] = {}  # classic groups, until `loaded`
         self._offsets = Offsets(config)
-        self._deadlines: list[tuple[int, str]] = []  # a heap; counts where `_due` says the same
+        self._deadlines: list[tuple[int, str]] = []  # a heap; valid: equal to `_due`
         self._due: dict[str, int] = {}
-        self._check_ms: int | None = None  # when old offsets are looked for next
-        self._to_check: list[str] = []  # groups of this round
-        self._ask: dict[type, Callable[..., Decision]] = {
+        self._check_ms: int | None = None  # time of the next expiry check of offsets
+        self._to_check: list[str] = []  # groups that the current expiry check has yet to visit
+        self._handlers: dict[type, Callable[..., Decision]] = {
             JoinGroup: self._join,
             SyncGroup: self._sync,
-            ClassicHeartbeat: self._beat,
+            ClassicHeartbeat: self._heartbeat,
             LeaveGroup: self._leave,
-            ConsumerHeartbeat: self._consumer_beat,
+            ConsumerHeartbeat: self._consumer_heartbeat,
             CommitOffsets: self._commit,
             FetchOffsets: self._fetch,
             DeleteOffsets: self._delete_offsets,
@@ -92,17 +95,17 @@ class GroupShard:
             DeleteGroup: self._delete,
         }
 
-    # --- what is asked ----------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def handle(
         self, ticket: Ticket, request: GroupRequest[Any], image: MetadataImage, now_ms: int
     ) -> Decision:
-        """Decide a request; what it is refused with is a `Failed` of the decision."""
+        """Decide a request; a refusal is a `Failed` reply of the decision."""
         try:
-            decision = self._ask[type(request)](ticket, request, image, now_ms)
+            decision = self._handlers[type(request)](ticket, request, image, now_ms)
         except QuorumlogError as error:
             decision = Decision(replies=(Failed(ticket, error),))
-        self._touched(request.group)
+        self._update_group(request.group)
         return decision
 
     def _join(
@@ -128,7 +131,7 @@ class GroupShard:
             return machine.sync(ticket, request, image, now_ms)
         return machine.sync(ticket, request, now_ms)
 
-    def _beat(
+    def _heartbeat(
         self, ticket: Ticket, request: ClassicHeartbeat, image: MetadataImage, now_ms: int
     ) -> Decision:
         machine = self._member_of(request)
@@ -144,7 +147,7 @@ class GroupShard:
             return machine.leave(ticket, request, image, now_ms)
         return machine.leave(ticket, request, now_ms)
 
-    def _consumer_beat(
+    def _consumer_heartbeat(
         self, ticket: Ticket, request: ConsumerHeartbeat, image: MetadataImage, now_ms: int
     ) -> Decision:
         group, machine = request.group, self._groups.get(request.group)
@@ -158,7 +161,8 @@ class GroupShard:
             isinstance(machine, ClassicGroupMachine) and request.member_epoch != JOIN_EPOCH
         ):
             raise UnknownMember(
-                f"there is no group {group} of the consumer protocol; join it with member epoch 0"
+                f"group {group}: no such group of the consumer protocol; join it with member epoch"
+                " 0"
             )
         if isinstance(machine, ConsumerGroupMachine):
             return machine.heartbeat(ticket, request, image, now_ms)
@@ -178,7 +182,7 @@ class GroupShard:
     def _member_of(self, request: GroupRequest[Any]) -> Machine:
         machine = self._groups.get(request.group)
         if machine is None:
-            raise UnknownMember(f"there is no group {request.group}; join it as a new member")
+            raise UnknownMember(f"group {request.group}: no such group; join it as a new member")
         return machine
 
     # --- offsets ----------------------------------------------------------------------------------
@@ -190,10 +194,10 @@ class GroupShard:
         if machine is None:
             if request.member_id or request.generation >= 0:
                 raise IllegalGeneration(
-                    f"there is no group {request.group}, nor a generation {request.generation} of"
-                    " it; join it as a new member"
+                    f"group {request.group}: no such group, so no generation {request.generation};"
+                    " join it as a new member"
                 )
-            machine = self._simple(request.group)
+            machine = self._new_simple_group(request.group)
         elif isinstance(machine, ConsumerGroupMachine):
             machine.check_commit(request)
         else:
@@ -201,8 +205,9 @@ class GroupShard:
         records, errors = self._offsets.commit(request, image, now_ms)
         return Decision(tuple(records), (Answered(ticket, Committed(errors=errors)),))
 
-    def _simple(self, group: str) -> ClassicGroupMachine:
-        """The group of those that commit without members: a classic one that stays empty."""
+    def _new_simple_group(self, group: str) -> ClassicGroupMachine:
+        """Create a simple group, for clients that commit without members: a classic group that
+        stays empty."""
         machine = ClassicGroupMachine(group, self._config, self._draw)
         self._groups[group] = machine
         return machine
@@ -219,12 +224,12 @@ class GroupShard:
     def _delete_offsets(
         self, ticket: Ticket, request: DeleteOffsets, image: MetadataImage, now_ms: int
     ) -> Decision:
-        machine = self._known(request.group)
+        machine = self._existing(request.group)
         subscribed = frozenset() if machine.is_empty else machine.subscribed_topics()
         if subscribed is None:
             raise NonEmptyGroup(
-                f"group {request.group} has members, and what they read is not known here; stop"
-                " them first"
+                f"group {request.group}: not empty, and its subscribed topics are unknown; stop"
+                " its members first"
             )
         records: list[GroupRecord] = []
         errors: list[QuorumlogError | None] = []
@@ -232,7 +237,8 @@ class GroupShard:
             if topic in subscribed:
                 errors.append(
                     GroupSubscribedToTopic(
-                        f"members of group {request.group} read this topic; stop them first",
+                        f"group {request.group}: its members are subscribed to this topic; stop"
+                        " them first",
                         topic=topic,
                         partition=partition,
                     )
@@ -242,18 +248,18 @@ class GroupShard:
             errors.append(None)
         return Decision(tuple(records), (Answered(ticket, Committed(errors=tuple(errors))),))
 
-    # --- looking on, and deleting -----------------------------------------------------------------
+    # --- descriptions and deletion ----------------------------------------------------------------
 
-    def _known(self, group: str) -> Machine:
+    def _existing(self, group: str) -> Machine:
         machine = self._groups.get(group)
         if machine is None:
-            raise GroupNotFound(f"there is no group {group}")
+            raise GroupNotFound(f"group {group}: no such group")
         return machine
 
     def _describe(
         self, ticket: Ticket, request: DescribeGroup, image: MetadataImage, now_ms: int
     ) -> Decision:
-        machine = self._known(request.group)
+        machine = self._existing(request.group)
         if isinstance(machine, ConsumerGroupMachine):
             found = machine.describe(image, now_ms)
         else:
@@ -263,14 +269,14 @@ class GroupShard:
     def _delete(
         self, ticket: Ticket, request: DeleteGroup, image: MetadataImage, now_ms: int
     ) -> Decision:
-        machine = self._known(request.group)
+        machine = self._existing(request.group)
         if not machine.is_empty:
-            raise NonEmptyGroup(f"group {request.group} has members; stop them first")
+            raise NonEmptyGroup(f"group {request.group}: not empty; stop its members first")
         decision = self._forget(request.group, machine)
         return decision + Decision(replies=(Answered(ticket, None),))
 
     def _forget(self, group: str, machine: Machine) -> Decision:
-        """Forget a group without members, and what it has committed."""
+        """Delete an empty group and its committed offsets."""
         del self._groups[group]
         offsets = Decision(records=tuple(self._offsets.forget_group(group)))
         if isinstance(machine, ConsumerGroupMachine):
@@ -278,22 +284,22 @@ class GroupShard:
         return offsets + Decision((ClassicGroupForgotten(group=group),)) + machine.drop()
 
     def listings(self) -> list[GroupListing]:
-        """All groups, by ascending name."""
+        """Return all groups, by ascending name."""
         return [machine.listing() for _, machine in sorted(self._groups.items())]
 
     @property
     def offset_count(self) -> int:
-        """Committed offsets."""
+        """The number of committed offsets."""
         return len(self._offsets)
 
     def member_count(self) -> int:
-        """Members of all groups."""
+        """Return the number of members of all groups."""
         return sum(machine.member_count for machine in self._groups.values())
 
-    # --- time, and the cluster --------------------------------------------------------------------
+    # --- time and metadata ------------------------------------------------------------------------
 
     def deadline_ms(self) -> int | None:
-        """When `expire` is to be called next, never too late; None: never."""
+        """Return the time of the next `expire`, never too late; None: no deadline."""
         heap = self._deadlines
         while heap and self._due.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
@@ -305,7 +311,7 @@ class GroupShard:
         return due_ms if self._check_ms is None else min(due_ms, self._check_ms)
 
     def expire(self, now_ms: int, image: MetadataImage) -> Decision:
-        """Do what is due; called again at once where `deadline_ms` has passed already."""
+        """Handle expired deadlines; call it again at once if `deadline_ms` is still in the past."""
         decision = NOTHING
         for group in self._overdue(now_ms):
             machine = self._groups.get(group)
@@ -313,20 +319,21 @@ class GroupShard:
                 decision += machine.expire(now_ms, image)
             elif machine is not None:
                 decision += machine.expire(now_ms)
-            self._touched(group)
+            self._update_group(group)
         if not self._to_check and self._check_ms is not None and now_ms >= self._check_ms:
             self._to_check = sorted(self._groups, reverse=True)
             self._check_ms = now_ms + self._config.offsets_check_ms
         return decision + self._check_offsets(now_ms, image)
 
-    def resumed(self, now_ms: int) -> None:
-        """Nobody could be heard for a while: no member is late for that."""
+    def restart_sessions(self, now_ms: int) -> None:
+        """Restart all sessions after requests were refused for a while: no member is late for
+        that."""
         for group, machine in list(self._groups.items()):
-            machine.resumed(now_ms)
-            self._touched(group)
+            machine.restart_sessions(now_ms)
+            self._update_group(group)
 
     def _overdue(self, now_ms: int) -> list[str]:
-        """Take some of the groups off that have something to do."""
+        """Remove and return at most `GROUPS_A_STEP` groups with an expired deadline."""
         found: list[str] = []
         heap = self._deadlines
         while heap and heap[0][0] <= now_ms and len(found) < GROUPS_A_STEP:
@@ -336,10 +343,13 @@ class GroupShard:
                 found.append(group)
         return found
 
-    def _touched(self, group: str) -> None:
-        """A group may have changed: take its other face, forget it where nothing is left of it, and
-        note when it has something to do. What has moved into the future, as with every sign of
-        life, is noted when the earlier time has come."""
+    def _update_group(self, group: str) -> None:
+        """Update the group after a change: replace it if its protocol changed, drop it if it is
+        dead or blank, and schedule its deadline.
+
+        A deadline that moves later, as with every heartbeat, is rescheduled when the earlier time
+        is reached.
+        """
         machine = self._groups.get(group)
         if isinstance(machine, ConsumerGroupMachine) and machine.downgraded is not None:
             self._groups[group] = machine = machine.downgraded
@@ -358,8 +368,7 @@ class GroupShard:
                 self._deadlines = sorted((time, name) for name, time in self._due.items())
 
     def _check_offsets(self, now_ms: int, image: MetadataImage) -> Decision:
-        """Forget the old offsets of some groups, and the groups that have neither member nor
-        offset."""
+        """Delete expired offsets of some groups, and the groups without members and offsets."""
         decision, left = NOTHING, CHECKED_A_STEP
         while self._to_check and left > 0:
             group = self._to_check.pop()
@@ -372,14 +381,14 @@ class GroupShard:
             decision += Decision(records=tuple(gone))
             if machine.is_empty and not self._offsets.has_any(group):
                 decision += self._forget(group, machine)
-            self._touched(group)
+            self._update_group(group)
         return decision
 
     def image_changed(
         self, image: MetadataImage, now_ms: int, *, deleted: Iterable[TopicImage] = ()
     ) -> Decision:
-        """The cluster has changed, and these topics are gone. Groups look at what else it means to
-        them with their members' next heartbeats."""
+        """Apply a metadata change with these deleted topics. Groups apply the rest of the change
+        with their members' next heartbeats."""
         records: list[GroupRecord] = []
         for topic in deleted:
             records += self._offsets.forget_topic(topic.name, topic.id)
@@ -388,7 +397,7 @@ class GroupShard:
     # --- storage ----------------------------------------------------------------------------------
 
     def replay(self, record: GroupRecord) -> None:
-        """Take in what is stored, in the order of the log."""
+        """Apply a stored record; call it in log order."""
         group = record.group
         if isinstance(record, OffsetCommitted | OffsetForgotten):
             self._offsets.replay(record)
@@ -406,27 +415,28 @@ class GroupShard:
             cast(ConsumerGroupMachine, self._groups[group]).replay(record)
 
     def loaded(self, now_ms: int) -> Decision:
-        """All that is stored has been replayed: members have their whole sessions from now on."""
+        """Finish loading: start the session of every member."""
         decision = NOTHING
         for machine in self._groups.values():
             if isinstance(machine, ConsumerGroupMachine):
                 machine.loaded(now_ms)
         for group, record in self._stored.items():
-            classic = self._simple(group)
+            classic = self._new_simple_group(group)
             classic.load(record, now_ms)
             decision += classic.take_over(now_ms)
         self._stored.clear()
         for group in self._offsets.groups():
             if group not in self._groups:
-                self._simple(group)
+                self._new_simple_group(group)
         for group in list(self._groups):
-            self._touched(group)
+            self._update_group(group)
         self._check_ms = now_ms + self._config.offsets_check_ms
         return decision
 
 
-def _retention(machine: Machine) -> tuple[Callable[[Kept], int] | None, frozenset[str]]:
-    """From when on offsets of a group get old (None: not), and the topics of which they do not."""
+def _retention(machine: Machine) -> tuple[Callable[[CommittedOffset], int] | None, frozenset[str]]:
+    """Return the start of offset retention (None: offsets do not expire by age), and the topics
+    whose offsets do not expire."""
     if machine.is_empty:
         state_ms = machine.state_ms
         if not machine.protocol_type or state_ms < 0:
@@ -438,5 +448,5 @@ def _retention(machine: Machine) -> tuple[Callable[[Kept], int] | None, frozense
     return _commit_ms, subscribed
 
 
-def _commit_ms(kept: Kept) -> int:
+def _commit_ms(kept: CommittedOffset) -> int:
     return kept.commit_ms

@@ -70,7 +70,7 @@ class Leadership:
     now_ms: int = 0  # the newest time that was told
     paused_until_ms: int = 0
 
-    # --- what is committed ---------------------------------------------------------------------
+    # --- high watermark ---------------------------------------------------------------------------
 
     def own_end(self) -> Offset:
         """The own log's end as far as it counts."""
@@ -171,7 +171,7 @@ class Leadership:
             if self.end_of(remote) >= self.log_end_offset:
                 remote.caught_up_ms = max(remote.caught_up_ms, now_ms)
 
-    # --- who shall be in sync ------------------------------------------------------------------
+    # --- in-sync replicas -------------------------------------------------------------------------
 
     def next_proposal(self, high_watermark: Offset) -> IsrProposal | None:
         """What to ask the controller for: the same again until it is answered, None: nothing."""

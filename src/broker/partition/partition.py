@@ -77,7 +77,7 @@ class Partition:
     _all: Waits = field(default_factory=Waits)
     _leader: Waits = field(default_factory=Waits)  # acks=1
 
-    # --- who leads ----------------------------------------------------------------------------
+    # --- leadership -------------------------------------------------------------------------------
 
     def become_leader(
         self, state: LeaderState, *, log_end_offset: Offset, flushed_end_offset: Offset, now_ms: int

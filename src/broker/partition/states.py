@@ -105,7 +105,7 @@ class ReplicaStanding:
     reason: str  # why it is not in sync; "" when it is
 
 
-# --- what a follower gets and does -------------------------------------------------------------
+# --- followers ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,7 +100,7 @@ class DirectAppend:
         if self._tell is not None:
             self._settling.add(self)
 
-    # --- for who appends -----------------------------------------------------------------------
+    # --- producers --------------------------------------------------------------------------------
 
     def settled(self) -> Settled | None:
         """Return what became of it, None: that is not known yet."""

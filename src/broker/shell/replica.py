@@ -249,7 +249,7 @@ class Replica:
         else:
             await self._directory.delete_folder(self.partition.name)
 
-    # --- who waits ----------------------------------------------------------------------------
+    # --- waits ------------------------------------------------------------------------------------
 
     def wait_for_records(self, wake: "asyncio.Future[None]") -> None:
         """Have `wake` set when the high watermark moves or the replica changes its role."""
@@ -281,7 +281,7 @@ class Replica:
         """Have something done for this replica that nobody waits for."""
         self._around.scope.spawn(work, name=f"{name} {self.partition.name}")
 
-    # --- opening ------------------------------------------------------------------------------
+    # --- open -------------------------------------------------------------------------------------
 
     async def _open(self, opened: asyncio.Event) -> None:
         try:

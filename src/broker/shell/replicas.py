@@ -330,7 +330,7 @@ class ReplicaManager:
         """Serve a follower on its stream; the session before it ends. Raises Stopping."""
         return self._replication.begin_session(stream, follower, broker_epoch)
 
-    # --- the front doors ----------------------------------------------------------------------
+    # --- front ends -------------------------------------------------------------------------------
 
     def replica_of(self, topic: str, partition: int, topic_id: bytes = b"") -> Replica:
         """Return the replica that serves a partition here; raises UnknownTopicOrPartition,

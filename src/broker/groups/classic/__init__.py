@@ -1,7 +1,8 @@
-"""Classic groups: the members share the partitions out among themselves, by a leader of theirs.
+"""Classic groups: the group's leader, one of the members, assigns the partitions.
 
-The coordinator only gathers them (join), gives one of them everybody's subscription, and hands its
-answer round (sync). `group` is the machine; `subscription` reads the topics of a subscription.
+The coordinator collects the members (join), sends the leader all subscriptions, and distributes the
+leader's assignments (sync). `group` is the state machine; `subscription` decodes the topics of a
+subscription.
 """
 
 from .group import ClassicGroupMachine

@@ -1,39 +1,41 @@
-"""Until when each of many must give a sign of life, with the cheapest step for the sign itself.
+"""Session deadlines of many members; moving a deadline later is a dictionary write.
 
-A sign comes every few seconds from each, an end hardly ever. So a sign only writes the new time
-beside the name, and the heap keeps the old one: it is put right when it comes to the top.
+Members send a heartbeat every few seconds and rarely expire. A heartbeat therefore only writes the
+new time into a dictionary. The heap keeps the earlier time, which is corrected when it reaches the
+top.
 """
 
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 STALE_MAX: Final = 64
-"""So many entries more than twice the names may stand in the heap before it is made anew."""
+"""The heap is rebuilt when it has more than twice as many entries as deadlines, plus this
+number."""
 
 
 class Deadlines:
-    """A time for each name, in milliseconds."""
+    """One deadline for each name, in milliseconds."""
 
     __slots__ = ("_at_ms", "_heap", "_serial")
 
     def __init__(self) -> None:
         self._at_ms: dict[str, int] = {}
-        self._heap: list[tuple[int, int, str]] = []  # no later than the name's time; serial; name
+        self._heap: list[tuple[int, int, str]] = []  # at most the name's deadline; serial; name
         self._serial = 0
 
     def __contains__(self, name: str) -> bool:
         return name in self._at_ms
 
     def names(self) -> frozenset[str]:
-        """Who has a time."""
+        """Return the names that have a deadline."""
         return frozenset(self._at_ms)
 
     def get(self, name: str) -> int | None:
-        """A name's time; None: it has none."""
+        """Return the deadline of a name, or None."""
         return self._at_ms.get(name)
 
     def set(self, name: str, at_ms: int) -> None:
-        """Put a name's time on; a later one costs next to nothing."""
+        """Set the deadline of a name. O(1) if it moves later, else O(log n)."""
         before = self._at_ms.get(name)
         self._at_ms[name] = at_ms
         if before is None or at_ms < before:
@@ -43,16 +45,16 @@ class Deadlines:
                 self._rebuild()
 
     def drop(self, name: str) -> None:
-        """A name has no time any more, if it had one."""
+        """Remove the deadline of a name, if there is one."""
         self._at_ms.pop(name, None)
 
     def next_ms(self) -> int | None:
-        """The earliest time; None: there is none."""
-        self._settle()
+        """Return the earliest deadline, or None."""
+        self._drop_outdated()
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> list[str]:
-        """Take out the names whose time is [.., now_ms], the earliest first."""
+        """Remove and return the names with a deadline of at most `now_ms`, the earliest first."""
         names = []
         while (at_ms := self.next_ms()) is not None and at_ms <= now_ms:
             name = heappop(self._heap)[2]
@@ -61,12 +63,12 @@ class Deadlines:
         return names
 
     def clear(self) -> None:
-        """Nobody has a time."""
+        """Remove all deadlines."""
         self._at_ms.clear()
         self._heap.clear()
 
-    def _settle(self) -> None:
-        """Make the top of the heap one that is true."""
+    def _drop_outdated(self) -> None:
+        """Remove outdated entries from the top of the heap."""
         heap = self._heap
         while heap:
             listed_ms, serial, name = heap[0]
@@ -78,7 +80,7 @@ class Deadlines:
                 heappush(heap, (at_ms, serial, name))
 
     def _rebuild(self) -> None:
-        first: dict[str, int] = {}  # by name, its oldest serial: ties keep their order
+        first: dict[str, int] = {}  # oldest serial of each name: ties keep their order
         for _, serial, name in self._heap:
             if name in self._at_ms:
                 first[name] = min(serial, first.get(name, serial))

@@ -1,14 +1,14 @@
-"""The way of a classic group from one generation to the next.
+"""Members and generations of a classic group: the rebalance state machine.
 
-    Empty --first joins--> PreparingRebalance --all joined, or time up--> CompletingRebalance
-      ^                      |          ^                                     |      |
-      +--nobody is left------+          +--a member comes, goes or changes----+      |
-                                        |                                            |
-                                        +-------------------- Stable <--leader syncs-+
+    Empty --first join--> PreparingRebalance --all joined, or timeout--> CompletingRebalance
+      ^                     |          ^                                    |      |
+      +--no member left-----+          +--member joins, leaves or changes---+      |
+                                       |                                           |
+                                       +------------------- Stable <--leader syncs-+
 
-A generation is told to its members when it begins (join), and stored when its leader has assigned
-(sync): one that was told and never stored is forgotten with its coordinator, and its members join
-again. The answers of a sync stand in the decision that stores what they say, or in a later one.
+A generation starts when the joins are answered, and is stored when its leader has sent the
+assignments (sync). A generation that was not stored is lost with its coordinator, and its members
+join again. The reply of a sync is in the decision that stores the assignment, or in a later one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,35 +17,35 @@ from typing import Final
 
 from ....errors import FencedInstance, QuorumlogError, RebalanceInProgress, UnknownMember
 from ..config import GroupConfig
-from ..decision import Ticket
+from ..decision import DecisionBuilder, Ticket
 from ..records import NO_TIME_MS, ClassicGroup
 from ..requests import Joined, JoinedMember, Synced
 from .deadlines import Deadlines
-from .member import COMES_FROM, Member, State
+from .member import PREVIOUS_STATES, Member, State
 from .roster import Roster
-from .turn import Turn
 
 NEW_MEMBER_JOIN_MS: Final = 300_000
-"""A member that was in no generation yet waits so long for one: whoever it belonged to may have
-lost its connection and not know its id, and nothing else would end it. The field's value."""
-GATHERING_MS_MIN: Final = 1_000
-"""Where nobody came at all, the next look is no sooner, however short the members' times are."""
+"""The session timeout of a member that has not been in a generation yet. Its client may have
+disconnected without receiving the member id, so no other timeout would remove the member. Kafka
+uses the same value."""
+JOIN_PHASE_MS_MIN: Final = 1_000
+"""The minimal length of another join phase after one in which no member joined."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Gathering:
-    """Members join for the next generation: a state of PreparingRebalance alone."""
+class JoinPhase:
+    """The join phase of a rebalance; exists only in state PreparingRebalance."""
 
     end_ms: int
-    first_since_ms: int | None = None  # the group was empty: it waits for more in any case
-    has_grown: bool = False  # since the end was last put on
+    first_since_ms: int | None = None  # set if the group was empty: a longer phase
+    has_grown: bool = False  # since `end_ms` was last extended
 
 
 class Generations:
-    """Members and states of a group; `ClassicGroupMachine` says who may do what."""
+    """The members and the state of one group; `ClassicGroupMachine` validates requests."""
 
     __slots__ = (
-        "_config", "_gathering", "_sync_end_ms", "_unsynced", "generation", "group", "leader",
+        "_config", "_join_phase", "_sync_end_ms", "_unsynced", "generation", "group", "leader",
         "protocol", "roster", "sessions", "state", "state_ms",
     )  # fmt: skip
 
@@ -53,49 +53,55 @@ class Generations:
         self.group = group
         self._config = config
         self.roster = Roster()
-        self.sessions = Deadlines()  # by id, of members and of ids given out
+        self.sessions = Deadlines()  # by id, of members and of pending member ids
         self.state = State.EMPTY
         self.state_ms = NO_TIME_MS
         self.generation = 0
         self.protocol: str | None = None
-        self.leader: str | None = None  # its member id, from the end of a gathering on
-        self._gathering: Gathering | None = None
-        self._sync_end_ms: int | None = None  # then those of `_unsynced` go
-        self._unsynced: dict[str, None] = {}  # were told of the generation and have not synced
+        self.leader: str | None = None  # a member id; set from the end of the join phase
+        self._join_phase: JoinPhase | None = None
+        self._sync_end_ms: int | None = None  # then members in `_unsynced` are removed
+        self._unsynced: dict[str, None] = {}  # joined the generation and have not synced
 
-    # --- members come -----------------------------------------------------------------------------
+    # --- joins ------------------------------------------------------------------------------------
 
-    def await_first_join(self, member_id: str, session_timeout_ms: int, turn: Turn) -> None:
-        """An id is given out: the next generation waits for it, until its session ends."""
+    def add_pending(
+        self, member_id: str, session_timeout_ms: int, builder: DecisionBuilder
+    ) -> None:
+        """Record an issued member id; the next generation waits for it until its session
+        expires."""
         self.roster.pending[member_id] = None
-        self.sessions.set(member_id, turn.now_ms + session_timeout_ms)
+        self.sessions.set(member_id, builder.now_ms + session_timeout_ms)
 
-    def add(self, member: Member, protocol_type: str, ticket: Ticket, turn: Turn) -> None:
-        """A new member: it waits for the next generation."""
+    def add(
+        self, member: Member, protocol_type: str, ticket: Ticket, builder: DecisionBuilder
+    ) -> None:
+        """Add a new member; its join waits for the next generation."""
         self.roster.add(member, protocol_type)
-        if self._gathering is not None:
-            self._gathering.has_grown = True
-        self._wait(member, ticket, turn)
-        self._gather(turn)
+        if self._join_phase is not None:
+            self._join_phase.has_grown = True
+        self._wait(member, ticket, builder)
+        self._rebalance_or_complete(builder)
 
-    def rejoin(self, member: Member, ticket: Ticket, turn: Turn) -> None:
-        """A member, changed or not, waits for the next generation."""
-        self._wait(member, ticket, turn)
-        self._gather(turn)
+    def rejoin(self, member: Member, ticket: Ticket, builder: DecisionBuilder) -> None:
+        """Have a member's join wait for the next generation."""
+        self._wait(member, ticket, builder)
+        self._rebalance_or_complete(builder)
 
-    def replace(self, old: Member, new: Member, turn: Turn) -> None:
-        """A static member has come again under a new id, with the old one's place and part.
+    def replace(self, old: Member, new: Member, builder: DecisionBuilder) -> None:
+        """Replace a static member that joined again with a new id; the new one keeps the
+        assignment.
 
-        Whoever has the old id is fenced. The new one does not wait yet.
+        Pending requests of the old id are fenced. The join of the new one does not wait yet.
         """
         assert old.instance_id == new.instance_id, f"{old.instance_id!r} {new.instance_id!r}"
-        self._release(
+        self._fail_waiting(
             old,
             FencedInstance(
-                f"group {self.group!r}: static member {old.instance_id!r} came again as"
-                f" {new.member_id!r}; end this one"
+                f"group {self.group!r}: static member {old.instance_id!r} joined again as"
+                f" {new.member_id!r}; stop this instance"
             ),
-            turn,
+            builder,
         )
         protocol_type = self.roster.protocol_type
         self.roster.remove(old)
@@ -103,68 +109,69 @@ class Generations:
         new.assignment = old.assignment
         new.is_new = False
         self.roster.add(new, protocol_type)
-        self.restart_session(new, turn)
+        self.restart_session(new, builder)
         if self.leader == old.member_id:
             self.leader = new.member_id
         if old.member_id in self._unsynced:
             del self._unsynced[old.member_id]
             self._unsynced[new.member_id] = None
 
-    def _wait(self, member: Member, ticket: Ticket, turn: Turn) -> None:
-        """Its session stands still until it is answered, but for a new one's."""
+    def _wait(self, member: Member, ticket: Ticket, builder: DecisionBuilder) -> None:
+        """Record a waiting join; the session of a member that is not new is suspended until the
+        reply."""
         if member.joining is not None:
-            self._repeated(self.roster.answered(member), member, turn)
+            self._fail_repeated(self.roster.pop_join(member), member, builder)
         self.roster.wait(member, ticket)
         if member.is_new:
-            self.sessions.set(member.member_id, turn.now_ms + NEW_MEMBER_JOIN_MS)
+            self.sessions.set(member.member_id, builder.now_ms + NEW_MEMBER_JOIN_MS)
         else:
             self.sessions.drop(member.member_id)
 
-    def _repeated(self, ticket: Ticket, member: Member, turn: Turn) -> None:
-        """The same request has come again: the earlier one is answered, whoever still waits."""
-        text = f"group {self.group!r}: member {member.member_id!r} has asked again"
-        turn.fail(ticket, RebalanceInProgress(f"{text}; the later request is answered"))
+    def _fail_repeated(self, ticket: Ticket, member: Member, builder: DecisionBuilder) -> None:
+        """Fail an earlier request that the member has repeated."""
+        text = f"group {self.group!r}: member {member.member_id!r} repeated its request"
+        builder.fail(ticket, RebalanceInProgress(f"{text}; use the answer of the later request"))
 
-    # --- members live, and go ---------------------------------------------------------------------
+    # --- sessions and removals --------------------------------------------------------------------
 
-    def restart_session(self, member: Member, turn: Turn) -> None:
-        """A sign of life; while its join or sync waits, it needs none."""
+    def restart_session(self, member: Member, builder: DecisionBuilder) -> None:
+        """Restart the member's session; it is suspended while its join or sync waits."""
         if member.joining is None and member.syncing is None:
-            self.sessions.set(member.member_id, turn.now_ms + member.session_timeout_ms)
+            self.sessions.set(member.member_id, builder.now_ms + member.session_timeout_ms)
 
     def silent_ms(self, member: Member, now_ms: int | None) -> int:
-        """For how long a member was not heard of; -1: nobody knows."""
+        """Return the time since the member's last request; -1: unknown."""
         if now_ms is None:
             return -1
         end_ms = self.sessions.get(member.member_id)
         if end_ms is None:
-            return 0  # its join or sync waits here
+            return 0  # its join or sync is waiting
         return max(0, now_ms - end_ms + member.session_timeout_ms)
 
-    def resume(self, turn: Turn) -> None:
-        """No member could be heard for a while: who is waited for has its whole time from now."""
+    def restart_sessions(self, builder: DecisionBuilder) -> None:
+        """Restart all sessions and timeouts after requests were refused for a while."""
         for member in self.roster:
-            self.restart_session(member, turn)
-        whole_ms = turn.now_ms + self.roster.rebalance_timeout_ms
+            self.restart_session(member, builder)
+        whole_ms = builder.now_ms + self.roster.rebalance_timeout_ms
         if self._sync_end_ms is not None:
             self._sync_end_ms = whole_ms
-        if self._gathering is not None and self._gathering.first_since_ms is None:
-            self._gathering.end_ms = max(self._gathering.end_ms, whole_ms)
+        if self._join_phase is not None and self._join_phase.first_since_ms is None:
+            self._join_phase.end_ms = max(self._join_phase.end_ms, whole_ms)
 
-    def forget_pending(self, member_id: str) -> None:
-        """An id that was given out is void; call `settle` when all that go have gone."""
+    def remove_pending(self, member_id: str) -> None:
+        """Remove an issued member id; call `finish_removals` after the last removal."""
         del self.roster.pending[member_id]
         self.sessions.drop(member_id)
 
-    def remove(self, member: Member, turn: Turn) -> None:
-        """A member goes; call `settle` when all that go have gone."""
-        self._release(
+    def remove(self, member: Member, builder: DecisionBuilder) -> None:
+        """Remove a member; call `finish_removals` after the last removal."""
+        self._fail_waiting(
             member,
             UnknownMember(
-                f"group {self.group!r} has let member {member.member_id!r} go; join again without"
-                " member id"
+                f"group {self.group!r}: member {member.member_id!r} was removed; join again"
+                " without a member id"
             ),
-            turn,
+            builder,
         )
         self.roster.remove(member)
         self.sessions.drop(member.member_id)
@@ -172,141 +179,150 @@ class Generations:
         if self.leader == member.member_id:
             self.leader = None
 
-    def settle(self, turn: Turn, *, has_lost: bool) -> None:
-        """Go on after some went: `has_lost` members, or only ids that had been given out."""
+    def finish_removals(self, builder: DecisionBuilder, *, has_lost: bool) -> None:
+        """Continue after removals: of members (`has_lost`), or only of issued member ids."""
         if has_lost:
-            self._gather(turn)
+            self._rebalance_or_complete(builder)
         else:
-            self._maybe_begin(turn)
+            self._maybe_complete_join(builder)
 
-    def _release(self, member: Member, error: QuorumlogError, turn: Turn) -> None:
-        """Fail what of a member waits."""
+    def _fail_waiting(
+        self, member: Member, error: QuorumlogError, builder: DecisionBuilder
+    ) -> None:
+        """Fail the waiting join and sync of a member."""
         if member.joining is not None:
-            turn.fail(self.roster.answered(member), error)
-        self._fail_sync(member, error, turn)
+            builder.fail(self.roster.pop_join(member), error)
+        self._fail_sync(member, error, builder)
 
-    def _fail_sync(self, member: Member, error: QuorumlogError, turn: Turn) -> None:
+    def _fail_sync(self, member: Member, error: QuorumlogError, builder: DecisionBuilder) -> None:
         if member.syncing is not None:
-            turn.fail(member.syncing, error)
+            builder.fail(member.syncing, error)
             member.syncing = None
 
-    def end(self, error: QuorumlogError | None, turn: Turn) -> None:
-        """The group is no more."""
+    def end(self, error: QuorumlogError | None, builder: DecisionBuilder) -> None:
+        """End the group; waiting requests fail with `error`, else with UnknownMember."""
         for member in self.roster:
             gone = UnknownMember(
-                f"group {self.group!r} was deleted; member {member.member_id!r} joins again"
-                " without member id"
+                f"group {self.group!r}: the group was deleted; member {member.member_id!r} must"
+                " join again without a member id"
             )
-            self._release(member, gone if error is None else error, turn)
+            self._fail_waiting(member, gone if error is None else error, builder)
         self.sessions.clear()
         self.roster = Roster()
-        self._gathering = None
-        self._forget_syncs()
+        self._join_phase = None
+        self._clear_syncs()
         self.leader = self.protocol = None
-        self._become(State.DEAD, turn.now_ms)
+        self._become(State.DEAD, builder.now_ms)
 
-    # --- gathering --------------------------------------------------------------------------------
+    # --- join phase -------------------------------------------------------------------------------
 
-    def _gather(self, turn: Turn) -> None:
-        """Have everybody join, or go on where they do."""
-        if self._gathering is None:
-            self.prepare(turn)
+    def _rebalance_or_complete(self, builder: DecisionBuilder) -> None:
+        """Start a rebalance, or complete the join phase if all members have joined."""
+        if self._join_phase is None:
+            self.start_rebalance(builder)
         else:
-            self._maybe_begin(turn)
+            self._maybe_complete_join(builder)
 
-    def prepare(self, turn: Turn) -> None:
-        """Have everybody join for a next generation."""
+    def start_rebalance(self, builder: DecisionBuilder) -> None:
+        """Start a rebalance: all members must join again."""
         if self.state is State.COMPLETING:
-            self._undo_syncs(turn)
-        self._forget_syncs()
-        now_ms = turn.now_ms
+            self._fail_syncs(builder)
+        self._clear_syncs()
+        now_ms = builder.now_ms
         if self.state is State.EMPTY:
             end_ms = now_ms + self._config.initial_delay_ms
-            self._gathering = Gathering(end_ms=end_ms, first_since_ms=now_ms)
+            self._join_phase = JoinPhase(end_ms=end_ms, first_since_ms=now_ms)
             self._become(State.PREPARING, now_ms)
         else:
-            self._gathering = Gathering(end_ms=now_ms + self.roster.rebalance_timeout_ms)
+            self._join_phase = JoinPhase(end_ms=now_ms + self.roster.rebalance_timeout_ms)
             self._become(State.PREPARING, now_ms)
-            self._maybe_begin(turn)
+            self._maybe_complete_join(builder)
 
-    def _undo_syncs(self, turn: Turn) -> None:
-        """The generation ends before its leader has assigned: all have what they had before."""
+    def _fail_syncs(self, builder: DecisionBuilder) -> None:
+        """Fail the waiting syncs: the generation ends before the leader's assignments; previous
+        assignments stay."""
         error = RebalanceInProgress(
-            f"group {self.group!r} changed before generation {self.generation} was assigned; join"
-            " again"
+            f"group {self.group!r}: generation {self.generation} ended before it was assigned;"
+            " join again"
         )
         for member in self.roster:
             if member.syncing is not None:
-                self._fail_sync(member, error, turn)
-                self.restart_session(member, turn)
+                self._fail_sync(member, error, builder)
+                self.restart_session(member, builder)
 
-    def _forget_syncs(self) -> None:
+    def _clear_syncs(self) -> None:
         self._unsynced.clear()
         self._sync_end_ms = None
 
-    def _maybe_begin(self, turn: Turn) -> None:
-        """Begin the generation where nobody has to be waited for."""
-        gathering = self._gathering
-        if gathering is None or gathering.first_since_ms is not None:
+    def _maybe_complete_join(self, builder: DecisionBuilder) -> None:
+        """Complete the join phase if no member has to be waited for."""
+        phase = self._join_phase
+        if phase is None or phase.first_since_ms is not None:
             return
-        if not self.roster.members or self.roster.are_all_waiting:
-            self._begin(turn)
+        if not self.roster.members or self.roster.all_joined:
+            self._complete_join(builder)
 
-    def _gathering_ended(self, gathering: Gathering, turn: Turn) -> None:
-        """Time is up; a first gathering in which more came goes on, as long as members wait."""
-        since_ms = gathering.first_since_ms
-        if since_ms is not None and gathering.has_grown:
+    def _join_timed_out(self, phase: JoinPhase, builder: DecisionBuilder) -> None:
+        """Handle the timeout of the join phase.
+
+        The first join phase of an empty group is extended while members arrive, up to the rebalance
+        timeout.
+        """
+        since_ms = phase.first_since_ms
+        if since_ms is not None and phase.has_grown:
             limit_ms = since_ms + self.roster.rebalance_timeout_ms
-            if turn.now_ms < limit_ms:
-                gathering.has_grown = False
-                gathering.end_ms = min(turn.now_ms + self._config.initial_delay_ms, limit_ms)
+            if builder.now_ms < limit_ms:
+                phase.has_grown = False
+                phase.end_ms = min(builder.now_ms + self._config.initial_delay_ms, limit_ms)
                 return
-        self._begin(turn)
+        self._complete_join(builder)
 
-    def _begin(self, turn: Turn) -> None:
-        """The next generation: of those that joined, and of static members that may yet.
+    def _complete_join(self, builder: DecisionBuilder) -> None:
+        """Complete the join phase: start the next generation with the members that joined, and with
+        absent static members.
 
-        Where only static members are left and none joined, it is gathered on: nobody could lead.
+        If only static members are left and none has joined, the join phase is repeated, since no
+        member could lead.
         """
         absent = [m for m in self.roster if m.joining is None and m.instance_id is None]
         for member in absent:
-            self.remove(member, turn)
+            self.remove(member, builder)
         if self.roster.members and not self.roster.waiting_count:
-            wait_ms = max(self.roster.rebalance_timeout_ms, GATHERING_MS_MIN)
-            self._gathering = Gathering(end_ms=turn.now_ms + wait_ms)
+            wait_ms = max(self.roster.rebalance_timeout_ms, JOIN_PHASE_MS_MIN)
+            self._join_phase = JoinPhase(end_ms=builder.now_ms + wait_ms)
             return
-        self._gathering = None
+        self._join_phase = None
         self.generation += 1
         if not self.roster.members:
             self.protocol = self.leader = None
-            self._become(State.EMPTY, turn.now_ms)
-            turn.store(self.record())
+            self._become(State.EMPTY, builder.now_ms)
+            builder.store(self.record())
             return
         self.protocol = self.roster.choose_protocol()
         self._choose_leader()
-        self._become(State.COMPLETING, turn.now_ms)
-        self._tell(turn)
+        self._become(State.COMPLETING, builder.now_ms)
+        self._answer_joins(builder)
 
     def _choose_leader(self) -> None:
-        """The one before where it joined, else the first that did; O(members) once."""
+        """Keep the leader if it joined, else choose the first member that did; O(members)."""
         leader = None if self.leader is None else self.roster.members[self.leader]
         if leader is None or leader.joining is None:
             self.leader = next(m.member_id for m in self.roster if m.joining is not None)
 
-    def _tell(self, turn: Turn) -> None:
+    def _answer_joins(self, builder: DecisionBuilder) -> None:
         """Answer the joins, and wait for the syncs."""
         for member in self.roster:
             if member.joining is None:
-                continue  # static and absent: its session ends it, or it comes in time
-            turn.answer(self.roster.answered(member), self.joined(member))
+                continue  # an absent static member: it joins in time or its session expires
+            builder.answer(self.roster.pop_join(member), self.joined(member))
             member.is_new = False
-            self.restart_session(member, turn)
+            self.restart_session(member, builder)
             self._unsynced[member.member_id] = None
-        self._sync_end_ms = turn.now_ms + self.roster.rebalance_timeout_ms
+        self._sync_end_ms = builder.now_ms + self.roster.rebalance_timeout_ms
 
     def joined(self, member: Member) -> Joined:
-        """What a member is told of the present generation; the leader, of everybody."""
-        assert self.state in (State.COMPLETING, State.STABLE), f"joined in {self.state}"
+        """Return the join answer for the current generation; the leader's has all members."""
+        assert self.state in (State.COMPLETING, State.STABLE), f"join answered in {self.state}"
         assert self.leader is not None, "a generation without a leader"
         return Joined(
             member_id=member.member_id,
@@ -314,49 +330,49 @@ class Generations:
             protocol_type=self.roster.protocol_type,
             protocol=self.protocol,
             leader=self.leader,
-            members=self._everybody() if member.member_id == self.leader else (),
+            members=self._joined_members() if member.member_id == self.leader else (),
         )
 
-    def _everybody(self) -> tuple[JoinedMember, ...]:
+    def _joined_members(self) -> tuple[JoinedMember, ...]:
         protocol = self.protocol
         return tuple(
             JoinedMember(m.member_id, m.instance_id, m.subscription(protocol)) for m in self.roster
         )
 
-    # --- syncing ----------------------------------------------------------------------------------
+    # --- sync -------------------------------------------------------------------------------------
 
-    def await_assignment(self, member: Member, ticket: Ticket, turn: Turn) -> None:
-        """A member's sync waits for the leader's; its session stands still."""
+    def await_assignment(self, member: Member, ticket: Ticket, builder: DecisionBuilder) -> None:
+        """Have a member's sync wait for the leader's; its session is suspended."""
         assert self.state is State.COMPLETING, f"sync waits in {self.state}"
         self._unsynced.pop(member.member_id, None)
         if member.syncing is not None:
-            self._repeated(member.syncing, member, turn)
+            self._fail_repeated(member.syncing, member, builder)
         member.syncing = ticket
         self.sessions.drop(member.member_id)
 
-    def assign(self, assignments: Mapping[str, bytes], turn: Turn) -> None:
-        """The leader says who gets what, itself among those that wait: store it, hand it out."""
+    def assign(self, assignments: Mapping[str, bytes], builder: DecisionBuilder) -> None:
+        """Store the leader's assignments and answer the waiting syncs, the leader's among them."""
         for member in self.roster:
             member.assignment = assignments.get(member.member_id, b"")
-        self._become(State.STABLE, turn.now_ms)
-        turn.store(self.record())
+        self._become(State.STABLE, builder.now_ms)
+        builder.store(self.record())
         for member in self.roster:
             if member.syncing is not None:
-                turn.answer(member.syncing, self.synced(member))
+                builder.answer(member.syncing, self.synced(member))
                 member.syncing = None
-                self.restart_session(member, turn)
+                self.restart_session(member, builder)
         self._maybe_all_synced()
 
-    def synced_late(self, member: Member, ticket: Ticket, turn: Turn) -> None:
-        """A sync after the leader's is answered at once."""
+    def answer_sync(self, member: Member, ticket: Ticket, builder: DecisionBuilder) -> None:
+        """Answer a sync that arrives after the leader's."""
         self._unsynced.pop(member.member_id, None)
         self._maybe_all_synced()
-        turn.answer(ticket, self.synced(member))
-        self.restart_session(member, turn)
+        builder.answer(ticket, self.synced(member))
+        self.restart_session(member, builder)
 
     def synced(self, member: Member) -> Synced:
-        """A member's part of the present generation."""
-        assert self.state is State.STABLE, f"synced in {self.state}"
+        """Return a member's sync answer for the current generation."""
+        assert self.state is State.STABLE, f"sync answered in {self.state}"
         return Synced(
             protocol_type=self.roster.protocol_type,
             protocol=self.protocol,
@@ -370,54 +386,54 @@ class Generations:
     # --- time -------------------------------------------------------------------------------------
 
     def deadline_ms(self) -> int | None:
-        """When `expire` is due; None: never."""
+        """Return the time of the next `expire`; None: no deadline."""
         due_ms = self.sessions.next_ms()
-        gathered_ms = None if self._gathering is None else self._gathering.end_ms
-        for at_ms in (gathered_ms, self._sync_end_ms):
+        joined_ms = None if self._join_phase is None else self._join_phase.end_ms
+        for at_ms in (joined_ms, self._sync_end_ms):
             if at_ms is not None and (due_ms is None or at_ms < due_ms):
                 due_ms = at_ms
         return due_ms
 
-    def expire(self, turn: Turn) -> None:
-        """Do what is due: first who fell silent, then joins and syncs that take too long."""
-        due = self.sessions.due(turn.now_ms)
+    def expire(self, builder: DecisionBuilder) -> None:
+        """Remove members whose session or sync timed out, then handle the join timeout."""
+        due = self.sessions.due(builder.now_ms)
         has_lost = False
         for member_id in due:
             member = self.roster.members.get(member_id)
             if member is None:
-                self.forget_pending(member_id)
+                self.remove_pending(member_id)
             else:
-                self.remove(member, turn)
+                self.remove(member, builder)
                 has_lost = True
-        if self._sync_end_ms is not None and self._sync_end_ms <= turn.now_ms:
+        if self._sync_end_ms is not None and self._sync_end_ms <= builder.now_ms:
             self._sync_end_ms = None
             for member_id in list(self._unsynced):
-                self.remove(self.roster.members[member_id], turn)
+                self.remove(self.roster.members[member_id], builder)
                 has_lost = True
         if due or has_lost:
-            self.settle(turn, has_lost=has_lost)
-        gathering = self._gathering
-        if gathering is not None and gathering.end_ms <= turn.now_ms:
-            self._gathering_ended(gathering, turn)
+            self.finish_removals(builder, has_lost=has_lost)
+        phase = self._join_phase
+        if phase is not None and phase.end_ms <= builder.now_ms:
+            self._join_timed_out(phase, builder)
 
     # --- storage ----------------------------------------------------------------------------------
 
     def load(self, record: ClassicGroup, members: Iterable[Member], now_ms: int) -> None:
-        """Become what was stored, whatever stood here; nobody waits for an answer."""
-        assert not self.roster.waiting_count, "loaded over joins that wait"
+        """Replace the state by a stored one; no request may be waiting."""
+        assert not self.roster.waiting_count, "load with waiting joins"
         self.roster = Roster()
         self.sessions.clear()
-        self._gathering = None
-        self._forget_syncs()
+        self._join_phase = None
+        self._clear_syncs()
         self.generation = record.generation
         self.protocol, self.leader = record.protocol, record.leader
         for member in members:
             if member.member_id in self.roster.members or self.roster.by_instance(
                 member.instance_id
             ):
-                continue  # nobody writes such a record; the first one counts
+                continue  # no coordinator writes such a record; the first member counts
             self.roster.add(member, record.protocol_type)
-            self.restart_session(member, Turn(now_ms))
+            self.restart_session(member, DecisionBuilder(now_ms))
         self.roster.protocol_type = record.protocol_type
         if self.roster.members:
             if self.protocol is None:
@@ -428,7 +444,7 @@ class Generations:
         self.state_ms = record.state_ms
 
     def record(self) -> ClassicGroup:
-        """The group as it stands."""
+        """Return the group's record."""
         protocol = self.protocol
         return ClassicGroup(
             group=self.group,
@@ -441,47 +457,53 @@ class Generations:
         )
 
     def _become(self, state: State, now_ms: int) -> None:
-        assert self.state in COMES_FROM[state], f"{self.state} -> {state}"
+        assert self.state in PREVIOUS_STATES[state], f"{self.state} -> {state}"
         self.state = state
         self.state_ms = now_ms
 
     def check_invariants(self) -> None:
-        """What holds between any two steps; O(members)."""
+        """Assert the invariants between two steps; O(members)."""
         self.roster.check_invariants()
         members, state = self.roster.members, self.state
-        # 1. A group has members in every state but the two that say that it has none; while the
-        #    first members gather, the last of them may have gone again.
+        # 1. A group has members in every state except Empty and Dead. In its first join phase, the
+        # last member may have left again.
         if state in (State.EMPTY, State.DEAD):
             assert not members, f"{len(members)} members in {state}"
         elif state is not State.PREPARING:
             assert members, f"no members in {state}"
-        # 2. Joins wait while members are gathered, syncs until the leader's, and no longer.
-        assert (state is State.PREPARING) == (self._gathering is not None), f"gathers in {state}"
+        # 2. Joins wait only in PreparingRebalance, syncs only in CompletingRebalance.
+        assert (state is State.PREPARING) == (self._join_phase is not None), (
+            f"join phase in {self.state}"
+        )
         if state is not State.PREPARING:
             assert not self.roster.waiting_count, f"joins wait in {state}"
         if state is not State.COMPLETING:
             assert all(m.syncing is None for m in self.roster), f"syncs wait in {state}"
-        # 3. A generation has one leader, who is of it, and a protocol that all of it have.
+        # 3. A generation has a leader, which is a member, and a protocol that all members support.
         if state in (State.COMPLETING, State.STABLE):
-            assert self.leader in members, f"leader {self.leader!r} is no member"
+            assert self.leader in members, f"leader {self.leader!r} is not a member"
             for member in self.roster:
                 names = [name for name, _ in member.protocols]
-                assert self.protocol in names, f"{member.member_id!r} has no {self.protocol!r}"
-        self._check_ends()
+                assert self.protocol in names, (
+                    f"{member.member_id!r} does not support {self.protocol!r}"
+                )
+        self._check_deadlines()
 
-    def _check_ends(self) -> None:
+    def _check_deadlines(self) -> None:
         members = self.roster.members
-        # 4. Nobody is forgotten: everybody has an end, of its own or of what it waits for.
+        # 4. Every member and every issued member id has a deadline, or a request that waits.
         for member in self.roster:
             waits = member.joining is not None or member.syncing is not None
-            assert waits or member.member_id in self.sessions, f"{member.member_id!r} for ever"
+            assert waits or member.member_id in self.sessions, (
+                f"{member.member_id!r} has no deadline"
+            )
         for member_id in self.roster.pending:
-            assert member_id in self.sessions, f"{member_id!r} is given out for ever"
+            assert member_id in self.sessions, f"pending id {member_id!r} has no deadline"
         if self._unsynced:
-            assert self._sync_end_ms is not None, f"{list(self._unsynced)} may sync for ever"
-        # 5. Nobody is kept in mind who has gone.
-        assert self._unsynced.keys() <= members.keys(), "a sync of nobody's is waited for"
+            assert self._sync_end_ms is not None, f"{list(self._unsynced)} have no sync deadline"
+        # 5. Deadlines and awaited syncs belong to existing members.
+        assert self._unsynced.keys() <= members.keys(), "a removed member's sync is awaited"
         known = members.keys() | self.roster.pending.keys()
-        assert self.sessions.names() <= known, "a session of nobody's"
+        assert self.sessions.names() <= known, "a session without a member"
         if self.state is State.COMPLETING:
-            assert self._sync_end_ms is not None, "the leader may take for ever"
+            assert self._sync_end_ms is not None, "no deadline for the leader's sync"

@@ -1,4 +1,4 @@
-"""A member of a classic group, and the states that a group goes through."""
+"""A member of a classic group, and the group's states."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from ..requests import JoinGroup, MemberDescription
 
 
 class State(Enum):
-    """Where a group stands; the values are the field's names."""
+    """The state of a classic group; the values are Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"  # members join
-    COMPLETING = "CompletingRebalance"  # all have been told the generation, the leader assigns
+    COMPLETING = "CompletingRebalance"  # members have joined; the leader assigns
     STABLE = "Stable"
     DEAD = "Dead"
 
 
-COMES_FROM: Final[Mapping[State, frozenset[State]]] = {
+PREVIOUS_STATES: Final[Mapping[State, frozenset[State]]] = {
     State.EMPTY: frozenset({State.PREPARING}),
     State.PREPARING: frozenset({State.EMPTY, State.COMPLETING, State.STABLE}),
     State.COMPLETING: frozenset({State.PREPARING}),
@@ -31,7 +31,7 @@ COMES_FROM: Final[Mapping[State, frozenset[State]]] = {
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """A member; `Roster` alone changes its protocols."""
+    """A member of a classic group; only `Roster` changes `protocols`."""
 
     member_id: str
     instance_id: str | None
@@ -39,28 +39,28 @@ class Member:
     client_host: str
     rebalance_timeout_ms: int
     session_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]  # each name once, most wanted first
+    protocols: tuple[tuple[str, bytes], ...]  # each name once, most preferred first
     assignment: bytes = b""  # of the last generation that was synced
-    joining: Ticket | None = None  # its join that is not answered yet
-    syncing: Ticket | None = None  # its sync that is not answered yet
+    joining: Ticket | None = None  # its waiting join
+    syncing: Ticket | None = None  # its waiting sync
     is_new: bool = False  # it has not been in a generation yet
 
     @property
     def brought_bytes(self) -> int:
-        """What it is called and wants, about as it is stored."""
+        """The approximate stored size of its names and subscriptions."""
         names = (self.member_id, self.instance_id or "", self.client_id, self.client_host)
         return sum(map(len, names)) + sum(len(content) for _, content in self.protocols)
 
     def subscription(self, protocol: str | None) -> bytes:
-        """What it sent for a protocol; nothing where it has not got that."""
+        """Return the subscription sent for a protocol, or no bytes."""
         return next((content for name, content in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: Container[str]) -> str:
-        """The one of the candidates that it wants most; it has one of them."""
+        """Return the most preferred of the candidates; at least one is supported."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def stored(self, protocol: str | None) -> StoredMember:
-        """As the record of a generation has it."""
+        """Return the member's part of a generation's record."""
         return StoredMember(
             member_id=self.member_id,
             instance_id=self.instance_id,
@@ -73,7 +73,7 @@ class Member:
         )
 
     def description(self, protocol: str | None, silent_ms: int) -> MemberDescription:
-        """As onlookers see it."""
+        """Return the member's description."""
         return MemberDescription(
             member_id=self.member_id,
             instance_id=self.instance_id,
@@ -85,8 +85,8 @@ class Member:
         )
 
 
-def joining(member_id: str, request: JoinGroup) -> Member:
-    """The new member that a request speaks of."""
+def new_member(member_id: str, request: JoinGroup) -> Member:
+    """Return the new member of a join request."""
     return Member(
         member_id=member_id,
         instance_id=request.instance_id,
@@ -94,29 +94,29 @@ def joining(member_id: str, request: JoinGroup) -> Member:
         client_host=request.client_host,
         rebalance_timeout_ms=rebalance_timeout_ms(request),
         session_timeout_ms=request.session_timeout_ms,
-        protocols=offered(request.protocols),
+        protocols=unique_protocols(request.protocols),
         is_new=True,
     )
 
 
 def rebalance_timeout_ms(request: JoinGroup) -> int:
-    """How long the others wait for it; version 0 of the call says nothing: a session."""
+    """Return the rebalance timeout; version 0 of the request has none, so the session timeout."""
     given = request.rebalance_timeout_ms
     return given if given > 0 else request.session_timeout_ms
 
 
-def offered(protocols: tuple[tuple[str, bytes], ...]) -> tuple[tuple[str, bytes], ...]:
-    """Each name once, the first one counts."""
+def unique_protocols(protocols: tuple[tuple[str, bytes], ...]) -> tuple[tuple[str, bytes], ...]:
+    """Return the protocols without duplicate names; the first one counts."""
     first: dict[str, bytes] = {}
     for name, content in protocols:
         first.setdefault(name, content)
     return tuple(first.items())
 
 
-def restored(
+def stored_member(
     stored: StoredMember, protocol: str | None, protocols: tuple[tuple[str, bytes], ...] | None
 ) -> Member:
-    """A member as its record has it; `protocols`: all that it offers, where that is known."""
+    """Return the member of a stored record; `protocols`: all that it supports, if known."""
     if protocols is None:
         protocols = ((protocol or "", stored.subscription),)
     waits_ms = stored.rebalance_timeout_ms
@@ -127,6 +127,6 @@ def restored(
         client_host=stored.client_host,
         rebalance_timeout_ms=waits_ms if waits_ms > 0 else stored.session_timeout_ms,
         session_timeout_ms=stored.session_timeout_ms,
-        protocols=offered(protocols),
+        protocols=unique_protocols(protocols),
         assignment=stored.assignment,
     )

@@ -1,18 +1,18 @@
-"""The topics of a consumer's subscription: the coordinator reads no more of it.
+"""The topics of a consumer's subscription; the coordinator decodes no more of it.
 
-All versions of ConsumerProtocolSubscription begin alike: version int16, count of topics int32,
-each topic a string behind its length int16; big-endian. What stands behind is not looked at.
+All versions of ConsumerProtocolSubscription start alike: version int16, number of topics int32,
+each topic a string after its int16 length; big-endian. The rest is ignored.
 """
 
 from struct import Struct
 from typing import Final
 
-HEAD: Final = Struct(">hi")  # version, count of topics
+HEAD: Final = Struct(">hi")  # version, number of topics
 LENGTH: Final = Struct(">h")
 
 
 def topics_of(subscription: bytes) -> frozenset[str] | None:
-    """The topics; None: the bytes are no subscription."""
+    """Return the topics, or None if the bytes are not a subscription."""
     if len(subscription) < HEAD.size:
         return None
     version, count = HEAD.unpack_from(subscription)

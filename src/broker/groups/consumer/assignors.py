@@ -297,7 +297,7 @@ def range_assignor(wishes: Sequence[Wish], counts: Counts) -> Target:
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": uniform, "range": range_assignor}
 
 
-# --- both -----------------------------------------------------------------------------------------
+# --- shared by both -------------------------------------------------------------------------------
 
 
 def _still(wish: Wish, counts: Counts) -> Partitions:

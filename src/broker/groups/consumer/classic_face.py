@@ -144,7 +144,7 @@ def leave(core: GroupCore, request: LeaveGroup, image: MetadataImage, now_ms: in
     return Left(errors=tuple(errors))
 
 
-# --- who it is, and what it says ------------------------------------------------------------------
+# --- members and subscriptions --------------------------------------------------------------------
 
 
 def check_join(core: GroupCore, request: JoinGroup) -> Subscription:

@@ -194,7 +194,7 @@ class GroupCore:
         chosen = [name for name in self.config.assignors if name in counts and name in ASSIGNORS]
         return max(chosen, key=counts.__getitem__, default=self.config.assignors[0])
 
-    # --- sharing out ------------------------------------------------------------------------------
+    # --- assignment -------------------------------------------------------------------------------
 
     def assign(self, now_ms: int, *, is_urgent: bool = False) -> None:
         """Make the target of the group's epoch; `refresh` has been called in this turn.
@@ -244,7 +244,7 @@ class GroupCore:
             )
         return ASSIGNORS[self.assignor](wishes, dict(self._watched.values()))
 
-    # --- moving a member on -----------------------------------------------------------------------
+    # --- reconciliation ---------------------------------------------------------------------------
 
     def settle(
         self, member_id: str, owned: Partitions | None, now_ms: int, *, is_forced: bool = False
@@ -293,7 +293,7 @@ class GroupCore:
             return -1
         return max(0, now_ms - end_ms + self._session_ms(member_id))
 
-    def resumed(self, now_ms: int) -> None:
+    def restart_sessions(self, now_ms: int) -> None:
         """No member could be heard for a while: each has its whole time from now on."""
         for member_id, member in self.state.members.items():
             self.start_session(member_id, now_ms)

@@ -68,7 +68,7 @@ class ConsumerGroupMachine:
         """What is stored of it; not to be changed but by `replay`."""
         return self._core.state
 
-    # --- what is asked ----------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def heartbeat(
         self, ticket: Ticket, request: ConsumerHeartbeat, image: MetadataImage, now_ms: int
@@ -145,7 +145,7 @@ class ConsumerGroupMachine:
         if request.member_id or request.member_epoch >= 0:
             self._check_epoch(request.member_id, request.member_epoch)
 
-    # --- time, and the cluster --------------------------------------------------------------------
+    # --- time and metadata ------------------------------------------------------------------------
 
     def deadline_ms(self) -> int | None:
         """When `expire` is to be called next, never too late; None: never. O(1)."""
@@ -167,7 +167,7 @@ class ConsumerGroupMachine:
         decision = Decision(core.take())
         return decision + self._maybe_downgrade(decision, image, now_ms)
 
-    # --- looking on -------------------------------------------------------------------------------
+    # --- descriptions -----------------------------------------------------------------------------
 
     def describe(self, image: MetadataImage, now_ms: int | None = None) -> GroupDescription:
         """The group as it stands; what is read of topics that are gone is left out. Without a time
@@ -246,9 +246,9 @@ class ConsumerGroupMachine:
         """All records have been replayed: every member has its whole session from now on."""
         self._core.loaded(now_ms)
 
-    def resumed(self, now_ms: int) -> None:
+    def restart_sessions(self, now_ms: int) -> None:
         """No member could be heard for a while: each has its whole time from now on."""
-        self._core.resumed(now_ms)
+        self._core.restart_sessions(now_ms)
 
     def forget_records(self) -> tuple[GroupRecord, ...]:
         """Tombstones of everything that is stored of it; this machine is to be thrown away."""
@@ -258,7 +258,7 @@ class ConsumerGroupMachine:
         """What holds between any two steps; O(members + partitions)."""
         self.state.check_invariants()
 
-    # --- within -----------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _answer(self, ticket: Ticket, step: Callable[[], Any]) -> Decision:
         """Do it; a refusal has the records of what was due anyway."""

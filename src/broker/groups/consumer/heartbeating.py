@@ -141,7 +141,7 @@ def leave(
     )
 
 
-# --- who it is ------------------------------------------------------------------------------------
+# --- members --------------------------------------------------------------------------------------
 
 
 def _admit(core: GroupCore, draw: Callable[[], str], request: ConsumerHeartbeat) -> ConsumerMember:

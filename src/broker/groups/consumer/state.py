@@ -149,7 +149,7 @@ class GroupState:
                 if not of_topic:
                     del self.owners[topic_id]
 
-    # --- looking on -------------------------------------------------------------------------------
+    # --- descriptions -----------------------------------------------------------------------------
 
     def current_of(self, member_id: str) -> CurrentAssignment:
         """What a member owns; nothing at epoch 0 where nothing is stored of it."""

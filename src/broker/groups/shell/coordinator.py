@@ -109,7 +109,7 @@ class GroupCoordinator:
         """Ask the controller through this session for the topic, where it is missing."""
         self._topic.attach(relay)
 
-    # --- what is asked ----------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     async def ask(self, request: "GroupRequest[R]", *, deadline_ms: int) -> R:
         """Have a request decided and stored; returns its answer once that is committed.

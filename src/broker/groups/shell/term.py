@@ -119,7 +119,7 @@ class Term:
         # The wall clock may jump, and members' sessions must not: one look at it a load.
         self._wall_ahead_ms = 0
 
-    # --- what is asked ----------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     async def ask(self, request: GroupRequest[R], deadline_ms: int) -> R:
         """Decide a request; see `GroupCoordinator.ask`."""
@@ -241,7 +241,7 @@ class Term:
             except Exception as error:  # what is gone is looked for again, and the node goes on
                 self._not_written(error)
 
-    # --- deciding ---------------------------------------------------------------------------------
+    # --- decisions --------------------------------------------------------------------------------
 
     def _take(self, decision: Decision) -> None:
         """Have a decision stored, and its answers go after that."""
@@ -297,7 +297,7 @@ class Term:
     def _now_ms(self) -> int:
         return self._around.clock.now_ms() + self._wall_ahead_ms
 
-    # --- its life ---------------------------------------------------------------------------------
+    # --- lifecycle --------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Load, and then decide and write, until the leadership goes."""
@@ -450,7 +450,7 @@ class Term:
             return
         if self._was_deaf:
             self._was_deaf = False
-            self._shard.resumed(now_ms)
+            self._shard.restart_sessions(now_ms)
             return
         self._take(self._shard.expire(now_ms, self._around.image()))
         due_ms = self._shard.deadline_ms()
@@ -467,7 +467,7 @@ class Term:
         finally:
             self._wake.clear()
 
-    # --- writing ----------------------------------------------------------------------------------
+    # --- writes -----------------------------------------------------------------------------------
 
     def _write_soon(self) -> None:
         """Have what this turn of the loop decides written when it is over."""

@@ -120,7 +120,7 @@ class Fetcher:
         """Whether it brings an answer into the logs, and so waits for none."""
         return self._stream is not None and self._answer is None
 
-    # --- what is followed ---------------------------------------------------------------------
+    # --- followed partitions ----------------------------------------------------------------------
 
     def follow(self, replica: Replica) -> None:
         """Follow a partition from now on, or in a newer epoch."""

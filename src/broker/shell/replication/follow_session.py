@@ -302,7 +302,7 @@ class FollowSession:
                 replica.watchers[each] = None
         return replica
 
-    # --- what wakes it ------------------------------------------------------------------------
+    # --- notifications ----------------------------------------------------------------------------
 
     def note(self, each: FollowedHere) -> None:
         """There is something to send of a partition."""

@@ -252,7 +252,7 @@ class Followed:
                 if appending is not None:
                     await appending
 
-    # --- inside -------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     @property
     def _is_current(self) -> bool:

@@ -205,7 +205,7 @@ class Replication:
         for session in list(self._sessions.values()):
             session.end(Stopping("the node is stopping; the partitions will have other leaders"))
 
-    # --- who is in sync -----------------------------------------------------------------------
+    # --- in-sync replicas -------------------------------------------------------------------------
 
     def look_at_isr(self, replica: Replica) -> None:
         """Other replicas may be in sync now."""

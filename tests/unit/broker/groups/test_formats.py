@@ -238,7 +238,7 @@ def test_a_record_without_a_key_is_skipped() -> None:
     ],
 )
 def test_what_is_damaged_is_told_with_its_offset(key: bytes, value: bytes | None) -> None:
-    with pytest.raises(CorruptionError, match="record 1234 is no record of groups"):
+    with pytest.raises(CorruptionError, match="record 1234 is malformed"):
         decode(key, value, offset=1234)
 
 
