@@ -230,7 +230,7 @@ class World:
             read = GroupState("g")
             for record in log:
                 read.replay(record)
-            read.settle_owners()
+            read.rebuild_owners()
             assert read == self.play.machine.state
 
 

@@ -1,10 +1,10 @@
-"""Groups of KIP-848: the coordinator shares the partitions out, and moves each to its new owner
-only after the old one has let it go.
+"""Groups of KIP-848: the coordinator assigns the partitions, and moves each to its new owner only
+after the old owner has revoked it.
 
-`group` is the machine. `state` is what the log says of a group, `subscriptions` what its members
-want to read, `assignors` who is to read what, `reconciling` one step of a member towards that,
-`timers` when somebody has been silent for too long, `classic_face` how members of the classic
-protocol are served in it, and `migration` how a group changes its protocol while it works.
+`group` is the state machine. `state` holds the stored facts, `subscriptions` resolves subscribed
+topics, `assignors` computes assignments, `reconciling` moves a member towards its target, `timers`
+holds deadlines, `classic_face` serves members of the classic protocol, and `migration` upgrades a
+classic group online.
 """
 
 from .group import ConsumerGroupMachine

@@ -1,8 +1,8 @@
-"""Who is to read what: the assignors of KIP-848, as functions of the members and the topics.
+"""The assignors of KIP-848, as functions of the members and the topics.
 
-Both are deterministic. `uniform` moves as few partitions as a balanced share-out needs and is the
-default; `range` gives each member neighbouring partitions, the same ones of each topic, so that
-topics with as many partitions can be joined. Racks make no difference.
+Both are deterministic. `uniform`, the default, balances partition counts and moves as few
+partitions as that allows. `range` assigns each member a contiguous range of each topic, the same
+range of topics with equal partition counts, so that such topics can be joined. Racks are ignored.
 """
 
 from collections import Counter
@@ -16,90 +16,91 @@ from ..records import Partitions
 
 Target: TypeAlias = dict[str, Partitions]
 Counts: TypeAlias = Mapping[TopicId, int]
-"""How many partitions each topic has: they are `[0, count)`."""
+"""The number of partitions of each topic: they are `[0, count)`."""
 
 BALANCING_ROUNDS_MAX: Final = 8
-"""How often `uniform` looks through the topics of members that want different ones."""
+"""Maximal number of passes in which `uniform` balances members with different subscriptions."""
 BROAD_SHARE: Final = 16
-"""A topic is broad that all want but one member in so many."""
+"""A topic is broad if at most one member in this many is not subscribed to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a member may be given."""
+class MemberSpec:
+    """A member's subscription and its current target assignment."""
 
     member_id: str
-    place: str  # its static name, else its id: what it is sorted by
-    topics: frozenset[TopicId]  # each has its count
-    current: Partitions  # what it was to own by now; no two have the same
+    sort_key: str  # its instance id, or else its member id
+    topics: frozenset[TopicId]  # the topics it is subscribed to; each has a count
+    current: Partitions  # its previous target; the targets of members are disjoint
 
 
-Assignor: TypeAlias = Callable[[Sequence[Wish], Counts], Target]
+Assignor: TypeAlias = Callable[[Sequence[MemberSpec], Counts], Target]
 
 
 # --- uniform --------------------------------------------------------------------------------------
 
 
-def uniform(wishes: Sequence[Wish], counts: Counts) -> Target:
-    """Equal numbers of partitions, and everybody keeps what that allows.
+def uniform(specs: Sequence[MemberSpec], counts: Counts) -> Target:
+    """Assign equal numbers of partitions; members keep as much of their target as that allows.
 
-    Where all want the same topics, no two members differ by more than one partition; else a
-    partition moves whenever that makes the two concerned more equal.
+    If all members have the same subscription, their counts differ by at most one. Otherwise, a
+    partition moves if that reduces the difference between its old and new owner.
     """
-    ordered = sorted(wishes, key=lambda wish: wish.place)
+    ordered = sorted(specs, key=lambda spec: spec.sort_key)
     if not ordered:
         return {}
-    if all(wish.topics == ordered[0].topics for wish in ordered):
-        return _uniform_alike(ordered, counts)
-    return _uniform_mixed(ordered, counts)
+    if all(spec.topics == ordered[0].topics for spec in ordered):
+        return _uniform_homogeneous(ordered, counts)
+    return _uniform_heterogeneous(ordered, counts)
 
 
-def _uniform_alike(wishes: Sequence[Wish], counts: Counts) -> Target:
-    """Of members that all want the same: O(members + partitions)."""
-    topics = sorted(wishes[0].topics)
-    base, extra = divmod(sum(counts[topic_id] for topic_id in topics), len(wishes))
-    still = {wish.member_id: _still(wish, counts) for wish in wishes}
-    sizes = {member_id: _size(partitions) for member_id, partitions in still.items()}
-    # One more than the others have first those that have it already.
-    greedy = [wish.member_id for wish in wishes if sizes[wish.member_id] > base]
-    modest = [wish.member_id for wish in wishes if sizes[wish.member_id] <= base]
+def _uniform_homogeneous(specs: Sequence[MemberSpec], counts: Counts) -> Target:
+    """Assign to members with the same subscription: O(members + partitions)."""
+    topics = sorted(specs[0].topics)
+    base, extra = divmod(sum(counts[topic_id] for topic_id in topics), len(specs))
+    retained = {spec.member_id: _still_valid(spec, counts) for spec in specs}
+    sizes = {member_id: _size(partitions) for member_id, partitions in retained.items()}
+    # Members that already have more than `base` partitions get the remainder first.
+    above_base = [spec.member_id for spec in specs if sizes[spec.member_id] > base]
+    at_most_base = [spec.member_id for spec in specs if sizes[spec.member_id] <= base]
     quotas = {
         member_id: base + (1 if rank < extra else 0)
-        for rank, member_id in enumerate(greedy + modest)
+        for rank, member_id in enumerate(above_base + at_most_base)
     }
     target: Target = {}
-    for wish in wishes:
-        kept, quota = still[wish.member_id], quotas[wish.member_id]
-        target[wish.member_id] = _at_most(kept, quota) if sizes[wish.member_id] > quota else kept
-    hungry = [
-        [wish.member_id] * (quotas[wish.member_id] - _size(target[wish.member_id]))
-        for wish in wishes
-        if _size(target[wish.member_id]) < quotas[wish.member_id]
+    for spec in specs:
+        kept, quota = retained[spec.member_id], quotas[spec.member_id]
+        target[spec.member_id] = _at_most(kept, quota) if sizes[spec.member_id] > quota else kept
+    open_slots = [
+        [spec.member_id] * (quotas[spec.member_id] - _size(target[spec.member_id]))
+        for spec in specs
+        if _size(target[spec.member_id]) < quotas[spec.member_id]
     ]
-    _hand_out(target, _unassigned(topics, counts, target), _in_turns(hungry))
+    _assign_slots(target, _unassigned(topics, counts, target), _round_robin(open_slots))
     return target
 
 
-def _hand_out(
+def _assign_slots(
     target: Target, partitions: Sequence[tuple[TopicId, int]], members: Sequence[str]
 ) -> None:
-    """Give the partitions to the members, one to one."""
-    assert len(partitions) == len(members), f"{len(partitions)} for {len(members)} places"
-    gifts: dict[str, dict[TopicId, set[int]]] = {}
+    """Assign each partition to the member at the same position."""
+    assert len(partitions) == len(members), f"{len(partitions)} partitions for {len(members)} slots"
+    added: dict[str, dict[TopicId, set[int]]] = {}
     for member_id, (topic_id, index) in zip(members, partitions, strict=True):
-        gifts.setdefault(member_id, {}).setdefault(topic_id, set()).add(index)
-    for member_id, more in gifts.items():
+        added.setdefault(member_id, {}).setdefault(topic_id, set()).add(index)
+    for member_id, more in added.items():
         whole = dict(target[member_id])
         for topic_id, indices in more.items():
             whole[topic_id] = whole.get(topic_id, frozenset()) | indices
         target[member_id] = whole
 
 
-def _in_turns(places: Sequence[Sequence[str]]) -> list[str]:
-    """The first of each, the second of each, and so on: neighbours go to different members."""
+def _round_robin(slots: Sequence[Sequence[str]]) -> list[str]:
+    """Return the first slot of each member, then the second of each, and so on, so that
+    neighbouring partitions go to different members."""
     ordered = [
         (turn, rank, member_id)
-        for rank, of_member in enumerate(places)
+        for rank, of_member in enumerate(slots)
         for turn, member_id in enumerate(of_member)
     ]
     ordered.sort()
@@ -107,7 +108,7 @@ def _in_turns(places: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _at_most(partitions: Partitions, quota: int) -> Partitions:
-    """Some of the partitions, of each topic about as many."""
+    """Return `quota` of the partitions, about as many of each topic."""
     ranked = sorted(
         (rank, topic_id, index)
         for topic_id, indices in partitions.items()
@@ -119,14 +120,15 @@ def _at_most(partitions: Partitions, quota: int) -> Partitions:
     return {topic_id: frozenset(indices) for topic_id, indices in kept.items()}
 
 
-def _uniform_mixed(wishes: Sequence[Wish], counts: Counts) -> Target:
-    """Of members that want different topics: what few want is given first, then evened out.
+def _uniform_heterogeneous(specs: Sequence[MemberSpec], counts: Counts) -> Target:
+    """Assign to members with different subscriptions: topics with few subscribers first, then
+    balance.
 
     O(subscriptions) once, and O(topics x subscribers) for each of at most `BALANCING_ROUNDS_MAX`
-    rounds; a topic that all want but a few costs what those few do.
+    rounds. For a broad topic, the number of members without it counts instead of them.
     """
-    target: Target = {wish.member_id: _still(wish, counts) for wish in wishes}
-    members = _Members(wishes, target)
+    target: Target = {spec.member_id: _still_valid(spec, counts) for spec in specs}
+    members = _MemberLoads(specs, target)
     owners = members.owners(target)
     for topic_id in members.topics:
         of_topic = owners.setdefault(topic_id, {})
@@ -134,54 +136,59 @@ def _uniform_mixed(wishes: Sequence[Wish], counts: Counts) -> Target:
         if free:
             queue = members.queue(topic_id)
             for index in free:
-                taker = of_topic[index] = queue.least(topic_id)
-                members.change(taker, 1, queue)
+                destination = of_topic[index] = queue.least(topic_id)
+                members.change(destination, 1, queue)
     for _ in range(BALANCING_ROUNDS_MAX):
-        moved = [_even_out(owners[each], members, each) for each in members.topics]
+        moved = [_balance_topic(owners[each], members, each) for each in members.topics]
         if not any(moved):
             break
-    return _of_owners(owners, [wish.member_id for wish in wishes], target)
+    return _by_member(owners, [spec.member_id for spec in specs], target)
 
 
-class _Members:
-    """Who wants what, and has how much so far; a member is its number in the order of places."""
+class _MemberLoads:
+    """Subscriptions and partition counts of the members; a member is its index in sort order."""
 
-    def __init__(self, wishes: Sequence[Wish], target: Target) -> None:
-        self.loads = [_size(target[wish.member_id]) for wish in wishes]
-        self._numbers = {wish.member_id: number for number, wish in enumerate(wishes)}
-        self._wants = [wish.topics for wish in wishes]
+    def __init__(self, specs: Sequence[MemberSpec], target: Target) -> None:
+        self.loads = [_size(target[spec.member_id]) for spec in specs]
+        self._numbers = {spec.member_id: number for number, spec in enumerate(specs)}
+        self._subscriptions = [spec.topics for spec in specs]
         wanted: Counter[TopicId] = Counter()
-        for topics in self._wants:
+        for topics in self._subscriptions:
             wanted.update(topics)
         self.topics = sorted(wanted, key=lambda topic_id: (wanted[topic_id], topic_id))
         few = [each for each in self.topics if not self._is_broad(wanted[each])]
         self._subscribers: dict[TopicId, list[int]] = {each: [] for each in few}
         if few:
-            for number, topics in enumerate(self._wants):
+            for number, topics in enumerate(self._subscriptions):
                 for topic_id in topics.intersection(self._subscribers):
                     self._subscribers[topic_id].append(number)
         self._has_broad = len(few) < len(self.topics)
-        self._all = _Queue(range(len(wishes)), self.loads, self._wants)
+        self._all = _Queue(range(len(specs)), self.loads, self._subscriptions)
 
     def _is_broad(self, subscribers: int) -> bool:
-        """Whether to pass over those who do not want a topic is cheaper than to list who does."""
-        count = len(self._wants)
+        """Return True if skipping the members without the topic is cheaper than listing its
+        subscribers."""
+        count = len(self._subscriptions)
         return (count - subscribers) * BROAD_SHARE <= count
 
     def queue(self, topic_id: TopicId) -> "_Queue":
-        """Who wants a topic, and of one that nearly all want everybody."""
+        """Return the queue of a topic's subscribers; for a broad topic, that of all members."""
         subscribers = self._subscribers.get(topic_id)
-        return self._all if subscribers is None else _Queue(subscribers, self.loads, self._wants)
+        return (
+            self._all
+            if subscribers is None
+            else _Queue(subscribers, self.loads, self._subscriptions)
+        )
 
     def change(self, number: int, by: int, queue: "_Queue") -> None:
-        """A member of a queue gets a partition, or gives one back."""
+        """Change the load of a member of a queue."""
         self.loads[number] += by
         queue.put(number)
         if self._has_broad and queue is not self._all:
             self._all.put(number)
 
     def owners(self, target: Target) -> dict[TopicId, dict[int, int]]:
-        """Who has each partition that somebody has."""
+        """Return the owner of each assigned partition."""
         found: dict[TopicId, dict[int, int]] = {}
         for member_id, partitions in target.items():
             number = self._numbers[member_id]
@@ -190,7 +197,7 @@ class _Members:
         return found
 
     def least_load(self, topic_id: TopicId) -> int:
-        """What the least loaded has of those who want a topic."""
+        """Return the load of the least loaded subscriber of a topic."""
         subscribers = self._subscribers.get(topic_id)
         if subscribers is None:
             return self.loads[self._all.least(topic_id)]
@@ -198,30 +205,30 @@ class _Members:
 
 
 class _Queue:
-    """Some members, the least loaded first. An entry counts while its load is its member's: who
-    changes a load puts another one."""
+    """Members by ascending load. An entry is valid while its load is the member's load; a change of
+    load adds an entry."""
 
-    __slots__ = ("_heap", "_loads", "_wants")
+    __slots__ = ("_heap", "_loads", "_subscriptions")
 
     def __init__(
         self, numbers: Iterable[int], loads: Sequence[int], wants: Sequence[frozenset[TopicId]]
     ) -> None:
         self._loads = loads
-        self._wants = wants
+        self._subscriptions = wants
         self._heap = [(loads[number], number) for number in numbers]
         heapify(self._heap)
 
     def put(self, number: int) -> None:
-        """A member's load has changed."""
+        """Add an entry for a member's new load."""
         heappush(self._heap, (self._loads[number], number))
 
     def least(self, topic_id: TopicId) -> int:
-        """The least loaded member that wants a topic; there is one."""
+        """Return the least loaded subscriber of a topic; there must be one."""
         heap, passed = self._heap, []
         while True:
             load, number = heap[0]
             if load == self._loads[number]:
-                if topic_id in self._wants[number]:
+                if topic_id in self._subscriptions[number]:
                     break
                 passed.append(heap[0])
             heappop(heap)
@@ -230,8 +237,8 @@ class _Queue:
         return number
 
 
-def _even_out(of_topic: dict[int, int], members: _Members, topic_id: TopicId) -> bool:
-    """Move partitions of one topic from the most to the least loaded; returns whether any moved."""
+def _balance_topic(of_topic: dict[int, int], members: _MemberLoads, topic_id: TopicId) -> bool:
+    """Move partitions of one topic from more to less loaded members; return True if any moved."""
     loads = members.loads
     if not of_topic:
         return False
@@ -239,21 +246,21 @@ def _even_out(of_topic: dict[int, int], members: _Members, topic_id: TopicId) ->
         return False
     queue = members.queue(topic_id)
     moved = False
-    for index, giver in sorted(of_topic.items(), key=lambda item: (-loads[item[1]], item[0])):
-        taker = queue.least(topic_id)
-        if loads[giver] - loads[taker] < 2:
+    for index, source in sorted(of_topic.items(), key=lambda item: (-loads[item[1]], item[0])):
+        destination = queue.least(topic_id)
+        if loads[source] - loads[destination] < 2:
             continue
-        of_topic[index] = taker
-        members.change(giver, -1, queue)
-        members.change(taker, 1, queue)
+        of_topic[index] = destination
+        members.change(source, -1, queue)
+        members.change(destination, 1, queue)
         moved = True
     return moved
 
 
-def _of_owners(
+def _by_member(
     owners: dict[TopicId, dict[int, int]], member_ids: Sequence[str], before: Target
 ) -> Target:
-    """The same by member; who has what it had before keeps the very value."""
+    """Return the partitions by member; an unchanged value is the same object as before."""
     found: dict[str, dict[TopicId, set[int]]] = {member_id: {} for member_id in before}
     for topic_id, of_topic in owners.items():
         for index, number in of_topic.items():
@@ -268,14 +275,14 @@ def _of_owners(
 # --- range ----------------------------------------------------------------------------------------
 
 
-def range_assignor(wishes: Sequence[Wish], counts: Counts) -> Target:
-    """Of each topic, neighbouring partitions for each subscriber, in the order of their names."""
-    ordered = sorted(wishes, key=lambda wish: wish.place)
+def range_assignor(specs: Sequence[MemberSpec], counts: Counts) -> Target:
+    """Assign each subscriber a contiguous range of each topic, in sort order."""
+    ordered = sorted(specs, key=lambda spec: spec.sort_key)
     subscribers: dict[TopicId, list[str]] = {}
-    for wish in ordered:
-        for topic_id in wish.topics:
-            subscribers.setdefault(topic_id, []).append(wish.member_id)
-    found: dict[str, dict[TopicId, frozenset[int]]] = {wish.member_id: {} for wish in ordered}
+    for spec in ordered:
+        for topic_id in spec.topics:
+            subscribers.setdefault(topic_id, []).append(spec.member_id)
+    found: dict[str, dict[TopicId, frozenset[int]]] = {spec.member_id: {} for spec in ordered}
     for topic_id in sorted(subscribers):
         members = subscribers[topic_id]
         base, extra = divmod(counts[topic_id], len(members))
@@ -287,10 +294,10 @@ def range_assignor(wishes: Sequence[Wish], counts: Counts) -> Target:
             found[member_id][topic_id] = frozenset(range(start, end))
             start = end
     return {
-        wish.member_id: wish.current
-        if found[wish.member_id] == wish.current
-        else found[wish.member_id]
-        for wish in ordered
+        spec.member_id: spec.current
+        if found[spec.member_id] == spec.current
+        else found[spec.member_id]
+        for spec in ordered
     }
 
 
@@ -300,17 +307,17 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": uniform, "range": range_a
 # --- shared by both -------------------------------------------------------------------------------
 
 
-def _still(wish: Wish, counts: Counts) -> Partitions:
-    """What of its current partitions a member may go on with: the very value where it is all."""
+def _still_valid(spec: MemberSpec, counts: Counts) -> Partitions:
+    """Return the part of the member's target that is still valid; the same object if all is."""
     if all(
-        topic_id in wish.topics and max(indices) < counts[topic_id]
-        for topic_id, indices in wish.current.items()
+        topic_id in spec.topics and max(indices) < counts[topic_id]
+        for topic_id, indices in spec.current.items()
     ):
-        return wish.current
+        return spec.current
     kept = {
         topic_id: frozenset(index for index in indices if index < counts[topic_id])
-        for topic_id, indices in wish.current.items()
-        if topic_id in wish.topics
+        for topic_id, indices in spec.current.items()
+        if topic_id in spec.topics
     }
     return {topic_id: indices for topic_id, indices in kept.items() if indices}
 
@@ -318,7 +325,7 @@ def _still(wish: Wish, counts: Counts) -> Partitions:
 def _unassigned(
     topics: Sequence[TopicId], counts: Counts, target: Target
 ) -> list[tuple[TopicId, int]]:
-    """What nobody has, by topic and index."""
+    """Return the unassigned partitions, by topic and index."""
     taken: dict[TopicId, set[int]] = {}
     for partitions in target.values():
         for topic_id, indices in partitions.items():

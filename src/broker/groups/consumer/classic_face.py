@@ -1,9 +1,10 @@
-"""Members of the classic protocol in a group of KIP-848: while a group is upgraded.
+"""Members of the classic protocol in a KIP-848 group, which exist while a group is upgraded.
 
-They join, sync and beat as ever, and find a group that is always ready: a join is answered at
-once, the generation is the member's epoch, the assignment is what it owns, and where it is to give
-back or is given more, a heartbeat tells it to join again. What it says to own in its subscription
-is what it has not given back; a subscription without that (eager) has given back everything.
+They join, sync and send heartbeats as in a classic group that never has to wait for other members.
+A join is answered at once, the generation is the member epoch, and the assignment is what the
+member owns. If the member has to revoke partitions or can get more, a heartbeat returns
+RebalanceInProgress. The owned partitions of its subscription are those that it has not revoked; a
+subscription without them (eager protocol) has revoked all.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,20 +50,20 @@ def join(
     image: MetadataImage,
     now_ms: int,
 ) -> Joined:
-    """A member comes, or comes again; raises what is refused, and then nothing has been done."""
+    """Let a member join or rejoin; raise an error before anything has changed."""
     subscription = check_join(core, request)
     if not request.member_id and request.instance_id is None and request.takes_member_id_first:
         check_size(core, is_known=False)
         return Joined(member_id=_draw_id(draw, request), is_member_id_required=True)
-    _check_owning(core, request, subscription)
-    _check_said(core, request, subscription)
-    member = _as_joined(_admit(core, draw, request), request, subscription)
+    _check_removed_owner(core, request, subscription)
+    _check_subscription_size(core, request, subscription)
+    member = _with_join(_admit(core, draw, request), request, subscription)
     member_id = member.member_id
     has_changed = core.put_member(member)
     core.refresh(image, now_ms, has_changed=has_changed)
     core.assign(now_ms, is_urgent=True)
-    owned = _owned(core.state.current_of(member_id), subscription, image)
-    current = core.settle(member_id, owned, now_ms, is_forced=has_changed)
+    owned = _held_partitions(core.state.current_of(member_id), subscription, image)
+    current = core.reconcile_member(member_id, owned, now_ms, is_forced=has_changed)
     core.timers.stop(JOIN, member_id=member_id)
     core.timers.start(SYNC, member_id, now_ms + member.rebalance_timeout_ms)
     core.start_session(member_id, now_ms)
@@ -75,7 +76,7 @@ def join(
 
 
 def sync(core: GroupCore, request: SyncGroup, image: MetadataImage, now_ms: int) -> Synced:
-    """Give a member what it owns."""
+    """Return the assignment of a member."""
     member, face = _find(core, request.member_id, request.instance_id)
     current = core.state.current_of(member.member_id)
     _check_generation(request.generation, current.epoch)
@@ -85,8 +86,8 @@ def sync(core: GroupCore, request: SyncGroup, image: MetadataImage, now_ms: int)
         protocol,
     ):
         raise InconsistentGroupProtocol(
-            f"the member joined with {PROTOCOL_TYPE}, {protocol}, and syncs with "
-            f"{request.protocol_type}, {request.protocol}"
+            f"the member joined with protocol {PROTOCOL_TYPE}, {protocol}, and syncs with"
+            f" {request.protocol_type}, {request.protocol}; join again"
         )
     core.refresh(image, now_ms, has_changed=False)
     core.start_session(member.member_id, now_ms)
@@ -104,7 +105,8 @@ def sync(core: GroupCore, request: SyncGroup, image: MetadataImage, now_ms: int)
 def heartbeat(
     core: GroupCore, request: ClassicHeartbeat, image: MetadataImage, now_ms: int
 ) -> None:
-    """A member lives. Raises RebalanceInProgress where joining again changes what it owns."""
+    """Restart a member's session. Raise RebalanceInProgress if a rejoin would change what it
+    owns."""
     member, _ = _find(core, request.member_id, request.instance_id)
     current = core.state.current_of(member.member_id)
     _check_generation(request.generation, current.epoch)
@@ -115,15 +117,14 @@ def heartbeat(
         or current.state is MemberState.UNREVOKED_PARTITIONS
         or (
             current.state is MemberState.UNRELEASED_PARTITIONS
-            and not _waits_for_others(core.state, member.member_id, current.assigned)
+            and not _lacks_only_owned(core.state, member.member_id, current.assigned)
         )
     ):
         raise _rebalance(core, member, now_ms)
 
 
 def leave(core: GroupCore, request: LeaveGroup, image: MetadataImage, now_ms: int) -> Left:
-    """Let members go, of either protocol: an administrator sends all away by this. Each has an
-    error of its own."""
+    """Remove members of either protocol; each has an error of its own or None."""
     errors: list[QuorumlogError | None] = []
     going: dict[str, None] = {}
     for leaver in request.leavers:
@@ -148,19 +149,19 @@ def leave(core: GroupCore, request: LeaveGroup, image: MetadataImage, now_ms: in
 
 
 def check_join(core: GroupCore, request: JoinGroup) -> Subscription:
-    """What a member wants; raises what is wrong with its join, whoever it is."""
+    """Validate a join without regard to the member; return the subscription."""
     _check_protocols(core.state, request)
     low, high = core.config.session_timeout_min_ms, core.config.session_timeout_max_ms
     if not low <= request.session_timeout_ms <= high:
         raise InvalidSessionTimeout(
-            f"a session time-out of {request.session_timeout_ms} ms is not within {low} and {high} "
-            "ms: choose one that is"
+            f"session.timeout.ms={request.session_timeout_ms} is out of range; the broker accepts"
+            f" {low} to {high} ms"
         )
     return _subscription(request)
 
 
 def _check_protocols(state: GroupState, request: JoinGroup) -> None:
-    """Raises InconsistentGroupProtocol where not all classic members share a strategy."""
+    """Raise InconsistentGroupProtocol unless all classic members share a protocol."""
     offered = {name for name, _ in request.protocols}
     if request.protocol_type != PROTOCOL_TYPE:
         offered.clear()
@@ -169,18 +170,18 @@ def _check_protocols(state: GroupState, request: JoinGroup) -> None:
             offered.intersection_update(name for name, _ in member.classic.protocols)
     if not offered:
         raise InconsistentGroupProtocol(
-            f"group {state.group!r} has members of {PROTOCOL_TYPE!r}: the one that joins must be "
-            "one, and share a strategy with all that speak the classic protocol"
+            f"group {state.group!r}: the member has no protocol of type {PROTOCOL_TYPE!r} in"
+            " common with all classic members; add one of theirs"
         )
 
 
 def _subscription(request: JoinGroup) -> Subscription:
-    """What it wants; all its strategies say the same."""
+    """Decode the subscription; that of the first protocol stands for all."""
     try:
         return decode_subscription(request.protocols[0][1])
     except ValueError as error:
         raise InconsistentGroupProtocol(
-            f"the subscription of {request.protocols[0][0]!r} cannot be read: {error}"
+            f"the subscription of protocol {request.protocols[0][0]!r} is malformed: {error}"
         ) from error
 
 
@@ -189,8 +190,8 @@ def _draw_id(draw: Callable[[], str], request: JoinGroup) -> str:
 
 
 def _admit(core: GroupCore, draw: Callable[[], str], request: JoinGroup) -> ConsumerMember:
-    """The member that joins. A static one takes the place of its last life, whichever protocol
-    that spoke: this protocol knows no leaving for a while."""
+    """Return the member that joins. A static one replaces its previous instance at once, of either
+    protocol: the classic protocol has no temporary leave."""
     state, member_id = core.state, request.member_id
     if request.instance_id is not None:
         old = state.static_member(request.instance_id)
@@ -205,27 +206,29 @@ def _admit(core: GroupCore, draw: Callable[[], str], request: JoinGroup) -> Cons
     return _new_member(core, request, member_id or _draw_id(draw, request))
 
 
-def _check_owning(core: GroupCore, request: JoinGroup, subscription: Subscription) -> None:
-    """Raises UnknownMember for one that was removed and has not heard of it: let in as a new one
-    it would go on with what it had until it syncs, and another one may have that by now."""
+def _check_removed_owner(core: GroupCore, request: JoinGroup, subscription: Subscription) -> None:
+    """Raise UnknownMember for a removed member that still claims partitions. Accepted as a new
+    member, it would use them until its sync, and another member may own them by then."""
     member_id = request.member_id
     if not member_id or request.instance_id is not None or member_id in core.state.members:
         return
     if any(subscription.owned.values()):
         raise UnknownMember(
-            f"{member_id!r} is no member of group {core.group!r} any more, and says that it still "
-            "has partitions: let go of them, and join anew"
+            f"group {core.group!r}: {member_id!r} was removed and still claims partitions; revoke"
+            " them, and join as a new member"
         )
 
 
-def _check_said(core: GroupCore, request: JoinGroup, subscription: Subscription) -> None:
-    """Raises GroupFull where too much would be stored."""
+def _check_subscription_size(
+    core: GroupCore, request: JoinGroup, subscription: Subscription
+) -> None:
+    """Raise GroupFull if the subscriptions of all members are too large to be stored."""
     state = core.state
     before = state.members.get(request.member_id)
     if before is None and request.instance_id is not None:
         before = state.static_member(request.instance_id)
     member = before or _new_member(core, request, request.member_id)
-    check_bytes(core, before, _as_joined(member, request, subscription))
+    check_bytes(core, before, _with_join(member, request, subscription))
 
 
 def _new_member(core: GroupCore, request: JoinGroup, member_id: str) -> ConsumerMember:
@@ -236,7 +239,7 @@ def _new_member(core: GroupCore, request: JoinGroup, member_id: str) -> Consumer
     )
 
 
-def _as_joined(
+def _with_join(
     member: ConsumerMember, request: JoinGroup, subscription: Subscription
 ) -> ConsumerMember:
     rebalance_ms = request.rebalance_timeout_ms
@@ -261,26 +264,26 @@ def _find(
 ) -> tuple[ConsumerMember, ClassicFace]:
     member = find_member(core.state, member_id, instance_id)
     if member.classic is None:
-        raise UnknownMember(f"member {member_id!r} does not speak the classic protocol")
+        raise UnknownMember(f"member {member_id!r} uses the consumer protocol, not the classic one")
     return member, member.classic
 
 
 def _check_generation(generation: int, epoch: int) -> None:
     if generation != epoch:
         raise IllegalGeneration(
-            f"the member comes with generation {generation} and is at {epoch}: join again"
+            f"the member's generation {generation} is not the current one, {epoch}; join again"
         )
 
 
 def _rebalance(core: GroupCore, member: ConsumerMember, now_ms: int) -> RebalanceInProgress:
-    """The member is to join again, and soon."""
+    """Start the member's rejoin timeout; return the error that requests a rejoin."""
     if not core.timers.runs(JOIN, member.member_id):
         core.timers.start(JOIN, member.member_id, now_ms + member.rebalance_timeout_ms)
-    return RebalanceInProgress(f"group {core.group!r} shares its partitions out: join again")
+    return RebalanceInProgress(f"group {core.group!r}: a rebalance is in progress; join again")
 
 
-def _waits_for_others(state: GroupState, member_id: str, assigned: Partitions) -> bool:
-    """Whether nothing of what it has not got is free."""
+def _lacks_only_owned(state: GroupState, member_id: str, assigned: Partitions) -> bool:
+    """Return True if every partition that the member still lacks has another owner."""
     return not any(
         state.owner(topic_id, index) is None
         for topic_id, indices in state.targets.get(member_id, {}).items()
@@ -291,12 +294,12 @@ def _waits_for_others(state: GroupState, member_id: str, assigned: Partitions) -
 # --- names and ids of topics ----------------------------------------------------------------------
 
 
-def _owned(
+def _held_partitions(
     current: CurrentAssignment, subscription: Subscription, image: MetadataImage
 ) -> Partitions:
-    """What a member may hold, going by what it says. Where it names something that it was not given
-    as far as is known here, the metadata may be behind the ones it goes by: it may then hold all
-    that it was given of topics that are not known."""
+    """Return the partitions that a member may hold according to its subscription. If it claims any
+    that were not assigned to it, the member may have newer metadata than this broker: then its
+    assigned partitions of unknown topics count as held too."""
     found = dict(partitions_by_id(subscription.owned, image))
     given = (current.assigned, current.pending_revocation)
     is_known = sum(map(len, found.values())) == sum(map(len, subscription.owned.values())) and all(
@@ -311,7 +314,7 @@ def _owned(
 
 
 def partitions_by_id(owned: Mapping[str, tuple[int, ...]], image: MetadataImage) -> Partitions:
-    """The same by the ids of the topics that exist."""
+    """Return the partitions by topic id; topics that do not exist are left out."""
     found = {}
     for name, indices in owned.items():
         topic = image.topic(name)
@@ -321,7 +324,7 @@ def partitions_by_id(owned: Mapping[str, tuple[int, ...]], image: MetadataImage)
 
 
 def assignment_bytes(assigned: Partitions, version: int, image: MetadataImage) -> bytes:
-    """What a member is given, as a classic one reads it; topics that are gone are left out."""
+    """Encode an assignment for a classic member; deleted topics are left out."""
     by_name = {}
     for topic_id, indices in assigned.items():
         topic = image.topic_of_id(topic_id)

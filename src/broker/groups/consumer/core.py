@@ -1,7 +1,8 @@
-"""What both faces of a KIP-848 group do: keep facts, raise epochs, share out, move members on.
+"""The mechanics of a KIP-848 group, shared by members of both protocols: group epochs, target
+assignment and reconciliation.
 
-Every fact changes by a record that is put: it goes to the log, and is replayed at once. What is
-not stored is when members were last heard of, and what of the cluster was looked at last.
+Every stored fact changes by a record, which is appended to the log and replayed at once. Session
+deadlines and the last evaluated metadata are not stored.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,28 +28,29 @@ from ..records import (
     TargetAssignmentForgotten,
     TargetEpoch,
 )
-from .assignors import ASSIGNORS, Wish
+from .assignors import ASSIGNORS, MemberSpec
 from .patterns import matching
 from .reconciling import reconcile
 from .state import GroupState
 from .subscriptions import Watched, ids_of, metadata_hash, watch
 from .timers import Timers
 
-SESSION: Final = "session"  # the member was not heard of
-REVOKE: Final = "revoke"  # it was asked to give partitions back
-JOIN: Final = "join"  # it was asked to join again (classic)
-SYNC: Final = "sync"  # it has joined and is to ask for its part (classic)
-ASSIGN: Final = "assign"  # of the group: the target is to be made
+SESSION: Final = "session"  # the member's session has expired
+REVOKE: Final = "revoke"  # the member has not revoked its partitions in time
+JOIN: Final = "join"  # the member was asked to rejoin (classic)
+SYNC: Final = "sync"  # the member has joined and has to sync (classic)
+ASSIGN: Final = "assign"  # of the group: the target assignment is due
 MEMBER_TIMERS: Final = (SESSION, REVOKE, JOIN, SYNC)
 
 SMALL_GROUP_MEMBERS: Final = 100
-"""Up to as many members the target is made at once, whenever the group's epoch rises."""
+"""In groups up to this size, each change of the group epoch computes the target at once."""
 RESOLVE_INTERVAL_MS: Final = 1_000
-"""Patterns are matched against the topics' names no more often, however many topics come and go."""
+"""The minimal interval between matches of patterns with topic names after metadata changes."""
 
 
 class GroupCore:
-    """A group without those who ask. Records of the turn under way are kept until `take`."""
+    """The state of a group without its requests. Records of the current step are kept until
+    `take_records`."""
 
     def __init__(self, group: str, config: GroupConfig) -> None:
         self.group = group
@@ -56,21 +58,21 @@ class GroupCore:
         self.state = GroupState(group)
         self.timers = Timers()
         self._records: list[GroupRecord] = []
-        self._image: MetadataImage | None = None  # that `_watched` was found in
+        self._image: MetadataImage | None = None  # metadata in which `_watched` was found
         self._watched: Watched = {}
-        self._names: object = None  # the map of names that all patterns were matched with
-        self._resolved_ms = 0  # when that was
-        self._assigned_ms: int | None = None  # when the target was made last
+        self._names: object = None  # the map of topic names of the last full match
+        self._resolved_ms = 0  # time of the last full match
+        self._assigned_ms: int | None = None  # time of the last target computation
 
     # --- records ----------------------------------------------------------------------------------
 
-    def put(self, record: GroupRecord) -> None:
-        """Store a fact: it holds from now on."""
+    def append(self, record: GroupRecord) -> None:
+        """Apply a record and add it to the records of the step."""
         self.state.replay(record)
         self._records.append(record)
 
-    def take(self) -> tuple[GroupRecord, ...]:
-        """The records since the last time, in order."""
+    def take_records(self) -> tuple[GroupRecord, ...]:
+        """Return and clear the records of the step, in order."""
         records = tuple(self._records)
         self._records.clear()
         return records
@@ -78,12 +80,12 @@ class GroupCore:
     # --- members ----------------------------------------------------------------------------------
 
     def put_member(self, member: ConsumerMember) -> bool:
-        """Store who a member is; returns whether the group needs another target for it."""
+        """Store a member; return True if the group needs a new target."""
         before = self.state.members.get(member.member_id)
         if member is before or member == before:
             return False
         assignor = self.assignor
-        self.put(member)
+        self.append(member)
         return (
             before is None
             or member.topics != before.topics
@@ -92,15 +94,15 @@ class GroupCore:
         )
 
     def replace_static(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Another life of a static member, which starts at epoch 0 with what the last one had."""
+        """Replace a static member by its new instance, at epoch 0 with the same assignment."""
         current = self.state.current_of(old.member_id)
         target = self.state.targets.get(old.member_id)
         self.remove(old.member_id)
         member = replace(old, member_id=member_id)
-        self.put(member)
+        self.append(member)
         if target is not None:
-            self.put(TargetAssignment(group=self.group, member_id=member_id, partitions=target))
-        self.put(
+            self.append(TargetAssignment(group=self.group, member_id=member_id, partitions=target))
+        self.append(
             replace(
                 current,
                 member_id=member_id,
@@ -113,29 +115,28 @@ class GroupCore:
         return member
 
     def remove(self, member_id: str) -> None:
-        """Forget a member; what it had is free."""
+        """Remove a member; its partitions become unowned."""
         self.timers.stop(*MEMBER_TIMERS, member_id=member_id)
         if member_id in self.state.current:
-            self.put(CurrentAssignmentForgotten(group=self.group, member_id=member_id))
+            self.append(CurrentAssignmentForgotten(group=self.group, member_id=member_id))
         if member_id in self.state.targets:
-            self.put(TargetAssignmentForgotten(group=self.group, member_id=member_id))
-        self.put(ConsumerMemberForgotten(group=self.group, member_id=member_id))
+            self.append(TargetAssignmentForgotten(group=self.group, member_id=member_id))
+        self.append(ConsumerMemberForgotten(group=self.group, member_id=member_id))
 
     def fence(self, member_ids: Iterable[str], image: MetadataImage, now_ms: int) -> None:
-        """Remove members; the others share out what they had, with their next heartbeats."""
+        """Remove members; other members get their partitions with later heartbeats."""
         for member_id in member_ids:
             self.remove(member_id)
         self.refresh(image, now_ms, has_changed=True)
         if not self.state.members:
-            self.put(TargetEpoch(group=self.group, epoch=self.state.epoch, stored_ms=now_ms))
+            self.append(TargetEpoch(group=self.group, epoch=self.state.epoch, stored_ms=now_ms))
             self.timers.stop(ASSIGN, member_id="")
 
     # --- epochs -----------------------------------------------------------------------------------
 
     def refresh(self, image: MetadataImage, now_ms: int, *, has_changed: bool) -> None:
-        """Look at the cluster, and raise the group's epoch where the members, or what they are
-        subscribed to, have changed."""
-        if self._resolve(image, now_ms):
+        """Increment the group epoch if the members or the subscribed topics have changed."""
+        if self._match_patterns(image, now_ms):
             has_changed = True
         if not has_changed and image is self._image:
             return
@@ -147,13 +148,13 @@ class GroupCore:
         found = metadata_hash(watched)
         if has_changed or found != self.state.metadata_hash:
             epoch = self.state.epoch + 1
-            self.put(ConsumerGroup(group=self.group, epoch=epoch, metadata_hash=found))
+            self.append(ConsumerGroup(group=self.group, epoch=epoch, metadata_hash=found))
 
-    def _resolve(self, image: MetadataImage, now_ms: int) -> bool:
-        """Match the members' patterns where that is due; returns whether any has other topics."""
+    def _match_patterns(self, image: MetadataImage, now_ms: int) -> bool:
+        """Match the members' patterns if that is due; return True if a result has changed."""
         state = self.state
         for pattern in [each for each in state.patterns if each not in state.pattern_counts]:
-            self.put(ResolvedPatternForgotten(group=self.group, pattern=pattern))
+            self.append(ResolvedPatternForgotten(group=self.group, pattern=pattern))
         if not state.pattern_counts:
             return False
         due = [each for each in state.pattern_counts if each not in state.patterns]
@@ -171,12 +172,12 @@ class GroupCore:
         for pattern in due:
             try:
                 topics = matching(pattern, names)
-            except InvalidPattern:  # of a log that somebody else has written
+            except InvalidPattern:  # an invalid pattern from the log of another implementation
                 topics = frozenset()
             before = state.patterns.get(pattern)
             if before is None or before.topics != topics:
                 changed = True
-                self.put(
+                self.append(
                     ResolvedPattern(
                         group=self.group,
                         pattern=pattern,
@@ -189,7 +190,7 @@ class GroupCore:
 
     @property
     def assignor(self) -> str:
-        """The one that most members have chosen, the broker's default where none has."""
+        """The assignor that most members have chosen, or the broker's default."""
         counts = self.state.assignor_counts
         chosen = [name for name in self.config.assignors if name in counts and name in ASSIGNORS]
         return max(chosen, key=counts.__getitem__, default=self.config.assignors[0])
@@ -197,10 +198,10 @@ class GroupCore:
     # --- assignment -------------------------------------------------------------------------------
 
     def assign(self, now_ms: int, *, is_urgent: bool = False) -> None:
-        """Make the target of the group's epoch; `refresh` has been called in this turn.
+        """Compute the target assignment of the group epoch; call `refresh` before in the same step.
 
-        In a large group not before a while after the last one, unless it is urgent: while a
-        thousand members come or go, a target for each of them would be made for nothing.
+        In a large group, wait for the assignment interval unless it is urgent: while a thousand
+        members join, a target for each of them would be wasted.
         """
         state, timers = self.state, self.timers
         if state.epoch <= state.target_epoch:
@@ -219,43 +220,43 @@ class GroupCore:
         for member_id, partitions in self._target().items():
             before = state.targets.get(member_id)
             if partitions is not before and partitions != (before or {}):
-                self.put(
+                self.append(
                     TargetAssignment(group=self.group, member_id=member_id, partitions=partitions)
                 )
-        self.put(TargetEpoch(group=self.group, epoch=state.epoch, stored_ms=now_ms))
+        self.append(TargetEpoch(group=self.group, epoch=state.epoch, stored_ms=now_ms))
 
     def _target(self) -> Mapping[str, Partitions]:
         state = self.state
         ids: dict[frozenset[str], frozenset[TopicId]] = {}
         targets: dict[TopicId, set[int]] = {}  # of the members so far
-        wishes = []
+        specs = []
         for member_id, member in state.members.items():
             names = state.wanted_topics(member)
             topics = ids.get(names)
             if topics is None:
                 topics = ids[names] = ids_of(names, self._watched)
-            wishes.append(
-                Wish(
+            specs.append(
+                MemberSpec(
                     member_id=member_id,
-                    place=member.instance_id or member_id,
+                    sort_key=member.instance_id or member_id,
                     topics=topics,
-                    current=_beside(targets, state.targets.get(member_id, {})),
+                    current=_without_taken(targets, state.targets.get(member_id, {})),
                 )
             )
-        return ASSIGNORS[self.assignor](wishes, dict(self._watched.values()))
+        return ASSIGNORS[self.assignor](specs, dict(self._watched.values()))
 
     # --- reconciliation ---------------------------------------------------------------------------
 
-    def settle(
+    def reconcile_member(
         self, member_id: str, owned: Partitions | None, now_ms: int, *, is_forced: bool = False
     ) -> CurrentAssignment:
-        """Take a member a step towards its target; returns what it owns now."""
+        """Move a member one step towards its target; return its current assignment."""
         state = self.state
         current = state.current_of(member_id)
         member = state.members[member_id]
         target = state.targets.get(member_id, {})
         if state.target_epoch < state.epoch:
-            # An old target, which the member's subscription may have left behind.
+            # The target is older than the subscription.
             topics = ids_of(state.wanted_topics(member), self._watched)
             target = {topic_id: target[topic_id] for topic_id in target if topic_id in topics}
         after = reconcile(
@@ -268,7 +269,7 @@ class GroupCore:
         )
         if after is current or (after == current and member_id in state.current):
             return current
-        self.put(after)
+        self.append(after)
         if member.classic is None:
             if after.state is MemberState.UNREVOKED_PARTITIONS:
                 self.timers.start(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
@@ -279,7 +280,7 @@ class GroupCore:
     # --- time -------------------------------------------------------------------------------------
 
     def start_session(self, member_id: str, now_ms: int) -> None:
-        """The member has been heard of."""
+        """Restart the member's session."""
         self.timers.start(SESSION, member_id, now_ms + self._session_ms(member_id))
 
     def _session_ms(self, member_id: str) -> int:
@@ -287,14 +288,14 @@ class GroupCore:
         return self.config.consumer_session_ms if classic is None else classic.session_timeout_ms
 
     def silent_ms(self, member_id: str, now_ms: int | None) -> int:
-        """For how long a member was not heard of; -1: nobody knows."""
+        """Return the time since the member's last request; -1: unknown."""
         end_ms = self.timers.at_ms(SESSION, member_id)
         if end_ms is None or now_ms is None:
             return -1
         return max(0, now_ms - end_ms + self._session_ms(member_id))
 
     def restart_sessions(self, now_ms: int) -> None:
-        """No member could be heard for a while: each has its whole time from now on."""
+        """Restart all sessions and timeouts after requests were refused for a while."""
         for member_id, member in self.state.members.items():
             self.start_session(member_id, now_ms)
             for kind in (REVOKE, JOIN, SYNC):
@@ -302,8 +303,8 @@ class GroupCore:
                     self.timers.start(kind, member_id, now_ms + member.rebalance_timeout_ms)
 
     def loaded(self, now_ms: int) -> None:
-        """Start the time of every member, after the log has been read."""
-        self.state.settle_owners()
+        """Start the deadlines of all members after the log has been replayed."""
+        self.state.rebuild_owners()
         for member_id, member in self.state.members.items():
             self.start_session(member_id, now_ms)
             current = self.state.current_of(member_id)
@@ -311,10 +312,10 @@ class GroupCore:
                 self.timers.start(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
 
 
-def _beside(taken: dict[TopicId, set[int]], partitions: Partitions) -> Partitions:
-    """What of a member's target nobody before has, and note it. Targets have nothing in common,
-    unless the log has: a replica that was away for longer than tombstones stay brings back a member
-    that is gone."""
+def _without_taken(taken: dict[TopicId, set[int]], partitions: Partitions) -> Partitions:
+    """Return the part of a member's target that no earlier member has, and record it. Targets are
+    disjoint unless the log was damaged: a replica that was offline for longer than tombstones are
+    kept restores removed members."""
     kept = {}
     for topic_id, indices in partitions.items():
         of_topic = taken.setdefault(topic_id, set())

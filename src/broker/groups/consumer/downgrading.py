@@ -1,4 +1,4 @@
-"""A group becomes classic again when its last member of KIP-848 is gone, and others are left."""
+"""Downgrade of a KIP-848 group: it becomes classic when only classic members are left."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from .state import GroupState
 
 
 def is_to_downgrade(core: GroupCore) -> bool:
-    """Whether all members speak the classic protocol, and the group may."""
+    """Return True if all members use the classic protocol and the policy allows a downgrade."""
     state = core.state
     return (
         state.classic_count > 0
@@ -25,8 +25,8 @@ def is_to_downgrade(core: GroupCore) -> bool:
 def downgrade(
     core: GroupCore, draw: Callable[[], str], image: MetadataImage, now_ms: int
 ) -> tuple[ClassicGroupMachine, Decision]:
-    """The classic group that it becomes, with the records of the change: its members have what
-    they have, and are asked to join again."""
+    """Return the classic group and the records of the change. Its members keep their assignments
+    and are asked to rejoin."""
     record = _as_classic(core.state, image, now_ms)
     protocols = {
         member_id: member.classic.protocols
@@ -34,10 +34,10 @@ def downgrade(
         if member.classic is not None
     }
     for tombstone in list(core.state.tombstones()):
-        core.put(tombstone)
+        core.append(tombstone)
     machine = ClassicGroupMachine(core.group, core.config, draw)
     machine.load(record, now_ms, protocols)
-    decision = Decision((*core.take(), record)) + machine.take_over(now_ms)
+    decision = Decision((*core.take_records(), record)) + machine.take_over(now_ms)
     return machine, decision + machine.rebalance(now_ms)
 
 
@@ -45,9 +45,9 @@ def _as_classic(state: GroupState, image: MetadataImage, now_ms: int) -> Classic
     protocol = _shared_protocol(state)
     members = []
     for member_id, member in state.members.items():
-        assert member.classic is not None, f"{member_id} does not speak the classic protocol"
+        assert member.classic is not None, f"{member_id} does not use the classic protocol"
         subscription = dict(member.classic.protocols)[protocol]
-        held = _held(state.current_of(member_id))
+        held = _held_by(state.current_of(member_id))
         members.append(
             StoredMember(
                 member_id=member_id,
@@ -72,17 +72,17 @@ def _as_classic(state: GroupState, image: MetadataImage, now_ms: int) -> Classic
 
 
 def _version(subscription: bytes) -> int:
-    """The version that a member speaks; the oldest one where nobody can read what it says: of all
-    its strategies only the first was read when it joined."""
+    """Return the version of a subscription, or 0 if it is malformed: at the join, only the
+    subscription of the first protocol was decoded."""
     try:
         return decode_subscription(subscription).version
     except ValueError:
         return 0
 
 
-def _held(current: CurrentAssignment) -> Partitions:
-    """What a member has, and what it was to give back and may have too: nobody asks it for that
-    any more, and where the group is upgraded again it is not free."""
+def _held_by(current: CurrentAssignment) -> Partitions:
+    """Return the assigned partitions and those not revoked yet. The member may still use the
+    latter, so they must not count as free if the group is upgraded again."""
     held = dict(current.assigned)
     for topic_id, indices in current.pending_revocation.items():
         held[topic_id] = held.get(topic_id, frozenset()) | indices
@@ -90,9 +90,10 @@ def _held(current: CurrentAssignment) -> Partitions:
 
 
 def _shared_protocol(state: GroupState) -> str:
-    """The first strategy of the first member that all have; joins have seen to it that one is."""
+    """Return the first protocol of the first member that all support; joins ensure that there is
+    one."""
     faces = [member.classic for member in state.members.values() if member.classic is not None]
     for name, _ in faces[0].protocols:
         if all(name in dict(face.protocols) for face in faces):
             return name
-    raise AssertionError(f"the members of {state.group} share no strategy")
+    raise AssertionError(f"the members of {state.group} share no protocol")

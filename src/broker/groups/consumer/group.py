@@ -1,17 +1,17 @@
-"""A group of KIP-848 as a pure machine: who asks what is answered here, `core` does it.
+"""A KIP-848 group as a pure state machine: validation of requests, and answers.
 
-Apache Kafka 4.3 settles the behaviour. Where this differs, and why:
-- Small groups share out at once, whatever `group.consumer.assignment.interval.ms` says: the
-  second member of a group need not wait for its partitions.
-- A member that asks with an older epoch than it has is told its assignment, whole request or not:
-  the answer that raised its epoch was lost.
-- A change of the group's assignor raises the group's epoch.
-- A static member may come again into a full group: it takes its own place.
-- A pattern matches none of the cluster's own topics.
-- Whose static name another one has taken is told so when it commits, too: told that it is no
-  member, a program of the classic protocol would join again, and shut the other one out in turn.
-- When the last member of KIP-848 makes way for a classic static one, the group becomes classic
-  first and that one joins it, as any does.
+The behaviour is that of Apache Kafka 4.3, with these differences:
+- Small groups compute a target at once, whatever `group.consumer.assignment.interval.ms` is, so
+  that the second member need not wait for its partitions.
+- A heartbeat with an older epoch is answered with the assignment, even if the request is not a full
+  one: the answer that raised the epoch was lost.
+- A change of the group's assignor increments the group epoch.
+- A static member may rejoin a full group, because it replaces itself.
+- A pattern matches no internal topic.
+- A commit by a member whose instance id was taken over fails with FencedInstance. After
+  UnknownMember, a classic client would rejoin and fence the other instance in turn.
+- If the last member of KIP-848 is replaced by a classic instance, the group becomes classic first,
+  and the new instance joins it as usual.
 """
 
 from collections.abc import Callable
@@ -49,11 +49,11 @@ from .state import GroupState
 
 
 class ConsumerGroupMachine:
-    """One group. Every request with a ticket is answered in its own decision.
+    """One group; every request with a ticket is answered in its own decision.
 
-    A refusal is a `Failed` of the decision; `check_commit` and `check_fetch` raise. After each
-    decision look at `downgraded`: where it is set, that machine is the group from now on, and this
-    one is to be thrown away (the decision has its records). Times are in milliseconds.
+    A refusal is a `Failed` reply; `check_commit` and `check_fetch` raise. If `downgraded` is set
+    after a decision, it replaces this machine, which must be discarded (the decision has the
+    records of the change). Times are in milliseconds.
     """
 
     def __init__(self, group: str, config: GroupConfig, draw: Callable[[], str]) -> None:
@@ -65,7 +65,7 @@ class ConsumerGroupMachine:
 
     @property
     def state(self) -> GroupState:
-        """What is stored of it; not to be changed but by `replay`."""
+        """The stored state; only `replay` may change it."""
         return self._core.state
 
     # --- requests ---------------------------------------------------------------------------------
@@ -73,10 +73,10 @@ class ConsumerGroupMachine:
     def heartbeat(
         self, ticket: Ticket, request: ConsumerHeartbeat, image: MetadataImage, now_ms: int
     ) -> Decision:
-        """A member joins, stays or leaves.
+        """Let a member join, stay or leave.
 
-        Refused with: InvalidRequest, UnsupportedAssignor, InvalidPattern, GroupFull,
-        UnknownMember, FencedInstance, UnreleasedInstance, FencedMemberEpoch.
+        Refused with: InvalidRequest, UnsupportedAssignor, InvalidPattern, GroupFull, UnknownMember,
+        FencedInstance, UnreleasedInstance, FencedMemberEpoch.
         """
         core = self._core
         if request.member_epoch >= JOIN_EPOCH:
@@ -89,7 +89,7 @@ class ConsumerGroupMachine:
     def join(
         self, ticket: Ticket, request: JoinGroup, image: MetadataImage, now_ms: int
     ) -> Decision:
-        """A member of the classic protocol comes; answered at once, it waits for nobody.
+        """Let a member of the classic protocol join; it does not wait for other members.
 
         Refused with: InconsistentGroupProtocol, InvalidSessionTimeout, GroupFull, UnknownMember,
         FencedInstance.
@@ -98,7 +98,7 @@ class ConsumerGroupMachine:
         old = None
         if request.instance_id is not None and not request.member_id:
             old = state.static_member(request.instance_id)
-        if old is not None and old.classic is None and self._is_last_but(old.member_id):
+        if old is not None and old.classic is None and self._is_last_consumer_member(old.member_id):
             return self._join_classic(ticket, request, old.member_id, image, now_ms)
         return self._answer(
             ticket, lambda: classic_face.join(core, self._draw, request, image, now_ms)
@@ -107,7 +107,7 @@ class ConsumerGroupMachine:
     def sync(
         self, ticket: Ticket, request: SyncGroup, image: MetadataImage, now_ms: int
     ) -> Decision:
-        """A member of the classic protocol asks for its part.
+        """Return the assignment of a member of the classic protocol.
 
         Refused with: UnknownMember, FencedInstance, IllegalGeneration, InconsistentGroupProtocol,
         RebalanceInProgress.
@@ -117,7 +117,7 @@ class ConsumerGroupMachine:
     def classic_heartbeat(
         self, ticket: Ticket, request: ClassicHeartbeat, image: MetadataImage, now_ms: int
     ) -> Decision:
-        """A member of the classic protocol lives; RebalanceInProgress: it is to join again."""
+        """Restart the session of a classic member; RebalanceInProgress asks it to rejoin."""
         return self._answer(
             ticket, lambda: classic_face.heartbeat(self._core, request, image, now_ms)
         )
@@ -125,15 +125,15 @@ class ConsumerGroupMachine:
     def leave(
         self, ticket: Ticket, request: LeaveGroup, image: MetadataImage, now_ms: int
     ) -> Decision:
-        """Members go, or are sent away, of either protocol; each has an error of its own."""
+        """Remove members of either protocol; each has an error of its own or None."""
         decision = self._answer(
             ticket, lambda: classic_face.leave(self._core, request, image, now_ms)
         )
         return decision + self._maybe_downgrade(decision, image, now_ms)
 
     def check_commit(self, request: CommitOffsets) -> None:
-        """Raises what speaks against a commit: UnknownMember, FencedInstance, StaleMemberEpoch (of
-        a member of the classic protocol: IllegalGeneration)."""
+        """Raise an error if the commit is not allowed: UnknownMember, FencedInstance,
+        StaleMemberEpoch (for a classic member: IllegalGeneration)."""
         if request.generation < 0 and self.is_empty:
             return  # an administrator, or a consumer without a group
         if request.member_id not in self.state.members and request.instance_id is not None:
@@ -141,18 +141,19 @@ class ConsumerGroupMachine:
         self._check_epoch(request.member_id, request.generation)
 
     def check_fetch(self, request: FetchOffsets) -> None:
-        """Raises UnknownMember or StaleMemberEpoch (IllegalGeneration) where a member asks."""
+        """Raise UnknownMember, StaleMemberEpoch or (classic) IllegalGeneration for a member's
+        fetch."""
         if request.member_id or request.member_epoch >= 0:
             self._check_epoch(request.member_id, request.member_epoch)
 
     # --- time and metadata ------------------------------------------------------------------------
 
     def deadline_ms(self) -> int | None:
-        """When `expire` is to be called next, never too late; None: never. O(1)."""
+        """Return the time of the next `expire`, never too late; None: no deadline. O(1)."""
         return self._core.timers.next_ms()
 
     def expire(self, now_ms: int, image: MetadataImage) -> Decision:
-        """Do what is due: members that fell silent, or do not revoke, are fenced."""
+        """Fence the members whose session or revocation timed out; compute a target that is due."""
         core = self._core
         late: dict[str, None] = {}
         for kind, member_id in core.timers.due(now_ms):
@@ -162,16 +163,16 @@ class ConsumerGroupMachine:
             elif member_id in core.state.members:
                 late[member_id] = None
         if not late:
-            return Decision(core.take())
+            return Decision(core.take_records())
         core.fence(late, image, now_ms)
-        decision = Decision(core.take())
+        decision = Decision(core.take_records())
         return decision + self._maybe_downgrade(decision, image, now_ms)
 
     # --- descriptions -----------------------------------------------------------------------------
 
     def describe(self, image: MetadataImage, now_ms: int | None = None) -> GroupDescription:
-        """The group as it stands; what is read of topics that are gone is left out. Without a time
-        nothing is said of how long members have been silent."""
+        """Return the group's description, without partitions of deleted topics. Without `now_ms`,
+        the members' `silent_ms` is unknown."""
         state = self.state
         return GroupDescription(
             group=self.group,
@@ -204,7 +205,7 @@ class ConsumerGroupMachine:
         )
 
     def listing(self) -> GroupListing:
-        """Its line in the list."""
+        """Return the group's entry in the list of groups."""
         return GroupListing(
             group=self.group,
             is_classic=False,
@@ -214,78 +215,80 @@ class ConsumerGroupMachine:
 
     @property
     def is_empty(self) -> bool:
-        """It has no member."""
+        """True if the group has no member."""
         return not self.state.members
 
     @property
     def state_ms(self) -> int:
-        """Since when it has no member, where it has none; -1: unknown."""
+        """The time since which the group has been empty; -1: unknown."""
         return self.state.target_ms
 
     @property
     def protocol_type(self) -> str:
-        """Of consumers."""
+        """The protocol type of consumers."""
         return PROTOCOL_TYPE
 
     @property
     def member_count(self) -> int:
-        """Members that it has."""
+        """The number of members."""
         return len(self.state.members)
 
     def subscribed_topics(self) -> frozenset[str]:
-        """The topics that the members read, by name or by a pattern."""
+        """Return the topics that the members are subscribed to, by name or by pattern."""
         return self.state.subscribed_topics()
 
     # --- storage ----------------------------------------------------------------------------------
 
     def replay(self, record: GroupRecord) -> None:
-        """Take in a stored record of this group (its KIP-848 kinds); nothing else changes."""
+        """Apply a stored KIP-848 record of this group."""
         self.state.replay(record)
 
     def loaded(self, now_ms: int) -> None:
-        """All records have been replayed: every member has its whole session from now on."""
+        """Start the session of every member after the last record has been replayed."""
         self._core.loaded(now_ms)
 
     def restart_sessions(self, now_ms: int) -> None:
-        """No member could be heard for a while: each has its whole time from now on."""
+        """Restart all sessions and timeouts after requests were refused for a while."""
         self._core.restart_sessions(now_ms)
 
     def forget_records(self) -> tuple[GroupRecord, ...]:
-        """Tombstones of everything that is stored of it; this machine is to be thrown away."""
+        """Return the tombstones of all records; the machine must be discarded."""
         return tuple(self.state.tombstones())
 
     def check_invariants(self) -> None:
-        """What holds between any two steps; O(members + partitions)."""
+        """Assert the invariants between two steps; O(members + partitions)."""
         self.state.check_invariants()
 
     # --- helpers ----------------------------------------------------------------------------------
 
     def _answer(self, ticket: Ticket, step: Callable[[], Any]) -> Decision:
-        """Do it; a refusal has the records of what was due anyway."""
+        """Run a step; a refusal keeps the records that the step has appended."""
         try:
             outcome = step()
         except QuorumlogError as error:
-            return Decision(self._core.take(), (Failed(ticket, error),))
-        return Decision(self._core.take(), (Answered(ticket, outcome),))
+            return Decision(self._core.take_records(), (Failed(ticket, error),))
+        return Decision(self._core.take_records(), (Answered(ticket, outcome),))
 
     def _check_epoch(self, member_id: str, epoch: int) -> None:
         member = self.state.members.get(member_id)
         if member is None:
-            raise UnknownMember(f"group {self.group!r} has no member {member_id!r}: join again")
+            raise UnknownMember(f"group {self.group!r}: no member {member_id!r}; join again")
         current_epoch = self.state.current_of(member_id).epoch
         if epoch == current_epoch and epoch >= 0:
             return
         if member.classic is not None:
             raise IllegalGeneration(
-                f"the member comes with generation {epoch} and is at {current_epoch}: join again"
+                f"the member's generation {epoch} is not the current one, {current_epoch}; join"
+                " again"
             )
         raise StaleMemberEpoch(
-            f"the member comes with epoch {epoch} and is at {current_epoch}: take the one of the "
-            "next heartbeat"
+            f"the member's epoch {epoch} is not the current one, {current_epoch}; use the epoch of"
+            " the next heartbeat"
         )
 
-    def _is_last_but(self, member_id: str) -> bool:
-        """Whether this is the last member of KIP-848, and the group would be classic without."""
+    def _is_last_consumer_member(self, member_id: str) -> bool:
+        """Return True if only classic members are left without this one, and the policy allows a
+        downgrade."""
         state = self.state
         return state.classic_count == len(state.members) - 1 and self._config.migration in (
             "bidirectional",
@@ -295,7 +298,7 @@ class ConsumerGroupMachine:
     def _join_classic(
         self, ticket: Ticket, request: JoinGroup, old_id: str, image: MetadataImage, now_ms: int
     ) -> Decision:
-        """The last member of KIP-848 makes way for a classic one of its static name."""
+        """Replace the last member of KIP-848 by a classic instance with the same instance id."""
         core = self._core
         try:
             classic_face.check_join(core, request)
@@ -303,14 +306,14 @@ class ConsumerGroupMachine:
             return Decision(replies=(Failed(ticket, error),))
         core.fence((old_id,), image, now_ms)
         if self.is_empty:
-            decision = Decision((*core.take(), *self.forget_records()))
+            decision = Decision((*core.take_records(), *self.forget_records()))
             self.downgraded = ClassicGroupMachine(self.group, self._config, self._draw)
         else:
             self.downgraded, decision = downgrade(core, self._draw, image, now_ms)
         return decision + self.downgraded.join(ticket, request, now_ms)
 
     def _maybe_downgrade(self, so_far: Decision, image: MetadataImage, now_ms: int) -> Decision:
-        """Become classic where the last member of KIP-848 has just gone."""
+        """Downgrade the group if the last member of KIP-848 has just left."""
         if not so_far.records or not is_to_downgrade(self._core):
             return NOTHING
         self.downgraded, decision = downgrade(self._core, self._draw, image, now_ms)

@@ -1,4 +1,4 @@
-"""The heartbeat of KIP-848: everything is checked first, and then nothing is refused any more."""
+"""The heartbeat of KIP-848. All checks come first; after them no step fails."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,21 +29,21 @@ from .state import GroupState, brought_bytes
 
 
 def check_heartbeat(request: ConsumerHeartbeat, config: GroupConfig) -> None:
-    """Raises what is wrong with a heartbeat, whatever the group: InvalidRequest,
-    UnsupportedAssignor, InvalidPattern."""
+    """Validate a heartbeat without regard to the group. Raises InvalidRequest, UnsupportedAssignor,
+    InvalidPattern."""
     if request.instance_id == "" or request.rack == "":
-        raise InvalidRequest("a static name and a rack cannot be empty: leave them out")
+        raise InvalidRequest("an instance id or a rack is empty; leave it out")
     if request.member_epoch < LEAVE_STATIC_EPOCH:
-        raise InvalidRequest(f"{request.member_epoch} is no epoch of a member: send 0 to join")
+        raise InvalidRequest(f"member epoch {request.member_epoch} is invalid; send 0 to join")
     if not request.member_id and request.member_epoch != JOIN_EPOCH:
-        raise InvalidRequest("a member id is missing: send the one that the join was answered with")
+        raise InvalidRequest("the member id is missing; send the one in the answer to the join")
     if request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
-        raise InvalidRequest("only a member with a static name can leave with epoch -2: send -1")
+        raise InvalidRequest("only a static member can leave with epoch -2; send -1")
     if request.member_epoch == JOIN_EPOCH:
         _check_join(request)
     if request.assignor is not None and request.assignor not in config.assignors:
         raise UnsupportedAssignor(
-            f"there is no assignor {request.assignor!r}: choose of {', '.join(config.assignors)}"
+            f"unknown assignor {request.assignor!r}; use one of {', '.join(config.assignors)}"
         )
     if request.pattern:
         check_pattern(request.pattern)
@@ -51,11 +51,11 @@ def check_heartbeat(request: ConsumerHeartbeat, config: GroupConfig) -> None:
 
 def _check_join(request: ConsumerHeartbeat) -> None:
     if request.rebalance_timeout_ms < 0:
-        raise InvalidRequest("a join needs a rebalance time-out")
+        raise InvalidRequest("the join has no rebalance timeout; send one")
     if request.topics is None and request.pattern is None:
-        raise InvalidRequest("a join needs topics or a pattern")
+        raise InvalidRequest("the join has neither topics nor a pattern; send one of them")
     if request.owned:
-        raise InvalidRequest("who joins owns nothing: give up all partitions first")
+        raise InvalidRequest("the join claims partitions; revoke all of them first")
 
 
 def heartbeat(
@@ -65,19 +65,19 @@ def heartbeat(
     image: MetadataImage,
     now_ms: int,
 ) -> ConsumerBeat:
-    """Let a member join or stay; raises what is refused, and then nothing has been done."""
+    """Let a member join or stay; raise an error before anything has changed."""
     check_heartbeat(request, core.config)
     if request.topics is not None or request.pattern is not None:
-        _check_said(core, request)
+        _check_subscription_size(core, request)
     if request.member_epoch == JOIN_EPOCH:
         member = _admit(core, draw, request)
     else:
         member = _find(core.state, request)
         _check_epoch(core.state.current_of(member.member_id), request)
-    return _go_on(core, member, request, image, now_ms)
+    return _apply_heartbeat(core, member, request, image, now_ms)
 
 
-def _go_on(
+def _apply_heartbeat(
     core: GroupCore,
     member: ConsumerMember,
     request: ConsumerHeartbeat,
@@ -86,21 +86,21 @@ def _go_on(
 ) -> ConsumerBeat:
     member_id = member.member_id
     before = core.state.current_of(member_id)
-    has_changed = core.put_member(_as_said(member, request))
+    has_changed = core.put_member(_with_heartbeat(member, request))
     if member.classic is not None:
         core.timers.stop(JOIN, SYNC, member_id=member_id)
     core.refresh(image, now_ms, has_changed=has_changed)
     core.assign(now_ms)
     owned = {} if request.member_epoch == JOIN_EPOCH else request.owned
-    after = core.settle(member_id, owned, now_ms, is_forced=has_changed)
+    after = core.reconcile_member(member_id, owned, now_ms, is_forced=has_changed)
     core.start_session(member_id, now_ms)
-    is_whole = (
+    is_full_request = (
         request.rebalance_timeout_ms >= 0
         and (request.topics is not None or request.pattern is not None)
         and request.owned is not None
     )
-    is_told = (
-        is_whole  # so a member asks that does not know whether the last answers came
+    sends_assignment = (
+        is_full_request  # a full request: the member may have missed the last answers
         or request.member_epoch != before.epoch
         or after.assigned != before.assigned
     )
@@ -109,14 +109,16 @@ def _go_on(
         member_epoch=after.epoch,
         heartbeat_interval_ms=core.config.consumer_heartbeat_ms,
         session_timeout_ms=core.config.consumer_session_ms,
-        assignment=after.assigned if is_told or request.member_epoch == JOIN_EPOCH else None,
+        assignment=after.assigned
+        if sends_assignment or request.member_epoch == JOIN_EPOCH
+        else None,
     )
 
 
 def leave(
     core: GroupCore, request: ConsumerHeartbeat, image: MetadataImage, now_ms: int
 ) -> ConsumerBeat:
-    """Let a member go, or a static one for a while: what that one had waits for it."""
+    """Remove a member, or let a static one leave temporarily: its partitions stay reserved."""
     check_heartbeat(request, core.config)
     member = _find(core.state, request)
     if request.member_epoch == LEAVE_EPOCH:
@@ -130,7 +132,7 @@ def leave(
             pending_revocation={},
         )
         if after != before:
-            core.put(after)
+            core.append(after)
             core.start_session(member.member_id, now_ms)
         core.timers.stop(REVOKE, member_id=member.member_id)
     return ConsumerBeat(
@@ -145,8 +147,8 @@ def leave(
 
 
 def _admit(core: GroupCore, draw: Callable[[], str], request: ConsumerHeartbeat) -> ConsumerMember:
-    """The member that joins: a new one, the same once more (it was fenced, KAFKA-19233), or
-    another life of a static one."""
+    """Return the joining member: a new one, a known one that was fenced (KAFKA-19233), or a new
+    instance of a static one."""
     state = core.state
     old = None if request.instance_id is None else state.static_member(request.instance_id)
     known = state.members.get(request.member_id)
@@ -159,52 +161,52 @@ def _admit(core: GroupCore, draw: Callable[[], str], request: ConsumerHeartbeat)
         return known
     if old.classic is None and state.current_of(old.member_id).epoch != LEAVE_STATIC_EPOCH:
         raise UnreleasedInstance(
-            f"member {old.member_id} has the static name {request.instance_id!r} and has not "
-            "left: stop it first"
+            f"member {old.member_id} with instance id {request.instance_id!r} has not left; stop"
+            " it first"
         )
     check_new_id(state, request.member_id)
     return core.replace_static(old, request.member_id or draw())
 
 
 def check_size(core: GroupCore, *, is_known: bool) -> None:
-    """Raises GroupFull where a new member would be one too many."""
+    """Raise GroupFull if a new member would exceed the limit."""
     if not is_known and len(core.state.members) >= core.config.size_max:
         raise GroupFull(
-            f"group {core.group!r} has {core.config.size_max} members, as many as it may have: "
-            "raise group.max.size, or use another group"
+            f"group {core.group!r}: has group.max.size={core.config.size_max} members; raise the"
+            " limit, or use another group"
         )
 
 
-def _check_said(core: GroupCore, request: ConsumerHeartbeat) -> None:
+def _check_subscription_size(core: GroupCore, request: ConsumerHeartbeat) -> None:
     state = core.state
     before = state.members.get(request.member_id)
     if before is None and request.instance_id is not None:
         before = state.static_member(request.instance_id)
     member = before or _new_member(core.group, request, request.member_id)
-    check_bytes(core, before, _as_said(member, request))
+    check_bytes(core, before, _with_heartbeat(member, request))
 
 
 def check_bytes(core: GroupCore, before: ConsumerMember | None, member: ConsumerMember) -> None:
-    """Raises GroupFull where all that the members want could not be stored together."""
+    """Raise GroupFull if the subscriptions of all members are too large to be stored together."""
     if member is before:
         return
     more = brought_bytes(member) - (0 if before is None else brought_bytes(before))
     size, limit = core.state.brought_bytes + more, core.config.group_bytes_max
     if more > 0 and size > limit:
         raise GroupFull(
-            f"the members of group {core.group!r} would have subscriptions of {size} bytes, at most"
-            f" {limit} are stored: subscribe by a pattern, or use several groups"
+            f"group {core.group!r}: the subscriptions of its members have {size} bytes, the limit"
+            f" is {limit}; subscribe by a pattern, or use several groups"
         )
 
 
 def check_new_id(state: GroupState, member_id: str) -> None:
-    """Raises InvalidRequest where another member has the id that a static one comes back with."""
+    """Raise InvalidRequest if the new id of a static member is that of another member."""
     if member_id in state.members:
-        raise InvalidRequest(f"{member_id} is the id of another member: draw a new one")
+        raise InvalidRequest(f"member id {member_id} belongs to another member; generate a new one")
 
 
 def _new_member(group: str, request: ConsumerHeartbeat, member_id: str) -> ConsumerMember:
-    """A member of which nothing is known yet."""
+    """Return a member with no subscription yet."""
     return ConsumerMember(
         group=group,
         member_id=member_id,
@@ -219,30 +221,34 @@ def _find(state: GroupState, request: ConsumerHeartbeat) -> ConsumerMember:
 
 
 def find_member(state: GroupState, member_id: str, instance_id: str | None) -> ConsumerMember:
-    """The member that asks. Raises UnknownMember; FencedInstance where its static name has gone
-    to another one."""
+    """Return the member that sent a request.
+
+    Raises UnknownMember, or FencedInstance if another member has its instance id.
+    """
     if instance_id is None:
         member = state.members.get(member_id)
         if member is None:
             raise UnknownMember(
-                f"group {state.group!r} has no member {member_id!r}: join again, with epoch 0"
+                f"group {state.group!r}: no member {member_id!r}; join again with epoch 0"
             )
         return member
     member = state.static_member(instance_id)
     if member is None:
         raise UnknownMember(
-            f"group {state.group!r} has no member of the static name {instance_id!r}: join again"
+            f"group {state.group!r}: no member with instance id {instance_id!r}; join again"
         )
     if member.member_id != member_id:
         raise FencedInstance(
-            f"member {member.member_id} has the static name {instance_id!r} now: end this one"
+            f"member {member.member_id} has taken over instance id {instance_id!r}; stop this"
+            " instance"
         )
     return member
 
 
 def _check_epoch(current: CurrentAssignment, request: ConsumerHeartbeat) -> None:
-    """Raises FencedMemberEpoch, unless the member is at its epoch, or has not got the answer that
-    raised it and holds nothing that is not its own."""
+    """Raise FencedMemberEpoch unless the epoch is current. The previous epoch is accepted too if
+    the member holds no partition beyond its assignment: it missed the answer that raised the
+    epoch."""
     epoch = request.member_epoch
     if epoch == current.epoch:
         return
@@ -253,13 +259,13 @@ def _check_epoch(current: CurrentAssignment, request: ConsumerHeartbeat) -> None
     ):
         return
     raise FencedMemberEpoch(
-        f"the member comes with epoch {epoch} and is at {current.epoch}: it gives up all "
-        "partitions and joins again with epoch 0"
+        f"the member's epoch {epoch} is not the current one, {current.epoch}; revoke all"
+        " partitions, and join again with epoch 0"
     )
 
 
-def _as_said(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
-    """The member with what the heartbeat says anew; the very value where that is nothing."""
+def _with_heartbeat(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
+    """Return the member with the changes of the heartbeat; the same object if there are none."""
     topics = member.topics if request.topics is None else request.topics
     pattern = member.pattern if request.pattern is None else request.pattern or None
     rebalance_ms = request.rebalance_timeout_ms

@@ -1,4 +1,5 @@
-"""A classic group is upgraded when the first member of KIP-848 comes, while its members go on."""
+"""Upgrade of a classic group to KIP-848, when its first KIP-848 member joins, without stopping
+members."""
 
 from collections.abc import Callable
 from typing import Final
@@ -40,11 +41,12 @@ from .group import ConsumerGroupMachine
 from .heartbeating import check_heartbeat
 
 METADATA_LAG_MS: Final = 10_000
-"""A coordinator may hear of a new topic so much later than members that share it out: one that is
-further behind coordinates nothing, but where all in-sync replicas follow it."""
+"""The maximal age of metadata of a serving coordinator: members may have assigned a new topic that
+the coordinator does not have yet. A coordinator further behind serves no group, unless all in-sync
+replicas follow it."""
 
 CLOCK_SKEW_MS: Final = 60_000
-"""The clock of the coordinator that has stored a group may be so far ahead."""
+"""The maximal difference between the clocks of two coordinators of a group."""
 
 
 def upgrade(
@@ -57,12 +59,12 @@ def upgrade(
     draw: Callable[[], str],
     now_ms: int,
 ) -> tuple[ConsumerGroupMachine | None, Decision]:
-    """The answer to a heartbeat of KIP-848 in a classic group (an empty one too).
+    """Answer a KIP-848 heartbeat to a classic group, empty or not.
 
-    A machine: it is the group from now on, and the decision has the records of the change, the
-    answers of those who wait in the classic one, and the heartbeat's. None: refused, the decision
-    says why (GroupNotFound where the group cannot or must not change, CoordinatorNotAvailable where
-    it cannot yet), nothing has changed.
+    Return a machine that replaces the group, and the decision: the records of the change, the
+    replies to waiting joins and syncs, and that to the heartbeat. None in place of the machine
+    means that the request was refused and nothing changed. The decision then has the error:
+    GroupNotFound if the group cannot or must not change, CoordinatorNotAvailable if it cannot yet.
     """
     try:
         check_heartbeat(request, config)
@@ -79,7 +81,9 @@ def upgrade(
     if not answer.records:
         return None, answer
     ended = classic.drop(
-        RebalanceInProgress(f"group {classic.group!r} changes to the new protocol: join again")
+        RebalanceInProgress(
+            f"group {classic.group!r}: the group changes to the consumer protocol; join again"
+        )
     )
     forgotten = Decision((ClassicGroupForgotten(group=classic.group),))
     return machine, forgotten + ended + Decision(tuple(records)) + answer
@@ -89,24 +93,25 @@ def _check_may_upgrade(classic: ClassicGroupMachine, config: GroupConfig) -> Non
     group = classic.group
     if config.migration not in ("bidirectional", "upgrade"):
         raise GroupNotFound(
-            f"group {group!r} is a classic one, and group.consumer.migration.policy keeps it so: "
-            "stop its members first"
+            f"group {group!r}: a classic group, which group.consumer.migration.policy keeps"
+            " classic; stop its members first"
         )
     if classic.protocol_type != PROTOCOL_TYPE:
         raise GroupNotFound(
-            f"group {group!r} has members of {classic.protocol_type!r}, no consumers: use another "
-            "group"
+            f"group {group!r}: its protocol type is {classic.protocol_type!r}, not consumer; use"
+            " another group"
         )
 
 
 def _as_consumer(
     classic: ClassicGroupMachine, image: MetadataImage, now_ms: int
 ) -> list[GroupRecord]:
-    """The same group in facts of KIP-848: everybody has what it has, and is to have it.
+    """Return the group as KIP-848 records, in which current and target assignment of each member
+    are equal.
 
-    Of a partition that the members' own strategy gave to two, the first one has it. What nobody was
-    given, since a cooperative member has it and is to give it back, that one has until it joins
-    again.
+    Of a partition that the group's leader assigned to two members, the first one has it. A
+    partition that no member was assigned because a cooperative member has yet to revoke it belongs
+    to that member until it rejoins.
     """
     stored = classic.snapshot()
     if not stored.members:
@@ -121,7 +126,7 @@ def _as_consumer(
         members.append(_member(group, each, offered))
         assigned = _not_taken(_assigned(stored, each, image, now_ms), taken)
         targets.append(TargetAssignment(group=group, member_id=each.member_id, partitions=assigned))
-    held = _not_given_back(members, stored.protocol, image, taken)
+    held = _not_revoked(members, stored.protocol, image, taken)
     currents = [
         CurrentAssignment(
             group=group,
@@ -145,14 +150,15 @@ def _as_consumer(
     ]
 
 
-def _not_given_back(
+def _not_revoked(
     members: list[ConsumerMember],
     protocol: str | None,
     image: MetadataImage,
     taken: dict[TopicId, set[int]],
 ) -> dict[str, Partitions]:
-    """What each said to own when it joined last, and nobody was given: it has that until it joins
-    again. Of two that say so, whoever was a member of the later generation."""
+    """Return the partitions that each member claimed in its last join and that are not assigned.
+    Each stays with its claimant until that member rejoins; of two claimants, the one of the later
+    generation has it."""
     said: dict[str, Subscription] = {}
     for member in members:
         assert member.classic is not None
@@ -192,8 +198,8 @@ def _subscription(group: str, member_id: str, encoded: bytes) -> Subscription:
         return decode_subscription(encoded)
     except ValueError as error:
         raise GroupNotFound(
-            f"group {group!r} is a classic one, and cannot change: the subscription of "
-            f"{member_id!r} cannot be read: {error}"
+            f"group {group!r}: a classic group that cannot change: the subscription of"
+            f" {member_id!r} is malformed: {error}"
         ) from error
 
 
@@ -204,21 +210,21 @@ def _assigned(
         partitions = decode_assignment(member.assignment).partitions
     except ValueError as error:
         raise GroupNotFound(
-            f"group {stored.group!r} is a classic one, and cannot change: the assignment of "
-            f"{member.member_id!r} cannot be read: {error}"
+            f"group {stored.group!r}: a classic group that cannot change: the assignment of"
+            f" {member.member_id!r} is malformed: {error}"
         ) from error
     unknown = [name for name in partitions if image.topic(name) is None]
     if unknown and -CLOCK_SKEW_MS <= now_ms - stored.state_ms < METADATA_LAG_MS:
-        # Left out, they would be given to others while this member has them.
+        # Without them, the partitions would be assigned to other members too.
         raise CoordinatorNotAvailable(
-            f"group {stored.group!r} has partitions of {', '.join(sorted(unknown))}, and this"
-            " coordinator has heard of no such topic yet: repeat after a moment"
+            f"group {stored.group!r}: this coordinator has no metadata yet of the assigned topics"
+            f" {', '.join(sorted(unknown))}; retry shortly"
         )
     return partitions_by_id(partitions, image)
 
 
 def _not_taken(partitions: Partitions, taken: dict[TopicId, set[int]]) -> Partitions:
-    """What nobody had so far; takes it."""
+    """Return the partitions that are not taken yet, and record them as taken."""
     found = {}
     for topic_id, indices in partitions.items():
         of_topic = taken.setdefault(topic_id, set())

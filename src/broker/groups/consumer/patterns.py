@@ -1,7 +1,7 @@
-"""Subscriptions by pattern: RE2's syntax, which no pattern can make slow.
+"""Subscriptions by pattern in RE2 syntax, which matches in linear time.
 
-A pattern has to match the whole name of a topic. The cluster's own topics are matched by none:
-whoever reads the topic that its own commits go to would never come to an end.
+A pattern must match the full name of a topic. Internal topics never match: a consumer of the topic
+that holds its own commits would never reach the end.
 """
 
 from typing import Any, Final
@@ -10,16 +10,16 @@ from ....errors import InvalidPattern
 from ..config import OFFSETS_TOPIC
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
-PATTERN_LENGTH_MAX: Final = 10_000  # characters; RE2 bounds its memory by itself
+PATTERN_LENGTH_MAX: Final = 10_000  # characters; RE2 bounds its memory itself
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises InvalidPattern where it is none."""
+    """Raise InvalidPattern if the pattern is invalid."""
     _compiled(pattern)
 
 
 def matching(pattern: str, names: list[str]) -> frozenset[str]:
-    """The names that a pattern matches. About 2 microseconds a name."""
+    """Return the names that a pattern matches. About 2 microseconds a name."""
     matches = _compiled(pattern).fullmatch
     return frozenset(
         name for name in names if matches(name) is not None and name not in INTERNAL_TOPICS
@@ -27,13 +27,13 @@ def matching(pattern: str, names: list[str]) -> frozenset[str]:
 
 
 def _compiled(pattern: str) -> Any:
-    """RE2's object; the library is loaded when the first pattern comes."""
+    """Compile with RE2; the library is imported with the first pattern."""
     import re2
 
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise InvalidPattern(
-            f"the pattern has {len(pattern)} characters, more than {PATTERN_LENGTH_MAX}: name the "
-            "topics instead"
+            f"the pattern has {len(pattern)} characters, the limit is {PATTERN_LENGTH_MAX};"
+            " subscribe to topics by name"
         )
     options = re2.Options()
     options.log_errors = False
@@ -42,4 +42,4 @@ def _compiled(pattern: str) -> Any:
     except (re2.error, UnicodeError) as error:
         reason = error.args[0] if error.args else ""
         said = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise InvalidPattern(f"{pattern!r} is no regular expression of RE2: {said}") from None
+        raise InvalidPattern(f"{pattern!r} is not a valid RE2 pattern: {said}") from None

@@ -1,8 +1,8 @@
-"""What the log says of a group: every record of it taken in, nothing decided.
+"""The stored state of a KIP-848 group: the replay of its records, without decisions.
 
-Owns the group's facts and what follows from them at once (who holds a partition, how many members
-want a topic). Knows neither time nor the cluster. Nothing but `replay` changes it, on the
-coordinator that decides as on the one that reads the log anew, so both have the same state.
+Holds the stored facts and their aggregates (partition owners, members by topic), but no time and no
+metadata. Only `replay` changes it, on the coordinator that decides as well as on one that reloads
+the log, so both have the same state.
 """
 
 from collections.abc import Iterator
@@ -31,32 +31,30 @@ from ..records import (
 
 @dataclass(slots=True)
 class GroupState:
-    """Equal states have read equal facts, in whatever order of keys."""
+    """The state of one group. States are equal if their facts are, in any order of keys."""
 
     group: str
     epoch: int = 0
     metadata_hash: int = 0
     target_epoch: int = 0
-    target_ms: int = field(default=NO_TIME_MS, compare=False)  # when that was stored
+    target_ms: int = field(default=NO_TIME_MS, compare=False)  # when it was stored
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     current: dict[str, CurrentAssignment] = field(default_factory=dict)
     targets: dict[str, Partitions] = field(default_factory=dict)
     patterns: dict[str, ResolvedPattern] = field(default_factory=dict)
-    # What follows from those.
-    statics: dict[str, str] = field(default_factory=dict)  # member id by static name
-    owners: dict[TopicId, dict[int, str]] = field(
-        default_factory=dict
-    )  # assigned or not given back
-    topic_counts: dict[str, int] = field(default_factory=dict)  # members that name a topic
-    pattern_counts: dict[str, int] = field(default_factory=dict)  # members of a pattern
-    assignor_counts: dict[str, int] = field(default_factory=dict)  # members that chose one
+    # Aggregates of those.
+    statics: dict[str, str] = field(default_factory=dict)  # member id by instance id
+    owners: dict[TopicId, dict[int, str]] = field(default_factory=dict)  # assigned or not revoked
+    topic_counts: dict[str, int] = field(default_factory=dict)  # subscribers by name
+    pattern_counts: dict[str, int] = field(default_factory=dict)  # subscribers by pattern
+    assignor_counts: dict[str, int] = field(default_factory=dict)  # members that chose an assignor
     classic_count: int = 0  # members of the classic protocol
-    brought_bytes: int = 0  # what all members want and are called, about as it is stored
+    brought_bytes: int = 0  # approximate stored size of all members
 
     # --- records ----------------------------------------------------------------------------------
 
     def replay(self, record: GroupRecord) -> None:
-        """Take a record in; one of another kind of group is a mistake of the caller."""
+        """Apply a record; it must be of this group and of KIP-848."""
         assert record.group == self.group, f"a record of {record.group} for {self.group}"
         match record:
             case ConsumerGroup():
@@ -93,8 +91,8 @@ class GroupState:
             case _:
                 raise AssertionError(f"{type(record).__name__} is no record of a KIP-848 group")
 
-    def settle_owners(self) -> None:
-        """Find the owners anew, after a log has been read whose middle compaction took out."""
+    def rebuild_owners(self) -> None:
+        """Rebuild the owners after a replay: compaction may have removed intermediate records."""
         self.owners.clear()
         for current in self.current.values():
             self._claim(current)
@@ -152,7 +150,7 @@ class GroupState:
     # --- descriptions -----------------------------------------------------------------------------
 
     def current_of(self, member_id: str) -> CurrentAssignment:
-        """What a member owns; nothing at epoch 0 where nothing is stored of it."""
+        """Return a member's assignment; none at epoch 0 if nothing is stored."""
         current = self.current.get(member_id)
         if current is not None:
             return current
@@ -166,22 +164,22 @@ class GroupState:
         )
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
-        """The member of a static name."""
+        """Return the member with an instance id, or None."""
         member_id = self.statics.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
     def owner(self, topic_id: TopicId, index: int) -> str | None:
-        """The member that has been told of a partition and has not given it back."""
+        """Return the member to which a partition was assigned and that has not revoked it."""
         of_topic = self.owners.get(topic_id)
         return None if of_topic is None else of_topic.get(index)
 
     def wanted_topics(self, member: ConsumerMember) -> frozenset[str]:
-        """The names of the topics that a member is to read, by name or by its pattern."""
+        """Return the topics that a member is subscribed to, by name or by its pattern."""
         resolved = self.patterns.get(member.pattern) if member.pattern else None
         return member.topics if resolved is None else member.topics | resolved.topics
 
     def subscribed_topics(self) -> frozenset[str]:
-        """The names of the topics that any member is to read."""
+        """Return the topics that any member is subscribed to."""
         topics = set(self.topic_counts)
         for pattern in self.pattern_counts:
             resolved = self.patterns.get(pattern)
@@ -191,7 +189,7 @@ class GroupState:
 
     @property
     def name(self) -> str:
-        """The state as the field names it. O(members)."""
+        """Kafka's name of the group's state. O(members)."""
         if not self.members:
             return "Empty"
         if self.epoch > self.target_epoch:
@@ -200,12 +198,12 @@ class GroupState:
         return "Stable" if stable else "Reconciling"
 
     def is_reconciled(self, member_id: str) -> bool:
-        """Whether a member has got all that it is to have."""
+        """Return True if the member has its whole target assignment."""
         current = self.current_of(member_id)
         return current.state is MemberState.STABLE and current.epoch == self.target_epoch
 
     def tombstones(self) -> Iterator[GroupRecord]:
-        """What makes the log forget the group."""
+        """Return the tombstones of all stored records of the group."""
         group = self.group
         for member_id in self.current:
             yield CurrentAssignmentForgotten(group=group, member_id=member_id)
@@ -219,19 +217,20 @@ class GroupState:
         yield ConsumerGroupForgotten(group=group)
 
     def check_invariants(self) -> None:
-        """Raises AssertionError where the facts do not fit together.
+        """Raise AssertionError if an invariant is violated.
 
-        1. No partition has two owners, counting what is not given back (KIP-848, reconciliation).
-        2. No epoch of a member, and not the target's, is beyond the group's.
-        3. Only members own, or are to own.
+        1. No partition has two owners, including partitions not revoked yet (KIP-848,
+        reconciliation).
+        2. The epochs of members and target are at most the group's epoch.
+        3. Only members have assignments and targets.
         """
         seen: dict[tuple[TopicId, int], str] = {}
         for member_id, current in self.current.items():
-            assert member_id in self.members, f"{member_id} owns and is no member"
+            assert member_id in self.members, f"{member_id} has an assignment and is not a member"
             assert current.epoch <= self.epoch, f"{current.epoch} > {self.epoch} of the group"
             for partitions in (current.assigned, current.pending_revocation):
                 for topic_id, indices in partitions.items():
-                    assert indices, f"{member_id} owns nothing of {topic_id.hex()}"
+                    assert indices, f"{member_id} has an empty set of {topic_id.hex()}"
                     for index in indices:
                         other = seen.setdefault((topic_id, index), member_id)
                         assert other == member_id, f"{other} and {member_id} own {index}"
@@ -239,11 +238,11 @@ class GroupState:
         assert sum(map(len, self.owners.values())) == len(seen), "an owner without a partition"
         assert self.target_epoch <= self.epoch, f"{self.target_epoch} > {self.epoch} of the group"
         for member_id in self.targets:
-            assert member_id in self.members, f"{member_id} has a target and is no member"
+            assert member_id in self.members, f"{member_id} has a target and is not a member"
 
 
 def brought_bytes(member: ConsumerMember) -> int:
-    """What a member is called and wants, about as it is stored. O(its topics)."""
+    """Return the approximate stored size of a member. O(its topics)."""
     face = member.classic
     names = (
         member.member_id,
@@ -258,7 +257,7 @@ def brought_bytes(member: ConsumerMember) -> int:
 
 
 def _add(counts: dict[str, int], key: str, change: int) -> None:
-    """Count up or down; what nobody counts has no entry."""
+    """Add to a count; a count of 0 has no entry."""
     count = counts.get(key, 0) + change
     if count:
         counts[key] = count

@@ -1,4 +1,4 @@
-"""What a group's subscriptions come to in the cluster as it stands: topics with ids and counts."""
+"""The subscribed topics of a group in the current metadata."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -8,11 +8,11 @@ from ....metadata.image import MetadataImage
 from .state import GroupState
 
 Watched = Mapping[str, tuple[TopicId, int]]
-"""Of each subscribed topic that exists: its id and how many partitions it has."""
+"""Id and partition count of each subscribed topic that exists."""
 
 
 def watch(state: GroupState, image: MetadataImage) -> Watched:
-    """What a group's target rests on. O(subscribed topics)."""
+    """Return the subscribed topics on which the target depends. O(subscribed topics)."""
     found: dict[str, tuple[TopicId, int]] = {}
     for name in sorted(state.subscribed_topics()):
         topic = image.topic(name)
@@ -22,7 +22,7 @@ def watch(state: GroupState, image: MetadataImage) -> Watched:
 
 
 def metadata_hash(watched: Watched) -> int:
-    """A signed number of 64 bits that changes with what is watched; 0: nothing is."""
+    """Return a signed 64-bit hash of the watched topics; 0: none."""
     if not watched:
         return 0
     digest = blake2b(digest_size=8)
@@ -32,5 +32,5 @@ def metadata_hash(watched: Watched) -> int:
 
 
 def ids_of(names: frozenset[str], watched: Watched) -> frozenset[TopicId]:
-    """The ids of those of the topics that exist."""
+    """Return the ids of the topics that exist."""
     return frozenset([watched[name][0] for name in names if name in watched])

@@ -10,8 +10,8 @@ from tests.growth import grows_with_size
 from quorumlog.broker.groups.consumer.assignors import (
     ASSIGNORS,
     BALANCING_ROUNDS_MAX,
+    MemberSpec,
     Target,
-    Wish,
     range_assignor,
     uniform,
 )
@@ -21,13 +21,15 @@ from quorumlog.ids import TopicId
 T, U, V = (TopicId(letter * 16) for letter in (b"t", b"u", b"v"))
 
 
-def wish(name: str, *topics: TopicId, current: Partitions | None = None) -> Wish:
-    return Wish(member_id=name, place=name, topics=frozenset(topics), current=current or {})
+def spec(name: str, *topics: TopicId, current: Partitions | None = None) -> MemberSpec:
+    return MemberSpec(
+        member_id=name, sort_key=name, topics=frozenset(topics), current=current or {}
+    )
 
 
-def again(wishes: Iterable[Wish], target: Target) -> list[Wish]:
-    """The same wishes once a target is current."""
-    return [wish(each.member_id, *each.topics, current=target[each.member_id]) for each in wishes]
+def again(specs: Iterable[MemberSpec], target: Target) -> list[MemberSpec]:
+    """The same specs once a target is current."""
+    return [spec(each.member_id, *each.topics, current=target[each.member_id]) for each in specs]
 
 
 def sizes(target: Target) -> list[int]:
@@ -50,8 +52,8 @@ def test_no_members_get_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
 def test_each_partition_of_a_wanted_topic_has_one_owner(name: str) -> None:
-    wishes = [wish("a", T, U), wish("b", T), wish("c", U), wish("d")]
-    target = ASSIGNORS[name](wishes, {T: 7, U: 5, V: 3})
+    specs = [spec("a", T, U), spec("b", T), spec("c", U), spec("d")]
+    target = ASSIGNORS[name](specs, {T: 7, U: 5, V: 3})
     given = sorted(
         (topic, index)
         for partitions in target.values()
@@ -64,23 +66,23 @@ def test_each_partition_of_a_wanted_topic_has_one_owner(name: str) -> None:
 
 
 def test_uniform_differs_by_one_partition_at_most() -> None:
-    target = uniform([wish(name, T, U) for name in "abc"], {T: 5, U: 5})
+    target = uniform([spec(name, T, U) for name in "abc"], {T: 5, U: 5})
     assert sizes(target) == [4, 3, 3]
     assert all(len(target[name][topic]) in (1, 2) for name in "abc" for topic in (T, U))
 
 
 def test_a_member_more_takes_only_its_share() -> None:
-    wishes = [wish(name, T) for name in "abc"]
-    before = uniform(wishes, {T: 12})
-    after = uniform([*again(wishes, before), wish("d", T)], {T: 12})
+    specs = [spec(name, T) for name in "abc"]
+    before = uniform(specs, {T: 12})
+    after = uniform([*again(specs, before), spec("d", T)], {T: 12})
     assert sizes(after) == [3, 3, 3, 3]
     assert moved(before, after) == 3
 
 
 def test_a_member_less_moves_nothing_of_the_others() -> None:
-    wishes = [wish(name, T) for name in "abcd"]
-    before = uniform(wishes, {T: 12})
-    left = again(wishes, before)[1:]
+    specs = [spec(name, T) for name in "abcd"]
+    before = uniform(specs, {T: 12})
+    left = again(specs, before)[1:]
     after = uniform(left, {T: 12})
     assert sizes(after) == [4, 4, 4]
     assert moved({name: before[name] for name in "bcd"}, after) == 0
@@ -88,25 +90,25 @@ def test_a_member_less_moves_nothing_of_the_others() -> None:
 
 def test_who_has_one_more_than_the_others_keeps_it() -> None:
     current: Partitions = {T: frozenset({0, 1})}
-    wishes = [wish("a", T, current={T: frozenset({2})}), wish("b", T, current=current)]
-    assert uniform(wishes, {T: 3})["b"] is current
+    specs = [spec("a", T, current={T: frozenset({2})}), spec("b", T, current=current)]
+    assert uniform(specs, {T: 3})["b"] is current
 
 
 def test_topics_that_shrink_away_or_are_not_wanted_are_let_go() -> None:
     current: Partitions = {T: frozenset({0, 5}), U: frozenset({0})}
-    assert uniform([wish("a", T, current=current)], {T: 2}) == {"a": {T: frozenset({0, 1})}}
+    assert uniform([spec("a", T, current=current)], {T: 2}) == {"a": {T: frozenset({0, 1})}}
 
 
 def test_uniform_evens_out_members_that_want_different_topics() -> None:
-    wishes = [wish("a", T), wish("b", T, U), wish("c", U)]
-    before = uniform(wishes, {T: 6, U: 6})
+    specs = [spec("a", T), spec("b", T, U), spec("c", U)]
+    before = uniform(specs, {T: 6, U: 6})
     assert sizes(before) == [4, 4, 4]
-    assert uniform(again(wishes, before), {T: 6, U: 6}) == before
+    assert uniform(again(specs, before), {T: 6, U: 6}) == before
 
 
 def test_what_one_has_too_much_of_goes_to_whoever_wants_it() -> None:
-    alone = wish("b", T, U, current={T: frozenset(range(6)), U: frozenset(range(6))})
-    a, b, c = sizes(uniform([wish("a", T), alone, wish("c", U)], {T: 6, U: 6}))
+    alone = spec("b", T, U, current={T: frozenset(range(6)), U: frozenset(range(6))})
+    a, b, c = sizes(uniform([spec("a", T), alone, spec("c", U)], {T: 6, U: 6}))
     assert abs(a - b) <= 1
     assert abs(b - c) <= 1
 
@@ -115,17 +117,17 @@ class Slow:
     """What `uniform` promises for members that want different topics, found by looking at all of
     them for each partition."""
 
-    def __init__(self, wishes: list[Wish], counts: dict[TopicId, int]) -> None:
+    def __init__(self, specs: list[MemberSpec], counts: dict[TopicId, int]) -> None:
         self.counts = counts
         self.owners = {
             (topic, index): each.member_id
-            for each in wishes
+            for each in specs
             for topic, indices in each.current.items()
             for index in indices
         }
         held = list(self.owners.values())
-        self.loads = {each.member_id: held.count(each.member_id) for each in wishes}
-        wanting = {t: [each.member_id for each in wishes if t in each.topics] for t in counts}
+        self.loads = {each.member_id: held.count(each.member_id) for each in specs}
+        wanting = {t: [each.member_id for each in specs if t in each.topics] for t in counts}
         self.wanting = {topic: names for topic, names in wanting.items() if names}
 
     def target(self) -> Target:
@@ -169,17 +171,17 @@ def test_uniform_shares_topics_that_nearly_all_want_as_those_of_a_few(data: st.D
     odd = data.draw(st.dictionaries(st.sampled_from(names), missing, min_size=1, max_size=8))
     if all(set(topics) == unwanted for unwanted in odd.values()) and len(odd) == len(names):
         return  # nobody wants anything
-    wishes = [wish(name, *(t for t in topics if t not in odd.get(name, ()))) for name in names]
-    first = uniform(wishes, counts)
-    if len({each.topics for each in wishes}) > 1:
-        assert first == Slow(wishes, counts).target()
-    left = again(wishes, first)[data.draw(st.integers(0, len(names) - 1)) :]
+    specs = [spec(name, *(t for t in topics if t not in odd.get(name, ()))) for name in names]
+    first = uniform(specs, counts)
+    if len({each.topics for each in specs}) > 1:
+        assert first == Slow(specs, counts).target()
+    left = again(specs, first)[data.draw(st.integers(0, len(names) - 1)) :]
     if len({each.topics for each in left}) > 1:
         assert uniform(left, counts) == Slow(left, counts).target()
 
 
 def test_range_gives_the_same_neighbours_of_each_topic() -> None:
-    target = range_assignor([wish(name, T, U) for name in "bac"], {T: 4, U: 4})
+    target = range_assignor([spec(name, T, U) for name in "bac"], {T: 4, U: 4})
     assert target == {
         "a": {T: frozenset({0, 1}), U: frozenset({0, 1})},
         "b": {T: frozenset({2}), U: frozenset({2})},
@@ -188,8 +190,8 @@ def test_range_gives_the_same_neighbours_of_each_topic() -> None:
 
 
 def test_range_sorts_members_by_their_static_names() -> None:
-    late = Wish(member_id="a", place="z", topics=frozenset({T}), current={})
-    assert range_assignor([late, wish("b", T)], {T: 1}) == {"a": {}, "b": {T: frozenset({0})}}
+    late = MemberSpec(member_id="a", sort_key="z", topics=frozenset({T}), current={})
+    assert range_assignor([late, spec("b", T)], {T: 1}) == {"a": {}, "b": {T: frozenset({0})}}
 
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
@@ -197,10 +199,10 @@ def test_a_thousand_members_share_five_thousand_partitions(name: str) -> None:
     def share(members: int) -> None:
         topics = [TopicId(b"%016d" % number) for number in range(100)]
         counts = dict.fromkeys(topics, members // 20)
-        wishes = [wish(f"m{number:04}", *topics) for number in range(members)]
-        wishes[0] = wish("m0000", *topics[1:])  # the way of different wishes, too
-        target = ASSIGNORS[name](wishes, counts)
-        again_target = ASSIGNORS[name](again(wishes, target), counts)
+        specs = [spec(f"m{number:04}", *topics) for number in range(members)]
+        specs[0] = spec("m0000", *topics[1:])  # the way of different specs, too
+        target = ASSIGNORS[name](specs, counts)
+        again_target = ASSIGNORS[name](again(specs, target), counts)
         assert sum(sizes(target)) == 100 * (members // 20)
         assert again_target == target
 
