@@ -148,7 +148,7 @@ class Generations:
             return 0  # its join or sync is waiting
         return max(0, now_ms - end_ms + member.session_timeout_ms)
 
-    def restart_sessions(self, builder: DecisionBuilder) -> None:
+    def restart_deadlines(self, builder: DecisionBuilder) -> None:
         """Restart all sessions and timeouts after requests were refused for a while."""
         for member in self.roster:
             self.restart_session(member, builder)

@@ -502,7 +502,7 @@ class ClassicGroupMachine:
 
     def restart_sessions(self, now_ms: int) -> None:
         """Restart all sessions and timeouts after requests were refused for a while."""
-        self._generations.restart_sessions(DecisionBuilder(now_ms))
+        self._generations.restart_deadlines(DecisionBuilder(now_ms))
 
     def snapshot(self) -> ClassicGroup:
         """Return the record from which `load` restores this group."""

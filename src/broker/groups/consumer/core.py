@@ -294,7 +294,7 @@ class GroupCore:
             return -1
         return max(0, now_ms - end_ms + self._session_ms(member_id))
 
-    def restart_sessions(self, now_ms: int) -> None:
+    def restart_timers(self, now_ms: int) -> None:
         """Restart all sessions and timeouts after requests were refused for a while."""
         for member_id, member in self.state.members.items():
             self.start_session(member_id, now_ms)

@@ -249,7 +249,7 @@ class ConsumerGroupMachine:
 
     def restart_sessions(self, now_ms: int) -> None:
         """Restart all sessions and timeouts after requests were refused for a while."""
-        self._core.restart_sessions(now_ms)
+        self._core.restart_timers(now_ms)
 
     def forget_records(self) -> tuple[GroupRecord, ...]:
         """Return the tombstones of all records; the machine must be discarded."""
