@@ -14,10 +14,13 @@ from quorumlog.raftlog.core.log_view import Entry, EntryKind, LogEnd, SnapshotId
 from quorumlog.raftlog.core.messages import SnapshotChunk
 from quorumlog.raftlog.core.voters import Voter, VoterSet
 from quorumlog.simulation.entropy import SimEntropy
-from quorumlog.simulation.quorum import QuorumOptions, QuorumRun, Violation, play_core
+from quorumlog.simulation.violation import Violation
+from quorumlog.simulation.quorum.options import QuorumOptions
+from quorumlog.simulation.quorum.level import play_core
+from quorumlog.simulation.quorum.scenario import QuorumRun
 from quorumlog.simulation.quorum.clients import History, Proposal, Read
 from quorumlog.simulation.quorum.disks import MemberDisk, RunningLog, SnapshotFile
-from quorumlog.simulation.quorum.invariants import INVARIANTS
+from quorumlog.simulation.quorum.invariants.every import INVARIANTS
 from quorumlog.simulation.quorum.options import EVENTS_MIN, MEMBERS_MAX, draw
 from quorumlog.simulation.quorum.trace import (
     Delivered,
@@ -61,7 +64,7 @@ def test_three_cores_without_faults_commit_and_answer() -> None:
 
 @pytest.mark.slow
 def test_one_seed_gives_one_event_hash_under_any_hash_seed() -> None:
-    program = "from quorumlog.simulation.quorum import play_core; print(play_core(7).event_hash)"
+    program = "from quorumlog.simulation.quorum.level import play_core; print(play_core(7).event_hash)"
     hashes = {
         subprocess.run(
             [sys.executable, "-c", program],

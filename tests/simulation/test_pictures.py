@@ -5,7 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from quorumlog.simulation.pictures import draw, lay_out
+from quorumlog.simulation.pictures.layout import lay_out
+from quorumlog.simulation.pictures.svg import draw
 from quorumlog.simulation.pictures.stories import STORIES, Story, tell
 from quorumlog.simulation.quorum.trace import (
     Crashed,

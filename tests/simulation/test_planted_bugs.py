@@ -3,7 +3,8 @@
 import pytest
 
 from quorumlog.simulation.runs import play_seed
-from quorumlog.simulation.scenarios import broker, mini
+from quorumlog.simulation.scenarios import broker
+from quorumlog.simulation.scenarios import mini
 from quorumlog.simulation.world import SimWorld
 
 SEEDS_MAX = {"ack-before-sync": 5, "no-folder-sync": 10, "short-write": 10, "no-checksum": 40}

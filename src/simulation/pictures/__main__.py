@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from . import draw, lay_out
+from .layout import lay_out
+from .svg import draw
 from .stories import STORIES, tell
 
 

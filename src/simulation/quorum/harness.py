@@ -23,7 +23,7 @@ from ..entropy import SimEntropy
 from .checks import Checks
 from .clients import History, Proposal, Read
 from .disks import SnapshotFile
-from .invariants import INVARIANTS
+from .invariants.every import INVARIANTS
 from .member import Job, Member
 from .network import CODES, MESSAGE_NAMES, Network
 from .options import QuorumOptions
