@@ -84,7 +84,7 @@ compiled: setup ## the package with its hot modules compiled (minutes), into bui
 test-compiled: compiled ## the tests of what passes through compiled modules on them, and whole nodes simulated with them
 	PYTHONPATH=build/compiled $(BIN)/pytest -m "not long and not spark and not plain" $(WORKERS) $(COMPILED_TESTS)
 	@for level in kafka groups broker; do for path in build/compiled .pkg; do \
-	  PYTHONPATH=$$path $(BIN)/python -m quorumlog.simulation --level $$level --seeds 3 --twice 1 > "build/$$level-$${path##*/}" \
+	  PYTHONPATH=$$path $(BIN)/python -m tests.simulation --level $$level --seeds 3 --twice 1 > "build/$$level-$${path##*/}" \
 	    || { cat "build/$$level-$${path##*/}"; exit 1; }; \
 	  awk '$$6 == "ok" {print $$1, $$2, $$5}' "build/$$level-$${path##*/}" > "build/$$level-$${path##*/}.events"; done; \
 	  cmp "build/$$level-compiled.events" "build/$$level-.pkg.events" && echo "$$level: the same events compiled and plain" || exit 1; done
@@ -139,10 +139,10 @@ docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, th
 	  print(page(sys.stdin.read()), end='')" < docs/kafka.md) && printf '%s\n' "$$page" > docs/kafka.md
 
 pictures: setup ## draw the simulated runs that docs/raft.md shows
-	$(BIN)/python -m quorumlog.simulation.pictures docs/pictures
+	$(BIN)/python -m tests.simulation.pictures docs/pictures
 
 simulate: setup ## whole nodes on the simulated runtime: LEVEL=broker SEEDS=50, TWICE=4 compares so many alone; SEED=n replays one
-	$(BIN)/python -m quorumlog.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(TWICE),--twice $(TWICE))
+	$(BIN)/python -m tests.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(TWICE),--twice $(TWICE))
 
 track-record: setup ## hunt the planted bugs and write their tables into docs/track-record.md
 	$(BIN)/python -m tests.planted.track_record

@@ -5,17 +5,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tests.simulation.levels.partitions.broker import ModelBroker, Place
+from tests.simulation.levels.partitions.invariants import Checks
+from tests.simulation.levels.partitions.isr import IsrTalk
+from tests.simulation.levels.partitions.lifecycle import Lives
+from tests.simulation.levels.partitions.options import ReplicationOptions
+from tests.simulation.levels.partitions.traffic import Traffic
+from tests.simulation.levels.partitions.world import World
+
 from quorumlog.broker.partition import Partition
 from quorumlog.ids import NO_NODE, NodeId, TopicId
 from quorumlog.metadata import CreateTopic, ElectLeaders
 from quorumlog.metadata.image import PartitionImage
-from quorumlog.simulation.replication.broker import ModelBroker, Place
-from quorumlog.simulation.replication.checks import Checks
-from quorumlog.simulation.replication.isr import IsrTalk
-from quorumlog.simulation.replication.lives import Lives
-from quorumlog.simulation.replication.options import ReplicationOptions
-from quorumlog.simulation.replication.traffic import Traffic
-from quorumlog.simulation.replication.world import World
 
 SECOND_US: Final = 1_000_000
 PLACES_A_TOPIC: Final = 100

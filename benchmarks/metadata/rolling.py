@@ -2,7 +2,7 @@
 what moves, who is without a leader and for how long.
 
 The decisions are the product's own, those of the controller and those of every replica; logs,
-messages and time are modelled, see quorumlog.simulation.replication. Brokers crash and come back
+messages and time are modelled, see tests/simulation/levels/partitions. Brokers crash and come back
 one after the other, then as many at the same time, while clients append to some of the partitions.
 All that the simulation demands is demanded here too: no acknowledged record is lost, no two
 replicas commit different ones, in the end every replica is in sync and equal.

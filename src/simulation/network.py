@@ -33,7 +33,7 @@ from ..runtime import (
     Method,
 )
 from ..runtime.error_detail import decode_error, encode_error
-from .bytes import connect_bytes, listen_bytes
+from .byte_network import connect_bytes, listen_bytes
 from .fabric import CONNECT_TIMEOUT_MS, Door, End, Fabric
 from .frames import Abort, CallFrame, Credit, Data, Finish, Open, Result
 from .process import NodeKilled, Process

@@ -14,7 +14,7 @@ from typing import Final
 
 from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import QuorumlogError
-from quorumlog.simulation.checkers import Place
+from quorumlog.testing.checkers import Place
 
 from .chaos_links import CLIENTS, Cut
 from .chaos_nodes import ChaosNodes, eventually

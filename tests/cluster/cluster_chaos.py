@@ -29,12 +29,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from tests.simulation.cluster.options import ClusterOptions, Habits, TopicPlan
+from tests.simulation.levels.node.application import Application, Notes
+
 from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime, real
-from quorumlog.simulation.checkers import check, describe
-from quorumlog.simulation.cluster.application import Application, Notes
-from quorumlog.simulation.cluster.options import ClusterOptions, Habits, TopicPlan
+from quorumlog.testing.checkers import check, describe
 
 from .chaos_faults import KINDS, Faults, Kind
 from .chaos_links import enter_sandbox, links_for

@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tests.simulation.levels.groups.checker import check_found, check_owners
+from tests.simulation.levels.groups.history import Chronicle, Life
+
 from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime, real
-from quorumlog.simulation.checkers import Place
-from quorumlog.simulation.groups.chronicle import Chronicle, Life
-from quorumlog.simulation.groups.judging import check_found, check_owners
+from quorumlog.testing.checkers import Place
 
 from .chaos_links import links_for
 from .chaos_nodes import COMBINED, ChaosNodes, eventually

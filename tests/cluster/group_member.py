@@ -16,12 +16,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, Final
 
+from tests.simulation.levels.groups.client_member import OwnMember
+from tests.simulation.levels.groups.history import Chronicle, Life
+from tests.simulation.levels.groups.member_reader import Setting
+from tests.simulation.levels.groups.plan import Behaviour, GroupPlan, Kind, MemberPlan
+
 from quorumlog.runtime import Runtime, real
-from quorumlog.simulation.checkers import History, Place
-from quorumlog.simulation.groups.chronicle import Chronicle, Life
-from quorumlog.simulation.groups.own_member import OwnMember
-from quorumlog.simulation.groups.plan import Behaviour, GroupPlan, Kind, MemberPlan
-from quorumlog.simulation.groups.reading import Setting
+from quorumlog.testing.checkers import History, Place
 
 TOPIC: Final = "shared"
 GROUP: Final = "five"

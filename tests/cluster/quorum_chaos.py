@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Final
 
 from google.protobuf.wrappers_pb2 import BytesValue
+from tests.simulation.checkers.linearizability import anomalies
+from tests.simulation.checkers.models import Register
+from tests.simulation.levels.quorum.clients import Habits, Notes, RegisterClient
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import NodeId
 from quorumlog.records.batch import iterate_batches
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
-from quorumlog.simulation.checkers import report
-from quorumlog.simulation.linearizability import anomalies
-from quorumlog.simulation.models import Register
-from quorumlog.simulation.scenarios.quorum_clients import Habits, Notes, RegisterClient
 from quorumlog.storage.inspection.directory import check
+from quorumlog.testing.checkers import report
 
 from .node_process import free_port
 from .voter_process import DESCRIBE, Account, Spec, VoterProcess

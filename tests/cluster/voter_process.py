@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from google.protobuf.wrappers_pb2 import BytesValue
+from tests.simulation.cluster.registers import Registers, RegisterService
 
 from quorumlog.ids import ClusterId, DirectoryId, NodeId
 from quorumlog.raftlog.core.config import RaftConfig
 from quorumlog.raftlog.core.voters import Voter, VoterSet
 from quorumlog.raftlog.shell import ProposalService, RaftNode, RaftNodeConfig, format_directory
 from quorumlog.runtime import CallContext, Handler, Method, Runtime, real
-from quorumlog.simulation.scenarios.registers import Registers, RegisterService
 from quorumlog.storage.shell.directory import Directory
 
 CLUSTER_ID: Final = ClusterId("chaos-of-three-voters-")

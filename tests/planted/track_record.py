@@ -91,10 +91,10 @@ def hunt(patch: Path, *, first: int = 0, seeds: int = SEEDS_MAX) -> Planted:
         environment["PYTHONPATH"] = name
         played = subprocess.run(
             [
-                *(sys.executable, "-m", "quorumlog.simulation.hunt"),
+                *(sys.executable, "-m", "tests.simulation.hunt"),
                 *("--level", level, "--first", str(first), "--seeds", str(seeds)),
             ],
-            cwd=folder,
+            cwd=ROOT,  # whose tests folder holds the levels
             env=environment,
             check=True,
             capture_output=True,

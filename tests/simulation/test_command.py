@@ -1,17 +1,20 @@
-"""`python -m quorumlog.simulation`: what it prints, and when it fails."""
+"""`python -m tests.simulation`: what it prints, and when it fails."""
 
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from tests.simulation.__main__ import explain, judge, players_of
 
-from quorumlog.simulation.__main__ import explain, judge, players_of
+ROOT = Path(__file__).parents[2]
 
 
 def play(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "quorumlog.simulation", *options],
+        [sys.executable, "-m", "tests.simulation", *options],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,
@@ -76,12 +79,12 @@ def test_a_whole_node_survives_a_few_seeds() -> None:
 def test_a_seed_that_does_not_end_is_told(bound: str, said: str) -> None:
     code = (
         "import sys\n"
-        "from quorumlog.simulation import __main__ as command\n"
+        "from tests.simulation import __main__ as command\n"
         f"command.{bound} = 0.01\n"
         "sys.exit(command.main())\n"
     )
     worker = ("--worker", "0", "--level", "broker", "--first", "1", "--seeds", "1", "--twice", "1")
-    told = subprocess.check_output([sys.executable, "-c", code, *worker], text=True)
+    told = subprocess.check_output([sys.executable, "-c", code, *worker], cwd=ROOT, text=True)
     assert json.loads(told)["failure"] == said
 
 

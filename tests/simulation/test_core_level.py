@@ -8,21 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
-from quorumlog.raftlog.core.log_view import Entry, EntryKind, LogEnd, SnapshotId
-from quorumlog.raftlog.core.messages import SnapshotChunk
-from quorumlog.raftlog.core.voters import Voter, VoterSet
-from quorumlog.simulation.entropy import SimEntropy
-from quorumlog.simulation.violation import Violation
-from quorumlog.simulation.quorum.options import QuorumOptions
-from quorumlog.simulation.quorum.level import play_core
-from quorumlog.simulation.quorum.scenario import QuorumRun
-from quorumlog.simulation.quorum.clients import History, Proposal, Read
-from quorumlog.simulation.quorum.disks import MemberDisk, RunningLog, SnapshotFile
-from quorumlog.simulation.quorum.invariants.every import INVARIANTS
-from quorumlog.simulation.quorum.options import EVENTS_MIN, MEMBERS_MAX, draw
-from quorumlog.simulation.quorum.trace import (
+from tests.simulation.checkers.violation import Violation
+from tests.simulation.levels.core.clients import History, Proposal, Read
+from tests.simulation.levels.core.disks import MemberDisk, RunningLog, SnapshotFile
+from tests.simulation.levels.core.invariants.every import INVARIANTS
+from tests.simulation.levels.core.level import play_core
+from tests.simulation.levels.core.options import EVENTS_MIN, MEMBERS_MAX, QuorumOptions, draw
+from tests.simulation.levels.core.run import QuorumRun
+from tests.simulation.levels.core.trace import (
     Delivered,
     HighWatermark,
     RoleTaken,
@@ -30,6 +23,12 @@ from quorumlog.simulation.quorum.trace import (
     TraceEvent,
     VotersSet,
 )
+
+from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
+from quorumlog.raftlog.core.log_view import Entry, EntryKind, LogEnd, SnapshotId
+from quorumlog.raftlog.core.messages import SnapshotChunk
+from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.simulation.entropy import SimEntropy
 
 ME = Voter(NodeId(1), DirectoryId(b"1" * 16))
 VOTERS = VoterSet.of([(ME, "n1:1")])
@@ -64,10 +63,13 @@ def test_three_cores_without_faults_commit_and_answer() -> None:
 
 @pytest.mark.slow
 def test_one_seed_gives_one_event_hash_under_any_hash_seed() -> None:
-    program = "from quorumlog.simulation.quorum.level import play_core; print(play_core(7).event_hash)"
+    program = (
+        "from tests.simulation.levels.core.level import play_core; print(play_core(7).event_hash)"
+    )
     hashes = {
         subprocess.run(
             [sys.executable, "-c", program],
+            cwd=Path(__file__).parents[2],
             env=os.environ | {"PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,

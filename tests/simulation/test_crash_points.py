@@ -3,13 +3,13 @@
 import errno
 
 import pytest
+from tests.simulation.levels.storage.level import Effort, play, play_hindered
+from tests.simulation.runs import play_seed
 
 from quorumlog.simulation import SimWorld
+from quorumlog.simulation.crash_states import Recording, content_digest, wrecks
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.faults import Faults
-from quorumlog.simulation.runs import play_seed
-from quorumlog.simulation.scenarios.storage import Effort, play, play_hindered
-from quorumlog.simulation.wreckage import Recording, content_digest, wrecks
 
 QUICK = Effort(steps=14, draws=1, choices_max=2, every=7, used=4, deeper=250)
 

@@ -7,12 +7,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.simulation.levels.broker import ADDRESS, serve
 
 from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, SimNode, SimWorld
-from quorumlog.simulation.scenarios.broker import ADDRESS, serve
 from quorumlog.simulation.world import Main
 
 OPERATIONS_MAX = 200  # the first start takes fewer

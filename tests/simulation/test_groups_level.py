@@ -4,11 +4,11 @@ LEVEL=groups` plays more seeds, each under two hash seeds."""
 from dataclasses import replace
 
 import pytest
+from tests.simulation.levels.groups.level import play
+from tests.simulation.levels.groups.plan import CASTS, GroupsPlan, Kind, draw_groups
+from tests.simulation.runs import play_seed
 
 from quorumlog.simulation.entropy import SimEntropy
-from quorumlog.simulation.groups.level import play
-from quorumlog.simulation.groups.plan import CASTS, GroupsPlan, Kind, draw_groups
-from quorumlog.simulation.runs import play_seed
 
 
 @pytest.mark.slow

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import pytest
+from tests.simulation.levels.kafka.level import play
+from tests.simulation.runs import play_seed
 
 from quorumlog.frontends.kafka.connection import KafkaConnection
 from quorumlog.frontends.kafka.frames import FrameReader
-from quorumlog.simulation.kafka.level import play
-from quorumlog.simulation.runs import play_seed
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 HUNTED = range(1, 9)

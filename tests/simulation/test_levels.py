@@ -2,8 +2,7 @@
 plays more of them, each under two hash seeds."""
 
 import pytest
-
-from quorumlog.simulation.runs import play_seed, scenario_of
+from tests.simulation.runs import play_seed, scenario_of
 
 
 def failure(level: str, seed: int) -> str:

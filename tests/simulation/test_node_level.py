@@ -4,11 +4,10 @@ hash seeds."""
 from functools import partial
 
 import pytest
-
-from quorumlog.simulation.cluster.level import play
-from quorumlog.simulation.cluster.options import TopicPlan
-from quorumlog.simulation.cluster.stage import options_of
-from quorumlog.simulation.runs import play_seed
+from tests.simulation.cluster.options import TopicPlan
+from tests.simulation.cluster.scripted import options_of
+from tests.simulation.levels.node.level import play
+from tests.simulation.runs import play_seed
 
 ONE_COPY = TopicPlan(name="one", partitions=3, replication=1, min_isr=1, flush_policy="fsync")
 

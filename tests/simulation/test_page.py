@@ -1,5 +1,6 @@
 """docs/testing.md: its scenario runs; it names every fault, anomaly and level."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,9 +8,11 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from tests.simulation.checkers import client_expectations
+from tests.simulation.runs import LEVELS
 
-from quorumlog.simulation import Faults, checkers, histories
-from quorumlog.simulation.runs import LEVELS
+from quorumlog.simulation import Faults
+from quorumlog.testing import checkers
 
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 
@@ -19,7 +22,8 @@ def play(hash_seed: str) -> str:
     code = PAGE.partition("```python\n")[2].partition("```")[0]
     finished = subprocess.run(
         [sys.executable, "-c", code],
-        env={"PYTHONHASHSEED": hash_seed},
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
         timeout=300,
@@ -51,7 +55,7 @@ def test_the_page_explains_every_anomaly() -> None:
 def test_the_page_explains_every_expectation() -> None:
     rows = PAGE.partition("| expectation |")[2].partition("\n\n")[0]
     explained = re.findall(r"^\| ([a-z ]+) \|", rows, re.MULTILINE)
-    known = re.findall(r"\*([a-z\s]+)\*", histories.__doc__ or "")
+    known = re.findall(r"\*([a-z\s]+)\*", client_expectations.__doc__ or "")
     assert sorted(explained) == sorted(" ".join(name.split()) for name in known)
 
 

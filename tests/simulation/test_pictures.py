@@ -4,11 +4,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-
-from quorumlog.simulation.pictures.layout import lay_out
-from quorumlog.simulation.pictures.svg import draw
-from quorumlog.simulation.pictures.stories import STORIES, Story, tell
-from quorumlog.simulation.quorum.trace import (
+from tests.simulation.levels.core.trace import (
     Crashed,
     Delivered,
     RoleTaken,
@@ -16,6 +12,9 @@ from quorumlog.simulation.quorum.trace import (
     Started,
     TraceEvent,
 )
+from tests.simulation.pictures.layout import lay_out
+from tests.simulation.pictures.stories import STORIES, Story, tell
+from tests.simulation.pictures.svg import draw
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 

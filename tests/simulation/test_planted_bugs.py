@@ -1,10 +1,9 @@
 """The harness can fail: every planted bug is found within a bounded number of seeds."""
 
 import pytest
+from tests.simulation.levels import broker, mini
+from tests.simulation.runs import play_seed
 
-from quorumlog.simulation.runs import play_seed
-from quorumlog.simulation.scenarios import broker
-from quorumlog.simulation.scenarios import mini
 from quorumlog.simulation.world import SimWorld
 
 SEEDS_MAX = {"ack-before-sync": 5, "no-folder-sync": 10, "short-write": 10, "no-checksum": 40}

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import pytest
+from tests.simulation.levels.clients.level import play
+from tests.simulation.runs import play_seed
 
 from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.consuming.partition_reader import PartitionReader
@@ -15,8 +17,6 @@ from quorumlog.clients.producing.leader_link import LeaderLink
 from quorumlog.clients.producing.producer import AsyncProducer
 from quorumlog.clients.producing.sender import Sender
 from quorumlog.errors import QuorumlogError
-from quorumlog.simulation.runs import play_seed
-from quorumlog.simulation.scenarios.clients import play
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
+from tests.simulation.levels.storage.level import Effort, play
+from tests.simulation.runs import play_seed
 
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.runs import play_seed
-from quorumlog.simulation.scenarios.storage import Effort, play
 from quorumlog.storage.cleaning.removal import perform_removal
 from quorumlog.storage.cleaning.swap import perform_swap
 from quorumlog.storage.disk import contents

@@ -4,9 +4,8 @@
 from functools import partial
 
 import pytest
-
-from quorumlog.simulation.runs import play_seed
-from quorumlog.simulation.scenarios.quorum import play
+from tests.simulation.levels.quorum.level import play
+from tests.simulation.runs import play_seed
 
 
 @pytest.mark.slow

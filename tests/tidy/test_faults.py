@@ -67,6 +67,6 @@ def test_every_test_of_the_table_is_there() -> None:
 
 
 def test_every_level_of_the_table_is_one() -> None:
-    from quorumlog.simulation.runs import LEVELS
+    from tests.simulation.runs import LEVELS
 
     assert set(LEVEL.findall(TABLE)) <= set(LEVELS)

@@ -14,11 +14,15 @@ ROOT = Path(__file__).parents[2]
 FUNCTION_LINES_MAX = 70
 BLOB_BYTES_MAX = 256 * 1024
 
+# What keeps the rules of the product; the simulation's levels and checkers count as product.
+RULED = ("src/", "spark/", "tests/simulation/")
+
 # Places whose purpose is to print.
 PRINTING = (
-    "src/simulation/pictures/__main__.py",
+    "tests/simulation/pictures/__main__.py",
+    "tests/simulation/workload.py",
     "src/cli/",
-    "src/simulation/__main__.py",
+    "tests/simulation/__main__.py",
     "src/server/main.py",
     "src/testing/node_program.py",
     "examples/",
@@ -91,7 +95,7 @@ def test_only_commands_print() -> None:
     found = [
         f"{name_of(path)}:{node.lineno}"
         for path in written_modules()
-        if name_of(path).startswith(("src/", "spark/")) and not name_of(path).startswith(PRINTING)
+        if name_of(path).startswith(RULED) and not name_of(path).startswith(PRINTING)
         for node in ast.walk(parse(path))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -108,8 +112,7 @@ def test_nobody_keeps_a_base_exception() -> None:
     found = [
         f"{name_of(path)}:{node.lineno}"
         for path in written_modules()
-        if name_of(path).startswith(("src/", "spark/"))
-        and not name_of(path).startswith("src/simulation/")
+        if name_of(path).startswith(RULED) and not name_of(path).startswith("src/simulation/")
         for node in ast.walk(parse(path))
         if isinstance(node, ast.ExceptHandler)
         and (
@@ -146,7 +149,7 @@ def test_no_async_generators() -> None:
     found = [
         f"{name_of(path)}:{node.lineno} {node.name}"
         for path in written_modules()
-        if name_of(path).startswith("src/")
+        if name_of(path).startswith(("src/", "tests/simulation/"))
         for node in functions(parse(path))
         if isinstance(node, ast.AsyncFunctionDef) and any(yields(node))
     ]
@@ -166,6 +169,22 @@ def yields(function: ast.AsyncFunctionDef) -> Iterator[ast.AST]:
             yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             todo.extend(ast.iter_child_nodes(node))
+
+
+def test_the_package_imports_itself_relatively() -> None:
+    """An absolute import would give type checkers a second copy of each class."""
+    found = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in written_modules()
+        if name_of(path).startswith("src/")
+        for node in ast.walk(parse(path))
+        if (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "quorumlog")
+        or (
+            isinstance(node, ast.Import)
+            and any(alias.name.split(".")[0] == "quorumlog" for alias in node.names)
+        )
+    ]
+    assert not found, f"write `from ..storage import Log`: {found}"
 
 
 def test_packages_only_re_export() -> None:
@@ -192,7 +211,7 @@ def test_every_module_is_used() -> None:
     naming = Counter(word for those_of_a_file in words.values() for word in those_of_a_file)
     dead = []
     for path in written_modules():
-        if not name_of(path).startswith(("src/", "spark/")) or path.name == "__init__.py":
+        if not name_of(path).startswith(RULED) or path.name.startswith(("__init__", "test_")):
             continue
         used = naming[path.stem] > (path.stem in words[path])
         if not used and path.stem not in entry_points:

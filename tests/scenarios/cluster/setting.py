@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import pytest
+from tests.simulation.cluster.nodes import ClusterNode
+from tests.simulation.cluster.options import TopicPlan
+from tests.simulation.cluster.scripted import Stage, options_of
 
 from quorumlog.clients.administration.admin import AsyncAdmin
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.checkers import Place
-from quorumlog.simulation.cluster.machines import ClusterNode
-from quorumlog.simulation.cluster.options import TopicPlan
-from quorumlog.simulation.cluster.stage import Stage, options_of
+from quorumlog.testing.checkers import Place
 
 E = TypeVar("E", bound=QuorumlogError)
 T = TypeVar("T")

@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, is_fenced, plan, refused, started
+from tests.simulation.cluster.scripted import Stage
 
 from quorumlog.clients.administration.admin import AsyncAdmin
 from quorumlog.errors import (
@@ -20,7 +21,6 @@ from quorumlog.proto import admin_pb2 as pb
 from quorumlog.runtime import Runtime
 from quorumlog.runtime.error_detail import decode_error
 from quorumlog.services import ADMIN_ALTER_REASSIGNMENTS
-from quorumlog.simulation.cluster.stage import Stage
 
 pytestmark = pytest.mark.slow
 

@@ -6,9 +6,8 @@ from typing import Final
 
 import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, is_fenced, plan, started
-
-from quorumlog.simulation.cluster.machines import DATA, ClusterNode
-from quorumlog.simulation.cluster.stage import Stage
+from tests.simulation.cluster.nodes import DATA, ClusterNode
+from tests.simulation.cluster.scripted import Stage
 
 pytestmark = pytest.mark.slow
 

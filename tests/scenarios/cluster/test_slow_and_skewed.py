@@ -5,11 +5,11 @@ from typing import Final
 
 import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, is_fenced, plan, started
+from tests.simulation.cluster.nodes import ClusterNode
+from tests.simulation.cluster.scripted import CLIENT, Stage
 
 from quorumlog.errors import InvalidTimestamp
 from quorumlog.simulation.barriers import between
-from quorumlog.simulation.cluster.machines import ClusterNode
-from quorumlog.simulation.cluster.stage import CLIENT, Stage
 
 pytestmark = pytest.mark.slow
 

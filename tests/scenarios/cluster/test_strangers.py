@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, is_fenced, started
+from tests.simulation.cluster.nodes import CLUSTER_ID
+from tests.simulation.cluster.scripted import Stage
 
 from quorumlog.errors import DuplicateBrokerRegistration, InconsistentClusterId
 from quorumlog.ids import ClusterId, DirectoryId
@@ -14,8 +16,6 @@ from quorumlog.server.config import NodeConfig
 from quorumlog.server.forming import Forming
 from quorumlog.server.node import Node, format_directory
 from quorumlog.simulation import SimNode
-from quorumlog.simulation.cluster.machines import CLUSTER_ID
-from quorumlog.simulation.cluster.stage import Stage
 
 pytestmark = pytest.mark.slow
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, plan, started
+from tests.simulation.checkers.stored_batches import visible_folder
+from tests.simulation.cluster.nodes import DATA
+from tests.simulation.cluster.scripted import Stage
 
 from quorumlog.errors import (
     QuorumlogError,
@@ -13,9 +16,6 @@ from quorumlog.errors import (
     UnknownTopicOrPartition,
 )
 from quorumlog.runtime import Runtime
-from quorumlog.simulation.cluster.logs import visible_folder
-from quorumlog.simulation.cluster.machines import DATA
-from quorumlog.simulation.cluster.stage import Stage
 
 pytestmark = pytest.mark.slow
 

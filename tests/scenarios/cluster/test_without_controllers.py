@@ -9,13 +9,13 @@ from typing import Final
 
 import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, started
+from tests.simulation.cluster.nodes import ClusterNode
+from tests.simulation.cluster.scripted import Stage
 
 from quorumlog.errors import (
     NotLeaderOrFollower,
     QuorumlogError,
 )
-from quorumlog.simulation.cluster.machines import ClusterNode
-from quorumlog.simulation.cluster.stage import Stage
 
 pytestmark = pytest.mark.slow
 

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.simulation.cluster.nodes import ClusterNode
+from tests.simulation.cluster.options import TopicPlan
+from tests.simulation.cluster.scripted import CLIENT, Stage, options_of
 
 from quorumlog.clients import AsyncProducer
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
 from quorumlog.simulation.barriers import apart
-from quorumlog.simulation.checkers import AnomalyKind, check
-from quorumlog.simulation.cluster.machines import ClusterNode
-from quorumlog.simulation.cluster.options import TopicPlan
-from quorumlog.simulation.cluster.stage import CLIENT, Stage, options_of
+from quorumlog.testing.checkers import AnomalyKind, check
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "failure_model.md"
 PLACE: Final = ("t", 0)

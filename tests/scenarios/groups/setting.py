@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from tests.simulation.levels.groups.plan import Kind
+from tests.simulation.levels.groups.scripted import Scene
+
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.groups.plan import Kind
-from quorumlog.simulation.groups.scene import Scene
 
 EVERY_KIND: Final = tuple(Kind)
 CLASSIC: Final = (Kind.EAGER, Kind.COOPERATIVE)

@@ -5,12 +5,12 @@ from typing import TypeAlias
 
 import pytest
 from tests.scenarios.groups.setting import CLASSIC, at_work, started
+from tests.simulation.cluster.nodes import ClusterNode
+from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, Kind
+from tests.simulation.levels.groups.scripted import SESSION_MS, Scene
 
 from quorumlog.broker.groups.shell.term import Term
 from quorumlog.simulation.barriers import apart
-from quorumlog.simulation.cluster.machines import ClusterNode
-from quorumlog.simulation.groups.plan import OFFSETS_TOPIC, Kind
-from quorumlog.simulation.groups.scene import SESSION_MS, Scene
 
 pytestmark = pytest.mark.slow
 

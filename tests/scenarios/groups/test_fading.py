@@ -3,13 +3,13 @@ topic; then it goes."""
 
 import pytest
 from tests.scenarios.groups.setting import started
+from tests.simulation.levels.groups.calls import OFFSET_COMMIT, GroupCalls
+from tests.simulation.levels.groups.level import loads_of
+from tests.simulation.levels.groups.offset_expiry import Fader
+from tests.simulation.levels.groups.plan import Kind
+from tests.simulation.levels.groups.scripted import SESSION_MS, Scene
 
-from quorumlog.simulation.checkers import Place
-from quorumlog.simulation.groups.calls import OFFSET_COMMIT, GroupCalls
-from quorumlog.simulation.groups.fading import Fader
-from quorumlog.simulation.groups.level import loads_of
-from quorumlog.simulation.groups.plan import Kind
-from quorumlog.simulation.groups.scene import SESSION_MS, Scene
+from quorumlog.testing.checkers import Place
 
 pytestmark = pytest.mark.slow
 

@@ -2,12 +2,12 @@
 
 import pytest
 from tests.scenarios.groups.setting import at_work, started
+from tests.simulation.cluster.nodes import ClusterNode
+from tests.simulation.cluster.scripted import CLIENT
+from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, Kind
+from tests.simulation.levels.groups.scripted import SESSION_MS, Scene
 
 from quorumlog.simulation.barriers import apart
-from quorumlog.simulation.cluster.machines import ClusterNode
-from quorumlog.simulation.cluster.stage import CLIENT
-from quorumlog.simulation.groups.plan import OFFSETS_TOPIC, Kind
-from quorumlog.simulation.groups.scene import SESSION_MS, Scene
 
 pytestmark = pytest.mark.slow
 

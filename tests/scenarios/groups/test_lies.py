@@ -2,10 +2,9 @@
 
 import pytest
 from tests.scenarios.groups.setting import EVERY_KIND, at_work
-
-from quorumlog.simulation.groups import calls
-from quorumlog.simulation.groups.plan import Kind
-from quorumlog.simulation.groups.scene import REBALANCE_MS, SESSION_MS
+from tests.simulation.levels.groups import calls
+from tests.simulation.levels.groups.plan import Kind
+from tests.simulation.levels.groups.scripted import REBALANCE_MS, SESSION_MS
 
 pytestmark = pytest.mark.slow
 

@@ -3,10 +3,10 @@ another one may coordinate."""
 
 import pytest
 from tests.scenarios.groups.setting import at_work
+from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, Kind
+from tests.simulation.levels.groups.scripted import SESSION_MS
 
 from quorumlog.simulation.barriers import apart
-from quorumlog.simulation.groups.plan import OFFSETS_TOPIC, Kind
-from quorumlog.simulation.groups.scene import SESSION_MS
 
 pytestmark = pytest.mark.slow
 

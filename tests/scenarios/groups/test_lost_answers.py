@@ -4,9 +4,9 @@ from typing import Final
 
 import pytest
 from tests.scenarios.groups.setting import at_work
+from tests.simulation.levels.groups.plan import Kind
 
 from quorumlog.simulation.barriers import between
-from quorumlog.simulation.groups.plan import Kind
 
 pytestmark = pytest.mark.slow
 

@@ -2,13 +2,13 @@
 
 import pytest
 from tests.scenarios.groups.setting import at_work, started
+from tests.simulation.levels.groups import calls
+from tests.simulation.levels.groups.plan import Kind
+from tests.simulation.levels.groups.scripted import GROUP, TOPIC, Scene
 
 from quorumlog.clients.consuming.grouping.group_consumer import AsyncGroupConsumer
 from quorumlog.errors import OffsetOutOfRange, QuorumlogError
 from quorumlog.runtime import Runtime
-from quorumlog.simulation.groups import calls
-from quorumlog.simulation.groups.plan import Kind
-from quorumlog.simulation.groups.scene import GROUP, TOPIC, Scene
 
 pytestmark = pytest.mark.slow
 

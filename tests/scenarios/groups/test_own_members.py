@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 from tests.scenarios.groups.setting import at_work
+from tests.simulation.checkers.violation import Violation
+from tests.simulation.levels.groups.plan import Kind
+from tests.simulation.levels.groups.scripted import ATTENTIVE, SESSION_MS
 
 from quorumlog.clients.consuming.grouping.lease import FOREVER_MS, Lease
 from quorumlog.simulation.barriers import apart
-from quorumlog.simulation.groups.plan import Kind
-from quorumlog.simulation.groups.scene import ATTENTIVE, SESSION_MS
-from quorumlog.simulation.violation import Violation
 
 pytestmark = pytest.mark.slow
 

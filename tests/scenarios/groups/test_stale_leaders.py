@@ -2,10 +2,10 @@
 
 import pytest
 from tests.scenarios.groups.setting import at_work
+from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, Kind
+from tests.simulation.levels.groups.scripted import GROUP, SESSION_MS
 
 from quorumlog.simulation.barriers import apart
-from quorumlog.simulation.groups.plan import OFFSETS_TOPIC, Kind
-from quorumlog.simulation.groups.scene import GROUP, SESSION_MS
 
 pytestmark = pytest.mark.slow
 

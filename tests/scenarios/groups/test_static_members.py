@@ -2,9 +2,8 @@
 
 import pytest
 from tests.scenarios.groups.setting import CLASSIC, started
-
-from quorumlog.simulation.groups.plan import Kind
-from quorumlog.simulation.groups.scene import Scene
+from tests.simulation.levels.groups.plan import Kind
+from tests.simulation.levels.groups.scripted import Scene
 
 pytestmark = pytest.mark.slow
 

@@ -1,10 +1,10 @@
 """Whole clusters, led by hand: a leader that comes back before anybody missed it."""
 
 import pytest
+from tests.simulation.cluster.options import TopicPlan
+from tests.simulation.cluster.scripted import Stage, options_of
 
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.cluster.options import TopicPlan
-from quorumlog.simulation.cluster.stage import Stage, options_of
 
 PLACE = ("t", 0)
 TOPIC = TopicPlan(name="t", partitions=1, replication=3, min_isr=2, flush_policy="replicated")

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import Final
 
 import pytest
+from tests.simulation.cluster.options import TopicPlan
+from tests.simulation.cluster.scripted import Stage, options_of
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.cluster.options import TopicPlan
-from quorumlog.simulation.cluster.stage import Stage, options_of
 
 pytestmark = pytest.mark.slow
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import pytest
+from tests.simulation.checkers.data_directory import prove_directory
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import Epoch, Offset
@@ -17,10 +18,9 @@ from quorumlog.raftlog.core.ready import HardState
 from quorumlog.raftlog.core.voters import VoterSet
 from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
 from quorumlog.simulation import SimNode, SimWorld
+from quorumlog.simulation.crash_states import Recording, wrecks
 from quorumlog.simulation.disk import Disk
 from quorumlog.simulation.entropy import SimEntropy
-from quorumlog.simulation.inspecting import prove_directory
-from quorumlog.simulation.wreckage import Recording, wrecks
 from quorumlog.storage import FlushPolicy, LogConfig
 
 from .durable import (

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from quorumlog.simulation.checkers import AnomalyKind, History, Stored, check, describe, merge
-from quorumlog.simulation.checkers.history import Outcome
+from quorumlog.testing.checkers import AnomalyKind, History, Stored, check, describe, merge
+from quorumlog.testing.checkers.history import Outcome
 
 PLACE = ("t", 0)
 OTHER = ("t", 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorumlog.simulation.checkers import Ledger, Stored, anomalies, report
+from quorumlog.testing.checkers import Ledger, Stored, anomalies, report
 
 PLACE = ("t", 0)
 

@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests.simulation.checkers.cluster_invariants import Committed, PartitionId, held
+from tests.simulation.checkers.stored_batches import PartitionFiles, StoredBatch
+from tests.simulation.checkers.violation import Violation
+from tests.simulation.cluster.options import TopicPlan
+from tests.simulation.cluster.scripted import Stage, options_of
+from tests.simulation.faults.cluster_bounds import may_cut_power, may_wipe
 
 from quorumlog.ids import Offset
 from quorumlog.records import Record, encode_batch
 from quorumlog.simulation import SimNode, SimWorld
-from quorumlog.simulation.cluster.bounds import may_cut_power, may_wipe
-from quorumlog.simulation.cluster.logs import PartitionFiles, StoredBatch
-from quorumlog.simulation.cluster.options import TopicPlan
-from quorumlog.simulation.cluster.stage import Stage, options_of
-from quorumlog.simulation.cluster.watch import Committed, PartitionId, held
-from quorumlog.simulation.violation import Violation
 
 FOLDER = "/data/t-0"
 FIRST, SECOND = f"{FOLDER}/{0:020d}.log", f"{FOLDER}/{4:020d}.log"

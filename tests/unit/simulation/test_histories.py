@@ -1,8 +1,7 @@
 """Each broken expectation of an application is found by name, and a clean history has none."""
 
 import pytest
-
-from quorumlog.simulation.histories import Outcome, Outcomes, Turns, check_budget
+from tests.simulation.checkers.client_expectations import Outcome, Outcomes, Turns, check_budget
 
 PLACE = ("t", 0)
 

@@ -8,15 +8,22 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from quorumlog.simulation.linearizability import (
+from tests.simulation.checkers.linearizability import (
     History,
     Model,
     Operation,
     Undecided,
     anomalies,
 )
-from quorumlog.simulation.models import DONE, Allocate, BlockCounter, Read, Register, Swap, Write
+from tests.simulation.checkers.models import (
+    DONE,
+    Allocate,
+    BlockCounter,
+    Read,
+    Register,
+    Swap,
+    Write,
+)
 
 
 def operation(

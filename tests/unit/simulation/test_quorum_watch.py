@@ -1,6 +1,9 @@
 """What must hold across the nodes of a quorum: each violation is planted and named."""
 
 import pytest
+from tests.simulation.checkers.quorum_invariants import METADATA_FOLDER, Chronicle, DurableLog
+from tests.simulation.checkers.quorum_logs import compare_logs
+from tests.simulation.cluster.registers import Applied
 
 from quorumlog.ids import DirectoryId, Epoch, NodeId
 from quorumlog.raftlog.core.ready import HardState
@@ -10,9 +13,6 @@ from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.simulation import SimWorld
 from quorumlog.simulation.disk import Cut, FileBody, Write
-from quorumlog.simulation.scenarios.quorum_logs import compare_logs
-from quorumlog.simulation.scenarios.quorum_watch import METADATA_FOLDER, Chronicle, DurableLog
-from quorumlog.simulation.scenarios.registers import Applied
 
 DATA = "/data"
 SEGMENT = f"{DATA}/{METADATA_FOLDER}/{0:020d}.log"

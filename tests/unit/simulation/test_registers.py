@@ -5,16 +5,16 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from quorumlog.errors import InvalidRequest
-from quorumlog.simulation.models import DONE, Read, RegisterRequest, Swap, Write
-from quorumlog.simulation.scenarios.registers import (
+from tests.simulation.checkers.models import DONE, Read, RegisterRequest, Swap, Write
+from tests.simulation.cluster.registers import (
     Registers,
     decode_command,
     decode_result,
     encode_command,
     encode_result,
 )
+
+from quorumlog.errors import InvalidRequest
 
 REQUESTS: st.SearchStrategy[RegisterRequest] = st.one_of(
     st.just(Read()),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.simulation.checkers.data_directory import prove_directory
 
 from quorumlog.ids import ClusterId, Epoch, NodeId, TopicId
 from quorumlog.raftlog import HardState
@@ -14,7 +15,6 @@ from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, Faults, NodeKilled, SimWorld
-from quorumlog.simulation.inspecting import prove_directory
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
 from quorumlog.storage.appending.appends import write_fully
 from quorumlog.storage.disk.pool import FilePool

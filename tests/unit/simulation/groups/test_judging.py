@@ -1,18 +1,18 @@
 """What members of groups say is judged: every rule can be broken, and what is allowed passes."""
 
 import pytest
-
-from quorumlog.simulation.checkers import Place
-from quorumlog.simulation.groups.chronicle import NS_PER_MS, Chronicle, Life
-from quorumlog.simulation.groups.judging import (
+from tests.simulation.checkers.violation import Violation
+from tests.simulation.levels.groups.checker import (
     check_found,
     check_offsets,
     check_owners,
     check_work,
     unserved,
 )
-from quorumlog.simulation.groups.plan import GroupPlan
-from quorumlog.simulation.violation import Violation
+from tests.simulation.levels.groups.history import NS_PER_MS, Chronicle, Life
+from tests.simulation.levels.groups.plan import GroupPlan
+
+from quorumlog.testing.checkers import Place
 
 PLACE: Place = ("t", 0)
 SESSION_MS = 1_000

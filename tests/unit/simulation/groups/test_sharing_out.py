@@ -2,10 +2,10 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.simulation.levels.groups.classic_member import share_out
 
 from quorumlog.broker.groups.consumer_protocol import Subscription
-from quorumlog.simulation.checkers import Place
-from quorumlog.simulation.groups.classic_member import share_out
+from quorumlog.testing.checkers import Place
 
 PLACES: list[Place] = [("t", index) for index in range(7)]
 

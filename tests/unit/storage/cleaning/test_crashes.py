@@ -9,8 +9,8 @@ import pytest
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.simulation import SimWorld
+from quorumlog.simulation.crash_states import Operation, Recording, wrecks
 from quorumlog.simulation.disk import Disk
-from quorumlog.simulation.wreckage import Operation, Recording, wrecks
 from quorumlog.storage import Log, LogConfig, Origin
 from quorumlog.storage.appending.appends import write_fully
 from quorumlog.storage.cleaning.removal import perform_removal

@@ -16,10 +16,10 @@ from quorumlog.records.batch import HEADER_SIZE
 from quorumlog.records.codec import decode_all
 from quorumlog.runtime import Files
 from quorumlog.simulation import SimWorld
+from quorumlog.simulation.crash_states import Recording, content_digest, wrecks
 from quorumlog.simulation.disk import Disk
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.files import Device
-from quorumlog.simulation.wreckage import Recording, content_digest, wrecks
 from quorumlog.storage import FlushPolicy, LogConfig
 from quorumlog.storage.disk.checkpoints import decode_offsets
 from quorumlog.storage.inspection.directory import check

@@ -1,0 +1,249 @@
+"""`python -m tests.simulation`: play seeds, each under two hash seeds, and compare.
+
+Two worker processes with different PYTHONHASHSEEDs play the same seeds side by side, each seed in a
+forked child that leaves by os._exit, so that no crashed node's clean-up ever runs. A seed fails
+when its scenario fails, when its two event hashes differ, or when it takes too long. With --twice
+only so many of the seeds are played by both workers, which share the others: every scenario is
+played all the same, and a leak of determinism is looked for in fewer of them, in less time.
+"""
+
+import argparse
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from itertools import zip_longest
+from typing import IO, Any, Final
+
+from .runs import LEVELS, Outcome, player_of
+
+HASH_SEEDS: Final = ("1", "2")
+CPU_S_MAX: Final = 120.0  # of one seed; far beyond what a healthy one takes
+WALL_S_MAX: Final = 1_200.0  # of one that does not run at all: a slow machine is no finding
+
+
+def main() -> int:
+    """Parse the command line and play; the exit code."""
+    options = _parse()
+    if options.worker is not None:
+        _work(options)
+        return 0
+    seeds = range(options.first, options.first + options.seeds)
+    if options.seed is not None:
+        seeds = range(options.seed, options.seed + 1)
+    twice = len(seeds) if options.twice is None or options.seed is not None else options.twice
+    return _play_all(options.level, seeds, twice=twice)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--level", choices=LEVELS, default="broker", help="what is simulated")
+    parser.add_argument("--seeds", type=int, default=50, help="how many seeds")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, default=None, help="replay this seed alone")
+    parser.add_argument(
+        "--twice", type=int, default=None, help="how many are played under both hash seeds; all"
+    )
+    parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)  # which one
+    parser.add_argument("--trace", default="", help=argparse.SUPPRESS)  # file for every event
+    return parser.parse_args()
+
+
+# --- the parent ----------------------------------------------------------------------------------
+
+
+def players_of(position: int, twice: int) -> range:
+    """The workers, as positions in HASH_SEEDS, that play the seed at `position` >= 0 of a run.
+
+    All play the first `twice` seeds; of the others each plays every second one.
+    """
+    if position < twice:
+        return range(len(HASH_SEEDS))
+    one = position % len(HASH_SEEDS)
+    return range(one, one + 1)
+
+
+def _play_all(level: str, seeds: range, *, twice: int) -> int:
+    """Play the seeds, the first `twice` under both hash seeds; a line each and a summary."""
+    began_s = time.monotonic()
+    twice = max(0, min(twice, len(seeds)))
+    workers = [_start_worker(level, seeds, worker, twice) for worker in range(len(HASH_SEEDS))]
+    print(f"{'seed':>8} {'events':>8} {'virtual s':>9} {'wall s':>7}  {'event hash':<16}  result")
+    failed: list[int] = []
+    events, virtual_ms = 0, 0
+    try:
+        results = [_results(worker) for worker in workers]
+        for seed in seeds:
+            pair = [next(results[one], None) for one in players_of(seed - seeds.start, twice)]
+            problem = judge(seed, pair, difference=partial(_first_difference, level, seed))
+            first: dict[str, Any] = pair[0] or {}
+            events += first.get("events", 0)
+            virtual_ms += first.get("virtual_ms", 0)
+            print(_line(seed, pair, problem), flush=True)
+            if problem:
+                failed.append(seed)
+                print(explain(level, seed, pair, problem), flush=True)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    wall_s = time.monotonic() - began_s
+    compared = "each" if twice == len(seeds) else f"{twice} of them"
+    print(
+        f"\n{len(seeds)} seeds, {len(failed)} failed{f': {failed}' if failed else ''}; {compared} "
+        f"under {len(HASH_SEEDS)} hash seeds; {events:,} events, {virtual_ms / 1000:,.0f} virtual "
+        f"seconds, {wall_s:.1f} s of wall time: {virtual_ms / 1000 / wall_s:,.1f} times real time"
+    )
+    return 1 if failed else 0
+
+
+def _start_worker(
+    level: str, seeds: range, worker: int, twice: int, trace: str = ""
+) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tests.simulation", "--worker", str(worker)]
+    command += ["--level", level, "--first", str(seeds.start), "--seeds", str(len(seeds))]
+    command += ["--twice", str(twice), "--trace", trace]
+    environment = os.environ | {"PYTHONHASHSEED": HASH_SEEDS[worker]}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def _results(worker: "subprocess.Popen[str]") -> Iterator[dict[str, Any]]:
+    assert worker.stdout is not None, "a worker without a pipe"
+    for line in worker.stdout:
+        yield json.loads(line)
+
+
+def judge(
+    seed: int, pair: Sequence[dict[str, Any] | None], *, difference: Callable[[], str]
+) -> str:
+    """What is wrong with a seed, "" when nothing is; `difference` says where two runs parted.
+
+    `pair` has the outcome of each worker that was to play it, None of one that ended before.
+    """
+    outcomes = [outcome for outcome in pair if outcome is not None]
+    if not outcomes or len(outcomes) < len(pair):
+        return "a worker ended early"
+    for outcome in outcomes:
+        assert outcome["seed"] == seed, f"seed {outcome['seed']} where {seed} was due"
+        if outcome["failure"]:
+            return str(outcome["failure"])
+    hashes = [outcome["event_hash"] for outcome in outcomes]
+    if len(set(hashes)) > 1:
+        return f"not deterministic: event hashes {hashes}\n{difference()}"
+    return ""
+
+
+def _line(seed: int, pair: Sequence[dict[str, Any] | None], problem: str) -> str:
+    outcome = pair[0]
+    if outcome is None:
+        return f"{seed:>8} no result"
+    facts = " ".join(f"{name}={count}" for name, count in outcome["facts"].items())
+    return (
+        f"{seed:>8} {outcome['events']:>8} {outcome['virtual_ms'] / 1000:>9.1f} "
+        f"{outcome['wall_s']:>7.2f}  {outcome['event_hash'][:16]:<16}  "
+        f"{'FAILED' if problem else 'ok ' + facts}"
+    )
+
+
+def explain(level: str, seed: int, pair: Sequence[dict[str, Any] | None], problem: str) -> str:
+    """The report of a failed seed: the problem, the options, the last events, how to replay it."""
+    outcome = next((one for one in pair if one is not None and one["failure"]), pair[0]) or {}
+    events = "\n".join(f"  {line}" for line in outcome.get("last_events", []))
+    return (
+        f"--- seed {seed} of level {level} failed\n{problem}\n"
+        f"options: {outcome.get('options', 'unknown')}\nlast events:\n{events}\n"
+        f"replay:  make simulate LEVEL={level} SEED={seed}\n---"
+    )
+
+
+def _first_difference(level: str, seed: int) -> str:
+    """Play a seed again under both hash seeds with every event written down; where they part."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [f"{folder}/{hash_seed}" for hash_seed in HASH_SEEDS]
+        for worker, path in enumerate(paths):
+            _start_worker(level, range(seed, seed + 1), worker, 1, path).communicate()
+        with open(paths[0]) as first, open(paths[1]) as second:
+            return _compare(first, second)
+
+
+def _compare(first: IO[str], second: IO[str]) -> str:
+    for number, (one, other) in enumerate(zip_longest(first, second, fillvalue="(the end)\n")):
+        if one != other:
+            return f"event {number} differs:\n  {one}  {other}"
+    return "the two runs agreed when they were repeated"
+
+
+# --- a worker ------------------------------------------------------------------------------------
+
+
+def _work(options: argparse.Namespace) -> None:
+    """Play seeds one after the other, each in a child; one line of JSON each."""
+    logging.getLogger().addHandler(logging.NullHandler())
+    player_of(options.level)  # imported once, before the forks
+    for seed in range(options.first, options.first + options.seeds):
+        if options.worker not in players_of(seed - options.first, options.twice):
+            continue
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            _play_in_child(options, seed, writing)
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            text = pipe.read()
+        _, status = os.waitpid(child, 0)
+        print(text or json.dumps(_without_result(options.level, seed, status)), flush=True)
+
+
+def _play_in_child(options: argparse.Namespace, seed: int, writing: int) -> None:
+    """Play one seed and leave the process; never returns."""
+    status = 1
+    try:
+        signal.setitimer(signal.ITIMER_PROF, CPU_S_MAX)
+        signal.setitimer(signal.ITIMER_REAL, WALL_S_MAX)
+        began_s = time.monotonic()
+        with open(options.trace or os.devnull, "w") as file:
+            play = player_of(options.level)
+            outcome = play(
+                seed,
+                trace=(lambda line: print(line, file=file)) if options.trace else None,
+            )
+        result = asdict(outcome) | {"wall_s": time.monotonic() - began_s}
+        with os.fdopen(writing, "w") as pipe:
+            json.dump(result, pipe)
+        status = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(status)  # nothing of a crashed node may clean up
+
+
+def _without_result(level: str, seed: int, status: int) -> dict[str, Any]:
+    failures: dict[int, str] = {
+        signal.SIGPROF: f"took over {CPU_S_MAX:g} s of processor time",
+        signal.SIGALRM: f"took over {WALL_S_MAX:g} s, and what it waits for is not the processor",
+    }
+    ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    failure = failures.get(ended_by, f"its process ended with status {status}")
+    outcome = Outcome(
+        level=level,
+        seed=seed,
+        event_hash="",
+        events=0,
+        virtual_ms=0,
+        facts={},
+        options="unknown",
+        failure=failure,
+        last_events=[],
+    )
+    return asdict(outcome) | {"wall_s": WALL_S_MAX}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,423 @@
+"""What must hold across the nodes of a cluster after every step of any of them.
+
+A step is one turn of a node's loop. After it the partitions of that node are looked at, and where
+one has changed, what follows from it is checked, on all nodes and on what lies on their disks. A
+violation is an AssertionError with the offsets and epochs in it.
+
+Partitions (KIP-966's model, KIP-101):
+
+- `OneLeader`: a partition is led by one node in each leader epoch.
+- `OneHistory`: what two replicas hold below both their high watermarks are the same batches.
+- `CompleteCandidates`: whoever may be elected (ISR and ELR) holds everything that was committed;
+  flushed, where the flush policy is fsync.
+- `MaximalIsr`: a leader counts on everybody who is in the ISR that the controller has committed.
+- `FrozenMark`: no high watermark moves under min.insync.replicas.
+- `NoWayBack`: a replica's high watermark and leader epoch go back in no life of its node.
+- `MarkWithinLog`: a replica's high watermark is not beyond its log.
+
+Metadata:
+
+- `OneMetadata`: nodes that have applied up to the same offset have the same image.
+- `SoundMetadata`: ISR and ELR are replicas and share nobody; the leader is in the ISR; with
+  min.insync.replicas in the ISR the ELR is empty; epochs only grow, the leader epoch with each
+  change of the leader.
+- `NobodyFenced`: nobody in an ISR is fenced.
+- `NothingGivenUp`: no leader was elected with possible loss, where none was caused.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from quorumlog.broker.partition import IsrProposal, LeaderState
+from quorumlog.broker.shell.replica import Replica
+from quorumlog.broker.shell.replicas import ReplicaManager
+from quorumlog.metadata import MetadataImage, PartitionImage, TopicImage
+from quorumlog.simulation.process import Process
+
+from ..cluster.nodes import DATA, Cluster, ClusterNode
+from ..cluster.options import TopicPlan
+from .stored_batches import PartitionFiles, StoredBatch, key_of
+from .violation import Violation
+
+IMAGES_KEPT: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionId:
+    """A partition of a topic of one life of its name."""
+
+    topic: str
+    topic_id: bytes
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+
+@dataclass(slots=True)
+class Committed:
+    """What of a partition was ever committed, as the first replica had it that said so."""
+
+    ends: list[int] = field(default_factory=list)
+    batches: list[StoredBatch] = field(default_factory=list)
+    leaders: dict[int, str] = field(default_factory=dict)  # by leader epoch
+
+    @property
+    def end_offset(self) -> int:
+        """Everything below was committed somewhere."""
+        return self.ends[-1] if self.ends else 0
+
+    def take(self, who: str, what: PartitionId, batch: StoredBatch) -> None:
+        """A replica says that a batch of its log is committed."""
+        if batch.end_offset > self.end_offset:
+            assert batch.base_offset >= self.end_offset, (
+                f"OneHistory: {who} has a batch [{batch.base_offset}, {batch.end_offset}) of {what}"
+                f" committed, others one that ends at {self.end_offset}"
+            )
+            self.ends.append(batch.end_offset)
+            self.batches.append(batch)
+            return
+        known = self.batches[bisect_right(self.ends, batch.base_offset)]
+        assert key_of(known) == key_of(batch), (
+            f"OneHistory: {who} has {_shown(batch)} of {what} committed, another replica had"
+            f" {_shown(known)}"
+        )
+
+
+@dataclass(slots=True)
+class _View:
+    """A replica as it was when it was last looked at."""
+
+    name: str  # of its machine
+    what: PartitionId
+    files: PartitionFiles
+    process: Process
+    seen_mark: int = -1
+    seen_end: int | None = None
+    seen_epoch: int = -1
+    seen_state: LeaderState | None = None
+    seen_proposal: IsrProposal | None = None
+    high_watermark: int = 0
+    epoch: int = -1
+    checked_to: int = -1  # its log was compared with the committed one up to here
+
+
+class Watch:
+    """Looks at a cluster after every step."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.steps = 0
+        self.checks = 0
+        self._cluster = cluster
+        self._nodes = {node.name: node for node in cluster.nodes}
+        self._views: dict[Replica, _View] = {}  # of every life
+        self._files: dict[tuple[str, PartitionId], PartitionFiles] = {}
+        self._committed: dict[PartitionId, Committed] = {}
+        self._images: dict[int, MetadataImage] = {}  # by offset, the newest ones
+        self._newest: MetadataImage = cluster.newest_image  # published by anybody
+        self._known: MetadataImage = cluster.newest_image  # committed, as far as anybody knows
+        self._published: dict[str, MetadataImage] = {}
+        cluster.world.loop.after_handle = self.look
+
+    def committed_end(self, topic: str, index: int) -> int:
+        """Everything of a partition below it was committed."""
+        ends = [
+            committed.end_offset
+            for what, committed in self._committed.items()
+            if (what.topic, what.index) == (topic, index)
+        ]
+        return max(ends, default=0)
+
+    def look(self, process: Process) -> None:
+        """A process has taken a step."""
+        node = self._nodes.get(process.name)
+        if node is None or node.node is None:
+            return
+        self.steps += 1
+        try:
+            self._look(node, process)
+        except AssertionError as error:
+            name, _, detail = str(error).partition(": ")
+            self._cluster.violations.append(Violation(name, detail))
+
+    def _look(self, node: ClusterNode, process: Process) -> None:
+        assert node.node is not None, f"{node.name} has no node"
+        parts = node.node.parts
+        if parts.publisher is not None:
+            if parts.publisher.image is not self._published.get(node.name):
+                self._published[node.name] = parts.publisher.image
+                self._image_published(node, parts.publisher.image)
+            committed = parts.publisher.committed_image
+            if committed.offset > self._known.offset:
+                before, self._known = self._known, committed
+                self._image_committed(before, committed)
+        if parts.replicas is None:
+            return
+        for replica in held(parts.replicas):
+            partition = replica.partition
+            leading = partition.leadership
+            end = end_of(replica)
+            view = self._views.get(replica)
+            if view is None:
+                view = self._views[replica] = self._new_view(node, process, replica)
+            elif (
+                view.seen_mark == partition.high_watermark
+                and view.seen_end == end
+                and view.seen_epoch == partition.highest_epoch
+                and view.seen_state is (None if leading is None else leading.state)
+                and view.seen_proposal is (None if leading is None else leading.proposal)
+            ):
+                continue
+            view.seen_mark, view.seen_end = partition.high_watermark, end
+            view.seen_epoch = partition.highest_epoch
+            view.seen_state = None if leading is None else leading.state
+            view.seen_proposal = None if leading is None else leading.proposal
+            self.checks += 1
+            self._replica_changed(node, view.what, replica, view, end)
+
+    def _new_view(self, node: ClusterNode, process: Process, replica: Replica) -> _View:
+        partition = replica.partition
+        what = PartitionId(partition.topic, replica.topic_id, partition.index)
+        return _View(node.name, what, self._files_of(node.name, what), process)
+
+    # --- partitions ----------------------------------------------------------------------------
+
+    def _replica_changed(
+        self, node: ClusterNode, what: PartitionId, replica: Replica, view: _View, end: int | None
+    ) -> None:
+        partition, leading = replica.partition, replica.partition.leadership
+        plan = self._plan_of(what)
+        committed = self._committed.setdefault(what, Committed())
+        mark = partition.high_watermark
+        assert partition.highest_epoch >= view.epoch, (
+            f"NoWayBack: {node.name} went from leader epoch {view.epoch} of {what} back to"
+            f" {partition.highest_epoch}"
+        )
+        view.epoch = partition.highest_epoch
+        if leading is not None:
+            epoch = leading.state.leader_epoch
+            leader = committed.leaders.setdefault(epoch, node.name)
+            assert leader == node.name, (
+                f"OneLeader: {what} is led by {leader} and {node.name} in epoch {epoch}"
+            )
+        if end is None:
+            return  # its log is not open
+        assert mark <= end, (
+            f"MarkWithinLog: {node.name} has the mark of {what} at {mark}, its log ends at {end}"
+        )
+        if plan is None or plan.is_unclean:
+            return
+        assert mark >= view.high_watermark, (
+            f"NoWayBack: {node.name} moves the mark of {what} from {view.high_watermark} to {mark}"
+        )
+        if leading is not None and view.checked_to >= 0 and mark > view.high_watermark:
+            isr = leading.state.isr
+            needed = min(plan.min_isr, len(leading.state.replicas))  # a move may leave fewer
+            assert len(isr) >= needed, (
+                f"FrozenMark: {node.name} commits [{view.high_watermark}, {mark}) of {what} with"
+                f" {isr} in sync, {needed} are needed"
+            )
+        view.high_watermark = mark
+        if leading is not None:
+            self._check_superset(what, node, leading.state.leader_epoch, partition.maximal_isr)
+        self._compare(node, what, view, mark, committed, plan)
+
+    def _compare(
+        self,
+        node: ClusterNode,
+        what: PartitionId,
+        view: _View,
+        mark: int,
+        committed: Committed,
+        plan: TopicPlan,
+    ) -> None:
+        """Hold what a replica has below its high watermark against what others had there."""
+        start = max(view.checked_to, 0)
+        if mark <= start or plan.is_compacted:
+            view.checked_to = start
+            return
+        before = committed.end_offset
+        for batch in view.files.batches(start, mark):
+            committed.take(node.name, what, batch)
+        view.checked_to = mark
+        if committed.end_offset > before:
+            self._check_candidates(what, plan)
+
+    def _check_superset(
+        self, what: PartitionId, node: ClusterNode, epoch: int, counted: tuple[int, ...]
+    ) -> None:
+        state = self._state_of(self._known, what)
+        if state is None or state.leader_epoch != epoch or state.leader != node.node_id:
+            return
+        missing = [member for member in state.isr if member not in counted]
+        assert not missing, (
+            f"MaximalIsr: {node.name} leads {what} in epoch {epoch} and counts on {list(counted)};"
+            f" the controller has {list(state.isr)} in partition epoch {state.partition_epoch}"
+        )
+
+    def _check_candidates(self, what: PartitionId, plan: TopicPlan) -> None:
+        """Whoever may be elected has all that was committed."""
+        state = self._state_of(self._known, what)
+        end = self._committed.setdefault(what, Committed()).end_offset
+        if state is None:
+            return
+        for node_id in (*state.isr, *state.elr):
+            node = self._cluster.node(node_id)
+            if node.name in self._cluster.damaged:
+                continue  # the controller cannot know yet what it has lost
+            files = self._files_of(node.name, what)
+            held = (
+                files.durable_end_offset() if plan.flush_policy == "fsync" else files.end_offset()
+            )
+            assert held >= end, (
+                f"CompleteCandidates: {what}: {node.name} may be elected (isr {list(state.isr)},"
+                f" elr {list(state.elr)}) and holds [.., {held}) of [.., {end}) that is committed"
+            )
+
+    # --- metadata ------------------------------------------------------------------------------
+
+    def _image_published(self, node: ClusterNode, image: MetadataImage) -> None:
+        known = self._images.get(image.offset)
+        if known is not None:
+            assert _same(known, image), (
+                f"OneMetadata: {node.name} has another image than others at metadata offset"
+                f" {image.offset}"
+            )
+            return
+        if image.offset <= self._newest.offset:
+            return  # a node that comes later may stop elsewhere on its way
+        self._images[image.offset] = image
+        if len(self._images) > IMAGES_KEPT:
+            del self._images[next(iter(self._images))]
+        before, self._newest = self._newest, image
+        for what, old, new in _changed(before, image):
+            self._check_partition(what, old, new, image)
+        if before.brokers is not image.brokers:
+            for broker in image.sorted_brokers():
+                earlier = before.broker(broker.id)
+                assert earlier is None or broker.epoch >= earlier.epoch, (
+                    f"SoundMetadata: broker {broker.id} of epoch {broker.epoch} was {earlier}"
+                )
+            for topic in image.sorted_topics():
+                for index, state in topic.sorted_partitions():
+                    _check_fenced(f"{topic.name}-{index}", state, image)
+
+    def _image_committed(self, before: MetadataImage, image: MetadataImage) -> None:
+        for what, _, _ in _changed(before, image):
+            plan = self._plan_of(what)
+            if plan is None or plan.is_unclean:
+                continue
+            self._check_candidates(what, plan)
+            for replica, view in self._views.items():
+                leading = replica.partition.leadership
+                if view.what == what and view.process.alive and leading is not None:
+                    node, epoch = self._nodes[view.name], leading.state.leader_epoch
+                    self._check_superset(what, node, epoch, leading.maximal_isr())
+
+    def _check_partition(
+        self,
+        what: PartitionId,
+        before: PartitionImage | None,
+        state: PartitionImage,
+        image: MetadataImage,
+    ) -> None:
+        isr, elr, plan = set(state.isr), set(state.elr), self._plan_of(what)
+        assert isr <= set(state.replicas), (
+            f"SoundMetadata: {what}: ISR {isr} of replicas {state.replicas}"
+        )
+        assert elr <= set(state.replicas), (
+            f"SoundMetadata: {what}: ELR {elr} of replicas {state.replicas}"
+        )
+        assert not isr & elr, f"SoundMetadata: {what}: {isr & elr} are in the ISR and in the ELR"
+        assert state.leader < 0 or state.leader in isr, (
+            f"SoundMetadata: {what}: leader {state.leader} is not in the ISR {isr}"
+        )
+        _check_fenced(str(what), state, image)
+        if plan is not None and len(isr) >= min(plan.min_isr, len(state.replicas)):
+            assert not elr, f"SoundMetadata: {what}: ELR {elr} beside an ISR of {isr}"
+        if plan is not None and not plan.is_unclean:
+            assert not state.recovering, (
+                f"NothingGivenUp: {what}: leader {state.leader} elected with possible loss"
+            )
+        if before is not None:
+            assert state.leader_epoch >= before.leader_epoch, (
+                f"SoundMetadata: {what}: leader epoch goes back"
+            )
+            assert state.partition_epoch > before.partition_epoch, (
+                f"SoundMetadata: {what}: partition epoch {state.partition_epoch} follows"
+                f" {before.partition_epoch}"
+            )
+            assert state.leader == before.leader or state.leader_epoch > before.leader_epoch, (
+                f"SoundMetadata: {what}: leader {before.leader} became {state.leader} in one epoch"
+            )
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _files_of(self, name: str, what: PartitionId) -> PartitionFiles:
+        key = (name, what)
+        if key not in self._files:
+            self._files[key] = PartitionFiles(self._nodes[name].sim, f"{DATA}/{what}")
+        return self._files[key]
+
+    def _state_of(self, image: MetadataImage, what: PartitionId) -> PartitionImage | None:
+        topic = image.topic_of_id(what.topic_id)
+        return None if topic is None else topic.partitions.get(what.index)
+
+    def _plan_of(self, what: PartitionId) -> TopicPlan | None:
+        return next(
+            (topic for topic in self._cluster.options.topics if topic.name == what.topic), None
+        )
+
+
+def held(replicas: ReplicaManager) -> Collection[Replica]:
+    """Every replica of a broker."""
+    return replicas._replicas.values()
+
+
+def end_of(replica: Replica) -> int | None:
+    """Where a replica's log ends; None while it is not open."""
+    return None if replica._log is None else replica._log.log_end_offset
+
+
+def _check_fenced(name: str, state: PartitionImage, image: MetadataImage) -> None:
+    for member in state.isr:
+        broker = image.broker(member)
+        assert broker is not None, (
+            f"NobodyFenced: {name}: broker {member} in the ISR is not registered"
+        )
+        assert not broker.fenced, (
+            f"NobodyFenced: {name}: broker {member} in the ISR {state.isr} is fenced"
+        )
+
+
+def _changed(
+    before: MetadataImage, after: MetadataImage
+) -> Iterator[tuple[PartitionId, PartitionImage | None, PartitionImage]]:
+    """Partitions of the later image that are not as they were."""
+    for topic in after.sorted_topics():
+        earlier: TopicImage | None = before.topics_by_id.get(topic.id)
+        if earlier is topic:
+            continue
+        for index, state in topic.sorted_partitions():
+            old = None if earlier is None else earlier.partitions.get(index)
+            if old is not state and old != state:
+                yield PartitionId(topic.name, topic.id, index), old, state
+
+
+def _same(one: MetadataImage, other: MetadataImage) -> bool:
+    return one is other or (
+        one.epoch == other.epoch
+        and one.brokers == other.brokers
+        and one.topics_by_id == other.topics_by_id
+        and one.topics_by_name == other.topics_by_name
+        and one.next_producer_id == other.next_producer_id
+        and one.cluster_configs == other.cluster_configs
+        and one.features == other.features
+        and one.client_quotas == other.client_quotas
+    )
+
+
+def _shown(batch: StoredBatch) -> str:
+    return f"[{batch.base_offset}, {batch.end_offset}) of leader epoch {batch.leader_epoch}"

@@ -1,0 +1,25 @@
+"""What a scenario ends with: the data directory of a dead node, proven by `check`."""
+
+from quorumlog.raftlog.inspection import check
+from quorumlog.simulation.world import SimNode
+
+
+def prove_directory(server: SimNode, path: str) -> int:
+    """Kill a node and prove what lies on its disk; return how many notes there were.
+
+    Raises AssertionError with every problem. A process that was killed leaves nothing that
+    contradicts anything else, at whatever moment it died: torn tails and unfinished work are notes.
+    """
+    if server.alive:
+        server.crash()
+    server.start_process()
+    report = check(server.runtime().files, path)
+    problems = [
+        f"{finding.kind} {finding.file} at {finding.position}: {finding.what}"
+        for finding in report.all_findings()
+        if finding.severity == "problem"
+    ]
+    assert report.is_ok, f"the data directory is not whole: {problems}"
+    assert not report.is_in_use, f"{path} is locked by a dead process"
+    server.crash()
+    return sum(1 for _ in report.all_findings())

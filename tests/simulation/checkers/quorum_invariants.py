@@ -1,0 +1,370 @@
+"""What must hold across the nodes of a quorum at every moment, whatever goes wrong.
+
+Looked at as it happens, a few steps an event: what replicas apply (`Chronicle`), what leaves a node
+for another one (`FrameWatch`), and what its disk would keep at a power cut right then
+(`DurableLog`). A violation is an AssertionError with the offsets and epochs in it.
+
+1. Equal logs: replicas that applied up to an offset have equal hashes over all below it.
+2. Once: no command is in the log twice.
+3. One leader an epoch: one node alone sends as the leader of an epoch, and one alone is told it is.
+4. Durable before acknowledged: a follower's acknowledgement, a vote and a candidacy are on the disk
+   before they leave.
+5. Committed on a majority: what a leader says is committed, a majority's disks hold.
+6. A high watermark of an epoch's leader never goes back.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+from quorumlog.errors import CorruptionError
+from quorumlog.ids import NodeId
+from quorumlog.proto import raft_pb2 as pb
+from quorumlog.raftlog.core.ready import HardState
+from quorumlog.raftlog.formats.framing import FrameReader
+from quorumlog.raftlog.formats.quorum_state import QUORUM_STATE_NAME, decode_quorum_state
+from quorumlog.raftlog.formats.snapshot_file import snapshot_of_name
+from quorumlog.records.batch import HEADER_SIZE, parse_header
+from quorumlog.services import RAFT_VOTE
+from quorumlog.simulation.byte_network import Chunk
+from quorumlog.simulation.disk import Disk, FileBody, Folder, Write
+from quorumlog.simulation.fabric import End
+from quorumlog.simulation.frames import Open, Result
+from quorumlog.simulation.world import SimNode
+
+from ..cluster.registers import Applied
+
+LOG_SUFFIX: Final = ".log"
+METADATA_FOLDER: Final = "__cluster_metadata-0"
+
+
+class Chronicle:
+    """The one history that all replicas must agree on."""
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []  # of every batch that any replica applied, ascending
+        self._digests: list[bytes] = []
+        self._values: dict[bytes, int] = {}  # digest of a command -> its offset
+        self._leaders: dict[int, NodeId] = {}  # by epoch
+        self.batches = 0  # applied, over all replicas
+        self.violations: list[AssertionError] = []  # found where raising them would be no use
+
+    @property
+    def end_offset(self) -> int:
+        """Everything below was applied somewhere."""
+        return self._ends[-1] if self._ends else 0
+
+    @property
+    def epochs_led(self) -> int:
+        """How many epochs had a leader that got so far."""
+        return len(self._leaders)
+
+    def applied(self, who: str, applied: Applied, values: list[bytes]) -> None:
+        """A replica applied a batch."""
+        self.batches += 1
+        end = applied.end_offset
+        if not self._ends or end > self._ends[-1]:
+            assert applied.base_offset >= self.end_offset, (
+                f"{who} applied [{applied.base_offset}, {end}), others a batch up to"
+                f" {self.end_offset}"
+            )
+            self._ends.append(end)
+            self._digests.append(applied.digest)
+            self._note_values(applied.base_offset, values)
+            return
+        self._compare(who, end, applied.digest, is_exact=True)
+
+    def restored(self, who: str, applied: Applied) -> None:
+        """A replica took over a snapshot."""
+        self._compare(who, applied.end_offset, applied.digest, is_exact=False)
+
+    def led(self, leader_id: NodeId, epoch: int) -> None:
+        """A node leads an epoch, by its own word or another's."""
+        known = self._leaders.setdefault(epoch, leader_id)
+        assert known == leader_id, f"epoch {epoch} is led by {known} and by {leader_id}"
+
+    def offset_of(self, value: bytes) -> int | None:
+        """Where a command is in the log; None: nowhere that anybody applied."""
+        return self._values.get(_key_of(value))
+
+    def _note_values(self, base_offset: int, values: list[bytes]) -> None:
+        for offset, value in enumerate(values, base_offset):
+            before = self._values.setdefault(_key_of(value), offset)
+            assert before == offset, f"{value[:40]!r} is at offset {before} and at {offset}"
+
+    def _compare(self, who: str, end: int, digest: bytes, *, is_exact: bool) -> None:
+        index = bisect_right(self._ends, end) - 1
+        there, known = (self._ends[index], self._digests[index]) if index >= 0 else (0, b"")
+        assert there == end or not is_exact, f"{who} applied up to {end}, inside another's batch"
+        assert known == digest, f"{who} has another state at offset {end} than others had"
+
+
+def _key_of(value: bytes) -> bytes:
+    return blake2b(value, digest_size=12).digest()
+
+
+# --- disks ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Parsed:
+    """How far a segment's batches were followed."""
+
+    body: FileBody
+    ends: list[tuple[int, int]] = field(default_factory=list)  # (position, offset) behind each
+    last_header: bytes = b""  # of the last batch: another one means that the tail was replaced
+
+
+class DurableLog:
+    """What of a node's metadata log its present disk would keep, now; still told of that disk when
+    the machine has got another one."""
+
+    def __init__(self, node: SimNode, data_dir: str) -> None:
+        self._disk = node.device.disk
+        self._data_dir = data_dir
+        self._parsed: dict[str, _Parsed] = {}  # by the segment's name
+        self._state: tuple[bytes, HardState | None] = (b"", None)  # the last one read
+
+    def hard_state(self) -> HardState | None:
+        """Epoch and vote; None when there are none."""
+        folder = _durable_folder(self._disk, self._data_dir)
+        entry = None if folder is None else folder.durable.get(QUORUM_STATE_NAME)
+        if not isinstance(entry, FileBody):
+            return None
+        if self._state[0] != entry.durable:
+            content = bytes(entry.durable)
+            try:
+                self._state = (content, decode_quorum_state(content))
+            except CorruptionError:
+                self._state = (content, None)
+        return self._state[1]
+
+    def holds(self, end_offset: int) -> bool:
+        """Whether everything below the offset is durable, in the log or in a snapshot."""
+        return end_offset == 0 or self.end_offset(at_least=end_offset) >= end_offset
+
+    def end_offset(self, *, at_least: int = 1 << 62) -> int:
+        """Exclusive end of what is durable, 0 for nothing; it need not be more than `at_least`."""
+        folder = _durable_folder(self._disk, f"{self._data_dir}/{METADATA_FOLDER}")
+        if folder is None:
+            return 0
+        end = self._log_end(folder)
+        return end if end >= at_least else max(end, _snapshot_end(folder))
+
+    def _log_end(self, folder: Folder) -> int:
+        names = sorted(name for name in folder.entries if name.endswith(LOG_SUFFIX))
+        end = 0
+        for name in names[-2:]:  # what is before was whole when these were begun
+            body = folder.entries[name]
+            if not isinstance(body, FileBody) or folder.durable.get(name) is not body:
+                break
+            parsed = self._parsed.get(name)
+            if parsed is None or parsed.body is not body:
+                parsed = self._parsed[name] = _Parsed(body)
+            end = _durable_end(parsed, int(name.removesuffix(LOG_SUFFIX)))
+        return end
+
+
+def _snapshot_end(folder: Folder) -> int:
+    """Where the newest durable snapshot ends: a start takes it for a log that ends below it."""
+    ends = [
+        snapshot.end_offset
+        for name, entry in folder.durable.items()
+        if (snapshot := snapshot_of_name(name)) is not None
+        and isinstance(entry, FileBody)
+        and not entry.unsynced
+    ]
+    return max(ends, default=0)
+
+
+def _durable_folder(disk: Disk, path: str) -> Folder | None:
+    """The folder of a path if every name on the way is durable."""
+    folder = disk.root
+    for part in path.strip("/").split("/"):
+        entry = folder.durable.get(part)
+        if not isinstance(entry, Folder):
+            return None
+        folder = entry
+    return folder
+
+
+def _durable_end(parsed: _Parsed, base_offset: int) -> int:
+    body = parsed.body
+    _forget_replaced(parsed)
+    position, end = parsed.ends[-1] if parsed.ends else (0, base_offset)
+    content = body.content
+    while position + HEADER_SIZE <= len(content):
+        try:
+            header = parse_header(bytes(content[position : position + HEADER_SIZE]))
+        except CorruptionError:
+            break
+        if header.base_offset != end or position + header.size > len(content):
+            break
+        parsed.last_header = bytes(content[position : position + HEADER_SIZE])
+        position, end = position + header.size, header.next_offset
+        parsed.ends.append((position, end))
+    bound = min(
+        (one.position if isinstance(one, Write) else one.size for one in body.unsynced),
+        default=len(content),
+    )
+    index = bisect_right(parsed.ends, (bound, 1 << 62)) - 1
+    return parsed.ends[index][1] if index >= 0 else base_offset
+
+
+def _forget_replaced(parsed: _Parsed) -> None:
+    if not parsed.ends:
+        return
+    start = parsed.ends[-2][0] if len(parsed.ends) > 1 else 0
+    if parsed.body.content[start : start + HEADER_SIZE] != parsed.last_header:
+        parsed.ends.clear()
+
+
+# --- messages ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Watched:
+    """A node as the watch knows it."""
+
+    node_id: NodeId
+    directory_id: bytes
+    log: DurableLog
+    voters: Callable[[], frozenset[tuple[int, bytes]]]  # in force by its own log
+
+
+class FrameWatch:
+    """Looks at every message of the quorum as it leaves its sender."""
+
+    def __init__(self, chronicle: Chronicle) -> None:
+        self._chronicle = chronicle
+        self._watched: dict[str, Watched] = {}  # by the machine's name
+        self._gone: list[Watched] = []  # whose disk was wiped since
+        self._votes: set[tuple[int, int]] = set()  # (link, call): membership only
+        self._readers: dict[End, FrameReader] = {}  # of what each end of a byte pipe sends
+        self._committed: dict[int, int] = {}  # epoch -> the highest high watermark said
+        self._voters: dict[int, frozenset[tuple[int, bytes]]] = {}  # epoch -> of the last look
+        self.messages = 0
+
+    def watch(self, name: str, watched: Watched) -> None:
+        """Look at what this machine sends, under this identity."""
+        before = self._watched.get(name)
+        if before is not None and before.directory_id != watched.directory_id:
+            self._gone.append(before)
+        self._watched[name] = watched
+
+    def on_sent(self, sender: End, frame: object) -> None:
+        """A frame leaves a process."""
+        try:
+            self._look(sender, frame)
+        except AssertionError as violation:  # whoever sends would take it for an error of its own
+            self._chronicle.violations.append(violation)
+
+    def _look(self, sender: End, frame: object) -> None:
+        match frame:
+            case Open():
+                self._opened(sender, frame)
+            case Chunk():
+                for sent in self._read(sender, frame.data):
+                    for message in sent.messages:
+                        self._sent(sender, message)
+            case Result():
+                is_vote = (sender.link.number, frame.call) in self._votes
+                if is_vote and frame.response is not None:
+                    self._voted(sender, pb.VoteResponse.FromString(frame.response))
+            case _:
+                pass
+
+    def _opened(self, sender: End, frame: Open) -> None:
+        if frame.path == RAFT_VOTE.path:
+            self._votes.add((sender.link.number, frame.call))
+            assert frame.request is not None, "a vote is asked for in one message"
+            self._campaigns(sender, pb.VoteCall.FromString(frame.request))
+
+    def _read(self, sender: End, data: bytes) -> Iterator[pb.RaftFrame]:
+        """The frames that these bytes of a pipe complete."""
+        reader = self._readers.setdefault(sender, FrameReader())
+        while data:
+            buffer = reader.buffer()
+            count = min(len(buffer), len(data))
+            buffer[:count], data = data[:count], data[count:]
+            yield from reader.received(count)
+
+    # --- elections ---
+
+    def _campaigns(self, sender: End, call: pb.VoteCall) -> None:
+        request, watched = call.request, self._watched[sender.process.machine.name]
+        if request.pre_vote:
+            return
+        state = watched.log.hard_state()
+        assert state is not None, f"node {watched.node_id} campaigns without a durable epoch"
+        is_own = state.vote is not None and state.vote.node_id == watched.node_id
+        assert state.epoch > request.epoch or (state.epoch == request.epoch and is_own), (
+            f"node {watched.node_id} campaigns for epoch {request.epoch}, on its disk is {state}"
+        )
+
+    def _voted(self, sender: End, response: pb.VoteResponse) -> None:
+        watched = self._watched.get(sender.process.machine.name)
+        if watched is None or not response.granted or response.pre_vote:
+            return
+        state = watched.log.hard_state()
+        is_durable = state is not None and state.epoch >= response.epoch
+        assert is_durable, f"node {watched.node_id} votes in {response.epoch}, durable is {state}"
+
+    # --- replication ---
+
+    def _sent(self, sender: End, message: pb.RaftMessage) -> None:
+        self.messages += 1
+        watched = self._watched[sender.process.machine.name]
+        match message.WhichOneof("message"):
+            case "append_request":
+                request = message.append_request
+                self._leads(watched, request.epoch, request.high_watermark)
+            case "heartbeat":
+                self._leads(watched, message.heartbeat.epoch, message.heartbeat.high_watermark)
+            case "snapshot_chunk":
+                self._chronicle.led(watched.node_id, message.snapshot_chunk.epoch)
+            case "append_response":
+                response = message.append_response
+                self._acknowledges(watched, response.epoch, response.match_end)
+            case "heartbeat_response":
+                answer = message.heartbeat_response
+                if answer.HasField("match_end"):
+                    self._acknowledges(watched, answer.epoch, answer.match_end)
+            case _:
+                pass
+
+    def _leads(self, watched: Watched, epoch: int, high_watermark: int) -> None:
+        self._chronicle.led(watched.node_id, epoch)
+        before = self._committed.get(epoch, 0)
+        if high_watermark <= before:
+            return  # copies of older words may be under way
+        self._committed[epoch] = high_watermark
+        voters = watched.voters()
+        known, self._voters[epoch] = self._voters.get(epoch), voters
+        if known != voters:
+            return  # what was committed before was counted by other voters
+        holding = sum(
+            other.log.holds(high_watermark)
+            # A disk may have been wiped between the count of the commit and this word of it.
+            for other in (*self._watched.values(), *self._gone)
+            if (int(other.node_id), other.directory_id) in voters
+        )
+        assert holding * 2 > len(voters), (
+            f"node {watched.node_id} says {high_watermark} is committed in epoch {epoch}, which"
+            f" {holding} of {len(voters)} disks hold"
+        )
+
+    def _acknowledges(self, watched: Watched, epoch: int, match_end: int) -> None:
+        state = watched.log.hard_state()
+        assert state is not None, f"node {watched.node_id} acknowledges without a durable epoch"
+        assert state.epoch >= epoch, (
+            f"node {watched.node_id} acknowledges in epoch {epoch}, durable is {state.epoch}"
+        )
+        if state.epoch > epoch:
+            return  # it waited to be sent while a newer leader came: nobody heeds it
+        assert watched.log.holds(match_end), (
+            f"node {watched.node_id} acknowledges [.., {match_end}), durable is"
+            f" [.., {watched.log.end_offset()})"
+        )

@@ -1,0 +1,174 @@
+"""What lies in a partition's folder on a simulated disk, batch by batch, without opening it.
+
+Follows appends incrementally: a look at an unchanged folder costs a few steps. Batches are told
+apart by their checksum and leader epoch, which are equal where their records are.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from quorumlog.errors import CorruptionError
+from quorumlog.records.batch import HEADER_SIZE, parse_header
+from quorumlog.simulation.disk import Cut, FileBody, Folder, Write
+from quorumlog.simulation.world import SimNode
+
+LOG_SUFFIX: Final = ".log"
+
+
+class StoredBatch(NamedTuple):
+    """One batch as it is stored."""
+
+    base_offset: int
+    end_offset: int  # exclusive
+    leader_epoch: int
+    crc: int
+    position: int  # in its file, behind it
+
+
+def key_of(batch: StoredBatch) -> tuple[int, int, int, int]:
+    """What is equal where the records are."""
+    return batch.base_offset, batch.end_offset, batch.leader_epoch, batch.crc
+
+
+@dataclass(slots=True)
+class _Segment:
+    base_offset: int
+    body: FileBody
+    batches: list[StoredBatch] = field(default_factory=list)
+    first_header: bytes = b""
+    last_header: bytes = b""
+
+    def follow(self) -> None:
+        """Parse what came since the last look; all again where the tail was replaced."""
+        content = self.body.content
+        if self.batches:
+            start = self.batches[-2].position if len(self.batches) > 1 else 0
+            if bytes(content[start : start + HEADER_SIZE]) != self.last_header:
+                self.batches.clear()
+        position = self.batches[-1].position if self.batches else 0
+        end = self.batches[-1].end_offset if self.batches else self.base_offset
+        while position + HEADER_SIZE <= len(content):
+            raw = bytes(content[position : position + HEADER_SIZE])
+            try:
+                header = parse_header(raw)
+            except CorruptionError:
+                return
+            if header.base_offset < end or position + header.size > len(content):
+                return
+            position, end, self.last_header = position + header.size, header.next_offset, raw
+            self.batches.append(
+                StoredBatch(header.base_offset, end, header.leader_epoch, header.crc, position)
+            )
+
+
+class PartitionFiles:
+    """A partition's folder on one machine's present disk."""
+
+    def __init__(self, sim: SimNode, path: str) -> None:
+        self._sim = sim
+        self._path = path
+        self._segments: dict[str, _Segment] = {}
+
+    def end_offset(self) -> int:
+        """Exclusive end of what everybody on the machine sees, 0 for nothing."""
+        segments = self._look()
+        for segment in reversed(segments):
+            if segment.batches:
+                return segment.batches[-1].end_offset
+        return segments[-1].base_offset if segments else 0
+
+    def start_offset(self) -> int:
+        """Where the oldest segment begins, 0 for nothing."""
+        segments = self._look()
+        return segments[0].base_offset if segments else 0
+
+    def durable_end_offset(self) -> int:
+        """Exclusive end of what a power cut would leave for certain."""
+        folder = durable_folder(self._sim, self._path)
+        if folder is None:
+            return 0
+        end = 0
+        for segment in self._look():
+            name = f"{segment.base_offset:020d}{LOG_SUFFIX}"
+            if folder.durable.get(name) is not segment.body:
+                break
+            end = max(end, segment.base_offset)
+            bound = min(
+                (
+                    one.position if isinstance(one, Write) else one.size
+                    for one in segment.body.unsynced
+                    if not _is_durable(segment.body, one)
+                ),
+                default=len(segment.body.content),
+            )
+            for batch in segment.batches:
+                if batch.position <= bound:
+                    end = batch.end_offset
+            if bound < len(segment.body.content):
+                break
+        return end
+
+    def batches(self, start: int, end: int) -> Iterator[StoredBatch]:
+        """Yield the batches that hold offsets of [start, end)."""
+        for segment in self._look():
+            if not segment.batches or segment.batches[-1].end_offset <= start:
+                continue
+            ends = [batch.end_offset for batch in segment.batches[-256:]]
+            first = 0
+            if ends[0] <= start:  # mostly it is about the tail
+                first = len(segment.batches) - len(ends) + bisect_left(ends, start + 1)
+            for batch in segment.batches[first:]:
+                if batch.base_offset >= end:
+                    return
+                if batch.end_offset > start:
+                    yield batch
+
+    def _look(self) -> list[_Segment]:
+        folder = visible_folder(self._sim, self._path)
+        if folder is None:
+            self._segments.clear()
+            return []
+        found = []
+        for name in sorted(name for name in folder.entries if name.endswith(LOG_SUFFIX)):
+            body = folder.entries[name]
+            if not isinstance(body, FileBody):
+                continue
+            segment = self._segments.get(name)
+            if segment is None or segment.body is not body:
+                base_offset = int(name.removesuffix(LOG_SUFFIX))
+                segment = self._segments[name] = _Segment(base_offset, body)
+            segment.follow()
+            found.append(segment)
+        return found
+
+
+def _is_durable(body: FileBody, change: Write | Cut) -> bool:
+    """Whether a change puts what is durable already: a recovery writes a log's tail once more."""
+    if not isinstance(change, Write):
+        return False
+    end = change.position + len(change.data)
+    return bytes(body.durable[change.position : end]) == bytes(change.data)
+
+
+def visible_folder(sim: SimNode, path: str) -> Folder | None:
+    """The folder of a path; None: there is none."""
+    folder = sim.device.disk.root
+    for part in path.strip("/").split("/"):
+        entry = folder.entries.get(part)
+        if not isinstance(entry, Folder):
+            return None
+        folder = entry
+    return folder
+
+
+def durable_folder(sim: SimNode, path: str) -> Folder | None:
+    """The folder of a path if every name on the way is durable."""
+    folder = sim.device.disk.root
+    for part in path.strip("/").split("/"):
+        entry = folder.durable.get(part)
+        if not isinstance(entry, Folder):
+            return None
+        folder = entry
+    return folder

@@ -1,0 +1,97 @@
+"""After the storm: who must serve, and by when.
+
+A majority of the controllers and a drawn majority of the brokers are healed and cut off from all
+others. What is served by them alone must be served soon; then everybody is healed, and every
+replica must be in sync again.
+"""
+
+from typing import Final
+
+from quorumlog.metadata import PartitionImage
+from quorumlog.simulation.barriers import apart
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.testing.checkers import Place
+
+from .nodes import Cluster, ClusterNode
+
+SETTLE_MS: Final = 40_000  # of a healed majority, until it is registered and all others are fenced
+SERVE_MS: Final = 60_000  # of a healed majority, until every partition that it can serve is written
+CONVERGE_MS: Final = 90_000  # of a healed cluster, until every replica is in sync
+
+
+def choose_core(cluster: Cluster, entropy: SimEntropy) -> list[ClusterNode]:
+    """Draw a majority of the controllers, and a majority of the brokers; nobody whose voters' disk
+    was just replaced is counted as a voter."""
+    left: list[object] = list(cluster.nodes)
+    entropy.shuffle(left)
+    core: list[ClusterNode] = []
+    for node in left:
+        assert isinstance(node, ClusterNode), f"{node!r}"
+        if not _is_enough(cluster, core):
+            core.append(node)
+    return sorted(core, key=lambda node: node.node_id)
+
+
+def is_settled(cluster: Cluster, core: list[ClusterNode]) -> bool:
+    """Whether these nodes have an active controller, which counts on their brokers and on no
+    others."""
+    image, leader = cluster.newest_image, cluster.leader()
+    inside = {int(node.node_id) for node in core if node.is_broker}
+    return (
+        leader in core
+        and all(node.is_up and node.is_ready for node in core)
+        and {int(broker.id) for broker in image.brokers.values() if broker.is_active} == inside
+    )
+
+
+def servable(cluster: Cluster, core: list[ClusterNode]) -> list[Place]:
+    """The partitions that these nodes alone must serve: one of them leads or may be elected, and
+    there are replicas enough to write with acks=all."""
+    image = cluster.newest_image
+    ids = {int(node.node_id) for node in core}
+    found = []
+    for topic in cluster.options.topics:
+        there = image.topic(topic.name)
+        if there is None or topic.is_inner:
+            continue
+        needed = min(topic.min_isr, topic.replication)
+        for index, state in there.sorted_partitions():
+            if _can_lead(state, ids) and len(ids & set(state.replicas)) >= needed:
+                found.append((topic.name, index))
+    return found
+
+
+def leave_alone(cluster: Cluster, core: list[ClusterNode], clients: list[str]) -> None:
+    """Cut a core and the clients off from all other nodes."""
+    rest = [node.name for node in cluster.nodes if node not in core]
+    inside = [node.name for node in core] + clients
+    cluster.world.fabric.barriers.close(apart(rest, inside))
+
+
+def is_whole(cluster: Cluster) -> bool:
+    """Whether every node runs, every vote is where it belongs, and every replica is in sync."""
+    image, voters = cluster.newest_image, cluster.voters()
+    return (
+        voters is not None
+        and all(node.is_up and node.is_ready for node in cluster.nodes)
+        and all(node.voter in voters for node in cluster.controllers)
+        and all(
+            set(state.isr) == set(state.replicas) and state.leader >= 0
+            for topic in image.sorted_topics()
+            for _, state in topic.sorted_partitions()
+        )
+    )
+
+
+def _can_lead(state: PartitionImage, ids: set[int]) -> bool:
+    """Whether one of these nodes may be elected without loss, whatever the others' part was: where
+    only the others were in sync, they alone have what was acknowledged."""
+    return bool(ids & ({*state.isr} | {*state.elr}))
+
+
+def _is_enough(cluster: Cluster, core: list[ClusterNode]) -> bool:
+    brokers = sum(node.is_broker for node in core)
+    if brokers * 2 <= len(cluster.brokers):
+        return False
+    views = [raft.voters for node in cluster.nodes if (raft := cluster.raft_of(node)) is not None]
+    return all(sum(node.voter in voters for node in core) >= voters.majority for voters in views)

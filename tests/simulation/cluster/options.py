@@ -1,0 +1,144 @@
+"""How a cluster of a run is made up, and what its clients do with it; drawn from the seed."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.testing.checkers import Place
+
+REPLICATED: Final = {"flush.policy": "replicated"}
+FSYNC: Final = {"flush.policy": "fsync"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """One topic of the run."""
+
+    name: str
+    partitions: int
+    replication: int
+    min_isr: int
+    flush_policy: str  # "replicated" or "fsync"
+    is_strict: bool = True  # clients write with acks=all: nothing may be lost or doubled
+    is_unclean: bool = False  # a replica outside of the ISR may lead
+    is_inner: bool = False  # the brokers make it themselves, and clients leave it alone
+    is_compacted: bool = False  # while the run goes on: replicas hold different batches
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """What it is created with."""
+        return {
+            "min.insync.replicas": str(self.min_isr),
+            "flush.policy": self.flush_policy,
+            "unclean.leader.election.enable": str(self.is_unclean).lower(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """The nodes of a run. Times in milliseconds."""
+
+    controllers: int
+    brokers: int
+    is_combined: bool  # every node is both, or each is one
+    racks: int  # failure zones that brokers are spread over, 0: none
+    election_timeout_ms: int
+    session_timeout_ms: int
+    lag_time_ms_max: int  # replica.lag.time.max.ms
+    topics: tuple[TopicPlan, ...]
+    has_kafka: bool = False  # brokers have a listener for Kafka clients
+
+    @property
+    def places(self) -> list[Place]:
+        """Every partition that clients use."""
+        return [
+            (topic.name, index)
+            for topic in self.topics
+            if not topic.is_inner
+            for index in range(topic.partitions)
+        ]
+
+    def topic(self, name: str) -> TopicPlan:
+        """The plan of a topic."""
+        return next(topic for topic in self.topics if topic.name == name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """What the clients of a run do."""
+
+    producers: int  # on each client machine
+    readers: int
+    burst_max: int  # records given before their outcomes are waited for
+    pause_ms: tuple[int, int]
+    value_size_max: int
+    linger_ms: int
+    batch_size: int
+    compression: str
+    delivery_timeout_ms: int
+    records_max: int  # of all producers; beyond it they take it easy
+    request_timeout_ms: int = 30_000  # the default
+    reader_lives_ms: tuple[int, int] = (5_000, 40_000)  # then a reader begins anew at the start
+
+
+def draw_options(entropy: SimEntropy) -> ClusterOptions:
+    """Draw the nodes and topics of a run."""
+    is_combined = entropy.chance(0.6)
+    brokers = 3 if entropy.chance(0.7) else 4 + entropy.below(2)
+    session_ms = (1_000, 3_000)[entropy.below(2)]
+    return ClusterOptions(
+        controllers=3,
+        brokers=3 if is_combined else brokers,
+        is_combined=is_combined,
+        racks=entropy.below(2) * 3,
+        election_timeout_ms=(600, 1_000)[entropy.below(2)],
+        session_timeout_ms=session_ms,
+        lag_time_ms_max=(3_000, 10_000)[entropy.below(2)],
+        topics=draw_topics(entropy.stream("topics")),
+    )
+
+
+def draw_topics(entropy: SimEntropy) -> tuple[TopicPlan, ...]:
+    """Draw one or two strict topics, and now and then one with weaker promises."""
+    topics = []
+    for number in range(1 + entropy.below(2)):
+        replication = 3 if entropy.chance(0.8) else 2
+        min_isr = 1 if entropy.chance(0.3) else 2
+        topics.append(
+            TopicPlan(
+                name=f"strict-{number}",
+                partitions=1 + entropy.below(3),
+                replication=replication,
+                min_isr=min_isr,
+                flush_policy="replicated" if min_isr > 1 and entropy.chance(0.7) else "fsync",
+            )
+        )
+    if entropy.chance(0.5):
+        topics.append(
+            TopicPlan(
+                name="loose",
+                partitions=1 + entropy.below(2),
+                replication=3,
+                min_isr=2,
+                flush_policy="replicated",
+                is_strict=False,
+            )
+        )
+    return tuple(topics)
+
+
+def draw_habits(entropy: SimEntropy) -> Habits:
+    """Draw what the clients do."""
+    return Habits(
+        producers=1 + entropy.below(2),
+        readers=1,
+        burst_max=entropy.spread(1, 20),
+        pause_ms=((20, 200), (100, 1_000))[entropy.below(2)],
+        value_size_max=entropy.spread(10, 1_000),
+        linger_ms=entropy.below(20),
+        batch_size=entropy.spread(200, 20_000),
+        compression=("none", "none", "lz4", "zstd")[entropy.below(4)],
+        delivery_timeout_ms=(5_000, 30_000, 120_000)[entropy.below(3)],
+        records_max=1_500,
+        request_timeout_ms=5_000,  # a connection that fell silent costs a call so much
+    )

@@ -1,0 +1,387 @@
+"""What goes wrong in a run of a cluster: drawn beforehand, done at its time, undone when over.
+
+Each class of faults is on or off for a whole run, and faults overlap freely. Nothing is done that a
+cluster cannot outlive (`bounds`): what is lost for ever is less than min.insync.replicas at once,
+and never the disks of half of the quorum.
+"""
+
+import errno
+import heapq
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from quorumlog.ids import NodeId
+from quorumlog.metadata.commands import AlterReassignments, ElectLeaders, Reassignment
+from quorumlog.raftlog.core.voters import Voter
+from quorumlog.raftlog.shell import RaftNode
+from quorumlog.simulation.barriers import Direction, apart, between
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.files import CrashPoint
+from quorumlog.simulation.process import Process
+from quorumlog.simulation.world import WALL_MS
+
+from ..cluster.nodes import DATA, Cluster, ClusterNode
+from .cluster_bounds import may_cut_power, may_wipe
+
+STEP_MS: Final = 50
+VOTERS_CHECK_MS: Final = 500  # how often the operator looks after the voters
+SKEW_MS: Final = 20 * 60_000  # of UTC clocks; producers' times may be an hour ahead
+EXCUSE_MS: Final = 3_000  # after a device was mended, errors that it gave are still under way
+
+
+Ask: TypeAlias = Callable[[RaftNode], Awaitable[None]]
+
+
+class Fault(StrEnum):
+    """What may happen."""
+
+    CRASH = "crash"  # a process dies
+    POWER = "power"  # a machine's power fails
+    MIDWAY = "midway"  # a process dies at a file operation
+    STOP = "stop"  # in order, as by SIGTERM
+    PAUSE = "pause"  # nothing of a process runs for a while
+    ALL = "all"  # every process dies at once
+    MOST = "most"  # all brokers but one die, one after the other
+    WIPE = "wipe"  # a disk is lost
+    SLOW = "slow"  # a machine's device is slow
+    FULL = "full"  # no space is left
+    SYNC = "sync"  # an fsync fails
+    WRITE = "write"  # a write fails
+    ISOLATE = "isolate"  # one node hears nobody, is heard by nobody, or both
+    SPLIT = "split"  # two halves
+    BRIDGE = "bridge"  # two nodes do not hear each other, everybody else does
+    CLIENTS = "clients"  # clients and a node do not hear each other
+    CLOG = "clog"  # what is said between some comes late
+    BREAK = "break"  # the connections between two break
+    CLOCK = "clock"  # a UTC clock jumps
+    TRANSFER = "transfer"  # the controller hands its leadership over
+    MOVE = "move"  # a partition is moved to other brokers
+    ELECT = "elect"  # the preferred replicas are to lead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storm:
+    """How bad it gets."""
+
+    faults: tuple[Fault, ...]  # that are on
+    pause_ms: tuple[int, int]  # between two
+    span_ms: tuple[int, int]  # how long one lasts
+
+
+CALM: Final = Storm(faults=(), pause_ms=(1_000, 1_000), span_ms=(1_000, 1_000))
+
+
+def draw_storm(entropy: SimEntropy) -> Storm:
+    """Draw which faults come and how often: by swarm, each class on with an even chance."""
+    drawn = entropy.stream("classes")
+    faults = [fault for fault in Fault if drawn.chance(0.5)]
+    return Storm(
+        faults=tuple(faults),
+        pause_ms=((200, 2_000), (500, 5_000), (2_000, 15_000))[entropy.below(3)],
+        span_ms=((50, 3_000), (500, 12_000))[entropy.below(2)],
+    )
+
+
+class Nemesis:
+    """Does what was drawn to a cluster."""
+
+    def __init__(
+        self, cluster: Cluster, storm: Storm, entropy: SimEntropy, clients: list[str]
+    ) -> None:
+        self.happened: Counter[str] = Counter()
+        self._cluster = cluster
+        self._world = cluster.world
+        self._storm = storm
+        self._entropy = entropy
+        self._clients = clients  # names of the machines that clients run on
+        self._due: list[tuple[int, int, Callable[[], None]]] = []  # (at, order, undo)
+        self._condemned: list[tuple[int, ClusterNode]] = []  # who dies when
+        self._sequence = 0
+        self._next_ms = 0
+        self._look_ms = 0
+
+    def step(self) -> None:
+        """A moment has passed: undo what is over, and do the next fault when it is due."""
+        now_ms, storm = self._world.now_ms(), self._storm
+        while self._due and self._due[0][0] <= now_ms:
+            heapq.heappop(self._due)[2]()
+        for at_ms, node in list(self._condemned):
+            if at_ms <= now_ms:
+                self._condemned.remove((at_ms, node))
+                self._cluster.kill(node, power=False, down_ms=2_000 + self._span_ms())
+        if storm.faults and now_ms >= self._next_ms:
+            fault = storm.faults[self._entropy.below(len(storm.faults))]
+            if self._do(fault):
+                self.happened[fault] += 1
+            self._next_ms = now_ms + self._entropy.spread(*storm.pause_ms)
+
+    def calm(self, spared: list[ClusterNode]) -> None:
+        """Undo everything; of the nodes only those spared are healed."""
+        while self._due:
+            heapq.heappop(self._due)[2]()
+        self._condemned.clear()
+        self._world.fabric.barriers.open_all()
+        for node in spared:
+            node.sim.crash_at(None)
+            self._cluster.resume(node)
+            node.sim.device.faults.clear()
+            node.sim.device.disk.capacity_bytes = None
+            node.sim.machine.device_slow_ms = 0
+
+    def look_after_voters(self) -> None:
+        """What an operator does: voters whose disk is gone lose their vote, the node that came in
+        their place gets one."""
+        now_ms = self._world.now_ms()
+        voters = self._cluster.voters()
+        if now_ms < self._look_ms or voters is None:
+            return
+        self._look_ms = now_ms + VOTERS_CHECK_MS
+        for node in self._cluster.controllers:
+            there = voters.with_node_id(node.node_id)
+            if there is not None and there != node.voter:
+                self._cluster.ask_leader("remove", _removing(there))
+                return
+            if there is None and node.is_up:
+                address = node.config.controller_listener
+                self._cluster.ask_leader("add", _adding(node.voter, address))
+                return
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _later(self, undo: Callable[[], None]) -> None:
+        """Have something undone when the fault is over."""
+        self._undo_at(self._world.now_ms() + self._span_ms(), undo)
+
+    def _undo_at(self, at_ms: int, undo: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._due, (at_ms, self._sequence, undo))
+
+    def _span_ms(self) -> int:
+        return self._entropy.spread(*self._storm.span_ms)
+
+    def _somebody(self) -> ClusterNode:
+        """A node; one that leads something as often as all others together."""
+        nodes = self._cluster.nodes
+        if self._entropy.chance(0.5):
+            image = self._cluster.newest_image
+            leading = [
+                state.leader
+                for topic in image.sorted_topics()
+                for _, state in topic.sorted_partitions()
+                if state.leader >= 0
+            ]
+            active = self._cluster.leader()
+            if active is not None:
+                leading.append(active.node_id)
+            if leading:
+                return self._cluster.node(leading[self._entropy.below(len(leading))])
+        return nodes[self._entropy.below(len(nodes))]
+
+    def _do(self, fault: Fault) -> bool:
+        """Do it; whether it came about."""
+        match fault:
+            case Fault.ALL | Fault.MOST:
+                return self._hurt_many(fault)
+            case Fault.CRASH | Fault.POWER | Fault.MIDWAY | Fault.STOP | Fault.PAUSE:
+                return self._hurt_process(fault)
+            case Fault.SLOW | Fault.FULL | Fault.SYNC | Fault.WRITE:
+                return self._hurt_device(fault)
+            case Fault.WIPE:
+                return self._wipe(self._somebody())
+            case Fault.ISOLATE | Fault.SPLIT | Fault.BRIDGE | Fault.CLIENTS:
+                return self._cut_network(fault)
+            case Fault.CLOG:
+                return self._clog()
+            case Fault.BREAK:
+                return self._world.fabric.break_between(*self._two()) > 0
+            case Fault.CLOCK:
+                machine = self._somebody().sim.machine
+                machine.wall_ms = WALL_MS + self._entropy.below(2 * SKEW_MS) - SKEW_MS
+                return True
+            case Fault.MOVE | Fault.ELECT | Fault.TRANSFER:
+                return self._administer(fault)
+
+    def _administer(self, fault: Fault) -> bool:
+        match fault:
+            case Fault.MOVE:
+                return self._move()
+            case Fault.ELECT:
+                return self._cluster.ask_controller(ElectLeaders())
+            case _:
+                controllers = self._cluster.controllers
+                target = controllers[self._entropy.below(len(controllers))].node_id
+                return self._cluster.ask_leader("transfer", _transferring(target))
+
+    def _move(self) -> bool:
+        """Have a drawn partition move to as many drawn brokers."""
+        image = self._cluster.newest_image
+        places = [
+            (topic.name, index, state)
+            for topic in image.sorted_topics()
+            for index, state in topic.sorted_partitions()
+        ]
+        if not places:
+            return False
+        topic, index, state = places[self._entropy.below(len(places))]
+        brokers = [node.node_id for node in self._cluster.brokers]
+        while len(brokers) > state.replication_factor:
+            brokers.pop(self._entropy.below(len(brokers)))
+        first = self._entropy.below(len(brokers))
+        target = tuple(brokers[first:] + brokers[:first])
+        wanted = Reassignment(topic=topic, partition=index, replicas=target)
+        return self._cluster.ask_controller(AlterReassignments(reassignments=(wanted,)))
+
+    # --- processes ---
+
+    def _hurt_many(self, fault: Fault) -> bool:
+        cluster, entropy = self._cluster, self._entropy
+        if fault is Fault.ALL:
+            for node in cluster.nodes:
+                cluster.kill(node, power=False, down_ms=self._span_ms())
+            return True
+        brokers = list(cluster.brokers)
+        brokers.pop(entropy.below(len(brokers)))
+        after_ms = 0
+        for node in brokers:
+            self._condemned.append((self._world.now_ms() + after_ms, node))
+            after_ms += entropy.spread(50, 4_000)
+        return True
+
+    def _hurt_process(self, fault: Fault) -> bool:
+        cluster, entropy = self._cluster, self._entropy
+        node = self._somebody()
+        if not node.is_up:
+            return False
+        match fault:
+            case Fault.MIDWAY:
+                moment = ("before", "inside", "after")[entropy.below(3)]
+                operations = entropy.spread(1, 60)
+                node.sim.crash_at(CrashPoint(operations=operations, power=False, moment=moment))
+            case Fault.STOP:
+                return cluster.stop_in_order(node)
+            case Fault.PAUSE:
+                cluster.pause(node)
+                self._later(lambda: cluster.resume(node))
+            case Fault.POWER:
+                return self._cut_power(node)
+            case _:
+                cluster.kill(node, power=False, down_ms=self._span_ms())
+        return True
+
+    def _cut_power(self, node: ClusterNode) -> bool:
+        if not may_cut_power(self._cluster, node):
+            return False
+        self._cluster.note_damage(node)
+        self._cluster.kill(node, power=True, down_ms=self._span_ms())
+        return True
+
+    def _wipe(self, node: ClusterNode) -> bool:
+        if not may_wipe(self._cluster, node):
+            return False
+        self._cluster.note_damage(node)
+        self._cluster.kill(node, power=False, down_ms=self._span_ms())
+        self._cluster.wipe(node)
+        return True
+
+    # --- devices ---
+
+    def _hurt_device(self, fault: Fault) -> bool:
+        node, entropy = self._somebody(), self._entropy
+        device, machine = node.sim.device, node.sim.machine
+        if node.excuse or not node.sim.alive:
+            return False
+        match fault:
+            case Fault.SLOW:
+                machine.device_slow_ms = entropy.spread(2, 400)
+                self._later(lambda: setattr(machine, "device_slow_ms", 0))
+            case Fault.FULL:
+                disk, spare = device.disk, entropy.below(20_000)
+                disk.capacity_bytes = disk.used_bytes() + spare
+                node.excuse = "full"
+                self._later(lambda: self._mend(node))
+            case _:
+                # What a failed device leaves behind is not to be trusted: the power goes.
+                if not may_cut_power(self._cluster, node):
+                    return False
+                self._cluster.note_damage(node)
+                number = errno.EIO if entropy.chance(0.8) else errno.ENOSPC
+                device.fail(fault.value, number, path_part=DATA, times=1)
+                node.excuse = "sync"
+                process = node.sim.process
+                self._later(lambda: self._mend(node, process))
+        return True
+
+    def _mend(self, node: ClusterNode, process: Process | None = None) -> None:
+        """The device works again. Who has met a failure may still end for it; such a machine is
+        switched off and on, as its page cache is not to be trusted."""
+        device = node.sim.device
+        has_failed = node.excuse != "full" and not device.faults
+        device.faults.clear()
+        device.disk.capacity_bytes = None
+        if node.sim.process is not process:
+            pass  # it has ended for it, and was switched off
+        elif has_failed:
+            self._cluster.kill(node, power=True, down_ms=self._span_ms())
+        elif node.sim.alive:  # it never came to it
+            self._cluster.damaged.pop(node.name, None)
+            self._cluster.recovering.discard(node.name)
+        node.excuse_ends_ms = self._world.now_ms() + EXCUSE_MS
+
+    # --- the network ---
+
+    def _cut_network(self, fault: Fault) -> bool:
+        entropy = self._entropy
+        names = [node.name for node in self._cluster.nodes] + self._clients
+        match fault:
+            case Fault.ISOLATE:
+                one = self._somebody().name
+                self._close(self._one_way([one], [name for name in names if name != one]))
+            case Fault.SPLIT:
+                left = [name for name in names if entropy.chance(0.5)]
+                self._close(self._one_way(left, [name for name in names if name not in left]))
+            case Fault.CLIENTS:
+                self._close(self._one_way(self._clients, [self._somebody().name]))
+            case _:
+                one, other = self._two()
+                self._close(self._one_way([one], [other]))
+        return True
+
+    def _clog(self) -> bool:
+        barriers, entropy = self._world.fabric.barriers, self._entropy
+        names = [node.name for node in self._cluster.nodes] + self._clients
+        directions = between([name for name in names if entropy.chance(0.5)], names)
+        barriers.clog(directions, entropy.spread(20, 2_000))
+        self._later(lambda: barriers.clog(directions, 0))
+        return True
+
+    def _two(self) -> tuple[str, str]:
+        names = [node.name for node in self._cluster.nodes]
+        one = names.pop(self._entropy.below(len(names)))
+        return one, names[self._entropy.below(len(names))]
+
+    def _one_way(self, some: list[str], others: list[str]) -> list[Direction]:
+        """Both directions, or one of them."""
+        kind = self._entropy.below(4)
+        if kind == 0:
+            return between(some, others)
+        return between(others, some) if kind == 1 else apart(some, others)
+
+    def _close(self, directions: list[Direction]) -> None:
+        barriers = self._world.fabric.barriers
+        barriers.close(directions)
+        self._later(lambda: barriers.open(directions))
+
+
+def _removing(voter: Voter) -> Ask:
+    return lambda raft: raft.remove_voter(voter)
+
+
+def _adding(voter: Voter, address: str) -> Ask:
+    return lambda raft: raft.add_voter(voter, address)
+
+
+def _transferring(to: NodeId) -> Ask:
+    return lambda raft: raft.transfer(to)

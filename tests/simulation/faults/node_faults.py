@@ -1,0 +1,218 @@
+"""What is done to a node: deaths at drawn points, and the troubles of one that goes on.
+
+A death waits for a drawn time since the node's start, or none, and then for a drawn number of file
+operations of the node (so it hits creation, appends, rolls, syncs, start and recovery alike). It
+takes the process or the machine's power with it; the node stays down for a drawn time.
+
+A trouble is a death, an orderly stop, a pause, or a full disk; they come one after the other.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.files import CrashPoint
+from quorumlog.simulation.world import SimNode, SimWorld
+
+RESTART_MS = 1_000  # until a supervisor starts a node again that ended by itself
+STOP_MS_MAX = 60_000  # of an orderly stop
+DEATH_WAIT_MS = 10_000  # a node without file operations is not killed: the next trouble comes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """One crash to come."""
+
+    after_ms: int  # virtual, since the start before it; 0: it falls into start and recovery
+    point: CrashPoint
+    down_ms: int  # before the restart
+
+
+def draw_deaths(
+    entropy: SimEntropy, *, span_ms: int, operations_max: int, power_chance: float = 0.7
+) -> list[Death]:
+    """Draw one to four deaths, the later ones as likely within the recovery from the one before as
+    later on; all within about `span_ms`."""
+    count = 1 + entropy.below(4)
+    deaths: list[Death] = []
+    for _ in range(count):
+        at_once = entropy.chance(0.4)
+        moment = ("before", "inside", "after")[entropy.below(3)]
+        deaths.append(
+            Death(
+                after_ms=0 if at_once else 1 + entropy.below(span_ms // count),
+                point=CrashPoint(
+                    operations=entropy.spread(1, operations_max),
+                    power=entropy.chance(power_chance),
+                    moment=moment,
+                ),
+                down_ms=entropy.spread(1, 5_000),
+            )
+        )
+    return deaths
+
+
+def run_with_deaths(
+    world: SimWorld,
+    node: SimNode,
+    deaths: list[Death],
+    *,
+    done: Callable[[], bool],
+    virtual_ms: int,
+    may_end: Callable[[], bool] = lambda: False,
+) -> int:
+    """Run until the workload is done while the node dies and comes back as planned; return how
+    often it died.
+
+    Raises NotReached when `virtual_ms` pass, and AssertionError when the node ends by itself,
+    unless `may_end()` excuses it: then it is started again, as a supervisor would.
+    """
+    end_ms = world.now_ms() + virtual_ms
+    planned, happened = list(deaths), 0
+
+    def is_over() -> bool:
+        return done() or not node.alive
+
+    while True:
+        death = planned.pop(0) if planned else None
+        if death is not None:
+            world.run_for(death.after_ms, unless=is_over)
+        node.crash_at(None if death is None else death.point)
+        left_ms = max(1, end_ms - world.now_ms())
+        world.run_until(is_over, virtual_ms=left_ms, why="the workload's end")
+        if node.alive:
+            node.crash_at(None)
+            return happened
+        if not node.killed and not may_end():
+            raise AssertionError(
+                f"{node.name} ended by itself: {node.stops} {node.exit_error!r}"
+            ) from node.exit_error
+        happened += 1
+        world.run_for(death.down_ms if death is not None else RESTART_MS)
+        node.restart()
+
+
+class Kind(StrEnum):
+    """What a trouble is."""
+
+    DEATH = "death"  # of the process or the machine, at a file operation
+    STOP = "stop"  # in order, as by SIGTERM
+    PAUSE = "pause"  # nothing of the process runs for a while
+    FULL = "full"  # no space is left for a while
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """One thing to be done to a node."""
+
+    kind: Kind
+    after_ms: int  # virtual, since the end of the one before
+    span_ms: int  # how long the node is down or paused, or the disk full
+    point: CrashPoint | None = None  # of a death
+    spare_bytes: int = 0  # of a full disk: so much fits still
+
+
+def draw_troubles(
+    entropy: SimEntropy, *, count_max: int, span_ms: int, power_chance: float
+) -> list[Trouble]:
+    """Draw up to `count_max` troubles within about `span_ms`, or none at all."""
+    count = entropy.below(count_max + 1)
+    troubles: list[Trouble] = []
+    for _ in range(count):
+        kind = list(Kind)[entropy.below(len(Kind))]
+        point = None
+        if kind is Kind.DEATH:
+            point = CrashPoint(
+                operations=entropy.spread(1, 100),
+                power=entropy.chance(power_chance),
+                moment=("before", "inside", "after")[entropy.below(3)],
+            )
+        troubles.append(
+            Trouble(
+                kind=kind,
+                after_ms=1 + entropy.below(span_ms // count),
+                span_ms=entropy.spread(1, 20_000 if kind is Kind.PAUSE else 8_000),
+                point=point,
+                spare_bytes=entropy.below(20_000),
+            )
+        )
+    return troubles
+
+
+def run_with_troubles(
+    world: SimWorld,
+    node: SimNode,
+    troubles: list[Trouble],
+    *,
+    done: Callable[[], bool],
+    virtual_ms: int,
+) -> Counter[str]:
+    """Run until `done` while the troubles come, the later ones left out when it is done before;
+    return how many of each kind came.
+
+    Raises NotReached when `virtual_ms` pass, and AssertionError when the node ends by itself.
+    """
+    happened: Counter[str] = Counter()
+    end_ms = world.now_ms() + virtual_ms
+    for trouble in troubles:
+        world.run_for(trouble.after_ms, unless=lambda: done() or not node.alive)
+        _check_alive(node)
+        if done():
+            return happened
+        happened[trouble.kind] += _inflict(world, node, trouble)
+    left_ms = max(1, end_ms - world.now_ms())
+    world.run_until(lambda: done() or not node.alive, virtual_ms=left_ms, why="the workload's end")
+    _check_alive(node)
+    return happened
+
+
+def _inflict(world: SimWorld, node: SimNode, trouble: Trouble) -> bool:
+    """Do it and undo it; whether it came about."""
+    match trouble.kind:
+        case Kind.DEATH:
+            return _kill(world, node, trouble)
+        case Kind.STOP:
+            assert node.root is not None, f"{node.name} was never started"
+            node.root.cancel()
+            world.run_until(lambda: not node.alive, virtual_ms=STOP_MS_MAX, why="an orderly stop")
+            world.run_for(trouble.span_ms)
+            node.restart()
+        case Kind.PAUSE:
+            node.pause()
+            world.run_for(trouble.span_ms)
+            node.resume()
+        case Kind.FULL:
+            _fill_disk(world, node, trouble)
+    return True
+
+
+def _kill(world: SimWorld, node: SimNode, trouble: Trouble) -> bool:
+    node.crash_at(trouble.point)
+    world.run_for(DEATH_WAIT_MS, unless=lambda: not node.alive)
+    if node.alive:
+        node.crash_at(None)
+        return False
+    assert node.killed, f"{node.name} ended by itself: {node.stops} {node.exit_error!r}"
+    world.run_for(trouble.span_ms)
+    node.restart()
+    return True
+
+
+def _fill_disk(world: SimWorld, node: SimNode, trouble: Trouble) -> None:
+    """A node may end by itself on a full disk, where it cannot keep its vote."""
+    disk = node.device.disk
+    disk.capacity_bytes = disk.used_bytes() + trouble.spare_bytes
+    world.run_for(trouble.span_ms, unless=lambda: not node.alive)
+    disk.capacity_bytes = None
+    if not node.alive:
+        world.run_for(RESTART_MS)
+        node.restart()
+
+
+def _check_alive(node: SimNode) -> None:
+    if not node.alive:
+        raise AssertionError(
+            f"{node.name} ended by itself: {node.stops} {node.exit_error!r}"
+        ) from node.exit_error

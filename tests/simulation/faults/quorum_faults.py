@@ -1,0 +1,346 @@
+"""What goes wrong in a run of a quorum: drawn beforehand, done at its time, undone when over.
+
+Each class of faults is on or off for a whole run. Faults overlap freely: a member may be paused
+behind a barrier with a full disk. Nothing is done that the quorum cannot outlive: a disk is lost or
+damaged for ever only while a majority of the voters keeps theirs.
+"""
+
+import errno
+import heapq
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.simulation.barriers import Direction, apart, between
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.files import CrashPoint
+
+from ..cluster.quorum import DATA, Cluster, Member
+
+STEP_MS: Final = 50
+MEMBER_CHECK_MS: Final = 500  # how often the operator looks after the voters
+EXCUSE_MS: Final = 3_000  # after a device was mended, errors that it gave are still under way
+
+
+class Fault(StrEnum):
+    """What may happen."""
+
+    CRASH = "crash"  # the process dies
+    POWER = "power"  # the machine's power fails
+    MIDWAY = "midway"  # one of both, at a file operation
+    STOP = "stop"  # in order, as by SIGTERM
+    PAUSE = "pause"  # nothing of the process runs for a while
+    ALL = "all"  # everybody's power fails at once
+    SLOW = "slow"  # the device of a machine is slow
+    FULL = "full"  # no space is left
+    SYNC = "sync"  # an fsync fails
+    WRITE = "write"  # a write fails
+    FLIP = "flip"  # a bit of a dead member's disk flips
+    WIPE = "wipe"  # the disk is lost: the member comes back as another voter
+    ISOLATE = "isolate"  # one member hears nobody, is heard by nobody, or both
+    SPLIT = "split"  # two halves
+    BRIDGE = "bridge"  # two members do not hear each other, everybody else does
+    CLOG = "clog"  # what is said between some comes late
+    BREAK = "break"  # the connections between two break
+    CLOCK = "clock"  # the UTC clock jumps
+    TRANSFER = "transfer"  # the leadership is handed over
+    VOTERS = "voters"  # a voter is removed, and added again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storm:
+    """How bad it gets."""
+
+    faults: tuple[Fault, ...]  # that are on
+    pause_ms: tuple[int, int]  # between two
+    span_ms: tuple[int, int]  # how long one lasts
+
+
+def draw_storm(entropy: SimEntropy) -> Storm:
+    """Draw which faults come and how often: by swarm, each class on with an even chance."""
+    drawn = entropy.stream("classes")
+    faults = [fault for fault in Fault if drawn.chance(0.5)]
+    return Storm(
+        faults=tuple(faults),
+        pause_ms=((50, 1_000), (200, 4_000), (1_000, 15_000))[entropy.below(3)],
+        span_ms=((20, 2_000), (200, 8_000))[entropy.below(2)],
+    )
+
+
+class Nemesis:
+    """Does what was drawn to a cluster."""
+
+    def __init__(
+        self, cluster: Cluster, storm: Storm, entropy: SimEntropy, clients: list[str]
+    ) -> None:
+        self.happened: Counter[str] = Counter()
+        self._cluster = cluster
+        self._world = cluster.world
+        self._storm = storm
+        self._entropy = entropy
+        self._clients = clients  # names of the machines that clients run on
+        self._due: list[tuple[int, int, Callable[[], None]]] = []  # (at, order, undo)
+        self._sequence = 0
+        self._next_ms = 0
+        self._look_ms = 0
+        self._removed: dict[str, int] = {}  # voters taken out by a fault -> when to put back
+
+    def rage(self, until_ms: int) -> None:
+        """Let faults come until a virtual time; then undo what lasts still."""
+        entropy, storm = self._entropy, self._storm
+        while self._world.now_ms() < until_ms:
+            self._cluster.run(STEP_MS)
+            now_ms = self._world.now_ms()
+            self._undo_due(now_ms)
+            self.look_after_voters()
+            if storm.faults and now_ms >= self._next_ms:
+                fault = storm.faults[entropy.below(len(storm.faults))]
+                if self._do(fault):
+                    self.happened[fault] += 1
+                self._next_ms = now_ms + entropy.spread(*storm.pause_ms)
+
+    def calm(self, spared: list[Member]) -> None:
+        """Undo everything; of the members only those spared are healed and started."""
+        while self._due:
+            heapq.heappop(self._due)[2]()
+        self._world.fabric.barriers.open_all()
+        for member in spared:
+            member.sim.crash_at(None)
+            self._cluster.resume(member)
+            member.sim.device.faults.clear()
+            member.sim.device.disk.capacity_bytes = None
+            member.sim.machine.device_slow_ms = 0
+
+    def look_after_voters(self) -> None:
+        """What an operator does: those who are gone lose their vote, those who are new get one."""
+        now_ms = self._world.now_ms()
+        voters = self._cluster.voters()
+        if now_ms < self._look_ms or voters is None:
+            return
+        self._look_ms = now_ms + MEMBER_CHECK_MS
+        for member in self._cluster.members:
+            there = voters.with_node_id(member.node_id)
+            if there is not None and there != member.voter:
+                self._take_vote(there)
+                return
+            if there is None and self._is_wanted(member, voters, now_ms):
+                self._give_vote(member.voter, member.address)
+                return
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _take_vote(self, voter: Voter) -> bool:
+        return self._cluster.ask_leader("remove", lambda node: node.remove_voter(voter))
+
+    def _give_vote(self, voter: Voter, address: str) -> bool:
+        return self._cluster.ask_leader("add", lambda node: node.add_voter(voter, address))
+
+    def _is_wanted(self, member: Member, voters: VoterSet, now_ms: int) -> bool:
+        """Whether a member without a vote is to get one now."""
+        if now_ms < self._removed.get(member.name, 0) or not member.is_up:
+            return False
+        is_spare = not member.gone and member.name not in self._removed
+        return len(voters) < self._cluster.options.voters or not is_spare
+
+    def _undo_due(self, now_ms: int) -> None:
+        while self._due and self._due[0][0] <= now_ms:
+            heapq.heappop(self._due)[2]()
+
+    def _later(self, undo: Callable[[], None]) -> None:
+        """Have something undone when the fault is over."""
+        self._sequence += 1
+        at_ms = self._world.now_ms() + self._span_ms()
+        heapq.heappush(self._due, (at_ms, self._sequence, undo))
+
+    def _span_ms(self) -> int:
+        return self._entropy.spread(*self._storm.span_ms)
+
+    def _somebody(self) -> Member:
+        """A member, the leader as often as all others together."""
+        leader = self._cluster.leader()
+        if leader is not None and self._entropy.chance(0.5):
+            return leader
+        return self._cluster.members[self._entropy.below(len(self._cluster.members))]
+
+    def _do(self, fault: Fault) -> bool:
+        """Do it; whether it came about."""
+        match fault:
+            case Fault.CRASH | Fault.POWER | Fault.MIDWAY | Fault.STOP | Fault.PAUSE | Fault.ALL:
+                return self._hurt_process(fault)
+            case Fault.SLOW | Fault.FULL | Fault.SYNC | Fault.WRITE:
+                return self._hurt_device(fault)
+            case Fault.FLIP | Fault.WIPE:
+                return self._lose_disk(fault)
+            case Fault.ISOLATE | Fault.SPLIT | Fault.BRIDGE | Fault.CLOG | Fault.BREAK:
+                return self._hurt_network(fault)
+            case Fault.CLOCK:
+                hours = self._entropy.below(48) - 24
+                self._somebody().sim.jump_wall_ms(hours * 3_600_000 + self._entropy.below(2_000))
+                return True
+            case Fault.TRANSFER:
+                target = self._cluster.members[self._entropy.below(len(self._cluster.members))]
+                to = target.node_id if self._entropy.chance(0.7) else None
+                return self._cluster.ask_leader("transfer", lambda node: node.transfer(to))
+            case Fault.VOTERS:
+                return self._remove_voter()
+
+    # --- processes ---
+
+    def _hurt_process(self, fault: Fault) -> bool:
+        cluster, entropy = self._cluster, self._entropy
+        if fault is Fault.ALL:
+            for one in cluster.members:
+                self._kill(one, power=True)
+            return True
+        member = self._somebody()
+        if not member.is_up:
+            return False
+        match fault:
+            case Fault.MIDWAY:
+                point = CrashPoint(
+                    operations=entropy.spread(1, 60),
+                    power=entropy.chance(0.7),
+                    moment=("before", "inside", "after")[entropy.below(3)],
+                )
+                member.sim.crash_at(point)
+            case Fault.STOP:
+                assert member.sim.root is not None, f"{member.name} was never started"
+                member.sim.root.cancel()
+            case Fault.PAUSE:
+                cluster.pause(member)
+                self._later(lambda: cluster.resume(member))
+            case _:
+                self._kill(member, power=fault is Fault.POWER)
+        return True
+
+    def _kill(self, member: Member, *, power: bool) -> None:
+        if not member.sim.alive:
+            return
+        self._cluster.resume(member)
+        if power:
+            member.sim.power_cut()
+        else:
+            member.sim.crash()
+        self._cluster.restart_later(member, self._span_ms())
+
+    # --- devices ---
+
+    def _hurt_device(self, fault: Fault) -> bool:
+        member, entropy = self._somebody(), self._entropy
+        device, machine = member.sim.device, member.sim.machine
+        if member.excuse or not member.sim.alive:
+            return False
+        match fault:
+            case Fault.SLOW:
+                machine.device_slow_ms = entropy.spread(2, 400)
+                self._later(lambda: setattr(machine, "device_slow_ms", 0))
+            case Fault.FULL:
+                disk, spare = device.disk, entropy.below(20_000)
+                disk.capacity_bytes = disk.used_bytes() + spare
+                member.excuse = "full"
+                self._later(lambda: self._mend(member))
+            case _:
+                number = errno.EIO if entropy.chance(0.8) else errno.ENOSPC
+                device.fail(fault.value, number, path_part=DATA, times=1)
+                member.excuse = "sync" if fault is Fault.SYNC else "write"
+                self._later(lambda: self._mend(member))
+        return True
+
+    def _mend(self, member: Member) -> None:
+        """The device works again. Who has met a failure may still end for it, or for what came of
+        it: such a machine is switched off and on, as its page cache is not to be trusted."""
+        device = member.sim.device
+        has_failed = member.excuse != "full" and not device.faults
+        device.faults.clear()
+        device.disk.capacity_bytes = None
+        if has_failed and member.sim.alive:
+            self._kill(member, power=True)
+        member.excuse_ends_ms = self._world.now_ms() + EXCUSE_MS
+
+    # --- disks that are lost ---
+
+    def _lose_disk(self, fault: Fault) -> bool:
+        member = self._somebody()
+        if not self._cluster.may_lose(member):
+            return False
+        self._kill(member, power=False)
+        if fault is Fault.FLIP:
+            return self._flip(member)
+        self._cluster.wipe(member)
+        return True
+
+    def _flip(self, member: Member) -> bool:
+        """Flip a bit where no torn write can have been: in what has been whole for long."""
+        found = [
+            (path, body)
+            for path, body in member.sim.device.disk.files()
+            if path.endswith((".checkpoint", "/quorum-state")) and len(body.content) > 0
+        ]
+        if not found:
+            return False
+        _, body = found[self._entropy.below(len(found))]
+        position = self._entropy.below(len(body.content))
+        body.flip(position, self._entropy.below(8))
+        member.is_damaged = True
+        return True
+
+    # --- the network ---
+
+    def _hurt_network(self, fault: Fault) -> bool:
+        barriers, entropy = self._world.fabric.barriers, self._entropy
+        names = [member.name for member in self._cluster.members] + self._clients
+        match fault:
+            case Fault.ISOLATE:
+                one = self._somebody().name
+                self._close(self._one_way([one], [name for name in names if name != one]))
+            case Fault.SPLIT:
+                left = [name for name in names if entropy.chance(0.5)]
+                self._close(self._one_way(left, [name for name in names if name not in left]))
+            case Fault.BRIDGE:
+                one, other = self._two()
+                self._close(self._one_way([one], [other]))
+            case Fault.CLOG:
+                some = [name for name in names if entropy.chance(0.5)]
+                directions = between(some, names)
+                barriers.clog(directions, entropy.spread(20, 2_000))
+                self._later(lambda: barriers.clog(directions, 0))
+            case _:
+                return self._world.fabric.break_between(*self._two()) > 0
+        return True
+
+    def _two(self) -> tuple[str, str]:
+        names = [member.name for member in self._cluster.members]
+        one = names.pop(self._entropy.below(len(names)))
+        return one, names[self._entropy.below(len(names))]
+
+    def _one_way(self, some: list[str], others: list[str]) -> list[Direction]:
+        """Both directions, or one of them."""
+        kind = self._entropy.below(4)
+        if kind == 0:
+            return between(some, others)
+        return between(others, some) if kind == 1 else apart(some, others)
+
+    def _close(self, directions: list[Direction]) -> None:
+        barriers = self._world.fabric.barriers
+        barriers.close(directions)
+        self._later(lambda: barriers.open(directions))
+
+    # --- voters ---
+
+    def _remove_voter(self) -> bool:
+        """Take a voter out; the operator puts it back, or another one in its place."""
+        voters = self._cluster.voters()
+        if (
+            voters is None
+            or len(voters) < 3
+            or any(voter in voters for voter in self._cluster.gone)
+        ):
+            return False
+        member = self._somebody()
+        if member.voter not in voters:
+            return False
+        self._removed[member.name] = self._world.now_ms() + self._span_ms()
+        return self._take_vote(member.voter)

@@ -1,0 +1,103 @@
+"""`python -m tests.simulation.hunt`: play seeds of a level until one fails, and say how.
+
+For planted bugs: a process of its own plays the patched package. Prints one line of JSON.
+"""
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from .checkers.violation import Violation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The first seed that failed."""
+
+    seed: int
+    by: str  # the invariant's name, or where an assertion did not hold
+    detail: str
+    events: int  # of all seeds until then
+
+
+class Run(Protocol):
+    """A run of one seed."""
+
+    def play(self) -> None:
+        """All of it; raises Violation, or what broke in the code that is played."""
+
+    @property
+    def event_count(self) -> int:
+        """Events played so far."""
+
+
+def _core(seed: int) -> Run:
+    from .levels.core.run import QuorumRun
+
+    return QuorumRun(seed)
+
+
+def _partitions(seed: int) -> Run:
+    from .levels.partitions.run import ReplicationRun
+
+    return ReplicationRun(seed)
+
+
+def _world(level: str, seed: int) -> Run:
+    from .runs import WorldRun
+
+    return WorldRun(level, seed)
+
+
+RUNS: Final[Mapping[str, Callable[[int], Run]]] = {
+    "core": _core,
+    "partitions": _partitions,
+    "node": partial(_world, "node"),
+    "groups": partial(_world, "groups"),
+}
+
+
+def hunt(level: str, seeds: range) -> Found | None:
+    """Play seeds until one fails; None when all pass."""
+    events = 0
+    for seed in seeds:
+        run = RUNS[level](seed)
+        try:
+            run.play()
+        except Exception as error:
+            events += run.event_count
+            return Found(seed=seed, by=_finder(error), detail=str(error)[:500], events=events)
+        events += run.event_count
+    return None
+
+
+def _finder(error: Exception) -> str:
+    if isinstance(error, Violation):
+        return error.invariant
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = frame.filename.rpartition("/")[2]
+    kind = "assertion" if isinstance(error, AssertionError) else type(error).__name__
+    return f"{kind} in {where}, {frame.name}"
+
+
+def main() -> None:
+    """Parse the command line, hunt, print, and end the process."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--level", choices=tuple(RUNS), default="core")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=100)
+    options = parser.parse_args()
+    found = hunt(options.level, range(options.first, options.first + options.seeds))
+    sys.stdout.write(json.dumps(None if found is None else asdict(found)) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # nothing of a crashed node may clean up
+
+
+if __name__ == "__main__":
+    main()

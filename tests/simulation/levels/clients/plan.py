@@ -1,0 +1,154 @@
+"""What the application of a seed does with its clients: how many of them, and how each is set.
+
+Settings are drawn to the corners that users find late: buffers of a few records, deadlines shorter
+than a restart, readers that are slow, every acknowledgement and codec.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from quorumlog.clients.config import ProducerConfig
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.testing.checkers import Place
+
+CHURNED: Final = "churned"  # the topic that is deleted and created again and again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerPlan:
+    """One producer and the tasks that share it."""
+
+    name: str
+    style: str  # "record", "nowait", "flush" or "arrow"
+    tasks: int
+    acks: str
+    linger_ms: int
+    batch_size: int
+    compression: str
+    buffer_size: int
+    request_size_max: int
+    delivery_timeout_ms: int
+    block_ms_max: int
+    burst_max: int  # records of a task before it waits for their outcome
+    pause_s_max: float
+    value_size_max: int
+    enable_idempotence: bool | None
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether what it repeats is stored once."""
+        config = ProducerConfig(acks=self.acks, enable_idempotence=self.enable_idempotence)
+        return config.is_idempotent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderPlan:
+    """One consumer."""
+
+    name: str
+    style: str  # "poll", "next", "iterate" or "arrow"
+    wanders: bool  # seeks, pauses and resumes
+    poll_records_max: int
+    prefetch_bytes_max: int
+    partition_bytes_max: int
+    pause_s_max: float  # between two reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientsPlan:
+    """The whole application."""
+
+    partitions: dict[str, int]  # of the topics that stay, by name
+    configs: dict[str, str]
+    churn_pause_s_max: float
+    producers: tuple[ProducerPlan, ...]
+    readers: tuple[ReaderPlan, ...]
+    request_timeout_ms: int
+    call_timeout_ms: int
+    produce_ms: int  # how long the application produces
+
+    @property
+    def places(self) -> list[Place]:
+        """Every partition that stays."""
+        return [
+            (topic, index) for topic, count in self.partitions.items() for index in range(count)
+        ]
+
+
+def draw_clients_plan(
+    entropy: SimEntropy, *, flush_policy: str, produce_ms: int = 20_000
+) -> ClientsPlan:
+    """Draw the application of a seed."""
+    topics = [f"topic-{number}" for number in range(1 + entropy.below(2))]
+    producers = [
+        _draw_producer(entropy.stream(f"producer/{number}"), number)
+        for number in range(2 + entropy.below(2))
+    ]
+    readers = [_follower(entropy.stream("follower"))]
+    readers += [
+        _draw_reader(entropy.stream(f"reader/{number}"), number)
+        for number in range(2 + entropy.below(2))
+    ]
+    return ClientsPlan(
+        partitions={topic: 1 + entropy.below(3) for topic in topics},
+        configs={
+            "flush.policy": flush_policy,
+            "segment.bytes": str(entropy.spread(4_096, 1 << 20)),
+        },
+        churn_pause_s_max=entropy.spread(1_000, 8_000) / 1000,
+        producers=tuple(producers),
+        readers=tuple(readers),
+        request_timeout_ms=entropy.spread(1_000, 30_000),
+        call_timeout_ms=entropy.spread(2_000, 60_000),
+        produce_ms=produce_ms,
+    )
+
+
+def _draw_producer(entropy: SimEntropy, number: int) -> ProducerPlan:
+    style = ("record", "nowait", "flush", "arrow")[(number + entropy.below(2)) % 4]
+    has_small_buffer = entropy.chance(0.5)
+    has_short_deadline = entropy.chance(0.2 if has_small_buffer else 0.5)
+    has_small_requests = style != "arrow" and entropy.chance(0.5)
+    return ProducerPlan(
+        name=f"p{number}",
+        style=style,
+        tasks=1 if style in ("flush", "arrow") else 1 + entropy.below(3),
+        acks=("all", "all", "leader", "none")[entropy.below(4)],
+        linger_ms=(0, 0, 5, 50)[entropy.below(4)],
+        batch_size=entropy.spread(500, 100_000),
+        compression=("none", "lz4", "zstd", "gzip", "snappy")[entropy.below(5)],
+        buffer_size=entropy.spread(500, 8_000) if has_small_buffer else 1 << 20,
+        request_size_max=entropy.spread(1_024, 10_000) if has_small_requests else 8 << 20,
+        delivery_timeout_ms=entropy.spread(50, 5_000) if has_short_deadline else 120_000,
+        block_ms_max=entropy.spread(10, 1_000) if has_small_buffer else 60_000,
+        burst_max=entropy.spread(2, 40),
+        pause_s_max=entropy.spread(100, 2_000) / 1000,
+        value_size_max=entropy.spread(20, 2_000),
+        enable_idempotence=False if entropy.stream("idempotence").chance(0.25) else None,
+    )
+
+
+def _draw_reader(entropy: SimEntropy, number: int) -> ReaderPlan:
+    is_slow = entropy.chance(0.3)
+    return ReaderPlan(
+        name=f"r{number}",
+        style=("poll", "next", "iterate", "arrow")[entropy.below(4)],
+        wanders=entropy.chance(0.6),
+        poll_records_max=entropy.spread(1, 500),
+        prefetch_bytes_max=entropy.spread(1, 100_000),
+        partition_bytes_max=entropy.spread(1_024, 100_000),
+        pause_s_max=entropy.spread(1_000, 5_000) / 1000 if is_slow else 0.5,
+    )
+
+
+def _follower(entropy: SimEntropy) -> ReaderPlan:
+    """Reads everything once, from the first record to the last, whatever happens."""
+    return ReaderPlan(
+        name="follower",
+        style="poll",
+        wanders=False,
+        poll_records_max=entropy.spread(10, 500),
+        prefetch_bytes_max=entropy.spread(1_024, 100_000),
+        partition_bytes_max=entropy.spread(1_024, 100_000),
+        pause_s_max=0.2,
+    )

@@ -1,0 +1,243 @@
+"""The producing half of the application: four styles of sending, each outcome written down."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from quorumlog.clients.log import AsyncLog
+from quorumlog.clients.producing.batches import Delivered, Delivery
+from quorumlog.clients.producing.producer import AsyncProducer
+from quorumlog.errors import Overloaded, QuorumlogError
+from quorumlog.runtime import Entropy, Runtime
+
+from ...checkers.client_expectations import check_budget
+from .history import Books, within
+from .plan import CHURNED, ClientsPlan, ProducerPlan
+
+Burst: TypeAlias = Callable[[str, Entropy], Awaitable[None]]
+
+ROWS_MAX: Final = 50  # of one Arrow table
+ROW_TYPE: Final = pa.array([b""]).type  # the first array loads half of pyarrow: once for all seeds
+RECORD_BYTES: Final = 200  # beyond the value, of a record or a batch: what a buffer may count
+
+
+class Sending:
+    """One producer and what its tasks do with it."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        log: AsyncLog,
+        plan: ClientsPlan,
+        producer: ProducerPlan,
+        books: Books,
+    ) -> None:
+        self.plan = producer
+        self._clients = plan
+        self._books = books
+        self._clock = runtime.clock
+        self._entropy = runtime.entropy.stream(producer.name)
+        self._held = 0  # bytes of values that have no outcome, counted from outside
+        self._producer: AsyncProducer = log.producer(
+            acks=producer.acks,
+            enable_idempotence=producer.enable_idempotence,
+            linger_ms=producer.linger_ms,
+            batch_size=producer.batch_size,
+            compression=producer.compression,
+            buffer_size=producer.buffer_size,
+            request_size_max=producer.request_size_max,
+            delivery_timeout_ms=producer.delivery_timeout_ms,
+            block_ms_max=producer.block_ms_max,
+        )
+
+    async def run(self, task: str) -> None:
+        """Produce in bursts until the time is up."""
+        entropy = self._entropy.stream(task)
+        burst = self._burst_of_style()
+        end_ms = self._clock.now_ms() + self._clients.produce_ms
+        while self._clock.now_ms() < end_ms:
+            await burst(task, entropy)
+            await asyncio.sleep(entropy.uniform(0.0, self.plan.pause_s_max))
+
+    async def close(self, *, flush: bool) -> None:
+        """Close the producer: with `flush` all has its outcome then, without it at once."""
+        try:
+            promised_ms = self.plan.delivery_timeout_ms + 10_000 if flush else 5_000
+            await within(
+                promised_ms, f"close of {self.plan.name}", self._producer.close(flush=flush)
+            )
+        except QuorumlogError as error:
+            self._books.note(error)
+
+    def _burst_of_style(self) -> Burst:
+        bursts: dict[str, Burst] = {
+            "record": self._records,
+            "nowait": self._without_waiting,
+            "flush": self._flushed,
+            "arrow": self._arrow,
+        }
+        return bursts[self.plan.style]
+
+    # --- the styles ---
+
+    async def _records(self, task: str, entropy: Entropy) -> None:
+        """`send`, with the outcomes by callback, and some awaited."""
+        deliveries: list[Delivery] = []
+        for _ in range(1 + entropy.below(self.plan.burst_max)):
+            topic, partition, value = self._draw(task, entropy)
+            generation = self._books.generation
+            try:
+                delivery = await within(
+                    self.plan.block_ms_max,
+                    f"send of {self.plan.name}",
+                    self._producer.send(topic, value, key=self._key(entropy), partition=partition),
+                )
+            except QuorumlogError as error:
+                self._books.refuse(value, error)
+                continue
+            self._watch(topic, value, delivery, generation)
+            deliveries.append(delivery)
+        for delivery in deliveries:
+            if entropy.below(2):
+                with suppress(QuorumlogError):  # it is written down by the callback
+                    await delivery
+                assert delivery.done(), f"{self.plan.name} has an outcome and is not done"
+
+    async def _without_waiting(self, task: str, entropy: Entropy) -> None:
+        """`send_nowait`, and `wait_acceptable` where it refuses."""
+        for _ in range(1 + entropy.below(self.plan.burst_max)):
+            topic, partition, value = self._draw(task, entropy)
+            generation = self._books.generation
+            try:
+                delivery = self._producer.send_nowait(topic, value, partition=partition)
+            except QuorumlogError as error:
+                self._books.refuse(value, error)
+                if isinstance(error, Overloaded):
+                    await self._wait_for_room(topic, len(value))
+            else:
+                self._watch(topic, value, delivery, generation)
+
+    async def _wait_for_room(self, topic: str, size: int) -> None:
+        try:
+            await within(
+                self.plan.block_ms_max,
+                f"wait_acceptable of {self.plan.name}",
+                self._producer.wait_acceptable(topic, size),
+            )
+        except QuorumlogError as error:
+            self._books.note(error)
+
+    async def _flushed(self, task: str, entropy: Entropy) -> None:
+        """`send` and forget, then `flush`: it raises if and only if something failed."""
+        sent: list[tuple[str, bytes, int, Delivery]] = []
+        for _ in range(1 + entropy.below(self.plan.burst_max)):
+            topic, partition, value = self._draw(task, entropy)
+            generation = self._books.generation
+            try:
+                delivery = await self._producer.send(topic, value, partition=partition)
+            except QuorumlogError as error:
+                self._books.refuse(value, error)
+            else:
+                self._books.give(value, self.plan)
+                sent.append((topic, value, generation, delivery))
+        failure: QuorumlogError | None = None
+        try:
+            promised_ms = self.plan.delivery_timeout_ms + 10_000
+            await within(promised_ms, f"flush of {self.plan.name}", self._producer.flush())
+        except QuorumlogError as error:
+            failure = error
+        failed = 0
+        for topic, value, generation, delivery in sent:
+            assert delivery.done(), f"flush of {self.plan.name} left {value[:20]!r} behind"
+            self._settle(topic, value, delivery, generation)
+            failed += delivery.exception() is not None
+        assert (failure is None) == (failed == 0), (
+            f"flush said {failure!r}, {failed} records failed"
+        )
+
+    async def _arrow(self, task: str, entropy: Entropy) -> None:
+        """`send_arrow`: where every row is, or an error."""
+        topic, partition = self._place(entropy)
+        names = [
+            self._books.ask(topic, task, entropy.below(self.plan.value_size_max))
+            for _ in range(1 + entropy.below(ROWS_MAX))
+        ]
+        held = sum(len(name) for name in names)
+        waits = 2 + held // min(self.plan.batch_size, self.plan.buffer_size)  # for room
+        generation = self._books.generation
+        for name in names:
+            self._books.give(name, self.plan, more_ms=waits * self.plan.block_ms_max)
+        table = pa.table({"value": pa.array(names, ROW_TYPE)})
+        try:
+            ranges = await within(
+                self.plan.delivery_timeout_ms + 10_000 + waits * self.plan.block_ms_max,
+                f"send_arrow of {self.plan.name}",
+                self._producer.send_arrow(topic, table, value="value", partition=partition),
+            )
+        except QuorumlogError as error:
+            for name in names:  # it tells of the first that failed; others may be stored
+                self._books.lose(topic, name, error)
+            return
+        self._check_buffer(held)
+        if self.plan.acks == "none" or not self._books.is_strict:
+            places = [(topic, partition or 0, -1) for _ in names]
+        else:
+            places = [
+                (each.topic, each.partition, offset)
+                for each in ranges
+                for offset in range(each.first, each.end)
+            ]
+        assert len(places) == len(names), f"{len(names)} rows were sent, {ranges} is where they are"
+        for name, (_, where, offset) in zip(names, places, strict=True):
+            known = offset if partition is not None else -1  # spread: rows in another order
+            self._books.deliver(topic, name, where, known, generation)
+            if partition is None and offset >= 0 and topic != CHURNED:
+                self._books.anywhere.add(name)
+
+    # --- what they share ---
+
+    def _draw(self, task: str, entropy: Entropy) -> tuple[str, int | None, bytes]:
+        topic, partition = self._place(entropy)
+        value = self._books.ask(topic, task, entropy.below(self.plan.value_size_max))
+        return topic, partition, value
+
+    def _place(self, entropy: Entropy) -> tuple[str, int | None]:
+        """Draw where to: mostly topics that stay, half of the time the producer chooses."""
+        if entropy.below(5) == 0:
+            return CHURNED, None
+        topic, partition = self._clients.places[entropy.below(len(self._clients.places))]
+        return topic, partition if entropy.below(2) else None
+
+    def _key(self, entropy: Entropy) -> bytes | None:
+        number = entropy.below(6)
+        return b"key %d" % number if number < 3 else None
+
+    def _watch(self, topic: str, value: bytes, delivery: Delivery, generation: int) -> None:
+        """Have the outcome written down at the moment when it is known."""
+        self._books.give(value, self.plan)
+        self._held += len(value)
+        self._check_buffer(len(value))
+
+        def settle(done: Delivery) -> None:
+            self._held -= len(value)
+            self._settle(topic, value, done, generation)
+
+        delivery.add_done_callback(settle)
+
+    def _settle(self, topic: str, value: bytes, delivery: Delivery, generation: int) -> None:
+        error = delivery.exception()
+        if error is not None:
+            self._books.fail(topic, value, error)
+            return
+        where: Delivered = delivery.result()
+        assert where.topic == topic, f"{value[:20]!r} was sent to {topic} and is in {where.topic}"
+        self._books.deliver(topic, value, where.partition, where.offset, generation)
+
+    def _check_buffer(self, size: int) -> None:
+        allowed = max(self.plan.buffer_size, size + RECORD_BYTES)
+        if self.plan.compression == "none":  # else a closed batch counts as what it became
+            check_budget(f"producer {self.plan.name}", self._held, allowed)
+        check_budget(f"buffer of {self.plan.name}", self._producer.accumulator.buffered, allowed)

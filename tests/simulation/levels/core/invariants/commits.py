@@ -1,0 +1,142 @@
+"""What may be committed, applied and acknowledged."""
+
+from quorumlog.raftlog.core.messages import AppendResponse, HeartbeatResponse
+from quorumlog.raftlog.core.voters import VoterSet
+
+from ....checkers.violation import Violation
+from ..member import Member
+from ..oracle import Oracle
+
+
+class CommittedOnQuorum:
+    """6, 9, 15. What a leader commits is on the disks of a majority of its voters, its own disk
+    counting like any other; observers and removed voters count for nothing."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+
+    def commit_advanced(self, member: Member, before: int) -> None:
+        raft = member.raft
+        if raft is None or not member.is_leading:
+            return
+        end = raft.high_watermark
+        chain = member.log.chains[end]
+        voters: VoterSet = raft.voters.latest
+        disks = self._oracle.disks
+        held = sum(1 for voter in voters if voter in disks and disks[voter].log.holds(end, chain))
+        if held * 2 <= len(voters):
+            raise Violation(
+                "CommittedOnQuorum",
+                f"{member.name} commits up to {end}, which {held} of {len(voters)} voters have on"
+                " disk",
+            )
+
+
+class OwnEpochCommit:
+    """8. A leader counts copies of entries of its own epoch only (Raft §5.4.2, figure 8)."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        pass
+
+    def commit_advanced(self, member: Member, before: int) -> None:
+        raft = member.raft
+        if raft is None or not member.is_leading:
+            return
+        epoch = raft.log.epoch_before(raft.high_watermark)
+        if epoch != raft.epoch:
+            raise Violation(
+                "OwnEpochCommit",
+                f"{member.name} leads epoch {raft.epoch} and commits an entry of epoch {epoch}",
+            )
+
+
+class OneHistory:
+    """3, 5, 7. There is one committed log. A leader is the first to know of a commit; what anybody
+    else commits is what a leader has committed before."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+        self._payloads: set[bytes] = set()
+
+    def commit_advanced(self, member: Member, before: int) -> None:
+        raft = member.raft
+        assert raft is not None, "a commit without a process"
+        committed, log = self._oracle.committed, member.log
+        end = raft.high_watermark
+        if end > committed.end:
+            if not member.is_leading:
+                raise Violation(
+                    "OneHistory",
+                    f"{member.name} commits up to {end}, no leader has committed more than"
+                    f" {committed.end}",
+                )
+            if not log.holds(committed.end, committed.chains[committed.end]):
+                raise Violation(
+                    "OneHistory",
+                    f"{member.name} commits up to {end} another log than was committed up to"
+                    f" {committed.end}",
+                )
+            for entry in list(log.between(committed.end, end)):
+                self._oracle.commit(entry)
+        if end in log.chains and log.chains[end] != committed.chains.get(end):
+            raise Violation(
+                "OneHistory", f"{member.name} commits up to {end} what nobody else committed there"
+            )
+
+
+class OneState:
+    """5. The same applied end means the same state; ranges are applied in order, each once."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._committed = oracle.committed
+
+    def applied(self, member: Member, before: int) -> None:
+        chain = self._committed.chains.get(member.state_end)
+        if chain is None:
+            raise Violation(
+                "OneState", f"{member.name} applied up to {member.state_end}, uncommitted"
+            )
+        if chain != member.state_chain:
+            raise Violation(
+                "OneState", f"{member.name}'s state at {member.state_end} is another one"
+            )
+
+
+class DurableAnswer:
+    """9, 13. A follower acknowledges what is on its disk and is its leader's, in an epoch that is
+    on its disk as well."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+        self.sending = {AppendResponse: self._acknowledged, HeartbeatResponse: self._acknowledged}
+
+    def _acknowledged(self, member: Member, response: AppendResponse | HeartbeatResponse) -> None:
+        end = response.match_end
+        if end is None:
+            return
+        disk = member.disk
+        if disk.log.end < end:
+            raise Violation(
+                "DurableAnswer", f"{member.name} acknowledges {end}, on disk is {disk.log.end}"
+            )
+        if disk.hard_state.epoch < response.epoch:
+            raise Violation(
+                "DurableAnswer",
+                f"{member.name} acknowledges in epoch {response.epoch}, on disk is"
+                f" {disk.hard_state.epoch}",
+            )
+        leader = self._oracle.member_of(response.receiver)
+        if leader is None or leader.led_epoch != response.epoch or leader.epoch != response.epoch:
+            return
+        chain = leader.log.chains.get(end)
+        if chain is None:
+            if end > leader.log.end:
+                raise Violation(
+                    "DurableAnswer",
+                    f"{member.name} acknowledges {end}, its leader's log ends at {leader.log.end}",
+                )
+        elif not disk.log.holds(end, chain):
+            raise Violation(
+                "DurableAnswer",
+                f"{member.name} acknowledges {end} of another log than its leader's",
+            )

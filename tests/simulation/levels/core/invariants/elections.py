@@ -1,0 +1,248 @@
+"""Who may lead: epochs, votes, and what a leader brings with it."""
+
+from quorumlog.raftlog.core.messages import VoteRequest, VoteResponse
+from quorumlog.raftlog.core.ready import HardState
+from quorumlog.raftlog.core.voters import Voter
+
+from ....checkers.violation import Violation
+from ..checks import Delivered
+from ..member import Member, log_end_of
+from ..oracle import Oracle
+
+
+class ElectionSafety:
+    """1. An epoch has at most one leader, for ever, restarts included (Raft figure 3)."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+
+    def role_changed(self, member: Member) -> None:
+        raft = member.raft
+        if raft is None or not raft.is_leader:
+            return
+        known = self._oracle.leaders.setdefault(raft.epoch, member.me)
+        if known != member.me:
+            raise Violation("ElectionSafety", f"{known} and {member.me} lead epoch {raft.epoch}")
+        if raft.epoch > self._oracle.newest_leader_epoch:
+            self._oracle.newest_leader_epoch = raft.epoch
+
+
+class ElectedByQuorum:
+    """1. Whoever leads was told the votes of this epoch of a majority of its voters, its own being
+    on its disk."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._votes = oracle.votes
+
+    def role_changed(self, member: Member) -> None:
+        raft = member.raft
+        if raft is None or not raft.is_leader:
+            return
+        voters, epoch, me = list(raft.voters.latest), raft.epoch, member.me
+        stored = member.disk.hard_state
+        votes = sum(1 for voter in voters if self._votes.get((voter, epoch)) == me != voter)
+        votes += me in voters and (stored.epoch, stored.vote) == (epoch, me)
+        if votes * 2 <= len(voters):
+            raise Violation(
+                "ElectedByQuorum",
+                f"{member.name} leads epoch {epoch} by {votes} votes of {len(voters)} voters",
+            )
+
+
+class NoResumedLeadership:
+    """A restarted node does not lead the epoch that it led before: its tail may be lost
+    (KAFKA-10527)."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+        self._lives: dict[int, tuple[int, int]] = {}  # epoch -> (node, life) of its leader
+
+    def role_changed(self, member: Member) -> None:
+        raft = member.raft
+        if raft is None or not raft.is_leader:
+            return
+        life = (member.number, member.life)
+        known = self._lives.setdefault(raft.epoch, life)
+        if known != life:
+            raise Violation(
+                "NoResumedLeadership", f"{member.name} leads epoch {raft.epoch} in another life"
+            )
+
+
+class LeaderCompleteness:
+    """4. What is committed is in the log of every later leader (Raft §5.4)."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+
+    def role_changed(self, member: Member) -> None:
+        raft = member.raft
+        if raft is None or not raft.is_leader:
+            return
+        committed = self._oracle.committed
+        if committed.last_epoch > raft.epoch:  # a later leader's: this one does not know yet
+            return
+        if not member.log.holds(committed.end, committed.chains[committed.end]):
+            raise Violation(
+                "LeaderCompleteness",
+                f"{member.name} leads epoch {raft.epoch} with a log up to {member.log.end} without"
+                f" what was committed up to {committed.end}",
+            )
+
+    def commit_advanced(self, member: Member, before: int) -> None:
+        """A leader that learns late of a commit: newer leaders must have it as well."""
+        raft = member.raft
+        newest = self._oracle.newest_leader_epoch
+        if raft is None or not raft.is_leader or newest <= raft.epoch:
+            return
+        leader = self._oracle.member_of(self._oracle.leaders[newest])
+        if leader is None or leader.raft is None or not leader.raft.is_leader:
+            return
+        if leader.raft.epoch != newest:
+            return
+        end = raft.high_watermark
+        if not leader.log.holds(end, member.log.chains[end]):
+            raise Violation(
+                "LeaderCompleteness",
+                f"{member.name} committed up to {end} in epoch {raft.epoch}, which the leader of"
+                f" epoch {newest} does not have",
+            )
+
+
+class OneVote:
+    """10. One vote an epoch, restarts included; epoch and vote never go back."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._votes = oracle.votes
+        self.sending = {VoteResponse: self._granted, VoteRequest: self._campaign}
+
+    def storing(self, member: Member, state: HardState) -> None:
+        before = member.disk.hard_state
+        if state.epoch < before.epoch:
+            raise Violation("OneVote", f"{member.name} stores {state} after {before}")
+        if state.epoch == before.epoch and before.vote not in (None, state.vote):
+            raise Violation("OneVote", f"{member.name} takes its vote back: {state} after {before}")
+
+    def started(self, member: Member) -> None:
+        raft = member.raft
+        if raft is not None and (raft.epoch, raft.vote) != (
+            member.disk.hard_state.epoch,
+            member.disk.hard_state.vote,
+        ):
+            raise Violation("OneVote", f"{member.name} starts in epoch {raft.epoch}")
+
+    def _granted(self, member: Member, response: VoteResponse) -> None:
+        if response.granted and not response.pre_vote:
+            self._count(member.me, response.epoch, response.receiver)
+
+    def _campaign(self, member: Member, request: VoteRequest) -> None:
+        if not request.pre_vote:
+            self._count(member.me, request.epoch, member.me)
+
+    def _count(self, voter: Voter, epoch: int, candidate: Voter) -> None:
+        known = self._votes.setdefault((voter, epoch), candidate)
+        if known != candidate:
+            raise Violation("OneVote", f"{voter} voted for {known} and {candidate} in {epoch}")
+
+
+class DurableVote:
+    """9. A vote is on disk before anyone hears of it, the own one as well."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.sending = {VoteResponse: self._granted, VoteRequest: self._campaign}
+
+    def _granted(self, member: Member, response: VoteResponse) -> None:
+        if response.granted and not response.pre_vote:
+            self._must_be_durable(member, response.epoch, response.receiver)
+
+    def _campaign(self, member: Member, request: VoteRequest) -> None:
+        if not request.pre_vote:
+            self._must_be_durable(member, request.epoch, member.me)
+
+    def _must_be_durable(self, member: Member, epoch: int, candidate: Voter) -> None:
+        stored = member.disk.hard_state
+        if stored.epoch < epoch or (stored.epoch == epoch and stored.vote != candidate):
+            raise Violation(
+                "DurableVote",
+                f"{member.name} tells of its vote for {candidate} in epoch {epoch}, on disk is"
+                f" {stored}",
+            )
+
+
+class UpToDateVote:
+    """14. A vote goes to a candidate that has all that its voter has committed, and whose log ends
+    at or behind the voter's in the order of elections (Raft §5.4.1)."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+        self._votes: dict[tuple[Voter, int], Voter] = {}
+        # (asked, candidate, epoch): where the candidate's log reached as far as the asked one's.
+        self._fitted: set[tuple[Voter, Voter, int]] = set()
+        self.sending = {VoteResponse: self._promised}
+
+    def delivered(self, member: Member, message: object, before: Delivered) -> None:
+        if type(message) is VoteRequest:
+            raft = member.raft
+            assert raft is not None, "a message without a process"
+            if message.log_end >= raft.log.end:
+                self._fitted.add((member.me, message.sender, message.epoch))
+
+    def _promised(self, member: Member, response: VoteResponse) -> None:
+        """The same of a pre-vote, as both logs were when its candidate asked and when it was asked:
+        one may be shorter by now, after a power cut, and the other longer."""
+        if not response.granted or not response.pre_vote:
+            return
+        if (member.me, response.receiver, response.epoch) not in self._fitted:
+            raise Violation(
+                "UpToDateVote",
+                f"{member.name} with {log_end_of(member.log)} would vote for {response.receiver},"
+                " whose log never reached as far",
+            )
+
+    def settled(self, member: Member) -> None:
+        raft = member.raft
+        assert raft is not None, "settled without a process"
+        vote = raft.vote
+        if vote is None or vote == member.me or (member.me, raft.epoch) in self._votes:
+            return
+        self._votes[member.me, raft.epoch] = vote
+        candidate = self._oracle.member_of(vote)
+        if candidate is None or candidate.raft is None or candidate.raft.epoch != raft.epoch:
+            return
+        if candidate.raft.role.name not in ("candidate", "leader"):
+            return  # it was started anew: it has lost its tail, and nothing comes of this vote
+        ends, needed = log_end_of(candidate.log), log_end_of(member.log)
+        if ends < needed:
+            raise Violation(
+                "UpToDateVote",
+                f"{member.name} with {needed} votes for {candidate.name} with {ends}",
+            )
+        end = raft.high_watermark
+        chain = member.log.chains.get(end)
+        if chain is not None and not candidate.log.holds(end, chain):
+            raise Violation(
+                "UpToDateVote",
+                f"{member.name} has committed up to {end}, its candidate {candidate.name} has not",
+            )
+
+
+class PreVoteChangesNothing:
+    """21. A pre-vote of no newer epoch changes neither epoch, vote, log nor role (thesis 9.6)."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        pass
+
+    def delivered(self, member: Member, message: object, before: Delivered) -> None:
+        if type(message) is not VoteRequest or not message.pre_vote:
+            return
+        raft = member.raft
+        assert raft is not None, "a message without a process"
+        epoch, vote, end, role = before
+        if message.epoch <= epoch and (raft.epoch, raft.vote, raft.log.end_offset) != (
+            epoch,
+            vote,
+            end,
+        ):
+            raise Violation("PreVoteChangesNothing", f"{member.name} changed by {message}")
+        if message.epoch <= epoch and raft.role is not role:
+            raise Violation("PreVoteChangesNothing", f"{member.name} left its role by {message}")

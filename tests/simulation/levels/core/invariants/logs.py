@@ -1,0 +1,149 @@
+"""What a log may hold and how it may change."""
+
+from typing import Final
+
+from quorumlog.ids import Offset
+from quorumlog.raftlog.core.log_view import Entry
+from quorumlog.raftlog.core.voters import VoterSet
+
+from ....checkers.violation import Violation
+from ..disks import MemberDisk
+from ..member import Member
+from ..oracle import Oracle
+
+NO_VOTERS: Final = VoterSet(())
+
+
+class LeaderAppendOnly:
+    """2. A leader never overwrites or truncates its own log (Raft figure 3)."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        pass
+
+    def truncating(self, member: Member, offset: Offset) -> None:
+        raft = member.raft
+        assert raft is not None, "a truncation without a process"
+        # A truncation that was decided before the election may be written after it.
+        if raft.is_leader and member.log.end > offset and member.log.last_epoch == raft.epoch:
+            raise Violation(
+                "LeaderAppendOnly", f"{member.name} leads epoch {raft.epoch} and truncates {offset}"
+            )
+
+
+class LogMatching:
+    """3. The same end offset and epoch mean the same history from the beginning (Raft §5.3), in all
+    logs that ever were."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._chains: dict[tuple[int, int], int] = {}  # (end, epoch) -> running hash
+
+    def appended(self, member: Member, entry: Entry, chain: int) -> None:
+        key = (entry.next_offset, entry.epoch)
+        known = self._chains.setdefault(key, chain)
+        if known != chain:
+            raise Violation(
+                "LogMatching",
+                f"{member.name}'s log up to {key[0]} of epoch {key[1]} is not another one's",
+            )
+
+
+class CommittedImmutable:
+    """7. What is on a disk and committed is never truncated there."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._committed = oracle.committed
+
+    def disk_truncating(self, disk: MemberDisk, offset: Offset) -> None:
+        entry = disk.log.entries.get(offset)
+        if entry is None:
+            if offset < disk.log.start.offset:
+                raise Violation(
+                    "CommittedImmutable", f"{disk.me} truncates {offset} below a snapshot"
+                )
+            return
+        end = entry.next_offset
+        if self._committed.chains.get(end) == disk.log.chains[end]:
+            raise Violation(
+                "CommittedImmutable",
+                f"{disk.me} truncates from {offset}, where a committed entry begins",
+            )
+
+
+class Ordered:
+    """12. log start <= applied <= high watermark <= log end; what is cleaned is in a snapshot."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        pass
+
+    def settled(self, member: Member) -> None:
+        raft = member.raft
+        assert raft is not None, "settled without a process"
+        log = raft.log
+        if not log.start.offset <= raft.applied_end <= raft.high_watermark <= log.end_offset:
+            raise Violation(
+                "Ordered",
+                f"{member.name}: start {log.start.offset}, applied {raft.applied_end}, committed"
+                f" {raft.high_watermark}, end {log.end_offset}",
+            )
+
+
+class Monotonic:
+    """11. Epoch, high watermark and applied end of a process only grow."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        count = len(oracle.members)
+        self._last = [(-1, 0, 0, 0)] * count  # (life, epoch, high watermark, applied)
+
+    def settled(self, member: Member) -> None:
+        raft = member.raft
+        assert raft is not None, "settled without a process"
+        life, epoch, high_watermark, applied = self._last[member.index]
+        now = (member.life, raft.epoch, raft.high_watermark, raft.applied_end)
+        if life == now[0] and (now[1] < epoch or now[2] < high_watermark or now[3] < applied):
+            raise Violation(
+                "Monotonic", f"{member.name}: {now[1:]} after {self._last[member.index]}"
+            )
+        self._last[member.index] = now
+
+
+class SameView:
+    """The core's view of its log is what its rounds said: the same end, the same voters in force
+    (19: a voter set is in force from its record in the log, and no longer once that is gone)."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+        self._truncated: set[int] = set()  # members to be compared after this event
+
+    def started(self, member: Member) -> None:
+        self._compare(member)
+
+    def settled(self, member: Member) -> None:
+        raft = member.raft
+        assert raft is not None, "settled without a process"
+        if raft.voters.latest is not member.voters_seen or member.index in self._truncated:
+            member.voters_seen = raft.voters.latest
+            self._truncated.discard(member.index)
+            self._compare(member)
+
+    def truncating(self, member: Member, offset: Offset) -> None:
+        self._truncated.add(member.index)
+
+    def finished(self) -> None:
+        for member in self._oracle.members:
+            if member.raft is not None:
+                self._compare(member)
+
+    def _compare(self, member: Member) -> None:
+        """O(entries since the log's start), but only where voters change."""
+        raft = member.raft
+        assert raft is not None, "compared without a process"
+        if raft.log.start.offset != member.log.start.offset:
+            return  # it was cleaned, and the disk follows in this event
+        latest = member.disk.voters_at_start()
+        for entry in member.log.between(member.log.start.offset, member.log.end):
+            if entry.voters is not None:
+                latest = entry.voters
+        if latest != raft.voters.latest:
+            raise Violation(
+                "SameView", f"{member.name} goes by {raft.voters.latest}, its log says {latest}"
+            )

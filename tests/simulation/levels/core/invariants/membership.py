@@ -1,0 +1,95 @@
+"""Who votes, and how that changes."""
+
+from quorumlog.raftlog.core.log_view import Entry, EntryKind
+from quorumlog.raftlog.core.messages import FollowRequest, Message, VoteRequest
+from quorumlog.raftlog.core.voters import VoterSet
+
+from ....checkers.violation import Violation
+from ..checks import Delivered
+from ..member import Member
+from ..oracle import Oracle
+
+
+class OneChange:
+    """18. A leader changes the voters by one, after it committed in its own epoch and while no
+    other change is open (thesis 4.1, the bug of 2015); so majorities of neighbouring sets meet."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        pass
+
+    def voters_proposed(self, member: Member, entry: Entry) -> None:
+        raft = member.raft
+        assert raft is not None, "a change without a process"
+        if entry.kind is not EntryKind.VOTERS or entry.voters is None:
+            raise Violation("OneChange", f"{member.name} changes its voters by {entry}")
+        log, end = raft.log, raft.high_watermark
+        if end == log.start.offset or log.epoch_before(end) != raft.epoch:
+            raise Violation(
+                "OneChange",
+                f"{member.name} changes the voters in epoch {raft.epoch}, committed is up to {end}"
+                " of an older one",
+            )
+        before = raft.voters.at(entry.base_offset)
+        for offset, voters in self._changes(member, end):
+            if voters is not entry.voters:
+                raise Violation("OneChange", f"the change at {offset} is open, another one is made")
+        changed = set(before.members) ^ set(entry.voters.members)
+        if len(changed) != 1:
+            raise Violation("OneChange", f"from {before} to {entry.voters} in one step")
+
+    def _changes(self, member: Member, start: int) -> list[tuple[int, VoterSet]]:
+        entries = member.log.between(start, member.log.end)
+        return [(each.base_offset, each.voters) for each in entries if each.voters is not None]
+
+
+class VotersFollowCommit:
+    """16, 19. The voters at a committed offset are the same on every member."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+
+    def commit_advanced(self, member: Member, before: int) -> None:
+        raft = member.raft
+        assert raft is not None, "a commit without a process"
+        end = raft.high_watermark
+        mine, known = raft.voters.at(end), self._oracle.voters_at(end)
+        if len(mine) and mine != known:
+            raise Violation(
+                "VotersFollowCommit", f"{member.name} has {mine} at {end}, committed is {known}"
+            )
+
+
+class OnlyVotersCampaign:
+    """19. Whoever is not in its own voter set does not ask for votes, unless it was until a change
+    that may be uncommitted (thesis 4.2.2)."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.sending = {VoteRequest: self._campaign}
+
+    def _campaign(self, member: Member, request: VoteRequest) -> None:
+        raft = member.raft
+        if raft is None or raft.epoch != request.epoch:
+            return
+        if not request.pre_vote:
+            return  # it waited for its vote to be durable, and other voters may be in force by now
+        if raft.role.name != "pre_candidate":
+            return  # it asked, and took more in before its messages were fetched
+        changed = raft.voters.latest_offset
+        may_lead = changed >= raft.high_watermark and member.me in raft.voters.at(changed)
+        if member.me not in raft.voters.latest and not may_lead:
+            raise Violation("OnlyVotersCampaign", f"{member.name} campaigns without a vote")
+
+
+class Identity:
+    """20. A message for another disk than this one's changes nothing (KIP-853)."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        pass
+
+    def delivered(self, member: Member, message: Message, before: Delivered) -> None:
+        if isinstance(message, FollowRequest) or message.receiver == member.me:
+            return
+        raft = member.raft
+        assert raft is not None, "a message without a process"
+        if (raft.epoch, raft.vote, raft.log.end_offset, raft.role) != before:
+            raise Violation("Identity", f"{member.name} took in a message for {message.receiver}")

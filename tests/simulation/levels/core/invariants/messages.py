@@ -1,0 +1,88 @@
+"""What may be said, and by whom."""
+
+from quorumlog.raftlog.core.messages import (
+    AppendRequest,
+    EndEpoch,
+    Heartbeat,
+    HeartbeatResponse,
+    SnapshotChunk,
+    TimeoutNow,
+)
+from quorumlog.raftlog.core.ready import ReadReady
+from quorumlog.raftlog.core.voters import Voter
+
+from ....checkers.violation import Violation
+from ..clients import Read
+from ..member import Member
+from ..network import MESSAGES
+from ..oracle import Oracle
+
+OF_LEADERS = (AppendRequest, Heartbeat, SnapshotChunk, TimeoutNow, EndEpoch)
+
+
+class HonestEpoch:
+    """13. Nobody speaks in an epoch that it has not reached, or under another name."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.sending = dict.fromkeys(MESSAGES, self._any)
+
+    def _any(self, member: Member, message: AppendRequest) -> None:
+        if message.epoch > member.epoch or message.sender != member.me:
+            raise Violation("HonestEpoch", f"{member.name} in epoch {member.epoch} sends {message}")
+
+
+class OneSender:
+    """13. In an epoch only its leader appends, beats and sends snapshots."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._leaders = oracle.leaders
+        self.sending = dict.fromkeys(OF_LEADERS, self._of_leader)
+
+    def _of_leader(self, member: Member, message: AppendRequest) -> None:
+        if self._leaders.get(message.epoch) != member.me:
+            raise Violation(
+                "OneSender", f"{member.name} leads not epoch {message.epoch}: {message}"
+            )
+
+
+class ReadAfterQuorum:
+    """22. A read waits for a commit of its leader's own epoch and for answers that a majority gave
+    after it began, and sees every write that was answered before. What clients then get is judged
+    once more where it is answered."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+        self._answers: dict[tuple[Voter, int], int] = {}  # (voter, epoch) -> when it last answered
+        self.sending = {HeartbeatResponse: self._answered}
+
+    def _answered(self, member: Member, response: HeartbeatResponse) -> None:
+        self._answers[member.me, response.epoch] = self._oracle.now_us
+
+    def read_ready(self, member: Member, ready: ReadReady, read: Read) -> None:
+        raft = member.raft
+        assert raft is not None, "a read without a process"
+        # Of the epoch that it led: it may know of the next one since, in the same turn.
+        voters, answers, epoch = list(raft.voters.latest), self._answers, member.led_epoch
+        heard = sum(
+            1
+            for voter in voters
+            if voter == member.me or answers.get((voter, epoch), -1) >= read.began_us
+        )
+        if heard * 2 <= len(voters):
+            raise Violation(
+                "ReadAfterQuorum",
+                f"{member.name} answers read {read.number}, which began at {read.began_us} us:"
+                f" {heard} of {len(voters)} voters have answered since",
+            )
+        if ready.offset < read.floor:
+            raise Violation(
+                "ReadAfterQuorum",
+                f"{member.name} gives read {read.number} the index {ready.offset}, {read.floor} was"
+                " answered before it began",
+            )
+        committed = member.log.start.offset < ready.offset
+        if committed and raft.is_leader and raft.log.epoch_before(ready.offset) != raft.epoch:
+            raise Violation(
+                "ReadAfterQuorum",
+                f"{member.name} gives {ready.offset} before a commit of epoch {raft.epoch}",
+            )

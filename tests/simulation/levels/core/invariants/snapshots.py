@@ -1,0 +1,100 @@
+"""What a snapshot is, and what its installation may do."""
+
+from quorumlog.raftlog.core.log_view import SnapshotId
+from quorumlog.raftlog.core.messages import SnapshotChunk
+
+from ....checkers.violation import Violation
+from ..disks import SnapshotFile
+from ..member import Member
+from ..oracle import Oracle
+
+
+class SameSnapshot:
+    """16. A snapshot's end is exclusive, committed, and of the epoch that it names; its state and
+    its voters are those of the log there; one name means the same bytes on every member."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+        self._files: dict[SnapshotId, bytes] = {}
+
+    def snapshot_written(self, member: Member, snapshot: SnapshotId, file: SnapshotFile) -> None:
+        committed = self._oracle.committed
+        end = snapshot.end_offset
+        chain = SnapshotFile.chain_in(file.content, snapshot)
+        if end not in committed.chains or chain != committed.chains[end]:
+            raise Violation("SameSnapshot", f"{member.name}'s {snapshot} is no committed state")
+        if end and committed.epoch_before(end) != snapshot.epoch:
+            raise Violation("SameSnapshot", f"{member.name}'s {snapshot} is of another epoch")
+        if file.voters != self._oracle.voters_at(end):
+            raise Violation(
+                "SameSnapshot",
+                f"{member.name}'s {snapshot} names {file.voters}, the log says"
+                f" {self._oracle.voters_at(end)}",
+            )
+        if self._files.setdefault(snapshot, file.content) != file.content:
+            raise Violation("SameSnapshot", f"{member.name}'s {snapshot} has other bytes")
+
+
+class StartInSnapshot:
+    """16. A log that does not begin at 0 begins where one of its snapshots ends."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+
+    def started(self, member: Member) -> None:
+        self._compare(member)
+
+    def snapshot_written(self, member: Member, snapshot: SnapshotId, file: SnapshotFile) -> None:
+        self._compare(member)
+
+    def finished(self) -> None:
+        for member in self._oracle.members:
+            self._compare(member)
+
+    def _compare(self, member: Member) -> None:
+        start = member.disk.log.start
+        if start.offset and start not in [each.log_end for each in member.disk.snapshots]:
+            raise Violation(
+                "StartInSnapshot", f"{member.name}'s log starts at {start}, no snapshot ends there"
+            )
+
+
+class InstallKeepsCommitted:
+    """17. Installing a snapshot takes back nothing that was committed, applied or acknowledged,
+    and a leader installs none."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+
+    def installing(self, member: Member, snapshot: SnapshotId) -> None:
+        raft, log = member.raft, member.log
+        assert raft is not None, "an installation without a process"
+        end = snapshot.end_offset
+        if raft.is_leader:
+            raise Violation("InstallKeepsCommitted", f"{member.name} leads and installs {snapshot}")
+        if end < raft.high_watermark or end < member.state_end:
+            raise Violation(
+                "InstallKeepsCommitted",
+                f"{member.name} installs {snapshot}, applied is {member.state_end}, committed"
+                f" {raft.high_watermark}",
+            )
+        chain = self._oracle.committed.chains.get(end)
+        if chain is not None and log.chains.get(end) == chain and log.end > end:
+            raise Violation(
+                "InstallKeepsCommitted",
+                f"{member.name} drops [{end}, {log.end}) for {snapshot}, which its log matches",
+            )
+
+
+class HonestChunk:
+    """16. A piece of a snapshot names the voters in force where the snapshot ends."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+        self.sending = {SnapshotChunk: self._chunk}
+
+    def _chunk(self, member: Member, chunk: SnapshotChunk) -> None:
+        if chunk.voters != self._oracle.voters_at(chunk.snapshot.end_offset):
+            raise Violation(
+                "HonestChunk", f"{member.name} sends {chunk.snapshot} with {chunk.voters}"
+            )

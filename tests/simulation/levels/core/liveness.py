@@ -1,0 +1,162 @@
+"""25. After the faults: a connected majority elects, commits, finishes changes and converges within
+a bound, nobody is stuck; then the rest comes back."""
+
+from random import Random
+from typing import Final
+
+from ...checkers.violation import Violation
+from .clients import History
+from .faults import Weather
+from .harness import Harness
+from .member import Member
+from .operators import Operators
+from .recorder import What
+
+ROUNDS_MAX: Final = 60
+"""Election time-outs (the longest) until the core of the cluster serves again. A split vote costs
+one; what was under way and a large snapshot cost more."""
+BACKLOG_SLOWNESS: Final = 100
+"""After a third of them clients propose so much less often: some drawn links carry less than what
+is proposed, and followers that only fall behind for that are not stuck."""
+STABLE_ROUNDS: Final = 5
+
+
+class Liveness:
+    """The second phase of a run."""
+
+    def __init__(
+        self, harness: Harness, weather: Weather, operators: Operators, random: Random
+    ) -> None:
+        self._harness = harness
+        self._weather = weather
+        self._operators = operators
+        self._random = random
+        self._round_us = harness.options.election_timeout_ms_max * 1000 + 4 * (
+            harness.options.latency_us[1] + harness.options.write_us[1]
+        )
+
+    def play(self) -> None:
+        """Raises Violation when the cluster does not recover."""
+        harness = self._harness
+        self._weather.calm()
+        core = self._choose()
+        rest = [member for member in harness.members if member not in core]
+        self._weather.isolate(rest)
+        for member in rest:
+            if member.raft is not None and self._random.random() < 0.5:
+                harness.stop(member)
+        self._revive(core)
+        self._must(core, "the chosen majority")
+        harness.note(What.PHASE)
+        self._weather.isolate([])
+        leader = self._leader(core)
+        epoch = 0 if leader is None else leader.epoch
+        quiet = all(member.epoch <= epoch for member in rest)
+        self._revive(rest)
+        if quiet:
+            self._must_be_stable(epoch)
+        self._must(harness.members, "everybody")
+
+    def _choose(self) -> list[Member]:
+        """A drawn part of the members with a living majority of every voter set in force."""
+        harness = self._harness
+        sets = harness.oracle.known_voter_sets()
+        core = list(harness.members)
+        for _ in range(len(core)):
+            leaver = core[int(self._random.random() * len(core))]
+            smaller = [member for member in core if member is not leaver]
+            ids = [member.me for member in smaller]
+            if all(2 * sum(1 for voter in s if voter in ids) > len(s) for s in sets):
+                core = smaller
+        return core
+
+    def _revive(self, members: list[Member]) -> None:
+        for member in members:
+            if member.raft is None:
+                self._harness.start(member)
+
+    # --- what must come to be --------------------------------------------------------------------
+
+    def _must(self, members: list[Member], who: str) -> None:
+        """Wait for what is missing; raises Violation when it does not come within the bound."""
+        harness = self._harness
+        history: History = harness.history
+        answered, reads = history.proposals_answered, history.reads_answered
+        missing = ""
+        for number in range(ROUNDS_MAX):
+            if number == ROUNDS_MAX // 3:
+                self._operators.slowness = BACKLOG_SLOWNESS
+            harness.run(until_us=harness.now_us + self._round_us)
+            missing = self._missing(members)
+            if not missing and history.proposals_answered <= answered:
+                missing = "no new proposal was committed"
+            if not missing and harness.options.reads_per_s and history.reads_answered <= reads:
+                missing = "no read was answered"
+            if not missing:
+                return
+        states = ", ".join(self._state(member) for member in harness.members)
+        raise Violation(
+            "Liveness",
+            f"{ROUNDS_MAX} election time-outs after the faults of {who} ended"
+            f" ({[member.name for member in members]}): {missing}; {states}",
+        )
+
+    def _missing(self, members: list[Member]) -> str:
+        """What the members lack, "" when nothing."""
+        leader = self._leader(members)
+        if leader is None:
+            return "nobody leads"
+        raft = leader.raft
+        assert raft is not None, "a leader without a process"
+        if raft.voters.latest_offset >= raft.high_watermark:
+            return "a change of the voters is not committed"
+        if leader.me not in raft.voters.latest:
+            return "the leader is no voter"
+        floor = raft.high_watermark - self._slack()
+        for member in members:
+            other = member.raft
+            assert other is not None, "a revived member without a process"
+            if other.epoch != raft.epoch or other.leader != leader.me:
+                return f"{member.name} does not follow {leader.name}"
+            if member.state_end < floor:
+                return f"{member.name} applied {member.state_end} of {raft.high_watermark}"
+        status = raft.status(leader.now_ms(self._harness.now_us))
+        ids = [member.me for member in members]
+        for each in (*status.voters, *status.observers):
+            if each.member in ids and each.member != leader.me and each.state != "replicate":
+                return f"{leader.name} is stuck in {each.state} with node {each.member.node_id}"
+        return ""
+
+    def _slack(self) -> int:
+        """How far a follower may be behind under load: what is proposed in a few ways."""
+        options = self._harness.options
+        span_us = 8 * (
+            options.latency_us[1] + options.write_us[1] + options.apply_us[1] + options.read_us[1]
+        )
+        span_us += 2 * options.heartbeat_ms * 1000 + 2 * options.turn_us
+        return 20 + int(span_us / 1e6 * options.proposals_per_s * options.records_max * 3)
+
+    def _leader(self, members: list[Member]) -> Member | None:
+        leaders = [m for m in members if m.raft is not None and m.raft.is_leader]
+        return max(leaders, key=lambda m: m.epoch, default=None)
+
+    def _must_be_stable(self, epoch: int) -> None:
+        """21. Who returns with no newer epoch does not depose a leader that its majority hears."""
+        harness = self._harness
+        harness.run(until_us=harness.now_us + STABLE_ROUNDS * self._round_us)
+        newest = max(member.epoch for member in harness.members)
+        if newest != epoch:
+            raise Violation(
+                "StableLeadership", f"epoch {epoch} had a leader, a returning node made it {newest}"
+            )
+
+    def _state(self, member: Member) -> str:
+        raft = member.raft
+        if raft is None:
+            return f"{member.name} down"
+        voters = [voter.node_id for voter in raft.voters.latest]
+        return (
+            f"{member.name} {raft.role.name} epoch {raft.epoch} voters {voters}"
+            f" [{raft.log.start.offset}, {raft.log.end_offset}) committed {raft.high_watermark}"
+            f" applied {member.state_end}"
+        )

@@ -1,0 +1,162 @@
+"""Who uses the quorum: clients that propose and read, and operators that change it."""
+
+from random import Random
+from typing import Final
+
+from quorumlog.errors import QuorumlogError
+from quorumlog.raftlog.core.log_view import Entry
+from quorumlog.raftlog.core.voters import Voter
+
+from .faults import Weather
+from .harness import Harness
+from .member import Member
+from .options import MEMBERS_MAX
+from .recorder import What
+
+CALM_LOAD: Final = 5
+"""How many times rarer clients ask once the faults have ended: what is demanded then is progress,
+and events are better spent where something fails."""
+
+
+class Operators:
+    """Load and changes; refusals are typed errors and counted."""
+
+    def __init__(self, harness: Harness, weather: Weather, random: Random) -> None:
+        self._harness = harness
+        self._weather = weather
+        self._random = random
+        self.changes = self.transfers = 0
+        self.slowness = CALM_LOAD  # of proposals once the faults have ended
+
+    def begin(self) -> None:
+        """Start to use it. Clients go on when the faults have ended."""
+        options = self._harness.options
+        self._again(options.proposals_per_s, self.propose)
+        self._again(options.reads_per_s, self.read)
+        self._weather.every(options.churn_every_ms, self.change_voters)
+        self._weather.every(options.transfer_every_ms, self._transfer)
+        self._weather.every(options.resign_every_ms, self._resign)
+
+    def _again(self, per_s: float, action: object) -> None:
+        if not per_s:
+            return
+        harness = self._harness
+
+        def happen() -> None:
+            action()  # type: ignore[operator]
+            calm = self.slowness if action == self.propose else CALM_LOAD
+            slower = calm if self._weather.is_over else 1
+            wait_us = 1 + int(slower * 2_000_000 / per_s * self._random.random())
+            harness.later(harness.now_us + wait_us, happen)
+
+        harness.later(harness.now_us, happen)
+
+    def _target(self) -> Member | None:
+        """Whom a client asks: who leads, as far as anybody knows; now and then anybody."""
+        running = [m for m in self._harness.members if m.raft is not None]
+        running = [m for m in running if m.paused_until_us <= self._harness.now_us]
+        leaders = [m for m in running if m.raft is not None and m.raft.is_leader]
+        chosen = leaders if leaders and self._random.random() < 0.95 else running
+        return chosen[int(self._random.random() * len(chosen))] if chosen else None
+
+    def propose(self) -> None:
+        """One proposal, or a few in one moment."""
+        member = self._target()
+        if member is None:
+            return
+        options, random = self._harness.options, self._random.random
+        for _ in range(1 if random() < 0.8 else 1 + int(random() * 5)):
+            if member.raft is None:
+                return
+            count = 1 + int(random() * options.records_max)
+            try:
+                self._harness.propose(member, count, int(random() * options.payload_bytes_max))
+            except QuorumlogError:
+                self._harness.history.refused += 1
+
+    def read(self) -> None:
+        """One linearizable read."""
+        member = self._target()
+        if member is not None:
+            try:
+                self._harness.read(member)
+            except QuorumlogError:
+                self._harness.history.refused += 1
+
+    # --- changes -------------------------------------------------------------------------------
+
+    def change_voters(self) -> bool:
+        """Add a voter or remove one; whether a leader took it."""
+        member = self._target()
+        if member is None or member.raft is None or not member.raft.is_leader:
+            return False
+        voters = member.raft.voters.latest
+        outside = [m for m in self._harness.members if m.me not in voters]
+        gone = [voter for voter in voters if self._harness.oracle.is_gone(voter)]
+        removes = len(voters) > 1 and (self._random.random() < 0.5 or not outside or bool(gone))
+        if removes:
+            every = gone or list(voters)
+            return self._remove(member, every[int(self._random.random() * len(every))])
+        if not outside or len(voters) >= MEMBERS_MAX:
+            return False
+        other = outside[int(self._random.random() * len(outside))]
+        return self._add(member, other)
+
+    def _add(self, member: Member, other: Member) -> bool:
+        raft = member.raft
+        assert raft is not None, "a change without a process"
+        try:
+            entry = raft.add_voter(other.me, other.address, member.now_ms(self._harness.now_us))
+        except QuorumlogError:
+            self._harness.history.refused += 1
+            return False
+        self._changed(member, entry, What.ADD_VOTER)
+        return True
+
+    def _remove(self, member: Member, voter: Voter) -> bool:
+        raft, oracle = member.raft, self._harness.oracle
+        assert raft is not None, "a change without a process"
+        rest = [each for each in raft.voters.latest if each != voter]
+        living = sum(1 for each in rest if not oracle.is_gone(each))
+        if living < len(rest) // 2 + 1:
+            return False  # the rest could never decide anything again
+        try:
+            entry = raft.remove_voter(voter, member.now_ms(self._harness.now_us))
+        except QuorumlogError:
+            self._harness.history.refused += 1
+            return False
+        self._changed(member, entry, What.REMOVE_VOTER)
+        return True
+
+    def _changed(self, member: Member, entry: Entry, what: What) -> None:
+        self.changes += 1
+        for check in self._harness.checks.voters_proposed:
+            check(member, entry)
+        self._harness.settle(member, what << 16)
+
+    def _transfer(self) -> None:
+        member = self._target()
+        if member is None or member.raft is None:
+            return
+        voters = list(member.raft.voters.latest)
+        if not voters:
+            return
+        to = voters[int(self._random.random() * len(voters))].node_id
+        try:
+            member.raft.transfer_leadership(
+                None if self._random.random() < 0.5 else to, member.now_ms(self._harness.now_us)
+            )
+        except QuorumlogError:
+            return
+        self.transfers += 1
+        self._harness.settle(member, What.TRANSFER << 16)
+
+    def _resign(self) -> None:
+        """A leader's node is stopped in order: it resigns, what it sends leaves, then it ends."""
+        member = self._target()
+        if member is None or member.raft is None:
+            return
+        member.raft.resign(member.now_ms(self._harness.now_us))
+        self._harness.settle(member, What.RESIGN << 16)
+        if self._random.random() < 0.5:
+            self._harness.crash(member)

@@ -1,0 +1,102 @@
+"""One run of level `core`: a safety phase under faults, then a liveness phase without.
+
+The seed draws the size of the cluster, the options and the faults. In the safety phase nothing but
+the invariants is demanded. Then a connected part of the members is chosen that has a majority of
+every voter set that is in force anywhere; its faults end, the others stay cut off or down. It must
+elect a leader, commit new proposals, finish every change of voters and converge within a bound of
+virtual time. Then the others come back, and all must converge.
+"""
+
+import gc
+from random import Random
+from typing import Final
+
+from quorumlog.ids import DirectoryId, NodeId
+from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.simulation.entropy import SimEntropy
+
+from .disks import MemberDisk
+from .faults import Weather
+from .harness import Harness
+from .liveness import Liveness
+from .member import Member, directory_of
+from .operators import Operators
+from .options import QuorumOptions, draw
+from .recorder import What
+from .trace import Tracer
+
+NO_VOTERS: Final = VoterSet(())
+
+
+class QuorumRun:
+    """A run of one seed; `play` raises Violation or the core's own AssertionError."""
+
+    def __init__(
+        self, seed: int, *, options: QuorumOptions | None = None, tracer: Tracer | None = None
+    ) -> None:
+        entropy = SimEntropy(f"core/{seed}")
+        self.options = options or draw(entropy.stream("options"))
+        self.harness = Harness(
+            self.options, make_members(self.options, entropy), entropy, tracer=tracer
+        )
+        self._random = Random(entropy.stream("weather").below(1 << 62))
+        self.weather = Weather(self.harness, self._random)
+        self.operators = Operators(
+            self.harness, self.weather, Random(entropy.stream("operators").below(1 << 62))
+        )
+        self.facts: dict[str, int] = {}
+
+    @property
+    def event_count(self) -> int:
+        """Events played so far."""
+        return self.harness.recorder.count
+
+    def play(self) -> None:
+        """Both phases."""
+        was_collecting = gc.isenabled()
+        gc.disable()
+        try:
+            self._play()
+        finally:
+            if was_collecting:
+                gc.enable()
+
+    def _play(self) -> None:
+        harness, options = self.harness, self.options
+        for member in harness.members:
+            harness.start(member)
+        self.operators.begin()
+        self.weather.begin()
+        harness.run(until_us=options.safety_ms_max * 1000, events=options.events)
+        harness.note(What.PHASE)
+        Liveness(harness, self.weather, self.operators, self._random).play()
+        for finished in harness.checks.finished:
+            finished()
+        history = harness.history
+        self.facts = {
+            "members": len(harness.members),
+            "committed": harness.oracle.committed.end,
+            "epochs": max((member.epoch for member in harness.members), default=0),
+            "answered": history.proposals_answered,
+            "reads": history.reads_answered,
+            "crashes": self.weather.crashes,
+            "wipes": self.weather.wipes,
+            "changes": self.operators.changes,
+        }
+
+
+def make_members(options: QuorumOptions, entropy: SimEntropy) -> list[Member]:
+    """The machines, before any of them was started."""
+    count = options.voters + options.observers
+    ids = [Voter(NodeId(n), DirectoryId(directory_of(NodeId(n), 0))) for n in range(1, count + 1)]
+    formatted = VoterSet.of((voter, f"n{voter.node_id}:1") for voter in ids[: options.voters])
+    clocks, disks = entropy.stream("clocks"), entropy.stream("disks")
+    members = []
+    for index, voter in enumerate(ids):
+        known = formatted if index < options.voters else NO_VOTERS
+        drift_ppm = clocks.below(2 * options.drift_ppm_max + 1) - options.drift_ppm_max
+        disk = MemberDisk(voter.node_id, voter.directory_id, known)
+        member = Member(index, disk, drift_ppm=drift_ppm, base_ms=clocks.below(1_000_000_000))
+        member.has_slow_disk = options.slow_append_ms > 0 and disks.chance(0.4)
+        members.append(member)
+    return members

@@ -1,0 +1,214 @@
+"""A member that is our own Python client: what it is told goes into the chronicle."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quorumlog.clients.consuming.grouping.calls import CommittedOffset
+from quorumlog.clients.consuming.grouping.group_consumer import AsyncGroupConsumer
+from quorumlog.clients.consuming.grouping.member import Beat, GroupMember, Subscription
+from quorumlog.clients.log import AsyncLog
+from quorumlog.errors import (
+    FencedInstance,
+    OffsetOutOfRange,
+    QuorumlogError,
+    UnknownMember,
+    UnknownServerError,
+)
+from quorumlog.testing.checkers import Place
+
+from .history import Chronicle, Life
+from .member_reader import RETRY_S, Setting
+
+POLL_MS: Final = 300
+NEVER: Final = (UnknownServerError, OffsetOutOfRange)  # no fault explains these
+
+
+class _Noted(GroupMember):
+    """The client's own idea of its membership, which writes down what it is told."""
+
+    life: Life
+    chronicle: Chronicle
+    asked_ns: int = -1
+
+    def beat(self, now_ms: int) -> Beat | None:
+        """As the client does."""
+        beat = super().beat(now_ms)
+        if beat is not None:
+            self.asked_ns = self.chronicle.now_ns()
+        return beat
+
+    def answered(
+        self, beat: Beat, *, epoch: int, assignment: Mapping[Place, bytes] | None, **said: Any
+    ) -> None:
+        """As the client does; `said` is of no matter here."""
+        super().answered(beat, epoch=epoch, assignment=assignment, **said)
+        if beat.is_leave:
+            return
+        self.life.told(epoch)
+        target = assignment if assignment is not None else self.life.claims
+        is_settled = all(place in target for place in self.life.claims)
+        self.life.answered(self.asked_ns, is_settled=is_settled)
+
+    def refused(self, beat: Beat, error: QuorumlogError, now_ms: int) -> None:
+        """As the client does."""
+        if isinstance(error, UnknownMember) and beat.epoch > 0:
+            self.life.shut_out()
+        super().refused(beat, error, now_ms)
+
+
+class OwnMember:
+    """One life of a member."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._chronicle = setting.chronicle
+        self._life = setting.life()
+        self._entropy = setting.runtime.entropy.stream("member")
+        self._done: dict[Place, int] = {}  # the offsets behind what was worked on
+        self._stored: dict[Place, int] = {}
+        self._commit_ns = 0
+
+    async def run(self) -> None:
+        """Live until told to leave, or shut out for good."""
+        log = await self._connect()
+        consumer = self._consumer(log)
+        try:
+            while not self._setting.stop.is_set():
+                try:
+                    await self._turn(consumer)
+                except FencedInstance:
+                    self._chronicle.counts["ended"] += 1
+                    break
+                except QuorumlogError as error:
+                    self._note(error)
+                    await asyncio.sleep(RETRY_S)
+            await self._commit(consumer, list(self._done))
+        finally:
+            await consumer.close()
+            self._life.ends()
+            await log.close()
+
+    async def _connect(self) -> AsyncLog:
+        while True:
+            log = AsyncLog.open(
+                self._setting.runtime,
+                self._setting.grpc_bootstrap,
+                request_timeout_ms=self._setting.behaviour.request_timeout_ms,
+            )
+            try:
+                await log.start()
+            except QuorumlogError as error:
+                self._note(error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                return log
+
+    def _consumer(self, log: AsyncLog) -> AsyncGroupConsumer:
+        group, plan = self._setting.group, self._setting.plan
+        consumer: AsyncGroupConsumer = log.consumer(
+            list(group.topics),
+            group=group.name,
+            instance_id=plan.instance_id,
+            on_assigned=self._on_assigned,
+            on_revoked=lambda places: self._on_revoked(consumer, places),
+            on_lost=self._on_lost,
+            auto_commit=group.auto_commit,
+            auto_commit_interval_ms=max(1, int(self._setting.behaviour.commit_ms[1])),
+            max_poll_interval_ms=group.rebalance_ms,
+        )
+        membership = consumer.membership
+        noted = _Noted(
+            Subscription(tuple(sorted(group.topics))),
+            is_static=bool(plan.instance_id),
+            poll_interval_ms=group.rebalance_ms,
+            backoff_ms=membership._connection.backoff.wait_ms,
+            now_ms=self._setting.runtime.clock.now_ms(),
+        )
+        noted.life, noted.chronicle = self._life, self._chronicle
+        membership.member = noted
+        self._life.member_id = consumer.member_id
+        return consumer
+
+    # --- what it is told ---
+
+    def _on_assigned(self, places: list[Place]) -> None:
+        self._life.takes(places)
+
+    async def _on_revoked(self, consumer: AsyncGroupConsumer, places: list[Place]) -> None:
+        longest_ms = 2 * self._setting.behaviour.work_ms[1]  # what is left to do takes a while
+        await asyncio.sleep(self._entropy.uniform(0, longest_ms) / 1000)
+        await self._commit(consumer, places)
+        self._on_lost(places)
+
+    def _on_lost(self, places: list[Place]) -> None:
+        self._life.gives(places)
+        for place in places:
+            self._done.pop(place, None)
+            self._stored.pop(place, None)
+
+    # --- what it does ---
+
+    async def _turn(self, consumer: AsyncGroupConsumer) -> None:
+        behaviour = self._setting.behaviour
+        records = await consumer.poll(timeout_ms=POLL_MS, max_records=behaviour.records_max)
+        found: dict[Place, list[tuple[int, bytes]]] = {}
+        for record in records:
+            place = (record.topic, record.partition)
+            found.setdefault(place, []).append((record.offset, record.value or b""))
+        for place, some in found.items():
+            claim = self._life.claims.get(place)
+            if claim is None:
+                self._chronicle.found.append(
+                    f"NotOwned: {self._life.name} is handed records of {place}, which it gave back"
+                )
+                continue
+            # Our client stops in time by itself: what it hands out is its own, come what may.
+            claim.proven_ns = max(claim.proven_ns, self._chronicle.now_ns())
+            reader = f"{self._life.name}@{claim.began_ns}"
+            self._setting.history.poll(reader, place, some, at=self._chronicle.now_ns())
+        if records:
+            await asyncio.sleep(self._entropy.uniform(*behaviour.work_ms) / 1000)
+        for place, some in found.items():
+            self._chronicle.works(self._life, place, some[0][0], some[-1][0] + 1)
+            if place in self._life.claims:
+                self._done[place] = some[-1][0] + 1
+        now_ns = self._chronicle.now_ns()
+        if now_ns >= self._commit_ns:
+            pause_ms = self._entropy.uniform(*behaviour.commit_ms)
+            self._commit_ns = now_ns + int(pause_ms * 1e6)
+            await self._commit(consumer, list(self._done))
+
+    async def _commit(self, consumer: AsyncGroupConsumer, places: list[Place]) -> None:
+        """Store how far the member has worked, where the client does not; tries once."""
+        if self._setting.group.auto_commit:
+            return
+        news = {
+            place: self._done[place]
+            for place in places
+            if place in self._done and self._stored.get(place) != self._done[place]
+        }
+        numbers: list[int] = []
+        offsets: dict[Place, CommittedOffset] = {}
+        for place, offset in news.items():
+            number, note = self._chronicle.commits(self._life.group, self._life.name, place, offset)
+            numbers.append(number)
+            offsets[place] = CommittedOffset(offset, note)
+        if not news:
+            return
+        timeout_ms = self._setting.behaviour.request_timeout_ms
+        try:
+            await consumer.commit(offsets, timeout_ms=timeout_ms)
+        except QuorumlogError as error:
+            self._note(error)
+            return
+        for number in numbers:
+            self._chronicle.committed(number)
+        for place, offset in news.items():
+            if place in self._life.claims:
+                self._stored[place] = offset
+
+    def _note(self, error: QuorumlogError) -> None:
+        self._chronicle.errors[type(error).__name__] += 1
+        if isinstance(error, NEVER):
+            self._chronicle.found.append(f"NoFault: no fault explains {error!r}")

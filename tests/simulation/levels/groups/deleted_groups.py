@@ -1,0 +1,112 @@
+"""Groups that come and go: offsets committed without members, looked at, deleted, looked at again.
+What was deleted must never be found again, whoever coordinates the group by then."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from quorumlog.errors import QuorumlogError
+from quorumlog.records.compression import Codec
+from quorumlog.runtime import Runtime
+from quorumlog.testing.checkers import Place
+
+from ..kafka.client import KafkaClient
+from . import calls
+from .calls import GroupCalls
+from .kept_offsets import Keeper, Kept
+
+GROUP_ID_NOT_FOUND: Final = 69
+PAUSE_S: Final = 0.3
+ROUNDS: Final = 4  # after so many deletions a group stays deleted, and another one follows
+NOTHING: Final = (-1, "")
+
+
+@dataclass(slots=True)
+class Passer:
+    """One program, one request at a time, and a new group once an outcome is unknown: so what must
+    be found is known at any time."""
+
+    keeper: Keeper  # looks at what stays deleted
+    bootstrap: str
+    is_over: bool = False
+    rounds: int = 0
+    _number: int = 0  # of the group
+    _offset: int = 0
+
+    async def run(self, runtime: Runtime) -> None:
+        """Go round until the run is over."""
+        client = KafkaClient(
+            runtime, self.bootstrap.split(","), name="passing", timeout_ms=2_000, codec=Codec.NONE
+        )
+        while not self.is_over:
+            self._number += 1
+            group = f"passing-{self._number}"
+            asking = GroupCalls(runtime, client, group, timeout_ms=2_000)
+            if await self._live(asking, group):
+                self.keeper.kept.insert(0, Kept(group, is_deleted=True))
+            asking.close()
+        client.close()
+
+    async def _live(self, asking: GroupCalls, group: str) -> bool:
+        """What happens to one group; whether it is deleted for sure."""
+        for _ in range(ROUNDS):
+            told = await self._commit(asking)
+            if told is None:
+                return False
+            await self._look_twice(asking, group, told)
+            if not await self._delete(asking):
+                return False
+            self.rounds += 1
+            await self._look_twice(asking, group, NOTHING)
+            if self.is_over:
+                break
+        return True
+
+    async def _commit(self, asking: GroupCalls) -> tuple[int, str] | None:
+        """Commit something new; returns it once that is stored, None where nobody knows."""
+        self._offset += 1
+        mine = (self._offset, f"p{self._offset}")
+        try:
+            codes = await asking.commit("", "", -1, {self.keeper.place: mine})
+        except QuorumlogError as error:
+            self.keeper.chronicle.errors[type(error).__name__] += 1
+            codes = {}
+        if codes.get(self.keeper.place) == calls.NONE:
+            return mine
+        await asyncio.sleep(PAUSE_S)
+        return None
+
+    async def _delete(self, asking: GroupCalls) -> bool:
+        """Delete the group; whether it is gone for sure."""
+        try:
+            code = await asking.delete_group()
+        except QuorumlogError as error:
+            self.keeper.chronicle.errors[type(error).__name__] += 1
+            code = calls.NOT_AVAILABLE
+        if code in (calls.NONE, GROUP_ID_NOT_FOUND):
+            return True
+        await asyncio.sleep(PAUSE_S)
+        return False
+
+    async def _look_twice(self, asking: GroupCalls, group: str, expected: tuple[int, str]) -> None:
+        await self._check(asking, group, self.keeper.place, expected)
+        await asyncio.sleep(PAUSE_S)
+        await self._check(asking, group, self.keeper.place, expected)
+
+    async def _check(
+        self, asking: GroupCalls, group: str, place: Place, expected: tuple[int, str]
+    ) -> None:
+        """Look, and compare with what must be there."""
+        chronicle = self.keeper.chronicle
+        try:
+            code, found = await asking.fetch([place])
+        except QuorumlogError as error:
+            chronicle.errors[type(error).__name__] += 1
+            return
+        if code:
+            return
+        chronicle.counts["passing looks"] += 1
+        seen = (found[place].offset, found[place].note)
+        if seen != expected:
+            name = "Resurrected" if expected == NOTHING else "LostOffset"
+            chronicle.found.append(f"{name}: {seen} is committed in {group}, {expected} must be")

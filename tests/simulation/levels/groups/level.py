@@ -1,0 +1,294 @@
+"""Level `groups`: whole clusters under faults, with groups of every kind of member on them.
+
+Producers write numbered records; members on machines of their own join, leave, die, hang, come
+again, commit late; somebody lies in their names. In the end everybody is well, and every group must
+have worked on every record, and have said so to its coordinator.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from quorumlog.errors import QuorumlogError
+from quorumlog.metadata.commands import AlterConfigs
+from quorumlog.records.compression import Codec
+from quorumlog.runtime import Runtime
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.world import NotReached, SimWorld
+from quorumlog.testing.checkers import Place
+
+from ...checkers.violation import Violation
+from ...cluster.liveness import CONVERGE_MS, is_whole
+from ...cluster.nodes import Cluster
+from ...faults.cluster_faults import Fault, Storm, draw_storm
+from ..kafka.client import KafkaClient
+from ..node.level import CLIENTS, SAFETY_MS, Run, facts_of, judge, serve_with_core, settle
+from .calls import FoundOffset, GroupCalls
+from .checker import check_found, check_offsets, check_owners, check_work, unserved
+from .coordinator_faults import CoordinatorNemesis
+from .deleted_groups import Passer
+from .history import Chronicle
+from .kept_offsets import Keeper
+from .member_machines import Machines
+from .offset_expiry import Fader
+from .plan import OFFSETS_TOPIC, GroupPlan, GroupsPlan, draw_cluster, draw_groups, draw_writers
+
+COORDINATOR_LOG: Final = "quorumlog.groups"
+SERVED_MS: Final = 120_000  # until every group has worked on everything, once all are well
+LOOK_MS: Final = 60_000  # for the last look at what is committed
+LOOKS: Final = 6  # until everything must be committed: members do it now and then
+BETWEEN_LOOKS_MS: Final = 2_000
+CONFIGURE_MS: Final = 1_000  # after so long a change of configs that was lost is asked for again
+NEEDS_MANY: Final = frozenset({Fault.BRIDGE, Fault.BREAK, Fault.MOVE, Fault.WIPE, Fault.MOST})
+
+
+@dataclass(slots=True, eq=False)
+class GroupsRun:
+    """Everything of one run."""
+
+    run: Run
+    plan: GroupsPlan
+    chronicle: Chronicle
+    machines: Machines
+    passer: Passer
+    keeper: Keeper
+    fader: Fader
+    _configure_at_ms: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        world: SimWorld,
+        entropy: SimEntropy,
+        *,
+        plan: GroupsPlan | None = None,
+        storm: Storm | None = None,
+    ) -> "GroupsRun":
+        """Make a run's cluster, its writers and its groups."""
+        first = plan or draw_groups(entropy.stream("groups"), ["any"])
+        settings = first.settings
+        options = draw_cluster(
+            entropy.stream("cluster plan"), settings, is_compacted=bool(first.offsets_configs)
+        )
+        topics = [topic.name for topic in options.topics if not topic.is_inner]
+        plan = plan or draw_groups(entropy.stream("groups"), topics)  # of the same settings
+        storm = storm or draw_storm(entropy.stream("storm"))
+        if options.brokers == 1:
+            faults = tuple(fault for fault in storm.faults if fault not in NEEDS_MANY)
+            storm = replace(storm, faults=faults)
+        run = Run.of(world, entropy, options=options, storm=storm)
+        run.habits = draw_writers(entropy.stream("writers"))
+        for node in run.cluster.nodes:
+            node.config = replace(node.config, **settings)  # type: ignore[arg-type]
+        chronicle = Chronicle(now_ns=lambda: world.loop.now_ns)
+        chronicle.loads = lambda: loads_of(run.cluster)
+        chronicle.unnoted = {group.name for group in plan.groups if group.auto_commit}
+        machines = Machines(
+            world, run.cluster, plan, chronicle, run.notes.history, entropy.stream("machines")
+        )
+        names = CLIENTS + machines.names
+        run.nemesis = CoordinatorNemesis(
+            run.cluster,
+            storm,
+            entropy.stream("nemesis"),
+            names,
+            coordinators_ms=plan.behaviour.coordinators_ms,
+            session_ms=plan.groups[0].session_ms,
+        )
+        bootstrap = run.cluster.kafka_bootstrap
+        keeper = Keeper(chronicle, bootstrap, (topics[0], 0), plan.behaviour.keep_ms)
+        fader = Fader(
+            chronicle,
+            bootstrap,
+            (topics[0], 0),
+            plan.groups[0].session_ms,
+            clocks_jumped=lambda: bool(run.nemesis.happened[Fault.CLOCK]),
+        )
+        made = cls(run, plan, chronicle, machines, Passer(keeper, bootstrap), keeper, fader)
+        run.look = made.look
+        return made
+
+    def look(self) -> None:
+        """A moment has passed."""
+        self.machines.look()
+        self._configure()
+        check_found(self.chronicle)
+
+    def _configure(self) -> None:
+        """Have the topic of offsets get its configs, once it is there."""
+        cluster, wanted = self.run.cluster, self.plan.offsets_configs
+        topic = cluster.newest_image.topic(OFFSETS_TOPIC)
+        now_ms = self.run.world.now_ms()
+        if not wanted or topic is None or now_ms < self._configure_at_ms:
+            return
+        self._configure_at_ms = now_ms + CONFIGURE_MS
+        if any(topic.configs.get(name) != value for name, value in wanted.items()):
+            cluster.ask_controller(AlterConfigs(topic=OFFSETS_TOPIC, changes=tuple(wanted.items())))
+
+    def play(self, entropy: SimEntropy) -> dict[str, int]:
+        """All of it; raises AssertionError with what went wrong."""
+        run, world = self.run, self.run.world
+        run.start()
+        outside = [
+            world.node(CLIENTS[-1]).attach(self.passer.run, name="passing"),
+            world.node(CLIENTS[0]).attach(self.keeper.put, name="keeping"),
+            world.node(CLIENTS[-1]).attach(self.keeper.look, name="looking"),
+            world.node(CLIENTS[0]).attach(self.fader.run, name="fading"),
+        ]
+        end_ms = max(SAFETY_MS, world.now_ms() + SAFETY_MS // 2)
+        while world.now_ms() < end_ms:
+            run.step()
+            run.nemesis.step()
+        served = serve_with_core(run, entropy)
+        run.nemesis.calm(run.cluster.nodes)
+        self.machines.calm()
+        self.passer.is_over = self.keeper.is_over = self.fader.is_over = True
+        run.wait(lambda: is_whole(run.cluster), CONVERGE_MS, "every replica is in sync")
+        stored = settle(run)
+        ends = {place: found[-1][0] + 1 for place, found in stored.items() if found}
+        self._serve(ends)
+        run.wait(
+            lambda: all(one.done() for one in outside), LOOK_MS, "commits from outside have ended"
+        )
+        for one in outside:
+            one.result()
+        looking = world.node(CLIENTS[-1]).attach(self.keeper.look_at_all, name="a last look")
+        run.wait(looking.done, LOOK_MS, "all that was kept is looked at")
+        looking.result()
+        check_owners(self.chronicle.claims)
+        self._look_at_offsets(ends)
+        check_work(self.chronicle, self.plan.groups, stored)
+        check_offsets(self.chronicle)
+        judge(run, stored)
+        return self.facts() | {"served": served}
+
+    def _serve(self, ends: dict[Place, int]) -> None:
+        """Wait until every group has done all there is to do."""
+        left: list[str] = []
+
+        def is_served() -> bool:
+            left[:] = unserved(self.chronicle, self.plan.groups, ends, are_told=False)
+            return not left
+
+        try:
+            self.run.wait(is_served, SERVED_MS, "every group is served")
+        except NotReached as error:
+            check_owners(self.chronicle.claims)
+            raise NotReached(f"{error}\n  left to do: {left[:5]}") from None
+
+    def _look_at_offsets(self, ends: dict[Place, int]) -> None:
+        """Ask once more what is committed, with a fresh client."""
+        for group in self.plan.groups:
+            places = [place for place in ends if place[0] in group.topics]
+            tries = LOOKS
+            while places and (late := self._uncommitted(group, places, ends)):
+                tries -= 1
+                if not tries:
+                    raise Violation("Uncommitted", f"group {group.name}: {late}")
+                end_ms = self.run.world.now_ms() + BETWEEN_LOOKS_MS
+                self.run.wait(lambda: self.run.world.now_ms() >= end_ms, LOOK_MS, "time")  # noqa: B023
+
+    def _uncommitted(
+        self, group: GroupPlan, places: list[Place], ends: dict[Place, int]
+    ) -> list[str]:
+        """Look at what is committed; return what is not."""
+        looking = self.run.world.node(CLIENTS[-1]).attach(
+            lambda runtime: self._ask(runtime, group, places), name=f"look at {group.name}"
+        )
+        self.run.wait(looking.done, LOOK_MS, f"what {group.name} has committed is told")
+        found = looking.result()
+        return [
+            f"{found[place].offset} of {place} is committed, which ends at {ends[place]}"
+            for place in places
+            if found[place].offset != ends[place]
+        ]
+
+    async def _ask(
+        self, runtime: Runtime, group: GroupPlan, places: list[Place]
+    ) -> dict[Place, FoundOffset]:
+        client = KafkaClient(
+            runtime,
+            self.run.cluster.kafka_bootstrap.split(","),
+            name=f"look at {group.name}",
+            timeout_ms=2_000,
+            codec=Codec.NONE,
+        )
+        asking = GroupCalls(runtime, client, group.name, timeout_ms=2_000)
+        while True:
+            numbers = {
+                place: self.chronicle.asks(group.name, "the last look", place) for place in places
+            }
+            try:
+                code, found = await asking.fetch(places)
+            except QuorumlogError:
+                await asyncio.sleep(0.2)
+                continue
+            if code:
+                await asyncio.sleep(0.2)
+                continue
+            for place, number in numbers.items():
+                one = found[place]
+                self.chronicle.hears(number, group.name, place, one.offset, one.note)
+            client.close()
+            asking.close()
+            return found
+
+    def facts(self) -> dict[str, int]:
+        """What a seed's line says."""
+        chronicle = self.chronicle
+        return facts_of(self.run) | {
+            "members": len(self.plan.members),
+            "lives": len(chronicle.lives),
+            "claims": len(chronicle.claims),
+            "happened": self.machines.happened.total(),
+            "group_errors": chronicle.errors.total(),
+            "passed": self.passer.rounds,
+            "kept_groups": len(self.keeper.kept),
+            **{name.replace(" ", "_"): chronicle.counts[name] for name in sorted(chronicle.counts)},
+        }
+
+
+def loads_of(cluster: Cluster) -> object:
+    """What coordinators have read so far; None: one of them reads."""
+    found = []
+    for node in cluster.nodes:
+        groups = node.node.parts.groups if node.sim.alive and node.node is not None else None
+        if groups is None:
+            continue
+        if groups.census().partitions_read:
+            return None
+        found.append((node.name, id(groups), groups.figures.loads))
+    return found
+
+
+def play(
+    world: SimWorld, *, plan: GroupsPlan | None = None, storm: Storm | None = None
+) -> dict[str, int]:
+    """Run a seed; raises AssertionError with what went wrong."""
+    entropy = world.entropy.stream("scenario")
+    with broken_terms() as broken:
+        facts = GroupsRun.of(world, entropy, plan=plan, storm=storm).play(entropy)
+    if broken:
+        raise Violation("BrokenTerm", f"a coordinator met a bug and read on anew: {broken[0]}")
+    return facts
+
+
+@contextmanager
+def broken_terms() -> Iterator[list[str]]:
+    """Collect what coordinators log of bugs of theirs: they go on, and nothing else may tell."""
+    found: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "_broke" in record.msg:
+                found.append(f"{record.getMessage()} {record.exc_info and record.exc_info[1]!r}")
+
+    log, collect = logging.getLogger(COORDINATOR_LOG), Collect(logging.ERROR)
+    log.addHandler(collect)
+    try:
+        yield found
+    finally:
+        log.removeHandler(collect)

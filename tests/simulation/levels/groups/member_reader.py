@@ -1,0 +1,286 @@
+"""What members have in common that read by Kafka's bytes: positions, work, commits."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from quorumlog.errors import QuorumlogError
+from quorumlog.records.compression import Codec
+from quorumlog.runtime import Entropy, Runtime
+from quorumlog.testing.checkers import History, Place
+
+from ..kafka.client import METADATA, KafkaClient
+from . import calls
+from .calls import GroupCalls
+from .history import Chronicle, Life
+from .plan import Behaviour, GroupPlan, MemberPlan
+
+RETRY_S: Final = 0.2
+TOPIC_IDS_SINCE: Final = 12  # the version of Metadata that members ask in: it tells topics' ids
+FAR: Final = 1_000_000_000_000
+"""Offsets of commits that must be refused begin here: no log is as long."""
+REFUSED: Final = frozenset(
+    {
+        calls.UNKNOWN_TOPIC_OR_PARTITION,
+        calls.ILLEGAL_GENERATION,
+        calls.UNKNOWN_MEMBER,
+        calls.REBALANCING,
+        calls.FENCED_INSTANCE,
+        calls.FENCED_EPOCH,
+        calls.STALE_EPOCH,
+    }
+)
+
+
+class Ended(Exception):
+    """The member has no place any more: another one has its static name."""
+
+
+@dataclass(slots=True)
+class Setting:
+    """What every member of a run is given."""
+
+    runtime: Runtime
+    plan: MemberPlan
+    group: GroupPlan
+    behaviour: Behaviour
+    bootstrap: str  # of Kafka listeners
+    grpc_bootstrap: str
+    chronicle: Chronicle
+    history: History  # of what was read
+    places: list[Place]  # of the group's topics
+    stop: asyncio.Event  # set: leave in order
+
+    def life(self) -> Life:
+        """Begin one."""
+        life = self.chronicle.life(
+            self.group.name,
+            self.plan.name,
+            session_ms=self.group.session_ms,
+            rebalance_ms=self.group.rebalance_ms,
+            instance_id=self.plan.instance_id,
+        )
+        return life
+
+    def client(self) -> KafkaClient:
+        """A client to read with."""
+        client = KafkaClient(
+            self.runtime,
+            self.bootstrap.split(","),
+            name=self.plan.name,
+            timeout_ms=self.behaviour.request_timeout_ms,
+            codec=Codec.NONE,
+        )
+        client.versions[METADATA] = TOPIC_IDS_SINCE
+        return client
+
+
+@dataclass(slots=True)
+class Reading:
+    """Reads what a life claims, and commits how far it has worked."""
+
+    setting: Setting
+    life: Life
+    client: KafkaClient
+    calls: GroupCalls
+    entropy: Entropy
+    positions: dict[Place, int] = field(default_factory=dict)  # of the next records to work on
+    stored: dict[Place, int] = field(default_factory=dict)  # as far as it knows what is committed
+    _claims: int = 0
+
+    @classmethod
+    def of(cls, setting: Setting) -> "Reading":
+        """Begin a life."""
+        client = setting.client()
+        return cls(
+            setting=setting,
+            life=setting.life(),
+            client=client,
+            calls=GroupCalls(
+                setting.runtime,
+                client,
+                setting.group.name,
+                timeout_ms=setting.behaviour.request_timeout_ms,
+            ),
+            entropy=setting.runtime.entropy.stream("member"),
+        )
+
+    def now_ns(self) -> int:
+        """Virtual time."""
+        return self.setting.chronicle.now_ns()
+
+    def takes(self, places: Iterable[Place]) -> None:
+        """These are the member's."""
+        self.life.takes(sorted(places))
+
+    def gives(self, places: Iterable[Place]) -> None:
+        """These are the member's no longer."""
+        for place in list(places):
+            self.positions.pop(place, None)
+            self.stored.pop(place, None)
+            self.life.gives([place])
+
+    def gives_all(self) -> None:
+        """Nothing is."""
+        self.gives(list(self.life.claims))
+
+    def note(self, error: QuorumlogError | int) -> None:
+        """Count what went wrong."""
+        name = f"kafka {error}" if isinstance(error, int) else type(error).__name__
+        self.setting.chronicle.errors[name] += 1
+
+    async def look(self) -> None:
+        """Ask who leads what."""
+        try:
+            await self.client.look(list(self.setting.group.topics))
+        except QuorumlogError as error:
+            self.note(error)
+
+    async def pause(self) -> None:
+        """Wait a moment after something went wrong."""
+        await asyncio.sleep(RETRY_S)
+
+    # --- offsets -------------------------------------------------------------------------------
+
+    async def locate(self, epoch: int) -> None:
+        """Ask where to begin with partitions that are new; tries once."""
+        places = [place for place in self.life.claims if place not in self.positions]
+        if not places:
+            return
+        chronicle, group = self.setting.chronicle, self.life.group
+        numbers = {place: chronicle.asks(group, self.life.name, place) for place in places}
+        try:
+            code, found = await self.calls.fetch(places, member_id=self.life.member_id, epoch=epoch)
+        except QuorumlogError as error:
+            self.note(error)
+            return
+        if code:
+            self.note(code)
+            return
+        for place, number in numbers.items():
+            offset = found[place].offset
+            chronicle.hears(number, group, place, offset, found[place].note)
+            if place in self.life.claims:
+                self.positions[place] = max(0, offset)
+                self.stored[place] = offset
+
+    async def commit(self, epoch: int, places: Iterable[Place] | None = None) -> int:
+        """Store how far the member has worked; tries once, returns the worst code, -1 where no
+        answer came."""
+        chosen = list(self.positions if places is None else places)
+        news = {
+            place: self.positions[place]
+            for place in chosen
+            if place in self.positions and self.stored.get(place, -1) < self.positions[place]
+        }
+        if not news:
+            return 0
+        codes = await self._commit(epoch, news, is_honest=True)
+        for place, code in codes.items():
+            if not code and place in self.life.claims:
+                self.stored[place] = news[place]
+        return next((code for code in codes.values() if code), 0) if codes else -1
+
+    async def commit_late(self, member_id: str, epoch: int) -> None:
+        """Commit what must be refused: the member is none any more, or not in this epoch."""
+        places = self.setting.places
+        place = places[self.entropy.below(len(places))]
+        offset = FAR + self.entropy.below(1_000)
+        self.setting.chronicle.counts["late commits"] += 1
+        await self._commit(epoch, {place: offset}, is_honest=False, member_id=member_id)
+
+    def is_late(self) -> bool:
+        """Whether this member is one that commits late, now."""
+        return self.entropy.uniform(0, 1) < self.setting.behaviour.late
+
+    async def _commit(
+        self, epoch: int, offsets: dict[Place, int], *, is_honest: bool, member_id: str = ""
+    ) -> dict[Place, int]:
+        chronicle, life = self.setting.chronicle, self.life
+        numbers: dict[Place, int] = {}
+        noted: dict[Place, tuple[int, str]] = {}
+        for place, offset in offsets.items():
+            number, note = chronicle.commits(
+                life.group, life.name, place, offset, is_honest=is_honest
+            )
+            numbers[place] = number
+            noted[place] = (offset, note)
+        asked_ns = self.now_ns()
+        try:
+            codes = await self.calls.commit(
+                member_id or life.member_id, life.instance_id, epoch, noted
+            )
+        except QuorumlogError as error:
+            self.note(error)
+            return {}
+        if is_honest and calls.NONE in codes.values():
+            life.served(asked_ns)
+        for place, code in codes.items():
+            if not code:
+                chronicle.committed(numbers[place])
+            else:
+                self.note(code)
+                if code in REFUSED:
+                    chronicle.refused(numbers[place])
+        return codes
+
+    async def finish_work(self) -> None:
+        """Do what is left to do with partitions that are to be given back: that takes a while."""
+        longest_ms = 2 * self.setting.behaviour.work_ms[1]
+        await asyncio.sleep(self.entropy.uniform(0, longest_ms) / 1000)
+
+    # --- work ----------------------------------------------------------------------------------
+
+    async def work(self) -> None:
+        """Fetch once from every leader, and work on what came."""
+        shares: dict[str, dict[Place, int]] = {}
+        for place in self.life.claims:
+            address = self.client.address_of(place)
+            if place in self.positions and address is not None:
+                shares.setdefault(address, {})[place] = self.positions[place]
+        is_current = sum(map(len, shares.values())) == len(self.life.claims)
+        for address, share in shares.items():
+            try:
+                found = await self.client.fetch(address, share)
+            except QuorumlogError as error:
+                self.note(error)
+                is_current = False
+                continue
+            for place, part in found.items():
+                if part.code:
+                    self.note(part.code)
+                    is_current = False
+                    self._check_fetched(place, part.code)
+                elif place in self.life.claims:
+                    await self._work_on(place, part.records)
+        if not is_current:
+            await self.look()
+        if not (shares and is_current):
+            await asyncio.sleep(RETRY_S / 2)
+
+    def _check_fetched(self, place: Place, code: int) -> None:
+        if code == calls.OFFSET_OUT_OF_RANGE:
+            self.setting.chronicle.found.append(
+                f"OffsetOutOfRange: {self.life.name} was told to read {place} from "
+                f"{self.positions.get(place)}, which is not there"
+            )
+
+    async def _work_on(self, place: Place, records: list[tuple[int, bytes]]) -> None:
+        behaviour, position = self.setting.behaviour, self.positions[place]
+        new = [record for record in records if record[0] >= position][: behaviour.records_max]
+        if not new:
+            return
+        claim = self.life.claims[place]
+        reader = f"{self.life.name}@{claim.began_ns}"
+        self.setting.history.poll(reader, place, new, at=self.now_ns())
+        await asyncio.sleep(self.entropy.uniform(*behaviour.work_ms) / 1000)
+        end = new[-1][0] + 1
+        self.setting.chronicle.works(self.life, place, position, end)
+        if self.life.claims.get(place) is claim:
+            self.positions[place] = end
+
+    def close(self) -> None:
+        """End every connection."""
+        self.client.close()
+        self.calls.close()

@@ -1,0 +1,199 @@
+"""Offsets that are committed for a while only: they stay for that long after each commit, and for
+as long as a member of the group reads the topic, whoever coordinates the group by then.
+
+One program, one request at a time, and another group once an outcome is unknown. A group without
+members is committed to again and again, at times around the end of what was committed before. A
+group with one member, of either protocol, that only lives and looks keeps what it has committed.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from quorumlog.broker.groups.consumer_protocol import Subscription, encode_subscription
+from quorumlog.errors import QuorumlogError
+from quorumlog.records.compression import Codec
+from quorumlog.runtime import Runtime
+from quorumlog.testing.checkers import Place
+
+from ..kafka.client import KafkaClient
+from . import calls
+from .calls import GroupCalls
+from .history import CLOCK_ERROR, NS_PER_MS, Chronicle
+
+TIMEOUT_MS: Final = 2_000
+PAUSE_S: Final = 0.3
+ROUNDS: Final = 3  # of one group
+ALONE_MS: Final = (4_000, 8_000)  # for so long a group without members commits
+WITH_MEMBER_MS: Final = (500, 2_000)
+LATEST: Final = 1.6  # a group is committed to again when at most so much of that time has passed
+STAYS_MS: Final = (3_000, 9_000)  # how long a member lives
+APART: Final = 0.04
+"""So much of all the time that has passed the clocks of two machines may be apart by drift."""
+NOTHING: Final = (-1, "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What was stored for sure."""
+
+    offset: int
+    note: str
+    asked_ns: int
+
+
+@dataclass(slots=True)
+class Fader:
+    """See the module."""
+
+    chronicle: Chronicle
+    bootstrap: str
+    place: Place
+    session_ms: int  # of members
+    clocks_jumped: Callable[[], bool]  # UTC clocks: what is committed has its end by those
+    is_over: bool = False
+    _number: int = 0  # of the group
+    _offset: int = 0
+
+    async def run(self, runtime: Runtime) -> None:
+        """Go on until the run is over."""
+        client = KafkaClient(
+            runtime,
+            self.bootstrap.split(","),
+            name="fading",
+            timeout_ms=TIMEOUT_MS,
+            codec=Codec.NONE,
+        )
+        while not self.is_over:
+            self._number += 1
+            asking = GroupCalls(runtime, client, f"fading-{self._number}", timeout_ms=TIMEOUT_MS)
+            low, high = calls.WITH_RETENTION
+            asking.versions[calls.OFFSET_COMMIT] = low + runtime.entropy.below(high - low + 1)
+            try:
+                if runtime.entropy.below(2):
+                    await self._alone(asking, runtime)
+                else:
+                    await self._with_member(asking, runtime)
+            except QuorumlogError as error:
+                self.chronicle.errors[type(error).__name__] += 1
+            asking.close()
+            await asyncio.sleep(PAUSE_S)
+        client.close()
+
+    # --- without members --------------------------------------------------------------------------
+
+    async def _alone(self, asking: GroupCalls, runtime: Runtime) -> None:
+        """Commit, look, and commit again before that has faded, or after."""
+        for _ in range(ROUNDS):
+            kept_ms = runtime.entropy.uniform(*ALONE_MS)
+            told = await self._commit(asking, ("", -1), int(kept_ms))
+            if told is None:
+                return
+            sure_ns = told.asked_ns * (1 - APART) + kept_ms * CLOCK_ERROR * NS_PER_MS
+            end_ns = told.asked_ns + runtime.entropy.uniform(0, LATEST) * kept_ms * NS_PER_MS
+            while self.chronicle.now_ns() < end_ns and not self.is_over:
+                await self._look(asking, told, 0 if self.clocks_jumped() else sure_ns)
+                await asyncio.sleep(PAUSE_S)
+
+    # --- with one ---------------------------------------------------------------------------------
+
+    async def _with_member(self, asking: GroupCalls, runtime: Runtime) -> None:
+        """Join, commit for a moment, and stay: as long as the member is sure to be one, what it has
+        committed is there."""
+        is_classic = bool(runtime.entropy.below(2))
+        asked_ns = self.chronicle.now_ns()
+        member = await (self._join if is_classic else self._beat_first)(asking, runtime)
+        if member is None:
+            return
+        told = await self._commit(asking, member, int(runtime.entropy.uniform(*WITH_MEMBER_MS)))
+        if told is None:
+            return
+        self.chronicle.counts["faders"] += 1
+        end_ns = told.asked_ns + runtime.entropy.uniform(*STAYS_MS) * NS_PER_MS
+        while self.chronicle.now_ns() < end_ns and not self.is_over:
+            await self._look(asking, told, asked_ns + self.session_ms * CLOCK_ERROR * NS_PER_MS)
+            await asyncio.sleep(PAUSE_S)
+            before, loads = self.chronicle.now_ns(), self.chronicle.loads()
+            if not await self._lives(asking, member, is_classic=is_classic):
+                return
+            if loads is not None and loads == self.chronicle.loads():
+                asked_ns = before  # else the coordinator reads, and believes everybody
+
+    async def _join(self, asking: GroupCalls, runtime: Runtime) -> tuple[str, int] | None:
+        """Come to be the one member of a classic group; its id and generation."""
+        data = encode_subscription(
+            Subscription(version=0, topics=(self.place[0],), owned={}, generation=-1)
+        )
+        joined: Any = None
+        member_id = ""
+        for _ in range(2):
+            joined = await asking.join(
+                member_id,
+                "",
+                session_ms=self.session_ms,
+                rebalance_ms=self.session_ms,
+                protocols=[("range", data)],
+            )
+            member_id = joined.member_id
+            if joined.error_code != calls.MEMBER_ID_REQUIRED:
+                break
+        if joined.error_code:
+            return None
+        generation = int(joined.generation_id)
+        synced = await asking.sync(
+            member_id, "", generation, {}, protocol="range", rebalance_ms=self.session_ms
+        )
+        return None if synced.error_code else (member_id, generation)
+
+    async def _beat_first(self, asking: GroupCalls, runtime: Runtime) -> tuple[str, int] | None:
+        """Come to be the one member of a group of KIP-848; its id and epoch."""
+        answer = await asking.beat(
+            str(uuid.UUID(bytes=runtime.entropy.token(16))),
+            0,
+            rebalance_timeout=self.session_ms,
+            subscribed_topic_names=[self.place[0]],
+            topic_partitions=[],
+        )
+        return None if answer.error_code else (answer.member_id, int(answer.member_epoch))
+
+    async def _lives(
+        self, asking: GroupCalls, member: tuple[str, int], *, is_classic: bool
+    ) -> bool:
+        """Send a heartbeat; whether it was taken."""
+        if is_classic:
+            return not await asking.heartbeat(member[0], "", member[1])
+        return not (await asking.beat(*member)).error_code
+
+    # --- both -------------------------------------------------------------------------------------
+
+    async def _commit(
+        self, asking: GroupCalls, member: tuple[str, int], kept_ms: int
+    ) -> _Told | None:
+        """Commit something new; None: not taken. Raises QuorumlogError: nobody knows."""
+        self._offset += 1
+        told = _Told(self._offset, f"f{self._offset}", self.chronicle.now_ns())
+        codes = await asking.commit(
+            member[0],
+            "",
+            member[1],
+            {self.place: (told.offset, told.note)},
+            retention_ms=kept_ms,
+        )
+        return None if codes.get(self.place) else told
+
+    async def _look(self, asking: GroupCalls, told: _Told, sure_ns: float) -> None:
+        """Look, and compare: `sure_ns` is how long it must be there."""
+        code, found = await asking.fetch([self.place])
+        if code:
+            return
+        self.chronicle.counts["fading looks"] += 1
+        now_ns = self.chronicle.now_ns()
+        seen = (found[self.place].offset, found[self.place].note)
+        if seen == (told.offset, told.note) or (seen == NOTHING and now_ns >= sure_ns):
+            return
+        self.chronicle.found.append(
+            f"Faded: {seen} is committed in fading-{self._number} at {now_ns / 1e6:.3f} ms, {told} "
+            f"must be until {sure_ns / 1e6:.3f}"
+        )

@@ -1,0 +1,223 @@
+"""Which groups a run has, who is in them and how they behave; drawn from the seed."""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from quorumlog.simulation.entropy import SimEntropy
+
+from ...cluster.options import ClusterOptions, Habits, TopicPlan, draw_habits, draw_options
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+RECORDS_MAX: Final = 300
+SMALL_SEGMENTS: Final = {
+    "segment.bytes": "8192",  # what a group decides at once must fit: two of seven members do
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "300000",  # longer than a replica is away, or what is deleted comes back
+    "file.delete.delay.ms": "1000",
+}
+"""With these the topic of offsets is compacted again and again while the run goes on."""
+
+
+class Kind(StrEnum):
+    """What a member speaks."""
+
+    OWN = "own"  # our Python client
+    EAGER = "eager"  # the classic protocol: gives all back, then joins
+    COOPERATIVE = "cooperative"  # the same, and keeps what stays
+    BEATING = "beating"  # KIP-848 by hand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberPlan:
+    """One machine with one member after the other."""
+
+    name: str  # of the machine
+    group: str
+    kind: Kind
+    instance_id: str = ""  # of a static member
+    is_twin: bool = False  # another one has the same static name: it goes when the faults do
+
+    @property
+    def is_classic(self) -> bool:
+        """It speaks the classic protocol, in which the younger of two of one name shuts the elder
+        out."""
+        return self.kind in (Kind.EAGER, Kind.COOPERATIVE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """One group. Times in milliseconds."""
+
+    name: str
+    topics: tuple[str, ...]
+    session_ms: int
+    rebalance_ms: int
+    beat_ms: int  # of members that choose it themselves
+    members: tuple[MemberPlan, ...]
+    auto_commit: bool = False  # our clients commit by themselves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """What members do, and what happens to them."""
+
+    work_ms: tuple[int, int]  # for what one poll returned
+    records_max: int  # of one poll
+    commit_ms: tuple[int, int]  # between two commits
+    late: float  # how often one that was shut out commits all the same
+    request_timeout_ms: int
+    pause_ms: tuple[int, int]  # between two things that happen to members
+    span_ms: tuple[int, int]  # how long one is dead, or hangs
+    lie_ms: tuple[int, int]  # between two lies
+    keep_ms: tuple[int, int] = (50, 300)  # between two commits that are watched, and two looks
+    coordinators_ms: tuple[int, int] | None = None  # between two things that happen to those
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsPlan:
+    """All of it."""
+
+    groups: tuple[GroupPlan, ...]
+    behaviour: Behaviour
+    settings: dict[str, int]  # of every node
+    offsets_configs: dict[str, str] = field(default_factory=dict)  # of the topic of offsets
+
+    @property
+    def members(self) -> list[MemberPlan]:
+        """Of all groups."""
+        return [member for group in self.groups for member in group.members]
+
+    def group(self, name: str) -> GroupPlan:
+        """The plan of a group."""
+        return next(group for group in self.groups if group.name == name)
+
+
+CASTS: Final = (
+    (Kind.OWN,),
+    (Kind.EAGER,),
+    (Kind.COOPERATIVE,),
+    (Kind.BEATING,),
+    (Kind.OWN, Kind.BEATING),
+    (Kind.OWN, Kind.COOPERATIVE),
+    (Kind.BEATING, Kind.EAGER),
+    (Kind.EAGER, Kind.BEATING),  # a static one and its twin are the first of the cast, mostly
+    (Kind.COOPERATIVE, Kind.OWN),
+)
+"""What the members of one group speak."""
+TWINS: Final = 0.8  # how often a static member of the classic protocol has one
+RARE_TWINS: Final = 0.4  # and one of KIP-848: the younger one waits for ever
+
+
+def draw_cluster(
+    entropy: SimEntropy, settings: dict[str, int], *, is_compacted: bool = False
+) -> ClusterOptions:
+    """Draw a cluster of one, three, four or five machines, with strict topics alone."""
+    options = draw_options(entropy.stream("options"))
+    topics = tuple(topic for topic in options.topics if topic.is_strict)
+    if entropy.chance(0.2):
+        options = replace(options, is_combined=True, controllers=1, brokers=1, racks=0)
+        topics = tuple(
+            replace(topic, replication=1, min_isr=1, flush_policy="fsync") for topic in topics
+        )
+    elif options.is_combined and entropy.chance(0.2):
+        options = replace(options, brokers=5)
+    copies = min(3, options.brokers)
+    offsets = TopicPlan(
+        name=OFFSETS_TOPIC,
+        partitions=settings["offsets_partitions"],
+        replication=copies,
+        min_isr=2 if copies == 3 else 1,
+        flush_policy="fsync" if copies == 1 else "replicated",
+        is_inner=True,
+        is_compacted=is_compacted,
+    )
+    topics = tuple(
+        replace(topic, partitions=topic.partitions + entropy.below(4)) for topic in topics
+    )
+    return replace(options, topics=(*topics, offsets), has_kafka=True)
+
+
+def draw_writers(entropy: SimEntropy) -> Habits:
+    """Draw what producers do: a few hundred records a run."""
+    habits = draw_habits(entropy)
+    return replace(
+        habits,
+        producers=1,
+        readers=0,
+        burst_max=min(habits.burst_max, 8),
+        pause_ms=(200, 1_500),
+        value_size_max=min(habits.value_size_max, 100),
+        records_max=RECORDS_MAX,
+    )
+
+
+def draw_groups(entropy: SimEntropy, topics: list[str]) -> GroupsPlan:
+    """Draw one or two groups of two to five members."""
+    session_ms = (3_000, 6_000, 10_000)[entropy.below(3)]
+    beat_ms = (300, 1_000)[entropy.below(2)]
+    settings = {
+        "offsets_partitions": 1 + entropy.below(3),
+        "group_session_min_ms": 1_000,
+        "group_initial_delay_ms": (0, 500, 3_000)[entropy.below(3)],
+        "group_consumer_session_ms": session_ms,
+        "group_consumer_heartbeat_ms": beat_ms,
+        "retention_check_interval_ms": (700, 3_000)[entropy.below(2)],
+        "offsets_check_ms": (300, 2_000)[entropy.below(2)],
+    }
+    is_compacted = entropy.chance(0.5)
+    groups, machines = [], 0
+    for number in range(1 + entropy.below(2)):
+        drawn = entropy.stream(f"group/{number}")
+        name = f"g{number}"
+        kinds = CASTS[drawn.below(len(CASTS))]
+        statics = drawn.chance(0.5)
+        members = []
+        for index in range(2 + drawn.below(4)):
+            machines += 1
+            is_static = statics and drawn.chance(0.6)
+            members.append(
+                MemberPlan(
+                    name=f"m{machines}",
+                    group=name,
+                    kind=kinds[index % len(kinds)],
+                    instance_id=f"static-{index}" if is_static else "",
+                )
+            )
+        static = next((one for one in members if one.instance_id), None)
+        if static is not None and drawn.chance(TWINS if static.is_classic else RARE_TWINS):
+            machines += 1
+            members.append(replace(static, name=f"m{machines}", is_twin=True))
+        wanted = topics if drawn.chance(0.7) else topics[:1]
+        groups.append(
+            GroupPlan(
+                name=name,
+                topics=tuple(wanted),
+                session_ms=session_ms,
+                rebalance_ms=(3_000, 8_000)[drawn.below(2)],
+                beat_ms=beat_ms,
+                members=tuple(members),
+                auto_commit=Kind.OWN in kinds and drawn.chance(0.4),
+            )
+        )
+    return GroupsPlan(
+        groups=tuple(groups),
+        behaviour=_draw_behaviour(entropy),
+        settings=settings,
+        offsets_configs=SMALL_SEGMENTS if is_compacted else {},
+    )
+
+
+def _draw_behaviour(entropy: SimEntropy) -> Behaviour:
+    return Behaviour(
+        work_ms=((0, 20), (10, 300))[entropy.below(2)],
+        records_max=entropy.spread(1, 50),
+        commit_ms=((50, 500), (500, 3_000))[entropy.below(2)],
+        late=(0.0, 0.5, 1.0)[entropy.below(3)],
+        request_timeout_ms=(1_500, 4_000)[entropy.below(2)],
+        pause_ms=((300, 2_000), (1_000, 8_000))[entropy.below(2)],
+        span_ms=((50, 2_000), (500, 15_000))[entropy.below(2)],
+        lie_ms=((200, 2_000), (1_000, 5_000))[entropy.below(2)],
+        keep_ms=((30, 200), (200, 1_000))[entropy.below(2)],
+        coordinators_ms=(None, (500, 4_000), (2_000, 8_000))[entropy.below(3)],
+    )

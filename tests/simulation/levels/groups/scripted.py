@@ -1,0 +1,311 @@
+"""A group that is led through a scenario by hand, on a cluster led by hand.
+
+```python
+with SimWorld(1) as world:
+    scene = Scene(world, Kind.EAGER)
+    scene.start()
+    scene.enter("m1")
+    scene.produce(10)
+    scene.stage.take_down(scene.coordinator())
+    scene.finish()  # every record was worked on and is committed, and nothing ever had two owners
+```
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from quorumlog.errors import QuorumlogError
+from quorumlog.records.compression import Codec
+from quorumlog.runtime import Runtime
+from quorumlog.simulation.world import SimWorld
+from quorumlog.testing.checkers import Outcome, Place
+
+from ...checkers.violation import Violation
+from ...cluster.nodes import ClusterNode
+from ...cluster.options import TopicPlan
+from ...cluster.scripted import Stage, options_of
+from ..kafka.client import METADATA, KafkaClient
+from .calls import ELSEWHERE, GroupCalls, codes_of
+from .checker import check_found, check_offsets, check_owners, check_work, unserved
+from .history import Chronicle, Life
+from .member_machines import member_of
+from .member_reader import TOPIC_IDS_SINCE, Setting
+from .plan import OFFSETS_TOPIC, Behaviour, GroupPlan, Kind, MemberPlan
+
+T = TypeVar("T")
+
+GROUP: Final = "g"
+TOPIC: Final = "t"
+SESSION_MS: Final = 3_000
+REBALANCE_MS: Final = 4_000
+BEAT_MS: Final = 300
+SERVED_MS: Final = 60_000
+SETTLED_MS: Final = 1_500
+ATTENTIVE: Final = Behaviour(
+    work_ms=(0, 5),
+    records_max=10,
+    commit_ms=(100, 200),
+    late=1.0,
+    request_timeout_ms=2_000,
+    pause_ms=(1_000, 1_000),
+    span_ms=(1_000, 1_000),
+    lie_ms=(10, 50),
+)
+SETTINGS: Final = {
+    "offsets_partitions": 1,
+    "group_session_min_ms": 1_000,
+    "group_initial_delay_ms": 500,
+    "group_consumer_session_ms": SESSION_MS,
+    "group_consumer_heartbeat_ms": BEAT_MS,
+}
+
+
+class Scene:
+    """The stage, one group, and its members, each on a machine of its own."""
+
+    def __init__(
+        self,
+        world: SimWorld,
+        kind: Kind,
+        *,
+        partitions: int = 4,
+        behaviour: Behaviour = ATTENTIVE,
+        is_combined: bool = True,
+        **settings: Any,
+    ) -> None:
+        """`kind` is what members speak unless it is said otherwise; the controllers are brokers,
+        or machines of their own; `settings` are of nodes."""
+        topic = TopicPlan(
+            name=TOPIC, partitions=partitions, replication=3, min_isr=2, flush_policy="replicated"
+        )
+        self.world = world
+        self.kind = kind
+        self.behaviour = behaviour
+        self.stage = Stage(
+            world, replace(options_of(topic, is_combined=is_combined), has_kafka=True)
+        )
+        for node in self.stage.cluster.nodes:
+            node.config = replace(node.config, **(SETTINGS | settings))
+        self.places = self.stage.options.places
+        self.chronicle = Chronicle(now_ns=lambda: world.loop.now_ns)
+        self.group = GroupPlan(
+            name=GROUP,
+            topics=(TOPIC,),
+            session_ms=SESSION_MS,
+            rebalance_ms=REBALANCE_MS,
+            beat_ms=BEAT_MS,
+            members=(),
+        )
+        self._stops: dict[str, asyncio.Event] = {}
+
+    # --- what is done --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the cluster, and have the topic of offsets made."""
+        self.stage.start()
+        self.ask(lambda calls: calls.fetch(self.places))
+
+    def enter(
+        self, name: str, kind: Kind | None = None, *, instance_id: str = "", lies: bool = False
+    ) -> None:
+        """A member begins to live; `lies`: it is none, and speaks in the others' names."""
+        plan = MemberPlan(name=name, group=GROUP, kind=kind or self.kind, instance_id=instance_id)
+        self.world.node(name).spawn(lambda runtime: self._run(plan, lies, runtime))
+
+    def leave(self, name: str) -> None:
+        """Have a member leave in order; returns when its process has ended."""
+        node = self.world.node(name)
+
+        async def tell(runtime: Runtime) -> None:
+            self._stops[name].set()
+
+        node.attach(tell, name="stop")
+        self.until(lambda: not node.alive, f"{name} has left")
+
+    def kill(self, name: str) -> None:
+        """A member's process dies."""
+        self.world.node(name).crash()
+        self.chronicle.dies(name)
+
+    def hang(self, name: str) -> None:
+        """A member's process stands still."""
+        self.world.node(name).pause()
+
+    def wake(self, name: str) -> None:
+        """It goes on."""
+        self.world.node(name).resume()
+
+    def produce(self, count: int) -> None:
+        """Write so many records to each partition."""
+        for place in self.places:
+            self.stage.produce(place, count)
+
+    def ask(self, call: Callable[[GroupCalls], Coroutine[Any, Any, T]], group: str = GROUP) -> T:
+        """Ask the group's coordinator something, as a program outside of the group."""
+        return self.stage.do(lambda runtime: self._ask(call, group, runtime))
+
+    def begin_to_ask(
+        self, call: Callable[[GroupCalls], Coroutine[Any, Any, T]], group: str = GROUP
+    ) -> "asyncio.Task[T]":
+        """The same, without waiting for it."""
+        return self.stage.begin(lambda runtime: self._ask(call, group, runtime))
+
+    def until(self, condition: Callable[[], bool], why: str, virtual_ms: int = SERVED_MS) -> None:
+        """Let time pass until something holds; raises NotReached, and Violation for what the
+        members find to be wrong."""
+
+        def holds() -> bool:
+            check_found(self.chronicle)
+            self._check_members()
+            return condition()
+
+        self.stage.until(holds, why, virtual_ms=virtual_ms)
+
+    def run(self, virtual_ms: int) -> None:
+        """Let time pass."""
+        end_ms = self.world.now_ms() + virtual_ms
+        self.until(lambda: self.world.now_ms() >= end_ms, "time passes", virtual_ms + 1_000)
+
+    def until_served(self) -> None:
+        """Let time pass until every partition has one owner, who has done and committed all."""
+        ends = self.ends()
+        group = replace(self.group)
+        self.until(
+            lambda: not unserved(self.chronicle, (group,), ends),
+            "the group is served",
+        )
+
+    def until_settled(self, *names: str) -> None:
+        """Let time pass until these members, and no others, have everything, and nothing has
+        changed for a while."""
+        seen: list[object] = [None, 0]
+
+        def is_settled() -> bool:
+            lives = [self.life(name) for name in names]
+            now = [(life.epoch, sorted(life.claims)) for life in lives]
+            if now != seen[0]:
+                seen[:] = [now, self.world.now_ms()]
+            had = sorted(place for life in lives for place in life.claims)
+            since_ms = seen[1]
+            assert isinstance(since_ms, int), f"{since_ms!r} is no time"
+            is_shared = all(life.claims for life in lives) and had == sorted(self.places)
+            return is_shared and self.world.now_ms() - since_ms >= SETTLED_MS
+
+        self.until(
+            lambda: all(self.has_lived(name) for name in names) and is_settled(),
+            "all is shared out",
+        )
+
+    def finish(self) -> None:
+        """Heal everybody; every record must be worked on and committed in the end, and no partition
+        have had two owners."""
+        self.stage.mend()
+        for node in self.stage.cluster.nodes:
+            if not node.sim.alive:
+                self.stage.bring_up(node)
+        self.until_served()
+        self.judge()
+        stored = self.stage.finish()
+        check_work(self.chronicle, (self.group,), stored)
+
+    def judge(self) -> None:
+        """Raise Violation for what the members' words do not allow."""
+        check_found(self.chronicle)
+        check_owners(self.chronicle.claims)
+        check_offsets(self.chronicle)
+
+    # --- what there is -------------------------------------------------------------------------
+
+    def coordinator(self) -> ClusterNode:
+        """The node that coordinates the group."""
+        return self.stage.leader((OFFSETS_TOPIC, 0))
+
+    def life(self, name: str) -> Life:
+        """The newest life of a member."""
+        return next(
+            life for life in reversed(self.chronicle.lives) if life.name.startswith(f"{name}/")
+        )
+
+    def held(self, name: str) -> set[Place]:
+        """What a member works on."""
+        return set(self.life(name).claims) if self.has_lived(name) else set()
+
+    def has_lived(self, name: str) -> bool:
+        """Whether a member's first life has begun."""
+        return any(life.name.startswith(f"{name}/") for life in self.chronicle.lives)
+
+    def ends(self) -> dict[Place, int]:
+        """Where the partitions end, as far as was acknowledged."""
+        ends: dict[Place, int] = {}
+        for send in self.stage.notes.history.sends.values():
+            if send.outcome is Outcome.OK:
+                ends[send.place] = max(ends.get(send.place, 0), send.offset + 1)
+        return ends
+
+    def offsets(self) -> dict[Place, int]:
+        """What the group has committed, -1: nothing."""
+        code, found = self.ask(lambda calls: calls.fetch(self.places))
+        assert not code, f"error {code}"
+        return {place: one.offset for place, one in found.items()}
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _check_members(self) -> None:
+        for name in self._stops:
+            node = self.world.node(name)
+            if node.exit_error is not None:
+                raise Violation("MemberEnded", f"{name}: {node.exit_error!r}") from node.exit_error
+
+    async def _run(self, plan: MemberPlan, lies: bool, runtime: Runtime) -> None:
+        stop = self._stops[plan.name] = asyncio.Event()
+        cluster = self.stage.cluster
+        setting = Setting(
+            runtime=runtime,
+            plan=plan,
+            group=self.group,
+            behaviour=self.behaviour,
+            bootstrap=cluster.kafka_bootstrap,
+            grpc_bootstrap=cluster.bootstrap,
+            chronicle=self.chronicle,
+            history=self.stage.notes.history,
+            places=self.places,
+            stop=stop,
+        )
+        await member_of(setting, lies=lies).run()
+
+    async def _ask(
+        self,
+        call: Callable[[GroupCalls], Coroutine[Any, Any, T]],
+        group: str,
+        runtime: Runtime,
+    ) -> T:
+        client = KafkaClient(
+            runtime,
+            self.stage.cluster.kafka_bootstrap.split(","),
+            name="outside",
+            timeout_ms=2_000,
+            codec=Codec.NONE,
+        )
+        client.versions[METADATA] = TOPIC_IDS_SINCE
+        calls = GroupCalls(runtime, client, group, timeout_ms=2_000)
+        try:
+            return await _patiently(lambda: call(calls))
+        finally:
+            client.close()
+            calls.close()
+
+
+async def _patiently(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Ask until there is an answer of a coordinator that serves."""
+    while True:
+        try:
+            answer = await call()
+        except QuorumlogError:
+            await asyncio.sleep(0.1)
+            continue
+        if any(code in ELSEWHERE for code in codes_of(answer)):
+            await asyncio.sleep(0.1)
+            continue
+        return answer

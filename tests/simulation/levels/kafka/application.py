@@ -1,0 +1,261 @@
+"""An application on Kafka clients: it writes and reads like the one on our own, and writes down all
+that it is told into the same history.
+
+Producers number their batches, and give a batch again under its number until it is acknowledged or
+its time is up: so nothing is stored twice, whatever became of the answers.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from quorumlog.errors import NotSent, QuorumlogError
+from quorumlog.records.compression import Codec
+from quorumlog.runtime import Entropy, Runtime
+from quorumlog.testing.checkers import Place
+
+from ...checkers.violation import Violation
+from ...cluster.options import ClusterOptions, Habits
+from ..node.application import RETRY_S, TIRED, Notes
+from .client import Fetched, KafkaClient, ProducerId
+
+CERTAINLY_REFUSED: Final = frozenset({10, 18, 87})  # too large: batch, list; what is no record
+LOST_ITS_PLACE: Final = frozenset({45, 46, 47, 59})  # of sequence numbers: a new id is needed
+OFFSET_OUT_OF_RANGE: Final = 1
+NEVER: Final = frozenset({-1, OFFSET_OUT_OF_RANGE, 2, 35, 42, 43, 76})  # no fault explains these
+
+
+@dataclass(slots=True)
+class KafkaApplication:
+    """What runs on one client machine; see `cluster.application.Application`."""
+
+    runtime: Runtime
+    name: str
+    bootstrap: str
+    options: ClusterOptions
+    habits: Habits
+    notes: Notes
+    has_ended: bool = False
+
+    async def run(self) -> None:
+        """Write and read until the run is over, then wait for the end."""
+        async with self.runtime.tasks.scope("application") as scope:
+            for number in range(self.habits.readers):
+                name = f"{self.name}.kr{number}"
+                scope.spawn(self._read(name), name=name)
+            async with self.runtime.tasks.scope("producing") as producing:
+                for number in range(self.habits.producers):
+                    name = f"{self.name}.kp{number}"
+                    producing.spawn(self._produce(name), name=name)
+            self.has_ended = True
+        await asyncio.Event().wait()
+
+    async def read_all(self) -> dict[Place, list[tuple[int, bytes]]]:
+        """Read every partition with a fresh client, from its start to its end."""
+        client = self._client(f"{self.name}.last")
+        stored: dict[Place, list[tuple[int, bytes]]] = {}
+        for place in self.options.places:
+            stored[place] = await self._read_partition(client, place)
+        client.close()
+        return stored
+
+    async def prove_writable(self, places: list[Place]) -> None:
+        """Have one record acknowledged in each of some partitions."""
+        name = f"{self.name}.proof"
+        producer = _Producer(self, name, self._client(name), self.runtime.entropy.stream(name))
+        for place in places:
+            while not await producer.write(place, [self.notes.next_value(name, 0)]):
+                await self.look(producer.client)
+        producer.client.close()
+
+    async def find(self, client: KafkaClient, place: Place) -> str:
+        """Return where the leader of a partition is, looking as often as it takes."""
+        while (address := client.address_of(place)) is None:
+            await self.look(client)
+        return address
+
+    async def look(self, client: KafkaClient) -> None:
+        """Ask who leads what, after a moment."""
+        await asyncio.sleep(RETRY_S)
+        try:
+            await client.look([topic.name for topic in self.options.topics])
+        except QuorumlogError as error:
+            self.notes.note(error)
+
+    def note(self, code: int, place: Place) -> None:
+        """Count an error; raises Violation for one that no fault explains."""
+        self.notes.errors[f"kafka {code}"] += 1
+        if code in NEVER and self.options.topic(place[0]).is_strict:
+            raise Violation("KafkaError", f"no fault explains error {code} of {place}")
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _client(self, name: str) -> KafkaClient:
+        return KafkaClient(
+            self.runtime,
+            self.bootstrap.split(","),
+            name=name,
+            timeout_ms=self.habits.request_timeout_ms,
+            codec=Codec[self.habits.compression.upper()],
+        )
+
+    async def _produce(self, name: str) -> None:
+        habits, entropy = self.habits, self.runtime.entropy.stream(name)
+        producer = _Producer(self, name, self._client(name), entropy)
+        while not self.notes.is_over:
+            await producer.burst()
+            pause_ms = entropy.uniform(*habits.pause_ms)
+            is_tired = self.notes.values > habits.records_max
+            await asyncio.sleep(pause_ms / 1000 * (TIRED if is_tired else 1))
+        producer.client.close()
+
+    async def _read(self, name: str) -> None:
+        """Follow everything, with a new client from the start now and then."""
+        entropy, clock = self.runtime.entropy.stream(name), self.runtime.clock
+        low, high = self.habits.reader_lives_ms
+        while not self.notes.is_over:
+            self.notes.readers += 1
+            life = f"{name}/{self.notes.readers}"
+            client = self._client(life)
+            positions = dict.fromkeys(self.options.places, 0)
+            end_ms = clock.now_ms() + low + entropy.below(high - low)
+            while clock.now_ms() < end_ms and not self.notes.is_over:
+                if not await self._read_on(client, positions, life):
+                    break
+            client.close()
+
+    async def _read_on(self, client: KafkaClient, positions: dict[Place, int], life: str) -> bool:
+        """Fetch once from every leader; returns whether this reader's life goes on."""
+        shares: dict[str, dict[Place, int]] = {}
+        for place, offset in positions.items():
+            address = client.address_of(place)
+            if address is not None:
+                shares.setdefault(address, {})[place] = offset
+        is_current = sum(map(len, shares.values())) == len(positions)
+        for address, share in shares.items():
+            try:
+                found = await client.fetch(address, share)
+            except QuorumlogError as error:
+                self.notes.note(error)
+                is_current = False
+                continue
+            for place, part in found.items():
+                if part.code == OFFSET_OUT_OF_RANGE and not self.options.topic(place[0]).is_strict:
+                    return False  # what it saw was lost, as it may be there
+                if part.code:
+                    self.note(part.code, place)
+                    is_current = False
+                else:
+                    self._see(place, part, positions, life)
+        if not is_current:
+            await self.look(client)
+        return True
+
+    def _see(self, place: Place, part: Fetched, positions: dict[Place, int], life: str) -> None:
+        new = [record for record in part.records if record[0] >= positions[place]]
+        if new:
+            self.notes.history.poll(life, place, new, at=self.notes.now_ns())
+            positions[place] = new[-1][0] + 1
+
+    async def _read_partition(self, client: KafkaClient, place: Place) -> list[tuple[int, bytes]]:
+        stored: list[tuple[int, bytes]] = []
+        position = 0
+        while True:
+            address = await self.find(client, place)
+            try:
+                part = (await client.fetch(address, {place: position}))[place]
+            except QuorumlogError as error:
+                self.notes.note(error)
+                await self.look(client)
+                continue
+            if part.code:
+                self.note(part.code, place)
+                await self.look(client)
+                continue
+            stored += [record for record in part.records if record[0] >= position]
+            position = stored[-1][0] + 1 if stored else 0
+            if position >= part.high_watermark:
+                return stored
+
+
+@dataclass(slots=True)
+class _Producer:
+    """One producer: its id, and the numbers of its batches."""
+
+    application: KafkaApplication
+    name: str
+    client: KafkaClient
+    entropy: Entropy
+    identity: ProducerId | None = None  # None: a new one is needed
+    sequences: dict[Place, int] = field(default_factory=dict)
+
+    async def burst(self) -> None:
+        """Write some batches, to several partitions at once."""
+        habits, options = self.application.habits, self.application.options
+        shares: dict[Place, list[bytes]] = {}
+        for _ in range(1 + self.entropy.below(habits.burst_max)):
+            place = options.places[self.entropy.below(len(options.places))]
+            size = self.entropy.below(habits.value_size_max + 1)
+            value = self.application.notes.next_value(self.name, size)
+            shares.setdefault(place, []).append(value)
+        await asyncio.gather(*(self.write(place, values) for place, values in shares.items()))
+
+    async def write(self, place: Place, values: list[bytes]) -> bool:
+        """Give a batch until its outcome is known, or its time is up; whether it is stored."""
+        notes = self.application.notes
+        for value in values:
+            notes.history.invoke(self.name, place, value, at=notes.now_ns())
+        base_offset, is_certain = await self._deliver(place, values)
+        for number, value in enumerate(values):
+            if base_offset >= 0:
+                is_promise = self.application.options.topic(place[0]).is_strict
+                offset = base_offset + number
+                notes.acknowledged[place] += 1
+                notes.history.acknowledge(value, offset, at=notes.now_ns(), is_promise=is_promise)
+            else:
+                notes.history.fail(value, at=notes.now_ns(), is_certain=is_certain)
+        return base_offset >= 0
+
+    async def _deliver(self, place: Place, values: list[bytes]) -> tuple[int, bool]:
+        """Return the batch's offset, or -1 and whether it is certainly not stored."""
+        application, clock = self.application, self.application.runtime.clock
+        end_ms = clock.now_ms() + application.habits.delivery_timeout_ms
+        acks = -1 if application.options.topic(place[0]).is_strict else 1
+        identity, may_be_stored, sequence = None, False, 0
+        while clock.now_ms() < end_ms:
+            try:
+                if identity is None:
+                    identity = await self._identity()
+                    sequence = self.sequences.get(place, 0)
+                if identity is not self.identity:
+                    break  # another batch has lost its place: this one is not repeated either
+                await application.find(self.client, place)
+                code, offset = await self.client.produce(
+                    place, values, acks=acks, producer=identity, sequence=sequence
+                )
+            except QuorumlogError as error:
+                may_be_stored |= not isinstance(error, NotSent)
+                application.notes.note(error)
+                await application.look(self.client)
+                continue
+            if not code:
+                self.sequences[place] = sequence + len(values)
+                return offset, True
+            application.note(code, place)
+            if code in CERTAINLY_REFUSED:
+                return -1, not may_be_stored
+            may_be_stored = True
+            if code in LOST_ITS_PLACE:
+                break
+            await application.look(self.client)
+        self.identity = None
+        self.sequences = {}
+        return -1, not may_be_stored
+
+    async def _identity(self) -> ProducerId:
+        if self.identity is None:
+            identity = await self.client.producer_id()
+            if self.identity is None:  # others of the burst have asked meanwhile
+                self.identity = identity
+                self.sequences = {}
+        return self.identity

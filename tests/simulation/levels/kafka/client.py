@@ -1,0 +1,212 @@
+"""A client of the Kafka protocol: who leads what, in versions of its own."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from quorumlog.errors import NotSent
+from quorumlog.records import Record
+from quorumlog.records.codec import decode_all, encode_batch
+from quorumlog.records.compression import Codec
+from quorumlog.runtime import Entropy, Runtime
+from quorumlog.testing.checkers import Place
+
+from .connection import KafkaLink
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+METADATA: Final = 3
+INIT_PRODUCER_ID: Final = 22
+
+# The newest versions here know topics by their names still.
+VERSIONS: Final = {PRODUCE: (3, 12), FETCH: (4, 12), METADATA: (1, 12), INIT_PRODUCER_ID: (0, 4)}
+OF_CLUSTER: Final = range(8, 11)  # versions of Metadata that ask for the cluster's operations
+FETCH_WAIT_MS: Final = 300
+FETCH_BYTES: Final = 1 << 20
+INFLATE_LIMIT: Final = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerId:
+    """What numbers of batches count for."""
+
+    number: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A partition's part of an answer."""
+
+    code: int
+    high_watermark: int
+    records: list[tuple[int, bytes]]  # offset, value; the first ones may lie before the position
+
+
+class KafkaClient:
+    """Requests to whom they belong; raises QuorumlogError where no answer came."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        bootstrap: Sequence[str],
+        *,
+        name: str,
+        timeout_ms: int,
+        codec: Codec,
+    ) -> None:
+        self._runtime = runtime
+        self._bootstrap = bootstrap
+        self._name = name
+        self._timeout_ms = timeout_ms
+        self._codec = codec
+        self._entropy: Entropy = runtime.entropy.stream(f"kafka/{name}")
+        self._links: dict[str, KafkaLink] = {}  # by address
+        self._connecting: dict[str, asyncio.Lock] = {}
+        self._addresses: dict[int, str] = {}  # of brokers
+        self.leaders: dict[Place, int] = {}
+        self.topic_ids: dict[str, bytes] = {}  # as far as the versions tell them
+        self.versions = {
+            key: low + self._entropy.below(high - low + 1) for key, (low, high) in VERSIONS.items()
+        }
+
+    async def look(self, topics: Sequence[str]) -> None:
+        """Ask anybody who leads what."""
+        address = self.anybody()
+        fields: dict[str, Any] = {
+            "topics": [{"name": topic} for topic in topics],
+            "allow_auto_topic_creation": False,
+            "include_topic_authorized_operations": False,
+        }
+        if self.versions[METADATA] in OF_CLUSTER:
+            fields["include_cluster_authorized_operations"] = False
+        answer = await self._ask(address, METADATA, fields)
+        self._addresses = {
+            broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers
+        }
+        for topic in answer.topics:
+            topic_id = getattr(topic, "topic_id", None)
+            if topic_id is not None:
+                self.topic_ids[topic.name] = topic_id.bytes
+            for part in topic.partitions:
+                place = (topic.name, part.partition_index)
+                if part.leader_id >= 0:
+                    self.leaders[place] = part.leader_id
+                else:
+                    self.leaders.pop(place, None)
+
+    async def producer_id(self) -> ProducerId:
+        """Return a new one."""
+        address = self._bootstrap[self._entropy.below(len(self._bootstrap))]
+        fields = {
+            "transactional_id": None,
+            "transaction_timeout": 60_000,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        }
+        answer = await self._ask(address, INIT_PRODUCER_ID, fields)
+        if answer.error_code:
+            raise NotSent(f"no producer id: error {int(answer.error_code)}")
+        return ProducerId(answer.producer_id, answer.producer_epoch)
+
+    async def produce(
+        self,
+        place: Place,
+        values: Sequence[bytes],
+        *,
+        acks: int,
+        producer: ProducerId,
+        sequence: int,
+    ) -> tuple[int, int]:
+        """Give a batch to its leader; returns the error code and the first record's offset."""
+        now_ms = self._runtime.clock.wall_ms()
+        records = encode_batch(
+            [Record(0, now_ms, None, value) for value in values],
+            codec=self._codec,
+            producer_id=producer.number,
+            producer_epoch=producer.epoch,
+            base_sequence=sequence,
+        )
+        topic, index = place
+        data = {"name": topic, "partition_data": [{"index": index, "records": records}]}
+        fields = {
+            "transactional_id": None,
+            "acks": acks,
+            "timeout": self._timeout_ms // 2,
+            "topic_data": [data],
+        }
+        answer = await self._ask(self._leader(place), PRODUCE, fields)
+        ((result,),) = [one.partition_responses for one in answer.responses]
+        return int(result.error_code), int(result.base_offset)
+
+    async def fetch(self, address: str, positions: Mapping[Place, int]) -> dict[Place, Fetched]:
+        """Read on at some places, which one broker leads."""
+        by_topic: dict[str, list[dict[str, Any]]] = {}
+        for (topic, index), offset in positions.items():
+            part = {
+                "partition": index,
+                "current_leader_epoch": -1,
+                "fetch_offset": offset,
+                "last_fetched_epoch": -1,
+                "log_start_offset": -1,
+                "partition_max_bytes": FETCH_BYTES,
+            }
+            by_topic.setdefault(topic, []).append(part)
+        fields = {
+            "replica_id": -1,
+            "max_wait": FETCH_WAIT_MS,
+            "min_bytes": 1,
+            "max_bytes": FETCH_BYTES,
+            "isolation_level": 0,
+            "session_id": 0,
+            "session_epoch": -1,
+            "topics": [{"topic": topic, "partitions": parts} for topic, parts in by_topic.items()],
+            "forgotten_topics_data": (),
+            "rack_id": "",
+        }
+        answer = await self._ask(address, FETCH, fields)
+        return {
+            (one.topic, part.partition_index): _fetched(part)
+            for one in answer.responses
+            for part in one.partitions
+        }
+
+    def address_of(self, place: Place) -> str | None:
+        """Where the leader of a partition listens, as far as that is known."""
+        return self._addresses.get(self.leaders.get(place, -1))
+
+    def anybody(self) -> str:
+        """Where some broker listens, drawn."""
+        known = sorted({*self._bootstrap, *self._addresses.values()})
+        return known[self._entropy.below(len(known))]
+
+    def close(self) -> None:
+        """End every connection."""
+        for link in self._links.values():
+            link.end()
+        self._links.clear()
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _leader(self, place: Place) -> str:
+        address = self.address_of(place)
+        if address is None:
+            raise NotSent(f"nobody is known to lead {place}")
+        return address
+
+    async def _ask(self, address: str, key: int, fields: Mapping[str, Any]) -> Any:
+        async with self._connecting.setdefault(address, asyncio.Lock()):
+            link = self._links.get(address)
+            if link is None or link.is_over:
+                link = await KafkaLink.open(self._runtime, address, self._name)
+                self._links[address] = link
+        return await link.ask(key, self.versions[key], fields, timeout_ms=self._timeout_ms)
+
+
+def _fetched(part: Any) -> Fetched:
+    records = [
+        (record.offset, record.value or b"")
+        for record in decode_all(part.records or b"", inflate_limit=INFLATE_LIMIT)
+    ]
+    return Fetched(int(part.error_code), int(part.high_watermark), records)

@@ -1,0 +1,140 @@
+"""One connection of a Kafka client: requests out, answers back in their order."""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from functools import cache
+from io import BytesIO
+from struct import Struct
+from typing import Any, Final
+
+from quorumlog.errors import QuorumlogError, StreamBroken
+from quorumlog.frontends.kafka.schemas import reader_of, request_schema, response_schema
+from quorumlog.frontends.kafka.shapes import MessageShape
+from quorumlog.runtime import ByteConnection, Runtime
+
+API_VERSIONS: Final = 18  # whose answers never have tagged fields in their header
+NEWEST: Final = {
+    0: 12, 1: 12, 3: 12, 8: 9, 9: 9, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 22: 4, 42: 2, 68: 1
+}  # fmt: skip
+"""Versions whose field names requests are said in."""
+
+_HEAD: Final = Struct(">hhih")
+_SIZE: Final = Struct(">i")
+
+
+class KafkaLink:
+    """Is its own byte protocol. Any number of requests may be under way."""
+
+    def __init__(self, connection: ByteConnection, client_id: str) -> None:
+        self._connection = connection
+        self._client_id = client_id.encode()
+        self._come = bytearray()
+        self._into = bytearray()
+        self._asked: deque[tuple[int, asyncio.Future[bytes]]] = deque()  # correlation id, answer
+        self._requests = 0
+        self.is_over = False
+
+    @classmethod
+    async def open(cls, runtime: Runtime, address: str, client_id: str) -> "KafkaLink":
+        """Connect; raises NotSent when refused, Lost otherwise."""
+        made: list[KafkaLink] = []
+
+        def accept(connection: ByteConnection) -> KafkaLink:
+            made.append(cls(connection, client_id))
+            return made[0]
+
+        await runtime.network.connect_bytes(address, accept)
+        return made[0]
+
+    async def ask(
+        self, key: int, version: int, fields: Mapping[str, Any], *, timeout_ms: int
+    ) -> Any:
+        """Send a request and return its answer; raises StreamBroken, also when none comes in time,
+        which ends the connection."""
+        if self.is_over:
+            raise StreamBroken("the connection is over")
+        self._requests += 1
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._asked.append((self._requests, answer))
+        self._connection.write([self._request(key, version, fields)])
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                frame = await answer
+        except TimeoutError:
+            self.end()
+            raise StreamBroken(f"no answer within {timeout_ms} ms") from None
+        return _read(key, version, frame)
+
+    def end(self) -> None:
+        """Reset the connection."""
+        if not self.is_over:
+            self._connection.abort()
+            self._broken(StreamBroken("the connection was given up"))
+
+    # --- ByteProtocol --------------------------------------------------------------------------
+
+    def buffer(self, size_hint: int) -> memoryview:
+        """Where the next bytes go."""
+        self._into = bytearray(size_hint)
+        return memoryview(self._into)
+
+    def received(self, count: int) -> None:
+        """Take the answers that are whole."""
+        self._come += self._into[:count]
+        while len(self._come) >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(self._come)
+            end = _SIZE.size + size
+            if len(self._come) < end:
+                return
+            frame = bytes(self._come[_SIZE.size : end])
+            del self._come[:end]
+            number, answer = self._asked.popleft()
+            (correlation_id,) = _SIZE.unpack_from(frame)
+            assert correlation_id == number, f"answer {correlation_id} to request {number}"
+            if not answer.done():
+                answer.set_result(frame)
+
+    def sent(self) -> None:
+        """Nothing waits for it."""
+
+    def closed(self, error: Exception | None) -> None:
+        """The connection is over."""
+        self._broken(StreamBroken(f"the connection ended: {error}"))
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _broken(self, error: QuorumlogError) -> None:
+        self.is_over = True
+        for _, answer in self._asked:
+            if not answer.done():
+                answer.set_exception(error)
+                answer.exception()  # who asked may have gone
+        self._asked.clear()
+
+    def _request(self, key: int, version: int, fields: Mapping[str, Any]) -> bytes:
+        shape, newest = _shape(key, version), _shape(key, NEWEST[key])
+        out = BytesIO()
+        out.write(_SIZE.pack(0))
+        out.write(_HEAD.pack(key, version, self._requests, len(self._client_id)))
+        out.write(self._client_id)
+        if shape.schema.__flexible__:
+            out.write(b"\x00")
+        shape.write(out, shape.build(fields, newest))
+        size = out.tell() - _SIZE.size
+        out.seek(0)
+        out.write(_SIZE.pack(size))
+        return out.getvalue()
+
+
+@cache
+def _shape(key: int, version: int) -> MessageShape:
+    return MessageShape(request_schema(key, version))
+
+
+def _read(key: int, version: int, frame: bytes) -> Any:
+    schema = response_schema(key, version)
+    begin = _SIZE.size + (schema.__flexible__ and key != API_VERSIONS)
+    message, size = reader_of(schema)(memoryview(frame), begin)
+    assert begin + size == len(frame), f"{len(frame) - begin - size} bytes behind an answer"
+    return message

@@ -1,0 +1,72 @@
+"""Level `kafka`: the clusters, faults and checks of the level `node`, with clients of the Kafka
+protocol beside our own.
+
+One client machine writes and reads by gRPC, the other one by Kafka bytes, and both their words go
+into one history: who wrote what must not matter to who reads it. In the end both read everything,
+and must have read the same. Whatever the faults do to a connection, no broker may take what a
+client sent for something that is no request, nor meet a bug of its own.
+"""
+
+from dataclasses import replace
+
+from quorumlog.frontends.kafka import ENDS_OF_BAD_INPUT, KafkaServer
+from quorumlog.runtime import Runtime
+from quorumlog.simulation.world import SimWorld
+
+from ...checkers.violation import Violation
+from ...cluster.nodes import nodes_up
+from ...cluster.options import draw_options
+from ..node.level import CLIENTS, Run, play_run, read_by
+from .application import KafkaApplication
+
+
+def play(world: SimWorld) -> dict[str, int]:
+    """Run a seed; raises AssertionError with what went wrong."""
+    entropy = world.entropy.stream("scenario")
+    options = replace(draw_options(entropy.stream("options")), has_kafka=True)
+    run = Run.of(world, entropy, options=options)
+    run.makers = {CLIENTS[-1]: _kafka_application}
+    run.prover = CLIENTS[-1]
+    seen = Seen(run)
+    run.look = seen.look
+    facts = play_run(run, entropy)
+    stored = [read_by(run, name) for name in CLIENTS]
+    if stored[0] != stored[1]:
+        raise Violation("ReadsDiffer", "what gRPC and Kafka clients read is not the same")
+    return facts | {"asked": seen.requests}
+
+
+def _kafka_application(run: Run, name: str, runtime: Runtime) -> KafkaApplication:
+    return KafkaApplication(
+        runtime=runtime,
+        name=name,
+        bootstrap=run.cluster.kafka_bootstrap,
+        options=run.options,
+        habits=run.habits,
+        notes=run.notes,
+    )
+
+
+class Seen:
+    """What the brokers' listeners count."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._answered: dict[KafkaServer, int] = {}
+
+    @property
+    def requests(self) -> int:
+        """Those that were answered, by all lives of brokers."""
+        return sum(self._answered.values())
+
+    def look(self) -> None:
+        """Raise Violation where a listener took something for what no client sends."""
+        for machine, node in nodes_up(self._run.cluster.nodes):
+            if node.parts.kafka is None:
+                continue
+            figures = node.parts.kafka.figures
+            self._answered[node.parts.kafka] = sum(api.answered for api in figures.apis.values())
+            for listener in figures.listeners.values():
+                bad = {reason: listener.ended.get(reason, 0) for reason in ENDS_OF_BAD_INPUT}
+                if any(bad.values()):
+                    raise Violation("ConnectionEnded", f"{machine.name} ended connections: {bad}")

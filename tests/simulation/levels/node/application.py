@@ -1,0 +1,292 @@
+"""The clients of a cluster: they write down all that they ask for and are told.
+
+A client machine has producers and readers. Producers write unique values in bursts, some records of
+one producer under way at once; readers follow all partitions by assignment, and begin anew from the
+start now and then. One history takes in the words of all, in the order of virtual time.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from quorumlog.clients import AsyncConsumer
+from quorumlog.clients.log import AsyncLog
+from quorumlog.clients.producing.batches import Delivery
+from quorumlog.clients.producing.producer import AsyncProducer
+from quorumlog.errors import (
+    CorruptionError,
+    InvalidRequest,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    QuorumlogError,
+    TopicAlreadyExists,
+    UnknownServerError,
+)
+from quorumlog.runtime import Entropy, Runtime
+from quorumlog.testing.checkers import History, Place
+
+from ...cluster.options import ClusterOptions, Habits
+
+RETRY_S: Final = 0.3
+POLL_MS: Final = 500
+CERTAINLY_REFUSED: Final = (MessageTooLarge, InvalidRequest)
+NEVER: Final = (CorruptionError, OffsetOutOfRange, UnknownServerError)  # no fault explains these
+TIRED: Final = 10  # so many times longer are the pauses then
+
+
+@dataclass(slots=True)
+class Notes:
+    """What all clients of a run share."""
+
+    now_ns: Callable[[], int]
+    history: History = field(default_factory=History)
+    errors: Counter[str] = field(default_factory=Counter)
+    acknowledged: Counter[Place] = field(default_factory=Counter)
+    is_over: bool = False  # the producers shall end
+    values: int = 0
+    readers: int = 0  # lives of readers
+    is_clean: bool = True  # no topic of the run may lose anything
+
+    def next_value(self, who: str, size: int) -> bytes:
+        """A value that is nobody else's."""
+        self.values += 1
+        return f"{who}:{self.values}:".encode() + b"v" * size
+
+    def note(self, error: QuorumlogError) -> None:
+        """Count an error; raises AssertionError for one that no fault explains."""
+        self.errors[type(error).__name__] += 1
+        if self.is_clean and isinstance(error, NEVER):
+            raise AssertionError(f"no fault explains {error!r}") from error
+
+
+@dataclass(slots=True)
+class Application:
+    """What runs on one client machine."""
+
+    runtime: Runtime
+    name: str
+    bootstrap: str
+    options: ClusterOptions
+    habits: Habits
+    notes: Notes
+    creates: bool  # the topics are this one's to create
+    has_ended: bool = False
+
+    async def run(self) -> None:
+        """Write and read until the run is over, then wait for the end."""
+        log = await self.connect()
+        await self.find_topics(log)
+        async with self.runtime.tasks.scope("application") as scope:
+            for number in range(self.habits.readers):
+                scope.spawn(self._read(log, f"{self.name}.r{number}"), name=f"r{number}")
+            async with self.runtime.tasks.scope("producing") as producing:
+                for number in range(self.habits.producers):
+                    name = f"{self.name}.p{number}"
+                    producing.spawn(self._produce(log, name), name=name)
+            self.has_ended = True
+        await log.close()
+        await asyncio.Event().wait()
+
+    async def connect(self) -> AsyncLog:
+        """Connect, as often as it takes."""
+        while True:
+            log = AsyncLog.open(
+                self.runtime,
+                self.bootstrap,
+                request_timeout_ms=self.habits.request_timeout_ms,
+            )
+            try:
+                await log.start()
+            except QuorumlogError as error:
+                await self._after(error)
+            else:
+                return log
+
+    async def read_all(self) -> dict[Place, list[tuple[int, bytes]]]:
+        """Read every partition with a fresh client, from its start to its end."""
+        log = await self.connect()
+        stored: dict[Place, list[tuple[int, bytes]]] = {}
+        for topic, index in self.options.places:
+            stored[topic, index] = await self.read_partition(log, topic, index)
+        await log.close()
+        return stored
+
+    async def prove_writable(self, places: list[Place]) -> None:
+        """Have one record acknowledged in each of some partitions."""
+        log = await self.connect()
+        async with log.producer(linger_ms=0) as producer:
+            for place in places:
+                await self._write_one(producer, place)
+        await log.close()
+
+    # --- inside --------------------------------------------------------------------------------
+
+    async def _write_one(self, producer: AsyncProducer, place: Place) -> None:
+        """Give a record again and again, each time under another value, until one is there."""
+        topic, index = place
+        while True:
+            value = self.notes.next_value(f"{self.name}.proof", 0)
+            self._invoke(f"{self.name}.proof", place, value)
+            try:
+                delivery = await producer.send(topic, value, partition=index)
+                self._settle(place, value, delivery, await _waited(delivery))
+            except QuorumlogError as error:
+                self._failed(value, error)
+                await self._after(error)
+            else:
+                if delivery.exception() is None:
+                    return
+                await asyncio.sleep(RETRY_S)
+
+    async def read_partition(
+        self, log: AsyncLog, topic: str, index: int
+    ) -> list[tuple[int, bytes]]:
+        """Read a partition from its start to its end."""
+        while True:
+            found: list[tuple[int, bytes]] = []
+            try:
+                async with log.consumer(assign={topic: [index]}, until_end=True) as consumer:
+                    found += [(record.offset, record.value or b"") async for record in consumer]
+            except QuorumlogError as error:
+                await self._after(error)
+            else:
+                return found
+
+    async def find_topics(self, log: AsyncLog) -> None:
+        """Create the topics of the run, or wait until they are there."""
+        for topic in self.options.topics:
+            while not topic.is_inner:
+                try:
+                    if self.creates:
+                        await log.admin.create_topic(
+                            topic.name,
+                            partitions=topic.partitions,
+                            replication=topic.replication,
+                            configs=topic.configs,
+                            if_not_exists=True,
+                        )
+                    else:
+                        await log.partitions(topic.name)
+                except TopicAlreadyExists:
+                    break
+                except QuorumlogError as error:
+                    await self._after(error)
+                else:
+                    break
+
+    # --- producing ---
+
+    async def _produce(self, log: AsyncLog, name: str) -> None:
+        habits, entropy = self.habits, self.runtime.entropy.stream(name)
+        producers = {
+            acks: log.producer(
+                acks=acks,
+                linger_ms=habits.linger_ms,
+                batch_size=habits.batch_size,
+                compression=habits.compression,
+                delivery_timeout_ms=habits.delivery_timeout_ms,
+            )
+            for acks in ("all", "leader")
+        }
+        while not self.notes.is_over:
+            await self._burst(producers, name, entropy)
+            await self._pause(entropy)
+        for producer in producers.values():
+            try:
+                await producer.close()
+            except QuorumlogError as error:
+                self.notes.note(error)
+
+    async def _burst(
+        self, producers: dict[str, AsyncProducer], name: str, entropy: Entropy
+    ) -> None:
+        given: list[Delivery] = []
+        for _ in range(1 + entropy.below(self.habits.burst_max)):
+            place = self.options.places[entropy.below(len(self.options.places))]
+            is_strict = self.options.topic(place[0]).is_strict
+            value = self.notes.next_value(name, entropy.below(self.habits.value_size_max + 1))
+            self._invoke(name, place, value)
+            try:
+                producer = producers["all" if is_strict else "leader"]
+                delivery = await producer.send(place[0], value, partition=place[1])
+            except QuorumlogError as error:
+                self._failed(value, error)
+                await self._after(error)
+            else:
+                delivery.add_done_callback(self._settling(place, value))
+                given.append(delivery)
+        for delivery in given:
+            await _waited(delivery)
+
+    def _settling(self, place: Place, value: bytes) -> Callable[[Delivery], None]:
+        return lambda delivery: self._settle(place, value, delivery, delivery.exception())
+
+    def _invoke(self, name: str, place: Place, value: bytes) -> None:
+        self.notes.history.invoke(name, place, value, at=self.notes.now_ns())
+
+    def _settle(
+        self, place: Place, value: bytes, delivery: Delivery, error: BaseException | None
+    ) -> None:
+        if isinstance(error, QuorumlogError):
+            self._failed(value, error)
+        elif error is None:
+            delivered = delivery.result()
+            assert (delivered.topic, delivered.partition) == place, f"{delivered} for {place}"
+            is_promise = self.options.topic(place[0]).is_strict
+            self.notes.acknowledged[place] += 1
+            self.notes.history.acknowledge(
+                value, delivered.offset, at=self.notes.now_ns(), is_promise=is_promise
+            )
+
+    def _failed(self, value: bytes, error: QuorumlogError) -> None:
+        self.notes.errors[type(error).__name__] += 1
+        is_certain = isinstance(error, CERTAINLY_REFUSED)
+        self.notes.history.fail(value, at=self.notes.now_ns(), is_certain=is_certain)
+
+    async def _pause(self, entropy: Entropy) -> None:
+        pause_ms = entropy.uniform(*self.habits.pause_ms)
+        is_tired = self.notes.values > self.habits.records_max
+        await asyncio.sleep(pause_ms / 1000 * (TIRED if is_tired else 1))
+
+    # --- reading ---
+
+    async def _read(self, log: AsyncLog, name: str) -> None:
+        """Follow everything, with a new consumer from the start now and then."""
+        entropy, clock = self.runtime.entropy.stream(name), self.runtime.clock
+        low, high = self.habits.reader_lives_ms
+        while not self.notes.is_over:
+            self.notes.readers += 1
+            life = f"{name}/{self.notes.readers}"
+            end_ms = clock.now_ms() + low + entropy.below(high - low)
+            consumer = log.consumer([topic.name for topic in self.options.topics])
+            while clock.now_ms() < end_ms and not self.notes.is_over:
+                await self._poll(consumer, life)
+            await consumer.close()
+
+    async def _poll(self, consumer: AsyncConsumer, life: str) -> None:
+        try:
+            records = await consumer.poll(timeout_ms=POLL_MS)
+        except QuorumlogError as error:
+            await self._after(error)
+            return
+        found: dict[Place, list[tuple[int, bytes]]] = {}
+        for record in records:
+            place = (record.topic, record.partition)
+            found.setdefault(place, []).append((record.offset, record.value or b""))
+        for place, some in found.items():
+            self.notes.history.poll(life, place, some, at=self.notes.now_ns())
+
+    async def _after(self, error: QuorumlogError) -> None:
+        self.notes.note(error)
+        await asyncio.sleep(RETRY_S)
+
+
+async def _waited(delivery: Delivery) -> BaseException | None:
+    """Wait for an outcome, whatever it is."""
+    try:
+        await delivery
+    except QuorumlogError as error:
+        return error
+    return None

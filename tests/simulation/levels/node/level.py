@@ -1,0 +1,242 @@
+"""Level `node`: a seed of whole clusters, from their first start to the verdict.
+
+First comes *safety*: nodes and clients as they ship, and for the better part of a minute everything
+goes wrong that the run has drawn; `watch` looks at every step. Then *liveness*: a majority of the
+controllers and brokers is left alone, cut off from all others, and must serve every partition that
+has what it needs there within a bound; then everybody is, and every replica must be in sync again.
+In the end the clients' history has no anomaly, all replicas hold the same records, and every data
+directory is whole.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Final, Protocol, TypeAlias
+
+from quorumlog.clients.config import ProducerConfig
+from quorumlog.runtime import Runtime
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.world import NotReached, SimWorld
+from quorumlog.testing.checkers import AnomalyKind, Place, Stored, check, describe
+
+from ...checkers.cluster_invariants import Watch
+from ...checkers.violation import Violation
+from ...cluster.liveness import (
+    CONVERGE_MS,
+    SERVE_MS,
+    SETTLE_MS,
+    choose_core,
+    is_settled,
+    is_whole,
+    leave_alone,
+    servable,
+)
+from ...cluster.nodes import Cluster
+from ...cluster.options import ClusterOptions, Habits, draw_habits, draw_options
+from ...faults.cluster_faults import Nemesis, Storm, draw_storm
+from .application import Application, Notes
+
+STEP_MS: Final = 50
+SAFETY_MS: Final = 40_000
+VIRTUAL_MS_MIN: Final = 60_000
+START_MS: Final = 60_000  # until the first client was served, in any weather
+END_MS: Final = 180_000  # until the clients have ended and read everything
+CLIENTS: Final = ["client1", "client2"]  # their machines
+IS_IDEMPOTENT: Final = any(one.name == "enable_idempotence" for one in fields(ProducerConfig))
+ALLOWED: Final = frozenset(() if IS_IDEMPOTENT else (AnomalyKind.DUPLICATE,))
+
+
+class Client(Protocol):
+    """An application on a machine of its own."""
+
+    @property
+    def has_ended(self) -> bool: ...
+    async def run(self) -> None: ...
+    async def read_all(self) -> dict[Place, list[tuple[int, bytes]]]: ...
+    async def prove_writable(self, places: list[Place]) -> None: ...
+
+
+Maker: TypeAlias = Callable[["Run", str, Runtime], Client]
+
+
+@dataclass(slots=True)
+class Run:
+    """Everything of one run."""
+
+    world: SimWorld
+    options: ClusterOptions
+    habits: Habits
+    cluster: Cluster
+    notes: Notes
+    nemesis: Nemesis
+    watch: Watch
+    applications: dict[str, "Client"] = field(default_factory=dict)
+    makers: Mapping[str, "Maker"] = field(default_factory=dict)  # of others than `Application`
+    prover: str = CLIENTS[0]  # whose records prove that partitions can be written to
+    look: Callable[[], None] = lambda: None  # at every step
+
+    @classmethod
+    def of(
+        cls,
+        world: SimWorld,
+        entropy: SimEntropy,
+        *,
+        options: ClusterOptions | None = None,
+        storm: Storm | None = None,
+    ) -> "Run":
+        """Make a run's cluster and clients."""
+        options = options or draw_options(entropy.stream("options"))
+        storm = draw_storm(entropy.stream("storm")) if storm is None else storm
+        cluster = Cluster(world, options, entropy.stream("cluster"))
+        return cls(
+            world=world,
+            options=options,
+            habits=draw_habits(entropy.stream("habits")),
+            cluster=cluster,
+            notes=Notes(now_ns=lambda: world.loop.now_ns),
+            nemesis=Nemesis(cluster, storm, entropy.stream("nemesis"), CLIENTS),
+            watch=Watch(cluster),
+        )
+
+    def start(self) -> None:
+        """Start nodes and clients, and wait until clients are served."""
+        self.cluster.start()
+        for name in CLIENTS:
+            self.world.node(name).spawn(partial(self._run_client, name))
+        self.wait(lambda: bool(self.notes.acknowledged), START_MS, "a first record")
+
+    def wait(self, condition: Callable[[], bool], virtual_ms: int, why: str) -> None:
+        """Let time pass, with a supervisor, until the condition holds; raises NotReached."""
+        end_ms = self.world.now_ms() + virtual_ms
+        while not condition():
+            if self.world.now_ms() >= end_ms:
+                raise NotReached(f"not within {virtual_ms} ms: {why}\n{self.describe()}")
+            self.step()
+
+    def step(self) -> None:
+        """Let a moment pass; an operator looks after the voters."""
+        self.cluster.run(STEP_MS)
+        self.look()
+        self.nemesis.look_after_voters()
+        for name in CLIENTS:
+            client = self.world.node(name)
+            if not client.alive:
+                raise Violation("ClientEnded", f"{name}: {client.exit_error!r}") from (
+                    client.exit_error
+                )
+
+    def describe(self) -> str:
+        """How everybody is."""
+        errors = ", ".join(f"{count} {name}" for name, count in self.notes.errors.most_common())
+        return f"{self.cluster.describe()}\n  errors of clients: {errors}"
+
+    async def _run_client(self, name: str, runtime: Runtime) -> None:
+        make = self.makers.get(name)
+        if make is not None:
+            application = make(self, name, runtime)
+        else:
+            application = Application(
+                runtime=runtime,
+                name=name,
+                bootstrap=self.cluster.bootstrap,
+                options=self.options,
+                habits=self.habits,
+                notes=self.notes,
+                creates=name == CLIENTS[0],
+            )
+        self.applications[name] = application
+        await application.run()
+
+
+def play(
+    world: SimWorld, *, options: ClusterOptions | None = None, storm: Storm | None = None
+) -> dict[str, int]:
+    """Run a seed; raises AssertionError with what went wrong."""
+    entropy = world.entropy.stream("scenario")
+    return play_run(Run.of(world, entropy, options=options, storm=storm), entropy)
+
+
+def play_run(run: Run, entropy: SimEntropy) -> dict[str, int]:
+    """The same with a run that was made before."""
+    world = run.world
+    run.start()
+    end_ms = max(SAFETY_MS, world.now_ms() + SAFETY_MS // 2)
+    while world.now_ms() < end_ms:
+        run.step()
+        run.nemesis.step()
+    served = serve_with_core(run, entropy)
+    run.nemesis.calm(run.cluster.nodes)
+    run.wait(lambda: is_whole(run.cluster), CONVERGE_MS, "every replica is in sync")
+    while world.now_ms() < VIRTUAL_MS_MIN:
+        run.step()
+    stored = settle(run)
+    judge(run, stored)
+    return facts_of(run) | {"served": served}
+
+
+def serve_with_core(run: Run, entropy: SimEntropy) -> int:
+    """Leave a majority alone: it must serve what it can; return how many partitions that was."""
+    core = choose_core(run.cluster, entropy.stream("core"))
+    run.world.weather.calm()
+    run.nemesis.calm(core)
+    leave_alone(run.cluster, core, CLIENTS)
+    run.wait(lambda: is_settled(run.cluster, core), SETTLE_MS, "a majority finds itself")
+    places = servable(run.cluster, core)
+    name = run.prover
+    proof = run.world.node(name).attach(
+        lambda runtime: run.applications[name].prove_writable(places), name="proof"
+    )
+    names = [node.name for node in core]
+    run.wait(proof.done, SERVE_MS, f"{names} serve {places}")
+    proof.result()
+    return len(places)
+
+
+def settle(run: Run) -> Stored:
+    """End the clients' work and read everything with a fresh client."""
+    run.notes.is_over = True
+    applications = run.applications
+    run.wait(lambda: all(one.has_ended for one in applications.values()), END_MS, "the clients end")
+    return read_by(run, CLIENTS[-1])
+
+
+def read_by(run: Run, name: str) -> Stored:
+    """Have a client read everything from the start."""
+    reading = run.world.node(name).attach(
+        lambda runtime: run.applications[name].read_all(), name="final read"
+    )
+    run.wait(reading.done, END_MS, "everything is read")
+    stored: Stored = reading.result()
+    return stored
+
+
+def judge(run: Run, stored: Stored) -> None:
+    """Hold the clients' history against what is stored, and prove what lies on the disks."""
+    strict = {
+        place: found for place, found in stored.items() if run.options.topic(place[0]).is_strict
+    }
+    loose = {place: found for place, found in stored.items() if place not in strict}
+    history = run.notes.history
+    found = check(history.of_places(strict), strict, allowed=ALLOWED)
+    found += check(history.of_places(loose), loose, allowed=frozenset({AnomalyKind.DUPLICATE}))
+    if found:
+        raise Violation(str(found[0].kind), describe(found))
+    run.cluster.prove_directories()
+
+
+def facts_of(run: Run) -> dict[str, int]:
+    """What a seed's line says."""
+    history = run.notes.history
+    return {
+        "nodes": len(run.cluster.nodes),
+        "partitions": len(run.options.places),
+        "sent": len(history.sends),
+        "acked": run.notes.acknowledged.total(),
+        "polls": len(history.polls),
+        "restarts": run.cluster.restarts,
+        "wiped": run.cluster.wiped,
+        "faults": run.nemesis.happened.total(),
+        "checks": run.watch.checks,
+        "breaks": run.world.fabric.links_broken,
+        "errors": run.notes.errors.total(),
+    }

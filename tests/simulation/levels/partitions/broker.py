@@ -1,0 +1,368 @@
+"""A machine with a broker: its disk, its replicas, and what it has applied of the metadata."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final
+
+from quorumlog.broker.partition import (
+    NO_PROGRESS,
+    Append,
+    BrokerFacts,
+    FollowAnswer,
+    FollowerFetch,
+    FollowerState,
+    LeaderState,
+    Nothing,
+    Partition,
+    Progress,
+    Reset,
+    Truncate,
+    divergence,
+)
+from quorumlog.errors import NotLeaderOrFollower
+from quorumlog.ids import NO_NODE, Epoch, NodeId, Offset, TopicId
+from quorumlog.metadata import EMPTY_IMAGE, MetadataImage, effective_configs
+from quorumlog.metadata.image import PartitionImage, TopicImage
+from quorumlog.storage.segments.epochs import EpochCache
+
+Place = tuple[TopicId, int]
+Value = int
+
+WAITS_MAX: Final = 1 << 30
+
+
+@dataclass(slots=True)
+class ModelLog:
+    """A partition's log as a list; what lies from `flushed` on is lost with the machine's power."""
+
+    entries: list[tuple[int, Value]] = field(default_factory=list)  # leader epoch, value
+    epochs: EpochCache = field(default_factory=EpochCache)
+    flushed: int = 0
+
+    @property
+    def end(self) -> int:
+        """The log end offset; it starts at 0."""
+        return len(self.entries)
+
+    def append(self, epoch: int, value: Value) -> None:
+        """One record more."""
+        self.epochs.assign(epoch, self.end)
+        self.entries.append((epoch, value))
+
+    def truncate(self, end: int) -> None:
+        """Everything from `end` on goes."""
+        del self.entries[end:]
+        self.epochs.truncate_end(end)
+        self.flushed = min(self.flushed, end)
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int]:
+        """See EpochCache."""
+        return self.epochs.end_offset_for(epoch, self.end)
+
+
+@dataclass(slots=True)
+class Disk:
+    """What outlives a process."""
+
+    logs: dict[Place, ModelLog] = field(default_factory=dict)
+    marks: dict[Place, int] = field(default_factory=dict)  # checkpointed high watermarks
+    boot: int = 1
+    was_clean: bool = False
+
+    def log(self, place: Place) -> ModelLog:
+        """The log of a place, made when it is first asked for."""
+        log = self.logs.get(place)
+        if log is None:
+            log = self.logs[place] = ModelLog()
+        return log
+
+    def cut_power(self) -> None:
+        """What was not flushed is gone."""
+        self.boot += 1
+        for log in self.logs.values():
+            log.truncate(log.flushed)
+
+
+@dataclass(slots=True)
+class Asked:
+    """A follower's fetch, as its leader gets it."""
+
+    follower: NodeId
+    leader: NodeId
+    place: Place
+    number: int  # an answer to another one than the newest is dropped
+    fetch: FollowerFetch
+    last_epoch: int
+    mark: int  # the high watermark that the follower knows
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A leader's answer with the records that it brings."""
+
+    answer: FollowAnswer
+    entries: list[tuple[int, Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a change of the metadata meant to a broker."""
+
+    taken: list[Place]  # in another leadership than before
+    kept: list[tuple[Place, int]]  # led before and after, with the mark before
+
+
+class ModelBroker:
+    """One machine. A process of it lives from `start` to `end`."""
+
+    def __init__(self, node_id: NodeId, *, lag_time_max_ms: int) -> None:
+        self.node_id = node_id
+        self.disk = Disk()
+        self.is_alive = False
+        self.paused_until_us = 0
+        self.life = 0
+        self.broker_epoch = Offset(-1)  # of this life, once it was registered
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.replicas: dict[Place, Partition] = {}
+        self.led: dict[Place, None] = {}
+        self.parked: dict[Place, dict[NodeId, Asked]] = {}  # long polls at this leader
+        self.looked: dict[Place, None] = {}  # other replicas may be in sync now
+        self.numbers: dict[Place, int] = {}  # of the newest fetch of each place
+        self._lag_time_max_ms = lag_time_max_ms
+
+    def start(self) -> None:
+        """A new process, which knows nothing."""
+        self.life += 1
+        self.is_alive = True
+        self.broker_epoch = Offset(-1)
+        self.image = EMPTY_IMAGE
+        self.replicas, self.led, self.parked, self.looked = {}, {}, {}, {}
+
+    def end(self, *, clean: bool) -> None:
+        """The process ends."""
+        self.is_alive = False
+        self.disk.was_clean = clean
+        for place, partition in self.replicas.items():
+            self.disk.marks[place] = partition.high_watermark
+        if clean:
+            for log in self.disk.logs.values():
+                log.flushed = log.end
+
+    def facts(self, node: NodeId) -> BrokerFacts | None:
+        """What this broker's image says of another."""
+        broker = self.image.brokers.get(node)
+        return None if broker is None else BrokerFacts(broker.epoch, broker.is_active)
+
+    # --- the metadata --------------------------------------------------------------------------
+
+    def apply(self, image: MetadataImage, touched: Iterable[Place], now_ms: int) -> Applied:
+        """Take a later image, in which of what is or was held here the touched places may differ;
+        in the first one of a life all of it does."""
+        before, self.image = self.image, image
+        if before is EMPTY_IMAGE:
+            touched = [*image.partitions_on(self.node_id)]
+            for place in self.disk.logs.keys() - touched:
+                self._remove(place)
+        applied = Applied([], [])
+        for place in touched:
+            topic, state = image.topics_by_id[place[0]], image.partition(*place)
+            if state is None or self.node_id not in state.replicas:
+                self._remove(place)
+            elif state != before.partition(*place):
+                self._apply_to(place, topic, state, now_ms, applied)
+        return applied
+
+    def _remove(self, place: Place) -> None:
+        self.replicas.pop(place, None)
+        self.led.pop(place, None)
+        self.parked.pop(place, None)
+        self.disk.logs.pop(place, None)
+        self.disk.marks.pop(place, None)
+
+    def _apply_to(
+        self,
+        place: Place,
+        topic: TopicImage,
+        state: PartitionImage,
+        now_ms: int,
+        applied: Applied,
+    ) -> None:
+        mark = self.replicas[place].high_watermark if place in self.led else None
+        if self._take(place, topic, state, now_ms):
+            applied.taken.append(place)
+        elif mark is not None and self.replicas[place].is_leader:
+            applied.kept.append((place, mark))
+        if self.replicas[place].is_leader:
+            self.led[place] = self.looked[place] = None
+        else:
+            self.led.pop(place, None)
+
+    def _take(self, place: Place, topic: TopicImage, state: PartitionImage, now_ms: int) -> bool:
+        """Lead or follow; whether the leadership is another one than before."""
+        partition = self.replicas.get(place)
+        if partition is None:
+            partition = self.replicas[place] = Partition(
+                topic=topic.name,
+                index=place[1],
+                node_id=self.node_id,
+                waits_max=WAITS_MAX,
+                brokers=self.facts,
+                lag_time_max_ms=self._lag_time_max_ms,
+            )
+            kept = min(self.disk.marks.get(place, 0), self.disk.log(place).end)
+            partition.high_watermark = Offset(kept)
+        before, log = partition.leader_epoch, self.disk.log(place)
+        if state.leader == self.node_id:
+            partition.become_leader(
+                leader_state(topic, state),
+                log_end_offset=Offset(log.end),
+                flushed_end_offset=Offset(log.flushed),
+                now_ms=now_ms,
+            )
+        elif partition.follower is None or state.leader_epoch > before:
+            followed = FollowerState(
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.partition_epoch,
+            )
+            partition.become_follower(followed, NotLeaderOrFollower(f"node {state.leader} leads"))
+        return state.leader_epoch != before
+
+    # --- as a follower -------------------------------------------------------------------------
+
+    def ask(self, place: Place) -> Asked | None:
+        """The next fetch of a place, None: there is nobody to ask."""
+        partition = self.replicas.get(place)
+        if partition is None or partition.followed == NO_NODE or self.broker_epoch < 0:
+            return None
+        assert partition.follower is not None, f"{partition.name} follows nobody"
+        log = self.disk.log(place)
+        self.numbers[place] = self.numbers.get(place, 0) + 1
+        return Asked(
+            follower=self.node_id,
+            leader=partition.followed,
+            place=place,
+            number=self.numbers[place],
+            fetch=FollowerFetch(
+                broker_epoch=self.broker_epoch,
+                leader_epoch=partition.follower.leader_epoch,
+                log_end_offset=Offset(log.end),
+                flushed_end_offset=Offset(log.flushed),
+                log_start_offset=Offset(0),
+            ),
+            last_epoch=log.epochs.latest,
+            mark=partition.high_watermark,
+        )
+
+    def take(self, place: Place, answer: FollowAnswer, entries: list[tuple[int, Value]]) -> bool:
+        """Do what an answer says; whether the high watermark moved."""
+        partition, log = self.replicas[place], self.disk.log(place)
+        step = partition.take(
+            answer,
+            log_start_offset=Offset(0),
+            log_end_offset=Offset(log.end),
+            end_offset_for=log.end_offset_for,
+        )
+        match step:
+            case Truncate(offset=offset):
+                log.truncate(offset)
+                partition.truncated(Offset(log.end))
+                return False
+            case Reset():
+                raise AssertionError("no log starts above 0 here")
+            case Append():
+                for epoch, value in entries:
+                    log.append(epoch, value)
+            case Nothing(reason=reason):
+                if reason or answer.diverging is not None:
+                    return False
+        return partition.replicated(
+            leader_epoch=answer.leader_epoch,
+            leader_high_watermark=answer.high_watermark,
+            log_end_offset=log.end,
+        )
+
+    # --- as a leader ---------------------------------------------------------------------------
+
+    def serve(
+        self, asked: Asked, *, entries_max: int, now_ms: int
+    ) -> tuple[Reply | None, Progress]:
+        """Answer a fetch, and say what it brought about; no reply: it waits for news.
+
+        Raises what the partition refuses it with.
+        """
+        place, fetch = asked.place, asked.fetch
+        partition = self.replicas.get(place)
+        if partition is None:
+            raise NotLeaderOrFollower("no replica here")
+        log = self.disk.log(place)
+        partition.check_leader(fetch.leader_epoch)  # also before logs are compared
+        parts = divergence(
+            asked.last_epoch,
+            fetch.log_end_offset,
+            end_offset_for=log.end_offset_for,
+            latest_epoch=log.epochs.latest,
+            leader_end_offset=log.end,
+        )
+        if parts is not None:
+            return Reply(_answer(partition, parts, None), []), NO_PROGRESS
+        progress = partition.fetched(asked.follower, fetch, now_ms)
+        start = fetch.log_end_offset
+        entries = log.entries[start : start + entries_max]
+        if not entries and min(partition.high_watermark, start) <= asked.mark:
+            self._park(asked)
+            return None, progress
+        return Reply(_answer(partition, None, start if entries else None), entries), progress
+
+    def _park(self, asked: Asked) -> None:
+        """Hold a fetch back for news; one that was late does not push out its follower's newer."""
+        held = self.parked.setdefault(asked.place, {})
+        other = held.get(asked.follower)
+        if other is None or other.number <= asked.number:
+            held[asked.follower] = asked
+
+    def overtook(self, asked: Asked) -> Asked | None:
+        """A newer fetch of the same follower that waits here; it waits no more."""
+        held = self.parked.get(asked.place, {})
+        other = held.get(asked.follower)
+        if other is None or other.number <= asked.number:
+            return None
+        return held.pop(asked.follower)
+
+    def holds(self, asked: Asked) -> bool:
+        """Whether a fetch waits here for news."""
+        return self.parked.get(asked.place, {}).get(asked.follower) is asked
+
+
+def _answer(
+    partition: Partition, parts: tuple[Epoch, Offset] | None, first: Offset | None
+) -> FollowAnswer:
+    return FollowAnswer(
+        leader_epoch=partition.leader_epoch,
+        high_watermark=partition.high_watermark,
+        log_start_offset=Offset(0),
+        first_offset=first,
+        diverging=parts,
+    )
+
+
+def leader_state(topic: TopicImage, state: PartitionImage) -> LeaderState:
+    """What the metadata says to a partition's leader."""
+    min_isr, counts_flushed = _settings(tuple(sorted(topic.configs.items())), len(state.replicas))
+    return LeaderState(
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        replicas=state.replicas,
+        isr=state.isr,
+        min_isr=min(min_isr, len(state.replicas)),
+        counts_flushed=counts_flushed,
+        recovering=state.recovering,
+    )
+
+
+@cache
+def _settings(configs: tuple[tuple[str, str], ...], replication_factor: int) -> tuple[int, bool]:
+    """The least number of in-sync replicas, and whether only what is flushed counts."""
+    effective = effective_configs(dict(configs), replication_factor=replication_factor)
+    return int(effective["min.insync.replicas"]), effective["flush.policy"] == "fsync"

@@ -1,0 +1,123 @@
+"""The metadata of a modelled cluster: decisions, one after the other, and who must hear of them."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from quorumlog.ids import NodeId, Offset, TopicId
+from quorumlog.metadata import (
+    EMPTY_IMAGE,
+    Command,
+    ControllerConfig,
+    Decision,
+    MetadataImage,
+    Reply,
+    decide,
+    replay_batch,
+)
+from quorumlog.metadata.image import PartitionImage
+from quorumlog.proto import metadata_records_pb2 as pb
+
+Place = tuple[TopicId, int]
+Watch = Callable[[Place, PartitionImage | None, PartitionImage | None], None]
+"""A partition before and after a change."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What a batch of the log changes, for those whom it concerns."""
+
+    touched: dict[NodeId, list[Place]] = field(default_factory=dict)  # by holders, old and new
+    brokers: dict[NodeId, None] = field(default_factory=dict)
+
+
+class ModelController:
+    """One controller that never fails: consensus is simulated elsewhere.
+
+    The log itself is not kept: what brokers apply are the images after it, which they share, and
+    what has changed of their own. So a change costs its own size, however many brokers there are.
+    """
+
+    def __init__(self, decided: Callable[[MetadataImage, Iterable[Place]], None]) -> None:
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.end = 0  # records so far
+        self.config: Final = ControllerConfig()
+        self.watches: list[Watch] = []
+        self._decided = decided
+        self._ends: list[int] = []  # of the batches
+        self._batches: list[Batch] = []
+        self.changes = 0  # of partitions
+        self.moves = 0  # of leaderships
+
+    def submit(self, command: Command) -> Reply:
+        """Decide and commit; raises what `decide` raises."""
+        decision = decide(self.image, command, self.config)
+        if isinstance(decision, Decision):
+            self._append(decision.records)
+            return decision.reply
+        for records in decision.slices:
+            self._append(records)
+        return decision.finish(self.image)[0]
+
+    def epoch_of(self, node: NodeId) -> Offset:
+        """A broker's registration, -1: it has none."""
+        broker = self.image.brokers.get(node)
+        return Offset(-1) if broker is None else broker.epoch
+
+    def touched(self, node: NodeId, *, start: int, end: int) -> Iterator[Place]:
+        """What the records in [start, end) change of the partitions that a node holds or held, each
+        once; both are ends of batches."""
+        places: dict[Place, None] = {}
+        for batch in self._between(start, end):
+            places.update(dict.fromkeys(batch.touched.get(node, ())))
+        yield from places
+
+    def touches_brokers(self, *, start: int, end: int) -> bool:
+        """Whether the records in [start, end) say anything of brokers."""
+        return any(batch.brokers for batch in self._between(start, end))
+
+    def _between(self, start: int, end: int) -> list[Batch]:
+        return self._batches[bisect_right(self._ends, start) : bisect_right(self._ends, end)]
+
+    def _append(self, records: tuple[pb.MetadataRecord, ...]) -> None:
+        if not records:
+            return
+        before, base = self.image, self.end
+        self.image = replay_batch(before, records, base_offset=base, epoch=0)
+        self.end += len(records)
+        batch, places = Batch(), dict[Place, None]()
+        for record in records:
+            match record.WhichOneof("record"):
+                case "partition_change":
+                    change = record.partition_change
+                    places[TopicId(change.topic_id), change.partition] = None
+                    self.changes += 1
+                    self.moves += change.HasField("leader")
+                case "partition":
+                    made = record.partition
+                    places[TopicId(made.topic_id), made.partition] = None
+                case "broker":
+                    batch.brokers[NodeId(record.broker.id)] = None
+                case "broker_change":
+                    batch.brokers[NodeId(record.broker_change.id)] = None
+                case _:
+                    pass  # topics are never deleted here, and configs never changed
+        for place in places:
+            self._tell(batch, place, before.partition(*place), self.image.partition(*place))
+        self._ends.append(self.end)
+        self._batches.append(batch)
+        self._decided(self.image, places)
+
+    def _tell(
+        self,
+        batch: Batch,
+        place: Place,
+        before: PartitionImage | None,
+        after: PartitionImage | None,
+    ) -> None:
+        holders = [*(before.replicas if before else ()), *(after.replicas if after else ())]
+        for node in dict.fromkeys(holders):
+            batch.touched.setdefault(node, []).append(place)
+        for watch in self.watches:
+            watch(place, before, after)

@@ -1,0 +1,150 @@
+"""What goes wrong: deaths, lost power, standstills, stops, moves."""
+
+from collections.abc import Callable
+from typing import Final
+
+from quorumlog.ids import NodeId, Offset
+from quorumlog.metadata import AlterReassignments, BrokerStopping, ElectLeaders, Reassignment
+
+from .world import World
+
+SECOND_US: Final = 1_000_000
+
+
+class Weather:
+    """Draws faults until the run heals."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._weak: dict[NodeId, None] = {}  # lost their power since all was in sync
+
+    def again(self, every_ms: int, fault: Callable[[], None]) -> None:
+        """Have a fault happen now and then until the run heals."""
+
+        def happen() -> None:
+            if self.world.is_faulty:
+                fault()
+                self.again(every_ms, fault)
+
+        self.world.at(self.world.random.expovariate(1 / every_ms) * 1000, happen)
+
+    def _alive(self) -> list[NodeId]:
+        return [node for node, broker in self.world.brokers.items() if broker.is_alive]
+
+    def crash(self) -> None:
+        """End some process."""
+        if alive := self._alive():
+            self._kill(self.world.random.choice(alive), power=False)
+
+    def _absence_us(self) -> float:
+        return (
+            self.world.random.choice((0.01, 0.5, 3.0, 8.0)) * self.world.random.random() * SECOND_US
+        )
+
+    def cut_power(self) -> None:
+        """Switch some machine off."""
+        if alive := self._alive():
+            self._kill(self.world.random.choice(alive), power=True)
+
+    def _kill(self, node: NodeId, *, power: bool) -> None:
+        """End a process, with its machine if that is asked for and the promise allows it."""
+        power = power and self._weak_may_grow()
+        self.world.note("power" if power else "crash", node)
+        self.world.lives.end(node, clean=False, back_us=self._absence_us())
+        if power:
+            self._weak[node] = None
+            self.world.brokers[node].disk.cut_power()
+
+    def strike(self) -> None:
+        """Kill some replicas of one partition, the leader among them, a few messages apart."""
+        places = [state for _, state in self.world.partitions()]
+        if not places:
+            return
+        state = self.world.random.choice(places)
+        victims = [node for node in state.replicas if self.world.random.random() < 0.6]
+        for node in dict.fromkeys((state.leader, *victims)):
+            if node in self.world.brokers:
+                delay_us = self.world.random.randint(0, 10) * self.world.latency_us()
+                power = self.world.random.random() < 0.5
+                self.world.at(delay_us, self._struck, node, self.world.brokers[node].life, power)
+
+    def _struck(self, node: NodeId, life: int, power: bool) -> None:
+        broker = self.world.brokers[node]
+        if self.world.is_faulty and broker.is_alive and broker.life == life:
+            self._kill(node, power=power)
+
+    def _weak_may_grow(self) -> bool:
+        """Whether one more machine may lose its memory without breaking the promise."""
+        if self.world.options.fsync:
+            return True
+        back = all(
+            broker.is_alive and self.world.controller.epoch_of(node) == broker.broker_epoch >= 0
+            for node, broker in self.world.brokers.items()
+        )
+        if self._weak and back and not self._unfinished_isr():
+            self._weak.clear()
+        lost_max = min(self.world.options.min_isr, self.world.options.replication_factor) - 1
+        return len(self._weak) < lost_max
+
+    def _unfinished_isr(self) -> bool:
+        return any(
+            len(state.isr) < len(state.replicas) or state.is_moving
+            for _, state in self.world.partitions()
+        )
+
+    def stop(self) -> None:
+        """Stop some broker in order."""
+        if not (alive := self._alive()):
+            return
+        node = self.world.random.choice(alive)
+        broker = self.world.brokers[node]
+        self.world.note("stop", node)
+        self.world.lives.attempt(BrokerStopping(broker_id=node, broker_epoch=broker.broker_epoch))
+        self.world.at(self.world.latency_us() * 3, self._stopped, node, broker.life)
+
+    def _stopped(self, node: NodeId, life: int) -> None:
+        broker = self.world.brokers[node]
+        if broker.is_alive and broker.life == life:
+            self.world.lives.end(node, clean=True, back_us=self._absence_us())
+
+    def pause(self) -> None:
+        """Have some process stand still, also beyond its session."""
+        if not (alive := self._alive()):
+            return
+        node = self.world.random.choice(alive)
+        broker = self.world.brokers[node]
+        span_us = int(self.world.random.random() * 3 * self.world.options.session_timeout_ms * 1000)
+        broker.paused_until_us = self.world.now_us + span_us
+        self.world.note("pause", node, span_us)
+        if span_us > self.world.options.session_timeout_ms * 1000:
+            self._fence_silent(node, broker.life, broker.broker_epoch)
+            self.world.at(
+                span_us + self.world.latency_us(), self.world.lives.awake_again, node, broker.life
+            )
+
+    def _fence_silent(self, node: NodeId, life: int, epoch: Offset) -> None:
+        self.world.at(
+            self.world.options.session_timeout_ms * 1000, self.world.lives.fence, node, epoch
+        )
+
+    def move(self) -> None:
+        """Begin or cancel a reassignment."""
+        places = list(self.world.partitions())
+        if not places:
+            return
+        (topic_id, index), _ = self.world.random.choice(places)
+        name = self.world.controller.image.topics_by_id[topic_id].name
+        nodes = sorted(self.world.brokers)
+        self.world.random.shuffle(nodes)
+        target = tuple(nodes[: self.world.options.replication_factor])
+        wanted = target if self.world.random.random() < 0.8 else None
+        self.world.note("move", index, *(wanted or ()))
+        self.world.lives.attempt(
+            AlterReassignments(
+                reassignments=(Reassignment(topic=name, partition=index, replicas=wanted),)
+            )
+        )
+
+    def elect(self) -> None:
+        """Elect preferred leaders."""
+        self.world.lives.attempt(ElectLeaders())

@@ -1,0 +1,99 @@
+"""What must hold while controller and partitions are played (KIP-966's model, Jepsen's anomalies).
+
+Each check costs what changed, not what is there.
+"""
+
+from collections.abc import Iterable
+
+from quorumlog.broker.partition import Partition
+from quorumlog.ids import NO_NODE
+from quorumlog.metadata import MetadataImage, effective_configs
+from quorumlog.metadata.image import PartitionImage
+
+from ...checkers.violation import Violation
+from .broker import ModelBroker, ModelLog, Place, Value
+
+
+class Checks:
+    """What was committed and acknowledged, ever."""
+
+    def __init__(self) -> None:
+        # By place: what some replica had below its high watermark, in order.
+        self.committed: dict[Place, list[tuple[int, Value]]] = {}
+        self.acked: dict[Place, dict[int, Value]] = {}  # by place and offset
+        self._looked: dict[tuple[int, int, Place], int] = {}  # by node and life: mark checked up to
+        self.acks = 0
+
+    def acknowledged(self, place: Place, offset: int, value: Value) -> None:
+        """A produce request with acks=all was answered."""
+        self.acked.setdefault(place, {})[offset] = value
+        self.acks += 1
+
+    def mark_moved(self, broker: ModelBroker, place: Place, partition: Partition) -> None:
+        """ConsistentRead: what one replica commits no other one contradicts."""
+        log, mark = broker.disk.log(place), partition.high_watermark
+        if mark > log.end:
+            raise Violation("MarkWithinLog", f"{partition.name}: {mark} > {log.end}")
+        known = self.committed.setdefault(place, [])
+        key = (broker.node_id, broker.life, place)
+        start = min(self._looked.get(key, 0), mark)
+        for offset in range(start, mark):
+            if offset == len(known):
+                known.append(log.entries[offset])
+            elif known[offset] != log.entries[offset]:
+                raise Violation(
+                    "ConsistentRead",
+                    f"{partition.name} at {offset}: node {broker.node_id} commits"
+                    f" {log.entries[offset]}, {known[offset]} was committed before",
+                )
+        self._looked[key] = mark
+
+    def became_leader(self, broker: ModelBroker, place: Place, partition: Partition) -> None:
+        """NoCommittedRecordLost: who leads has everything that was committed or acknowledged."""
+        log = broker.disk.log(place)
+        known = self.committed.get(place, [])
+        if log.entries[: len(known)] != known:
+            at = next(i for i, e in enumerate(known) if i >= log.end or log.entries[i] != e)
+            raise Violation(
+                "LeaderCompleteness",
+                f"{partition.name}: node {broker.node_id} leads epoch {partition.leader_epoch}"
+                f" with {log.end} records and lacks {known[at]} at {at} of {len(known)} committed",
+            )
+        for offset, value in self.acked.get(place, {}).items():
+            if offset >= log.end or log.entries[offset][1] != value:
+                raise Violation("LostWrite", f"{partition.name}: {value} at {offset} is gone")
+
+    def decided(self, image: MetadataImage, places: Iterable[Place]) -> None:
+        """Structural (KRaft): of the partitions that a decision touched."""
+        for topic_id, index in places:
+            topic = image.topics_by_id.get(topic_id)
+            if topic is None or index not in topic.partitions:
+                continue
+            configs = effective_configs(
+                dict(topic.configs), replication_factor=topic.replication_factor
+            )
+            state = topic.partitions[index]
+            min_isr = min(int(configs["min.insync.replicas"]), len(state.replicas))
+            _check_partition(image, f"{topic.name}-{index}", state, min_isr)
+
+    def final(self, place: Place, logs: list[ModelLog]) -> None:
+        """After healing: every replica has the same records, and all that was promised."""
+        for log in logs[1:]:
+            if log.entries != logs[0].entries:
+                raise Violation("Converged", f"{place}: {log.end} and {logs[0].end} records")
+        for offset, value in self.acked.get(place, {}).items():
+            if offset >= logs[0].end or logs[0].entries[offset][1] != value:
+                raise Violation("LostWrite", f"{place}: {value} at {offset} is gone in the end")
+
+
+def _check_partition(image: MetadataImage, name: str, state: PartitionImage, min_isr: int) -> None:
+    for node in state.isr:
+        broker = image.brokers.get(node)
+        if broker is None or broker.fenced:
+            raise Violation("FencedInIsr", f"{name}: {node} of ISR {state.isr} is fenced")
+    if len(state.isr) >= min_isr and state.elr:
+        raise Violation("ElrEmpty", f"{name}: ISR {state.isr}, ELR {state.elr}, min ISR {min_isr}")
+    if set(state.isr) & set(state.elr):
+        raise Violation("ElrDisjoint", f"{name}: ISR {state.isr}, ELR {state.elr}")
+    if state.leader != NO_NODE and state.leader not in state.isr:
+        raise Violation("LeaderInIsr", f"{name}: leader {state.leader} of ISR {state.isr}")

@@ -1,0 +1,123 @@
+"""Leaders and the controller about in-sync replicas: asked, decided, answered; all losable."""
+
+from typing import Any
+
+from quorumlog.broker.partition import IsrProposal
+from quorumlog.errors import Lost, NotController, QuorumlogError, StaleBrokerEpoch
+from quorumlog.ids import Epoch, NodeId
+from quorumlog.metadata import AlterPartitions, IsrChange, PartitionsAltered
+
+from .broker import ModelBroker, Place
+from .world import World
+
+
+class IsrTalk:
+    """Leaders ask the controller for other in-sync replicas."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._asking: dict[NodeId, bool] = {}  # whose request is under way
+
+    def check_isr_later(self, broker: ModelBroker, life: int) -> None:
+        """Look for members that lag, again and again."""
+        self.world.at(
+            self.world.options.lag_time_max_ms * 500,
+            self.world.when_awake,
+            broker,
+            life,
+            self._check_isr,
+            broker,
+        )
+
+    def _check_isr(self, broker: ModelBroker) -> None:
+        for place in sorted(broker.led):
+            progress = broker.replicas[place].check_isr(self.world.now_ms)
+            self.world.traffic.progressed(broker, place, progress)
+            broker.looked[place] = None
+        self.ask_for_isr(broker.node_id)
+        self.check_isr_later(broker, broker.life)
+
+    def look_at_lacking(self, broker: ModelBroker) -> None:
+        """Brokers have changed: who was not eligible may join where somebody is lacking."""
+        for place in broker.led:
+            leader = broker.replicas[place].leader
+            if leader is not None and len(leader.isr) < len(leader.replicas):
+                broker.looked[place] = None
+
+    def ask_for_isr(self, node: NodeId) -> None:
+        """Ask the controller for what the replicas led here propose, of those looked at."""
+        broker = self.world.brokers[node]
+        if self._asking.get(node) or not broker.looked:
+            return
+        asked = {
+            place: proposal
+            for place in sorted(broker.looked)
+            if place in broker.led
+            and (proposal := broker.replicas[place].isr_proposal()) is not None
+        }
+        broker.looked.clear()
+        if not asked:
+            return
+        self._asking[node] = True
+        self.world.at(self.world.latency_us(), self._decide_isr, broker, broker.life, asked)
+
+    def _decide_isr(self, broker: ModelBroker, life: int, asked: dict[Place, IsrProposal]) -> None:
+        outcome: Any = Lost("the request was lost")
+        if not self.world.is_lost():
+            changes = tuple(_change(place, proposal) for place, proposal in asked.items())
+            command = AlterPartitions(
+                broker_id=broker.node_id, broker_epoch=broker.broker_epoch, changes=changes
+            )
+            try:
+                if self.world.is_faulty and self.world.random.random() < self.world.options.loss:
+                    raise NotController("another one leads")
+                outcome = self.world.lives.submit(command)
+            except QuorumlogError as error:
+                outcome = error
+            if self.world.is_lost():
+                outcome = Lost("the answer was lost")
+        self.world.at(self.world.latency_us(), self._isr_answered, broker, life, asked, outcome)
+
+    def _isr_answered(
+        self, broker: ModelBroker, life: int, asked: dict[Place, IsrProposal], outcome: Any
+    ) -> None:
+        self._asking[broker.node_id] = False
+        self.world.when_awake(broker, life, self._take_isr, broker, asked, outcome)
+
+    def _take_isr(self, broker: ModelBroker, asked: dict[Place, IsrProposal], outcome: Any) -> None:
+        results = (
+            outcome.results if isinstance(outcome, PartitionsAltered) else [outcome] * len(asked)
+        )
+        for (place, proposal), result in zip(asked.items(), results, strict=True):
+            partition = broker.replicas.get(place)
+            if partition is None:
+                continue
+            broker.looked[place] = None
+            if isinstance(result, QuorumlogError):
+                self.world.note(f"isr refused: {type(result).__name__}", broker.node_id, place[1])
+                progress = partition.isr_refused(proposal, result)
+            else:
+                progress = partition.isr_accepted(
+                    proposal,
+                    leader_epoch=result.leader_epoch,
+                    partition_epoch=result.partition_epoch,
+                    isr=result.isr,
+                )
+            self.world.traffic.progressed(broker, place, progress)
+        if isinstance(outcome, StaleBrokerEpoch):
+            return
+        self.world.at(self.world.latency_us(), self._ask_awake, broker, broker.life)
+
+    def _ask_awake(self, broker: ModelBroker, life: int) -> None:
+        self.world.when_awake(broker, life, self.ask_for_isr, broker.node_id)
+
+
+def _change(place: Place, proposal: IsrProposal) -> IsrChange:
+    return IsrChange(
+        topic_id=place[0],
+        partition=place[1],
+        leader_epoch=Epoch(proposal.leader_epoch),
+        partition_epoch=proposal.partition_epoch,
+        isr=proposal.isr,
+        recovered=proposal.recovered,
+    )

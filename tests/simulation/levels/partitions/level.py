@@ -1,0 +1,30 @@
+"""Level `partitions` as the runner of seeds knows levels: a seed in, an outcome out."""
+
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+from ...runs import Outcome
+from .run import ReplicationRun
+
+FRAMES_SHOWN: Final = 6
+
+
+def play_partitions(seed: int, *, trace: Callable[[str], None] | None = None) -> Outcome:
+    """Play a seed; what is violated is part of the outcome."""
+    run, failure = ReplicationRun(seed, trace=trace), ""
+    try:
+        run.play()
+    except Exception as error:
+        failure = "".join(traceback.format_exception(error, limit=-FRAMES_SHOWN)).strip()
+    return Outcome(
+        level="partitions",
+        seed=seed,
+        event_hash=run.world.hash(),
+        events=run.world.events,
+        virtual_ms=run.world.now_us // 1000,
+        facts=run.facts,
+        options=run.world.options.differing(),
+        failure=failure,
+        last_events=list(run.world.last) if failure else [],
+    )

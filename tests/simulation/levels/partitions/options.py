@@ -1,0 +1,81 @@
+"""What a run of controller and partitions is like, drawn from the seed."""
+
+from dataclasses import dataclass, fields
+
+from quorumlog.simulation.entropy import SimEntropy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationOptions:
+    """One run. Times are microseconds of virtual time, means between two faults milliseconds; a
+    mean of 0 means that there are none."""
+
+    brokers: int = 3
+    topics: int = 3
+    partitions: int = 3  # of each topic
+    replication_factor: int = 3
+    min_isr: int = 2
+    fsync: bool = False  # flush.policy
+    events: int = 8_000  # the safety phase goes on until so many
+    lag_time_max_ms: int = 2_000
+    session_timeout_ms: int = 1_000
+    latency_us: tuple[int, int] = (100, 2_000)
+    metadata_us: tuple[int, int] = (500, 5_000)  # until a broker has applied a change
+    flush_us: tuple[int, int] = (100, 2_000)  # of a flush under flush.policy=fsync
+    fetch_entries_max: int = 5
+    appends_per_s: float = 200.0
+    loss: float = 0.0  # of messages
+    late: float = 0.0  # of fetches: they are delivered a second time, later
+    metadata_stall: float = 0.0  # of changes: a broker learns of them up to two seconds later
+    crash_every_ms: int = 0
+    power_every_ms: int = 0  # the machine's power: what was not flushed is gone
+    strike_every_ms: int = 0  # several replicas of one partition die at almost the same time
+    stop_every_ms: int = 0  # controlled shutdowns
+    pause_every_ms: int = 0  # a process stands still, also beyond its session
+    move_every_ms: int = 0  # reassignments
+    elect_every_ms: int = 0  # preferred leaders
+
+    def differing(self) -> str:
+        """What is not as by default, for people."""
+        told = (
+            f"{each.name}={getattr(self, each.name)}"
+            for each in fields(self)
+            if getattr(self, each.name) != each.default
+        )
+        return " ".join(told)
+
+
+def draw(entropy: SimEntropy) -> ReplicationOptions:
+    """Draw a run; each class of faults is on or off for all of it."""
+    replication_factor = (1, 2, 2, 3, 3, 3, 3, 4)[entropy.below(8)]
+    min_isr = 2 if entropy.chance(0.6) else 1 + entropy.below(replication_factor)
+    brokers = max(2, replication_factor + entropy.below(3))
+
+    def mean(low: int, high: int) -> int:
+        return entropy.spread(low, high) if entropy.chance(0.6) else 0
+
+    return ReplicationOptions(
+        brokers=brokers,
+        topics=1 + entropy.below(3),
+        partitions=1 + entropy.below(4),
+        replication_factor=replication_factor,
+        min_isr=min(min_isr, replication_factor),
+        fsync=entropy.chance(0.4),
+        lag_time_max_ms=entropy.spread(50, 5_000),
+        session_timeout_ms=entropy.spread(200, 3_000),
+        latency_us=(100, entropy.spread(200, 200_000)),
+        metadata_us=(200, entropy.spread(500, 300_000)),
+        flush_us=(100, entropy.spread(200, 200_000)),
+        fetch_entries_max=entropy.spread(1, 50),
+        appends_per_s=entropy.spread(50, 2_000),
+        loss=0.3 * entropy.uniform(0, 1) if entropy.chance(0.5) else 0.0,
+        late=0.2 if entropy.chance(0.4) else 0.0,
+        metadata_stall=0.1 if entropy.chance(0.4) else 0.0,
+        crash_every_ms=mean(100, 3_000),
+        power_every_ms=mean(200, 3_000),
+        strike_every_ms=mean(100, 1_000),
+        stop_every_ms=mean(500, 8_000),
+        pause_every_ms=mean(500, 5_000),
+        move_every_ms=mean(300, 5_000),
+        elect_every_ms=mean(300, 5_000),
+    )

@@ -1,0 +1,134 @@
+"""One run of level `partitions`: a safety phase under faults, then all of it must be in order.
+
+In the safety phase nothing but the invariants is demanded. Then all faults end, everybody is
+started, and every partition must have its leader, a whole ISR and equal logs within a bound.
+
+What may be promised bounds the faults: where a machine's power may take what was acknowledged
+(flush.policy=replicated), no more than min ISR - 1 of them are lost before all is in sync again.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
+
+from quorumlog.ids import TopicId
+from quorumlog.metadata import CreateTopic
+
+from .faults import Weather
+from .isr import IsrTalk
+from .lifecycle import Lives
+from .options import ReplicationOptions
+from .traffic import Traffic
+from .world import World
+
+SECOND_US: Final = 1_000_000
+HEAL_US: Final = 60 * SECOND_US  # how long everything may take once the faults are over
+SAFETY_US_MAX: Final = 120 * SECOND_US
+
+
+class ReplicationRun:
+    """A run of one seed; `play` raises Violation, or an AssertionError of what is played."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        options: ReplicationOptions | None = None,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.world = World(seed, options=options, trace=trace)
+        self.world.lives = Lives(self.world)
+        self.world.traffic = Traffic(self.world)
+        self.world.isr = IsrTalk(self.world)
+        self.weather = Weather(self.world)
+        self.facts: dict[str, int] = {}
+
+    @property
+    def event_count(self) -> int:
+        """Events played so far."""
+        return self.world.events
+
+    def play(self) -> None:
+        """Both phases."""
+        self.begin()
+        self.world.run(until_us=SAFETY_US_MAX, events=self.world.options.events)
+        self.heal()
+        deadline_us = self.world.now_us + HEAL_US
+        while self.world.now_us < deadline_us and self._unfinished():
+            self.world.run(until_us=self.world.now_us + SECOND_US // 4)
+        self.world.note("healed", self.world.now_ms)
+        left = self._unfinished()
+        assert not left, f"not in order {HEAL_US // SECOND_US} s after the faults: {left}"
+        for place, state in self.world.partitions():
+            logs = [self.world.brokers[node].disk.log(place) for node in state.replicas]
+            self.world.checks.final(place, logs)
+        self.facts = {
+            "brokers": self.world.options.brokers,
+            "acks": self.world.checks.acks,
+            "committed": sum(len(known) for known in self.world.checks.committed.values()),
+            "crashes": self.world.lives.crashes,
+            "changes": self.world.controller.changes,
+            "leaders": self.world.controller.moves,
+        }
+
+    def begin(self) -> None:
+        """Start every broker, create the topics, and let it happen."""
+        options = self.world.options
+        for node in self.world.brokers:
+            self.world.lives.start(node)
+        self.world.run(until_us=10 * SECOND_US, events=None)
+        for number in range(options.topics):
+            policy = "fsync" if options.fsync else "replicated"
+            self.world.lives.submit(
+                CreateTopic(
+                    name=f"topic-{number}",
+                    topic_id=TopicId(bytes([number + 1]) * 16),
+                    partitions=options.partitions,
+                    replication_factor=options.replication_factor,
+                    configs=(
+                        ("min.insync.replicas", str(options.min_isr)),
+                        ("flush.policy", policy),
+                    ),
+                )
+            )
+        self.world.events = 0
+        self.world.traffic.append_later()
+        for every_ms, fault in (
+            (options.crash_every_ms, self.weather.crash),
+            (options.power_every_ms, self.weather.cut_power),
+            (options.strike_every_ms, self.weather.strike),
+            (options.stop_every_ms, self.weather.stop),
+            (options.pause_every_ms, self.weather.pause),
+            (options.move_every_ms, self.weather.move),
+            (options.elect_every_ms, self.weather.elect),
+        ):
+            if every_ms:
+                self.weather.again(every_ms, fault)
+
+    def heal(self) -> None:
+        """No faults from here on; everybody comes back."""
+        self.world.is_faulty = False
+        self.world.note("heal")
+        for node, broker in self.world.brokers.items():
+            broker.paused_until_us = 0
+            if not broker.is_alive:
+                self.world.lives.start(node)
+
+    def _unfinished(self) -> list[str]:
+        """Some of what is not in order yet."""
+        return list(islice(self._disorder(), 3))
+
+    def _disorder(self) -> Iterator[str]:
+        for place, state in self.world.partitions():
+            leader = self.world.brokers.get(state.leader)
+            whole = len(state.isr) == len(state.replicas) and not state.is_moving
+            if leader is None or not whole or leader.replicas.get(place) is None:
+                yield f"{place[1]}: {state}"
+                continue
+            end = leader.disk.log(place).end
+            for node in state.replicas:
+                replica = self.world.brokers[node].replicas.get(place)
+                if replica is None or not replica.high_watermark == end == (
+                    self.world.brokers[node].disk.log(place).end
+                ):
+                    yield f"{place[1]}: node {node} behind {end}"

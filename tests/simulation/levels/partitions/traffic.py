@@ -1,0 +1,191 @@
+"""Records on their way: clients append, followers fetch, leaders answer."""
+
+from collections.abc import Callable
+from typing import Final
+
+from quorumlog.broker.partition import Acks, Progress, Wait
+from quorumlog.errors import QuorumlogError
+from quorumlog.ids import NodeId, Offset
+
+from .broker import Asked, ModelBroker, Place, Reply
+from .world import World
+
+SECOND_US: Final = 1_000_000
+
+
+class Traffic:
+    """Fetches, answers, appends."""
+
+    def __init__(
+        self, world: World, *, target: Callable[[], tuple[ModelBroker, Place] | None] | None = None
+    ) -> None:
+        """`target` draws what the next append goes to; by default anything that is led."""
+        self.world = world
+        self.target = target or self._anything_led
+        self.refused = 0  # appends
+        self._values = 0
+
+    def fetch(self, node: NodeId, life: int, place: Place) -> None:
+        """Have a follower ask its leader for what comes next."""
+        broker = self.world.brokers[node]
+        asked = broker.ask(place)
+        if asked is None:
+            return
+        leader = self.world.brokers[broker.replicas[place].followed]
+        self.fetch_again_later(asked)
+        if not self.world.is_lost():
+            self.world.at(self.world.latency_us(), self._serve, leader, asked, life)
+        if self.world.is_faulty and self.world.random.random() < self.world.options.late:
+            self.world.at(20 * self.world.latency_us(), self._serve, leader, asked, life)
+
+    def fetch_again_later(self, asked: Asked) -> None:
+        """Have a fetch repeated if nothing comes of it. One that its leader holds back is left with
+        it where messages are neither lost nor late, so that partitions at rest cost nothing."""
+        life = self.world.brokers[asked.follower].life
+        self.world.at(self.world.options.session_timeout_ms * 500, self._fetch_again, asked, life)
+
+    def _fetch_again(self, asked: Asked, life: int) -> None:
+        node, leader = asked.follower, self.world.brokers[asked.leader]
+        broker = self.world.brokers[node]
+        if broker.life != life or broker.numbers.get(asked.place) != asked.number:
+            return
+        is_strict = not self.world.options.loss and not self.world.options.late
+        if not (is_strict and leader.is_alive and leader.holds(asked)):
+            self.world.when_awake(broker, life, self.fetch, node, life, asked.place)
+
+    def _serve(self, leader: ModelBroker, asked: Asked, life: int) -> None:
+        self.world.when_awake(leader, leader.life, self._serve_now, leader, asked, life)
+
+    def _serve_now(self, leader: ModelBroker, asked: Asked, life: int) -> None:
+        try:
+            reply, progress = leader.serve(
+                asked,
+                entries_max=self.world.options.fetch_entries_max if self.world.is_faulty else 1_000,
+                now_ms=self.world.now_ms,
+            )
+        except QuorumlogError as error:
+            self.world.note(
+                f"fetch refused: {type(error).__name__}", asked.follower, asked.place[1]
+            )
+            return  # the follower asks again in time
+        self.progressed(leader, asked.place, progress)
+        leader.looked[asked.place] = None
+        self.world.isr.ask_for_isr(leader.node_id)
+        if reply is not None:
+            self._reply(asked, life, reply)
+        held = leader.overtook(asked)
+        if held is not None:  # what it said counts, not what has just come
+            self._serve_again(leader, held)
+
+    def _serve_again(self, leader: ModelBroker, held: Asked) -> None:
+        self.world.at(0, self._serve, leader, held, self.world.brokers[held.follower].life)
+        self.fetch_again_later(held)
+
+    def _reply(self, asked: Asked, life: int, reply: Reply) -> None:
+        if not self.world.is_lost():
+            self.world.at(self.world.latency_us(), self._answered, asked, life, reply)
+
+    def _answered(self, asked: Asked, life: int, reply: Reply) -> None:
+        broker = self.world.brokers[asked.follower]
+        self.world.when_awake(broker, life, self._take, broker, asked, reply)
+
+    def _take(self, broker: ModelBroker, asked: Asked, reply: Reply) -> None:
+        place = asked.place
+        partition = broker.replicas.get(place)
+        if partition is None:
+            return
+        # Answers of one leader come in turn; that of another one may come when it is followed no
+        # more: nothing but its epoch tells.
+        is_of_another = reply.answer.leader_epoch != partition.leader_epoch
+        if broker.numbers.get(place) != asked.number and not is_of_another:
+            return
+        moved = broker.take(place, reply.answer, reply.entries)
+        log = broker.disk.log(place)
+        self.world.note("took", broker.node_id, place[1], log.end, partition.high_watermark)
+        if moved:
+            self.world.checks.mark_moved(broker, place, partition)
+        self.flush(broker, place)
+        if not is_of_another:
+            self.fetch(broker.node_id, broker.life, place)
+
+    def flush(self, broker: ModelBroker, place: Place) -> None:
+        """What is written becomes durable soon where the policy is fsync, else now and then."""
+        log = broker.disk.log(place)
+        if self.world.options.fsync and log.flushed < log.end:
+            delay_us = self.world.random.randint(*self.world.options.flush_us)
+            self.world.at(delay_us, self._flushed, broker, broker.life, place, log.end)
+        elif self.world.random.random() < 0.1:
+            log.flushed = log.end
+
+    def _flushed(self, broker: ModelBroker, life: int, place: Place, end: int) -> None:
+        if not broker.is_alive or broker.life != life or place not in broker.replicas:
+            return
+        log, partition = broker.disk.log(place), broker.replicas[place]
+        log.flushed = max(log.flushed, min(end, log.end))
+        if partition.is_leader:
+            self._advance(broker, place)
+        else:
+            self.world.when_awake(broker, life, self.fetch, broker.node_id, life, place)
+
+    def _advance(self, broker: ModelBroker, place: Place) -> None:
+        log = broker.disk.log(place)
+        progress = broker.replicas[place].advance(
+            log_end_offset=Offset(log.end), flushed_end_offset=Offset(log.flushed)
+        )
+        self.progressed(broker, place, progress)
+
+    def progressed(self, leader: ModelBroker, place: Place, progress: Progress) -> None:
+        """Answer clients and followers whom a progress concerns, and check it."""
+        partition = leader.replicas[place]
+        partition.check_invariants()
+        for wait in progress.released:
+            self._released(leader, place, wait)
+        if progress.high_watermark_moved:
+            self.world.note("mark", leader.node_id, place[1], partition.high_watermark)
+            self.world.checks.mark_moved(leader, place, partition)
+            self._news(leader, place)
+
+    def _released(self, leader: ModelBroker, place: Place, wait: Wait) -> None:
+        if wait.error is None:
+            offset, value = wait.token
+            assert leader.disk.log(place).entries[offset][1] == value, "what was written is there"
+            self.world.checks.acknowledged(place, offset, value)
+
+    def _news(self, leader: ModelBroker, place: Place) -> None:
+        """Whoever waits for this place is served again."""
+        for _, asked in sorted(leader.parked.pop(place, {}).items()):
+            self._serve_again(leader, asked)
+
+    def append_later(self) -> None:
+        """Have a client append, again and again."""
+        delay_us = self.world.random.expovariate(self.world.options.appends_per_s) * SECOND_US
+        self.world.at(delay_us, self._append)
+
+    def _append(self) -> None:
+        if self.world.is_faulty:
+            self.append_later()
+        target = self.target()
+        if target is None:
+            self.refused += 1
+            return
+        broker, place = target
+        partition, log = broker.replicas[place], broker.disk.log(place)
+        acks = Acks.ALL if self.world.random.random() < 0.8 else Acks.LEADER
+        try:
+            state = partition.admit(acks, None)
+        except QuorumlogError:
+            self.refused += 1
+            return
+        self._values += 1
+        log.append(state.leader_epoch, self._values)
+        if acks is Acks.ALL:
+            partition.wait_for(acks, Offset(log.end), (log.end - 1, self._values))
+        self._advance(broker, place)
+        self.flush(broker, place)
+        self._news(broker, place)
+
+    def _anything_led(self) -> tuple[ModelBroker, Place] | None:
+        broker = self.world.brokers[self.world.random.choice(sorted(self.world.brokers))]
+        if not broker.is_alive or broker.paused_until_us > self.world.now_us or not broker.led:
+            return None
+        return broker, self.world.random.choice(sorted(broker.led))

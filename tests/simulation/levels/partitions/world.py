@@ -1,0 +1,116 @@
+"""Virtual time, the machines, and what everybody needs of both: a heap of events."""
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from quorumlog.ids import NodeId
+from quorumlog.metadata.image import PartitionImage
+from quorumlog.simulation.entropy import SimEntropy
+
+from .broker import ModelBroker, Place
+from .controller import ModelController
+from .invariants import Checks
+from .options import ReplicationOptions, draw
+
+if TYPE_CHECKING:
+    from .isr import IsrTalk
+    from .lifecycle import Lives
+    from .traffic import Traffic
+
+LINES_KEPT: Final = 60
+
+
+class World:
+    """What a run is played in. Its parts are set by whoever makes the run."""
+
+    lives: "Lives"
+    traffic: "Traffic"
+    isr: "IsrTalk"
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        options: ReplicationOptions | None,
+        trace: Callable[[str], None] | None,
+        checks: Checks | None = None,
+    ) -> None:
+        entropy = SimEntropy(f"partitions/{seed}")
+        self.options = options or draw(entropy.stream("options"))
+        self.random = Random(entropy.stream("events").below(1 << 62))
+        self.checks = checks or Checks()
+        self.controller = ModelController(self.checks.decided)
+        self.now_us = 0
+        self.events = 0
+        self.is_faulty = True
+        self.last: deque[str] = deque(maxlen=LINES_KEPT)
+        self.brokers = {
+            NodeId(n): ModelBroker(NodeId(n), lag_time_max_ms=self.options.lag_time_max_ms)
+            for n in range(1, self.options.brokers + 1)
+        }
+        self._trace = trace
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._sequence = 0
+
+    def hash(self) -> str:
+        """The digest of all events, 32 hex digits."""
+        return self._digest.hexdigest()
+
+    def at(self, delay_us: float, what: Callable[..., None], *arguments: Any) -> None:
+        """Have something happen later."""
+        self._sequence += 1
+        heappush(self._queue, (self.now_us + int(delay_us), self._sequence, what, arguments))
+
+    def run(self, *, until_us: int, events: int | None = None) -> None:
+        """Play until the time, or the number of events."""
+        while self._queue and self._queue[0][0] <= until_us:
+            if events is not None and self.events >= events:
+                return
+            self.now_us, _, what, arguments = heappop(self._queue)
+            self.events += 1
+            what(*arguments)
+        self.now_us = max(self.now_us, until_us) if events is None else self.now_us
+
+    def note(self, what: str, *numbers: int) -> None:
+        """One event, for the hash and for people."""
+        line = f"{self.now_us / 1e6:10.6f} {what} {' '.join(map(str, numbers))}"
+        self._digest.update(line.encode())
+        self.last.append(line)
+        if self._trace is not None:
+            self._trace(line)
+
+    @property
+    def now_ms(self) -> int:
+        """Virtual time in milliseconds."""
+        return self.now_us // 1000
+
+    def partitions(self) -> Iterable[tuple[Place, PartitionImage]]:
+        """Every partition as the controller knows it, in order."""
+        for topic in self.controller.image.sorted_topics():
+            for index, state in topic.sorted_partitions():
+                yield (topic.id, index), state
+
+    def latency_us(self) -> int:
+        """How long a message takes."""
+        return self.random.randint(*self.options.latency_us)
+
+    def is_lost(self) -> bool:
+        """Whether a message gets lost."""
+        return self.is_faulty and self.random.random() < self.options.loss
+
+    def when_awake(
+        self, broker: ModelBroker, life: int, what: Callable[..., None], *arguments: Any
+    ) -> None:
+        """Have a process do something: later if it stands still, never if it is another one."""
+        if not broker.is_alive or broker.life != life:
+            return
+        if broker.paused_until_us > self.now_us:
+            left_us = broker.paused_until_us - self.now_us
+            self.at(left_us, self.when_awake, broker, life, what, *arguments)
+            return
+        what(*arguments)

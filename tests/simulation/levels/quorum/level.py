@@ -1,0 +1,266 @@
+"""A quorum of three or five whole members and its clients, with everything that may go wrong.
+
+The members are what ships: storage, node, transport, over the simulated runtime. Several clients
+write, swap and read registers that are replicated by the quorum's log. First comes *safety*:
+faults of the network, the disks, the processes and the clocks, a changing voter set, for the better
+part of a minute; what must hold at every moment is watched (`quorum_watch`). Then *liveness*: a
+majority that is connected is left alone, and must elect and serve every client within a bound;
+then everybody is, and all must come to one state. In the end the clients' history must be
+linearizable, every log the same, and every data directory whole.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from quorumlog.raftlog.core.voters import VoterSet
+from quorumlog.runtime import Runtime
+from quorumlog.simulation.barriers import apart
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.world import NotReached, SimWorld
+from quorumlog.testing.checkers import report
+
+from ...checkers.linearizability import anomalies
+from ...checkers.models import Register
+from ...checkers.quorum_logs import compare_logs
+from ...cluster.quorum import Cluster, Member, QuorumOptions
+from ...faults.quorum_faults import STEP_MS, Nemesis, draw_storm
+from .clients import Habits, Notes, RegisterClient
+
+SAFETY_MS: Final = 45_000
+VIRTUAL_MS_MIN: Final = 60_000
+FIRST_LEADER_MS: Final = 30_000  # of a cluster that starts in any weather
+SERVE_MS: Final = 30_000  # of a healed majority, until every client was served
+CONVERGE_MS: Final = 60_000  # of a healed cluster, until all have all
+CLIENT_MACHINES: Final = 2
+TASKS_EACH: Final = 2
+
+
+def draw_options(entropy: SimEntropy) -> QuorumOptions:
+    """Draw how the members are configured."""
+    election_ms = (600, 1_000, 1_500)[entropy.below(3)]
+    return QuorumOptions(
+        voters=3 if entropy.chance(0.6) else 5,
+        spares=entropy.below(2),
+        heartbeat_ms=election_ms // (4 + entropy.below(4)),
+        election_timeout_ms=(election_ms, 2 * election_ms),
+        snapshot_every_bytes=entropy.spread(4_000, 400_000),
+        batch_bytes_max=entropy.spread(200, 500_000),
+        tail_bytes_max=entropy.spread(1_000, 1_000_000),
+        append_bytes_max=entropy.spread(500, 1_000_000),
+        inflight_requests_max=entropy.spread(1, 128),
+        snapshot_chunk_bytes=entropy.spread(500, 200_000),
+    )
+
+
+def draw_habits(entropy: SimEntropy) -> Habits:
+    """Draw what the clients do."""
+    return Habits(
+        keys=entropy.spread(1, 40),
+        pause_ms=((20, 100), (50, 300), (100, 1_000))[entropy.below(3)],
+        timeout_ms=((100, 1_000), (1_000, 5_000))[entropy.below(2)],
+        reads=entropy.uniform(0.2, 0.8),
+        swaps=entropy.uniform(0.0, 0.6),
+        value_size_max=(10, 200, 2_000)[entropy.below(3)],
+        burst_max=entropy.spread(1, 8),
+        operations_max=2_000,
+    )
+
+
+@dataclass(slots=True)
+class Run:
+    """Everything of one run."""
+
+    world: SimWorld
+    cluster: Cluster
+    habits: Habits
+    entropy: SimEntropy
+    notes: Notes = field(default_factory=Notes)
+
+    @property
+    def clients(self) -> list[str]:
+        """The clients' machines."""
+        return [f"c{number}" for number in range(1, CLIENT_MACHINES + 1)]
+
+    def start(self) -> None:
+        """Start members and clients, and wait for a first leader."""
+        self.cluster.start()
+        for name in self.clients:
+            self.world.node(name).spawn(partial(self._run_clients, name))
+        self.wait(lambda: self.cluster.leader() is not None, FIRST_LEADER_MS, "a first leader")
+
+    def wait(self, condition: Callable[[], bool], virtual_ms: int, why: str) -> None:
+        """Let time pass, with a supervisor, until the condition holds; raises NotReached."""
+        end_ms = self.world.now_ms() + virtual_ms
+        while not condition():
+            if self.world.now_ms() >= end_ms:
+                raise NotReached(f"not within {virtual_ms} ms: {why}\n{self.describe()}")
+            self.step()
+
+    def step(self) -> None:
+        """Let a moment pass."""
+        self.cluster.run(STEP_MS)
+        for name in self.clients:
+            client = self.world.node(name)
+            if not client.alive:
+                raise AssertionError(f"{name} ended: {client.exit_error!r}") from client.exit_error
+
+    def describe(self) -> str:
+        """How the members are."""
+        lines = []
+        for member in self.cluster.members:
+            node = member.node
+            if node is None:
+                lines.append(f"  {member.name}: alive={member.sim.alive} ends={member.ends}")
+                continue
+            status = node.status()
+            lines.append(
+                f"  {member.name}: {status.role} epoch={status.epoch} leader={status.leader}"
+                f" log=[{status.log_start_offset}, {status.log_end_offset})"
+                f" hw={status.high_watermark} applied={node.applied_end}"
+                f" voters={[voter.node_id for voter in node.voters]} paused={member.is_paused}"
+            )
+            lines += [
+                f"    {peer.member}: {peer.state} match={peer.log_end_offset}"
+                for peer in (*status.voters, *status.observers)
+                if node.is_leader
+            ]
+        return "\n".join(lines)
+
+    async def _run_clients(self, name: str, runtime: Runtime) -> None:
+        async with runtime.tasks.scope("clients") as scope:
+            for number in range(TASKS_EACH):
+                client = RegisterClient(
+                    runtime=runtime,
+                    name=f"{name}.{number}",
+                    addresses=self.cluster.addresses,
+                    habits=self.habits,
+                    notes=self.notes,
+                    entropy=self.entropy.stream(f"client/{name}/{number}"),
+                    with_stream=number == 0,
+                )
+                scope.spawn(client.run(), name=client.name)
+        await asyncio.Event().wait()
+
+
+def play(world: SimWorld, *, bug: str = "") -> dict[str, int]:
+    """Run the scenario, with one of `BUGS`; raises AssertionError with what went wrong."""
+    entropy = world.entropy.stream("scenario")
+    options = draw_options(entropy.stream("options"))
+    cluster = Cluster(world, options, entropy.stream("cluster"), bug=bug)
+    run = Run(world, cluster, draw_habits(entropy.stream("habits")), entropy)
+    storm = draw_storm(entropy.stream("storm"))
+    nemesis = Nemesis(cluster, storm, entropy.stream("nemesis"), run.clients)
+    run.start()
+    nemesis.rage(world.now_ms() + SAFETY_MS)
+    heal_majority(run, nemesis)
+    heal_all(run, nemesis)
+    while world.now_ms() < VIRTUAL_MS_MIN:
+        run.step()
+    settle(run)
+    judge(run)
+    return {
+        "members": len(cluster.members),
+        "operations": len(run.notes.history),
+        "done": run.notes.history.completed_count,
+        "epochs": cluster.chronicle.epochs_led,
+        "offsets": cluster.chronicle.end_offset,
+        "restarts": cluster.restarts,
+        "wiped": cluster.wiped,
+        "faults": nemesis.happened.total(),
+        "breaks": world.fabric.links_broken,
+        "messages": cluster.watch.messages,
+    }
+
+
+# --- liveness ------------------------------------------------------------------------------------
+
+
+def heal_majority(run: Run, nemesis: Nemesis) -> None:
+    """Leave a connected majority alone, without the others: it must serve every client."""
+    world, cluster = run.world, run.cluster
+    core = choose_core(cluster, run.entropy.stream("core"))
+    names = [member.name for member in core]
+    world.weather.calm()
+    nemesis.calm(core)
+    rest = [member for member in cluster.members if member not in core]
+    world.fabric.barriers.close(apart([member.name for member in rest], names + run.clients))
+    before = dict(run.notes.last_done)
+    clients = [f"{name}.{number}" for name in run.clients for number in range(TASKS_EACH)]
+    run.wait(
+        lambda: all(run.notes.last_done[name] > before.get(name, 0) for name in clients),
+        SERVE_MS,
+        f"the majority of {names} serves every client, of whom {run.notes.last_done}, {before}",
+    )
+
+
+def choose_core(cluster: Cluster, entropy: SimEntropy) -> list[Member]:
+    """Draw members that have a majority in every voter set that anybody believes to be in force."""
+    views = [member.last_voters for member in cluster.members if member.last_voters]
+    left: list[object] = list(cluster.members)
+    entropy.shuffle(left)
+    core: list[Member] = []
+    for member in left:
+        assert isinstance(member, Member), f"{member!r}"
+        core.append(member)
+        if all(_has_majority(core, view) for view in views):
+            break
+    return sorted(core, key=lambda member: member.node_id)
+
+
+def _has_majority(core: list[Member], voters: VoterSet) -> bool:
+    whole = [member for member in core if not member.is_damaged]  # the others are about to go
+    return sum(member.voter in voters for member in whole) >= voters.majority
+
+
+def heal_all(run: Run, nemesis: Nemesis) -> None:
+    """Leave everybody alone: all must run, every vote be where it belongs, and all be one."""
+    nemesis.calm(run.cluster.members)
+
+    def is_whole() -> bool:
+        nemesis.look_after_voters()
+        voters = run.cluster.voters()
+        return (
+            voters is not None
+            and all(member.is_up for member in run.cluster.members)
+            and len(voters) >= run.cluster.options.voters
+            and all(run.cluster.member(voter.node_id).voter == voter for voter in voters)
+        )
+
+    run.wait(is_whole, CONVERGE_MS, "every member runs and the voters are whole")
+
+
+def settle(run: Run) -> None:
+    """End the clients' work; every member must come to the same state."""
+    run.notes.is_over = True
+    run.wait(lambda: is_settled(run.cluster), CONVERGE_MS, "all members have all")
+    states = {member.registers.digest for member in run.cluster.members if member.registers}
+    assert len(states) == 1, "the members' states differ"
+
+
+def is_settled(cluster: Cluster) -> bool:
+    """Whether everybody has applied everything."""
+    nodes = [node for _, node in cluster.nodes_up()]
+    if len(nodes) < len(cluster.members) or cluster.leader() is None:
+        return False
+    return len({(node.applied_end, node.log_end_offset, node.epoch) for node in nodes}) == 1 and (
+        nodes[0].applied_end == nodes[0].log_end_offset
+    )
+
+
+# --- the verdict ---------------------------------------------------------------------------------
+
+
+def judge(run: Run) -> None:
+    """Prove the history, the logs and the directories."""
+    found = anomalies(run.notes.history.operations(), Register())
+    assert not found, report(found)
+    for command, offset in run.notes.offsets.items():
+        there = run.cluster.chronicle.offset_of(command)
+        assert there == offset, f"{command[:40]!r} was told to be at {offset}, and is at {there}"
+    for member in run.cluster.members:
+        member.sim.power_cut()  # nothing may live in memory alone
+    compare_logs({member.name: member.sim.device.disk for member in run.cluster.members})
+    run.cluster.prove_directories()

@@ -1,0 +1,262 @@
+"""What a data directory owes at each moment of a run, told from what it acknowledged.
+
+Every log has a row of `Owed`s, each from a file operation on: which contents may be found, how far
+the log must reach after a power cut and after a mere crash, where it may start. The workload tells
+what it asked and what was answered; a check of what was found again raises AssertionError with
+what is lost or invented. Knows records and offsets, no files.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from quorumlog.ids import TopicId
+from quorumlog.records import MarkerType
+from quorumlog.records.batch import NO_PRODUCER
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One record as it was asked to be stored."""
+
+    value: bytes | None  # None: a tombstone
+    key: bytes | None
+    epoch: int
+    batch: int  # number of its batch: found whole or not at all
+    producer: int = NO_PRODUCER
+    sequence: int = -1
+    is_transactional: bool = False
+    marker: MarkerType | None = None  # it ends its producer's transaction
+
+
+Content: TypeAlias = tuple[Kept | None, ...]
+"""A log's records by offset; None where a leader's compaction left no record."""
+
+
+class Life(Enum):
+    """Whether the log's folder is there."""
+
+    NEVER = "never"  # no append was asked yet
+    THERE = "there"
+    DELETING = "deleting"  # it may be there or gone
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owed:
+    """One log's promises at a moment."""
+
+    topic_id: TopicId
+    life: Life = Life.NEVER
+    versions: tuple[Content, ...] = ((),)  # what may be found is a beginning of one; newest last
+    durable_end: int = 0  # offset that a power cut leaves the log at or above
+    written_end: int = 0  # the same for the death of the process
+    start_least: int = 0  # log start offset that was acknowledged
+    start_most: int = 0  # ... and the largest that was asked for
+    is_compacted: bool = False  # a cleaning may have dropped what was superseded
+
+    @property
+    def newest(self) -> Content:
+        """The content that the log has, as far as its answers say."""
+        return self.versions[-1]
+
+
+@dataclass(slots=True)
+class Book:
+    """One log's promises over time."""
+
+    first: Owed
+    _moments: list[int] = field(default_factory=list)
+    _owed: list[Owed] = field(default_factory=list)
+
+    def at(self, operation: int) -> Owed:
+        """Return what was owed when this file operation was the last one."""
+        index = bisect_right(self._moments, operation)
+        return self._owed[index - 1] if index else self.first
+
+    @property
+    def now(self) -> Owed:
+        """What is owed at present."""
+        return self._owed[-1] if self._owed else self.first
+
+    def write(self, operation: int, owed: Owed) -> None:
+        """From here on this is owed."""
+        self._moments.append(operation)
+        self._owed.append(owed)
+
+    # --- what the workload tells ---
+
+    def asked(self, operation: int, records: Sequence[Kept | None]) -> None:
+        """An append was asked for: its records may be found from here on."""
+        now = self.now
+        versions = (*now.versions[:-1], now.newest + tuple(records))
+        life = Life.DELETING if now.life is Life.DELETING else Life.THERE
+        self.write(operation, replace(now, versions=versions, life=life))
+
+    def refused(self, operation: int, batch: int) -> None:
+        """An append failed: later ones take its offsets; its bytes may still turn up."""
+        now = self.now
+        without = tuple(kept for kept in now.newest if kept is None or kept.batch != batch)
+        self.write(operation, replace(now, versions=(*now.versions, without)))
+
+    def written(self, operation: int, end_offset: int) -> None:
+        """An append was answered; it need not be durable."""
+        now = self.now
+        self.write(operation, replace(now, written_end=max(now.written_end, end_offset)))
+
+    def durable(self, operation: int, end_offset: int) -> None:
+        """Everything below an offset was made durable."""
+        now = self.now
+        end = max(now.durable_end, min(end_offset, len(now.newest)))  # a truncation may be due
+        if end > now.durable_end:
+            same = tuple(one for one in now.versions if one[:end] == now.newest[:end])
+            written = max(now.written_end, end)
+            self.write(operation, replace(now, versions=same, durable_end=end, written_end=written))
+
+    def truncating(self, operation: int, offset: int) -> None:
+        """A truncation was asked for: every batch that holds or follows `offset` may go."""
+        now = self.now
+        end = cut_at(now.newest, offset)
+        self.write(
+            operation,
+            replace(
+                now,
+                versions=(*now.versions, now.newest[:end]),
+                durable_end=min(now.durable_end, end),
+                written_end=min(now.written_end, end),
+            ),
+        )
+
+    def truncated(self, operation: int) -> None:
+        """The truncation was answered: what went stays away."""
+        now = self.now
+        self.write(operation, replace(now, versions=(now.newest,)))
+
+    def starting(self, operation: int, offset: int) -> None:
+        """Records below an offset may go from here on."""
+        now = self.now
+        self.write(operation, replace(now, start_most=max(now.start_most, offset)))
+
+    def settled(self, operation: int, offset: int) -> None:
+        """What was to go is gone, for good: the log starts here."""
+        least = max(self.now.start_least, offset)
+        self.write(operation, replace(self.now, start_least=least, start_most=least))
+
+    def started(self, operation: int, offset: int) -> None:
+        """Records below an offset are gone for good."""
+        now = self.now
+        least = max(now.start_least, offset)
+        self.write(
+            operation, replace(now, start_least=least, start_most=max(now.start_most, least))
+        )
+
+    def compacting(self, operation: int) -> None:
+        """Superseded records may go from here on."""
+        self.write(operation, replace(self.now, is_compacted=True))
+
+    def reopened(self, operation: int, content: Content) -> None:
+        """This was found at an opening, and is durable."""
+        self.write(operation, replace(self.now, versions=(content,)))
+
+    def deleting(self, operation: int) -> None:
+        """The log's deletion was asked for."""
+        self.write(operation, replace(self.now, life=Life.DELETING))
+
+    def deleted(self, operation: int, next_topic: TopicId) -> None:
+        """It is gone; the next log of this name is another topic's."""
+        self.write(operation, Owed(topic_id=next_topic, life=Life.GONE))
+
+
+def cut_at(content: Content, offset: int) -> int:
+    """Return where a truncation to `offset` ends the log: behind a batch, none is cut in two."""
+    cut = None if offset >= len(content) else content[offset]
+    end = min(offset, len(content))
+    while end > 0:
+        last = content[end - 1]
+        if last is not None and (cut is None or last.batch != cut.batch):
+            break
+        end -= 1
+    return end
+
+
+class Found(NamedTuple):
+    """One record as it was read."""
+
+    key: bytes | None
+    value: bytes | None
+    epoch: int
+    marker: MarkerType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What was found in a log."""
+
+    start_offset: int
+    end_offset: int
+    records: Mapping[int, Found]
+
+
+SHOWN: Final = 5
+
+
+def check_kept(name: str, owed: Owed, found: Stored, *, is_power_cut: bool) -> Content:
+    """Raise AssertionError unless a log is what it may be after a crash; return its content, as it
+    was asked to be stored."""
+    need = owed.durable_end if is_power_cut else owed.written_end
+    assert found.end_offset >= need, (
+        f"acknowledged and lost from {name}: it ends at {found.end_offset}, not {need}"
+    )
+    most = max(owed.start_least, min(owed.start_most, found.end_offset))
+    assert owed.start_least <= found.start_offset <= most, (
+        f"{name} starts at {found.start_offset}, not in [{owed.start_least}, {owed.start_most}]"
+    )
+    problems = []
+    for version in reversed(owed.versions):
+        problem = _difference(owed, version, found)
+        if not problem:
+            return version[: found.end_offset]
+        problems.append(problem)
+    raise AssertionError(f"lost from or invented in {name}: {'; or '.join(problems[:SHOWN])}")
+
+
+def _difference(owed: Owed, version: Content, found: Stored) -> str:
+    """Return how what was found is no beginning of this version, "" when it is one."""
+    end = found.end_offset
+    if end > len(version):
+        return f"it ends at {end}, beyond {len(version)}"
+    if 0 < end < len(version):
+        last, following = version[end - 1], version[end]
+        if last is not None and following is not None and last.batch == following.batch:
+            return f"it ends at {end}, inside a batch"
+    latest = {kept.key: offset for offset, kept in enumerate(version[:end]) if kept is not None}
+    for offset in range(found.start_offset, end):
+        kept = version[offset]
+        there = found.records.get(offset)
+        if kept is None:
+            if there is not None:
+                return f"{there!r} at {offset}, where nothing was"
+        elif there is None:
+            may_go = kept.value is None or latest[kept.key] > offset
+            if not (owed.is_compacted and may_go):
+                return f"nothing at {offset}, where {kept!r} was"
+        elif there != (kept.key, kept.value, kept.epoch, kept.marker):
+            return f"{there!r} at {offset}, not {kept!r}"
+    return ""
+
+
+def check_cleaned(name: str, before: Stored, after: Stored) -> None:
+    """Raise AssertionError unless housekeeping left of a log what it may leave: the newest of each
+    key, nothing that was not there. Tombstones may go."""
+    assert after.end_offset == before.end_offset, f"{name} ends elsewhere after housekeeping"
+    assert after.start_offset >= before.start_offset, f"{name} starts earlier after housekeeping"
+    latest = {found.key: offset for offset, found in before.records.items()}
+    for offset, found in after.records.items():
+        assert before.records.get(offset) == found, f"{name}: {found} came to {offset}"
+    for offset, found in before.records.items():
+        if offset < after.start_offset or offset in after.records:
+            continue
+        may_go = found.value is None or latest[found.key] > offset
+        assert may_go, f"{name}: {found} at {offset} went, and no later one has its key"

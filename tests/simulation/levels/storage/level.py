@@ -1,0 +1,318 @@
+"""A data directory, crashed at every file operation of a drawn life.
+
+The life (`storage_life`) is played once on the simulated disk and recorded. Then each moment's
+wrecks are opened by a process of their own: what was promised by then is there, nothing else is,
+and the directory is used, kept in order, closed and opened once more. Some wrecks' recoveries are
+crashed at each of their own file operations too.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from quorumlog.errors import QuorumlogError
+from quorumlog.ids import NO_EPOCH
+from quorumlog.records.codec import encode_batch
+from quorumlog.records.record import Record
+from quorumlog.runtime import Runtime
+from quorumlog.simulation.crash_states import Operation, Recording, Wreck, content_digest, wrecks
+from quorumlog.simulation.disk import Disk
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.world import SimNode, SimWorld
+from quorumlog.storage import Log, Origin
+from quorumlog.storage.inspection.directory import Known, check
+from quorumlog.storage.shell import Directory
+
+from .expected import Content, Found, Life, Stored, check_cleaned
+from .producers import Senders, check_producers
+from .reader import check_log, read_all
+from .workload import (
+    CLUSTER,
+    CONFIGS,
+    DATA,
+    DIRECTORY,
+    LIVES,
+    NODE,
+    QUIET_MS,
+    STATE,
+    Story,
+    live,
+    repeat,
+)
+
+COMPACTED: Final = frozenset({"gaps", "keys"})
+LIFE_MS_MAX: Final = 600_000
+
+
+# --- looking -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Look:
+    """How one wreck is judged."""
+
+    story: Story
+    moment: int  # the last file operation before the crash
+    is_power_cut: bool
+    is_used: bool = True  # what was found is appended to, closed and opened again
+    recording: Recording | None = None  # ends with the recovery
+    senders: Senders = field(default_factory=Senders)  # of the log of producers, as it was found
+
+    async def check(self, runtime: Runtime) -> None:
+        """Open what is left, compare it with what was promised, use it and close it."""
+        story, moment = self.story, self.moment
+        if moment < story.formatted:
+            await Directory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NODE)
+        async with runtime.tasks.scope("look") as scope:
+            directory = await Directory.open(runtime, scope, DATA, config=DIRECTORY)
+            state = directory.load_file(STATE)
+            assert state in story.states_at(moment), f"{state!r} is none that was stored"
+            names = directory.log_names()
+            opened: list[tuple[Log, Stored]] = []
+            for name, book in story.books.items():
+                owed = book.at(moment)
+                assert owed.life is not Life.GONE or name not in names, f"{name} came back"
+                log = await directory.open_log(name, CONFIGS[name], topic_id=owed.topic_id)
+                found, content = await check_log(
+                    directory, log, owed, is_power_cut=self.is_power_cut
+                )
+                check_epoch(log, content, may_be_unknown=name in story.cut_down)
+                if name == "once-0":
+                    self.senders = check_producers(log, content)
+                if owed.life is not Life.DELETING:
+                    opened.append((log, found))
+            if self.recording is not None:
+                self.recording.stop()
+            if not self.is_used:
+                scope.cancel()
+                return
+            used = {log.name: await self._use(directory, log, found) for log, found in opened}
+            await keep_house(directory, [log for log, _ in opened], used)
+            await directory.close()
+            await self._look_again(runtime, used)
+
+    async def _use(self, directory: Directory, log: Log, found: Stored) -> Stored:
+        """The log that was found goes on."""
+        assert log.flushed_end_offset == log.log_end_offset, f"{log.name}: found, but not durable"
+        if log.name == "once-0":
+            await self._repeat(directory, log)
+        epoch = max(self.story.epoch, log.latest_epoch)
+        record = Record(offset=0, timestamp_ms=1, key=b"k", value=b"after", headers=())
+        content = encode_batch([record], base_offset=log.log_end_offset, leader_epoch=epoch)
+        appended = await directory.append(
+            log, content, leader_epoch=epoch, origin=Origin.CLIENT, flush=True
+        )
+        assert appended.base_offset == found.end_offset, f"{appended} after {found.end_offset}"
+        records = {**found.records, found.end_offset: Found(b"k", b"after", epoch)}
+        return Stored(found.start_offset, found.end_offset + 1, records)
+
+    async def _repeat(self, directory: Directory, log: Log) -> None:
+        """Every batch that a producer may repeat is known again."""
+        for sender in self.senders.by_id.values():
+            for base, records in sender.batches:
+                await repeat(directory, log, base, records)
+
+    async def _look_again(self, runtime: Runtime, used: dict[str, Stored]) -> None:
+        async with runtime.tasks.scope("look again") as scope:
+            directory = await Directory.open(runtime, scope, DATA, config=DIRECTORY)
+            assert directory.was_clean, "closed, but not clean"
+            for name, stored in used.items():
+                topic_id = self.story.books[name].at(self.moment).topic_id
+                log = await directory.open_log(name, CONFIGS[name], topic_id=topic_id)
+                again = await read_all(directory, log)
+                assert again == stored, f"{name} is not what was closed"
+            await directory.close()
+
+
+def check_epoch(log: Log, content: Content, *, may_be_unknown: bool) -> None:
+    """Raise AssertionError unless a log knows the epoch of its last record. When that is deleted,
+    and what followed it was cut away, it may not know of any."""
+    if not content or content[-1] is None:
+        return
+    epoch = content[-1].epoch
+    is_unknown = log.log_start_offset == log.log_end_offset and log.latest_epoch == NO_EPOCH
+    is_right = log.latest_epoch == epoch or (is_unknown and may_be_unknown)
+    assert is_right, f"{log.name} is of epoch {log.latest_epoch}, not {epoch}"
+
+
+async def keep_house(directory: Directory, logs: list[Log], used: dict[str, Stored]) -> None:
+    """Let housekeeping do what is due; what it leaves of each log goes to `used`."""
+    for log in logs:
+        log.note_high_watermark(log.log_end_offset)
+    directory.housekeeping.look_soon()
+    await asyncio.sleep(QUIET_MS / 1000)
+    for log in logs:
+        before, after = used[log.name], await read_all(directory, log)
+        start = after.start_offset
+        if log.config.compacted:
+            check_cleaned(log.name, before, after)
+        else:
+            left = {offset: one for offset, one in before.records.items() if offset >= start}
+            assert (after.end_offset, after.records) == (before.end_offset, left), log.name
+        used[log.name] = after
+
+
+# --- the scenario --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much of what could be tried is tried."""
+
+    steps: int = 14  # of a life
+    draws: int = 2  # power cuts with torn and reordered writes, of each moment
+    choices_max: int = 3  # power cuts that keep or drop changes whole, of each moment
+    every: int = 4  # of how many moments one is looked at
+    used: int = 3  # of how many wrecks one is appended to, closed and opened again
+    deeper: int = 200  # of how many wrecks one is crashed again while it recovers
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was looked at."""
+
+    made: int = 0
+    wrecks: int = 0  # of them, no two alike
+    deeper: int = 0
+
+
+def record(world: SimWorld, effort: Effort) -> tuple[Story, Recording]:
+    """Play the life of a seed; return what was promised and every moment of its disk."""
+    node = world.node("node")
+    recording = Recording.attach(node.device)
+    story = Story(node, world.entropy.stream("story"), effort.steps)
+    for life in range(LIVES):
+        play_life(world, node, story, life=life)
+        assert node.exit_error is None, f"life {life} ended by {node.exit_error!r}"
+    return story, recording
+
+
+def play_life(world: SimWorld, node: SimNode, story: Story, *, life: int) -> None:
+    """Run one life to its end, whichever that is."""
+
+    async def main(runtime: Runtime) -> None:
+        await live(runtime, story, life=life)
+
+    node.spawn(main)
+    world.run_until(lambda: not node.alive, virtual_ms=LIFE_MS_MAX, why="the end of a life")
+
+
+def play(world: SimWorld, *, effort: Effort | None = None) -> dict[str, int]:
+    """Record a life and look at its wrecks; raises AssertionError that says where it failed."""
+    effort = effort or Effort()
+    story, recording = record(world, effort)
+    entropy = world.entropy.stream("wrecks")
+    tally = Tally()
+    seen: set[object] = set()  # contents with what was owed then
+    for operation in recording.operations[:: effort.every]:
+        drawn = entropy.stream(f"{operation.number}")
+        owed = tuple(id(book.at(operation.number)) for book in story.books.values())
+        for wreck in wrecks(
+            operation.disk, drawn, draws=effort.draws, choices_max=effort.choices_max
+        ):
+            tally.made += 1
+            known = (owed, wreck.is_power_cut, content_digest(wreck.disk))
+            if known in seen:
+                continue
+            seen.add(known)
+            tally.wrecks += 1
+            is_used = tally.wrecks % effort.used == 0
+            is_deep = effort.deeper > 0 and tally.wrecks % effort.deeper == 0
+            look = Look(story, operation.number, wreck.is_power_cut, is_used)
+            try:
+                recovery = look_at(look, wreck.disk, is_recorded=is_deep)
+                tally.deeper += look_deeper(look, recovery, drawn)
+            except Exception as error:
+                error.add_note(explain(recording, operation, wreck))
+                raise
+    return {
+        "operations": story.moment,
+        "states": tally.made,
+        "looks": tally.wrecks,
+        "deeper": tally.deeper,
+        "batches": story.batches,
+        "repeated": story.repeated,
+        "removed": story.removed,
+        "cleaned": story.cleaned,
+    }
+
+
+def look_at(look: Look, disk: Disk, *, is_recorded: bool = False) -> Sequence[Operation]:
+    """Open a wreck in a world of its own; return its recovery's operations when asked to."""
+    with SimWorld(0) as world:
+        node = world.node("node")
+        node.device.disk = disk
+        if look.is_used and look.moment >= look.story.formatted:
+            prove_whole(node)  # a torn end is no damage
+        look.recording = Recording.attach(node.device) if is_recorded else None
+        node.spawn(look.check)
+        world.run_until(lambda: not node.alive, virtual_ms=LIFE_MS_MAX, why="a look")
+        if node.exit_error is not None:
+            raise node.exit_error
+        if look.is_used:
+            prove_whole(node)
+        return look.recording.operations if look.recording is not None else ()
+
+
+def prove_whole(node: SimNode) -> None:
+    """Let `check` look at what is there; raises AssertionError with the problems it finds."""
+    node.start_process()
+    report = check(node.runtime().files, DATA, known=Known(compacted=COMPACTED))
+    problems = [found for found in report.all_findings() if found.severity == "problem"]
+    assert not problems, f"check finds {problems[:5]}"
+    node.crash()
+
+
+def look_deeper(look: Look, operations: Sequence[Operation], entropy: SimEntropy) -> int:
+    """Crash a recovery at each of its own operations."""
+    count = 0
+    for operation in operations[1:]:
+        drawn = entropy.stream(f"deeper/{operation.number}")
+        for wreck in wrecks(operation.disk, drawn, draws=1, choices_max=0):
+            count += 1
+            is_power_cut = look.is_power_cut or wreck.is_power_cut
+            again = Look(look.story, look.moment, is_power_cut, is_used=False)
+            try:
+                look_at(again, wreck.disk)
+            except Exception as error:
+                error.add_note(f"... crashed again at {operation}, {wreck.name}")
+                raise
+    return count
+
+
+def explain(recording: Recording, operation: Operation, wreck: Wreck) -> str:
+    """Say which wreck it was, and what was done around it."""
+    return f"wreck: {wreck.name}, after operation\n{recording.around(operation.number)}"
+
+
+def play_hindered(
+    world: SimWorld, *, number: int, fault: int, is_short: bool = False, steps: int = 12
+) -> int:
+    """Play lives of which the operation of this number fails with an errno, or writes a part only;
+    then look at what may be left. Returns how many errors the lives were told.
+
+    A log may refuse what comes after it, but what it had promised is there.
+    """
+    node = world.node("node")
+    story = Story(node, world.entropy.stream("story"), steps, is_hindered=True)
+    recording = Recording.attach(node.device)
+    if is_short:
+        node.device.short_at = number
+    else:
+        node.device.faults_at[number] = fault
+    for life in range(LIVES):
+        play_life(world, node, story, life=life)
+        if node.exit_error is not None:
+            if not isinstance(node.exit_error, QuorumlogError):
+                raise node.exit_error
+            story.errors += 1  # it could not even be formatted or opened
+    last = recording.operations[-1]
+    for wreck in wrecks(last.disk, world.entropy.stream("wrecks"), draws=2, choices_max=2):
+        try:
+            look_at(Look(story, last.number, wreck.is_power_cut, is_used=True), wreck.disk)
+        except Exception as error:
+            error.add_note(f"fault {fault} at {recording.around(number)}\n")
+            error.add_note(explain(recording, last, wreck))
+            raise
+    return story.errors

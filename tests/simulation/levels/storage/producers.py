@@ -1,0 +1,112 @@
+"""What a log must know of its producers, told from its records alone: whom it takes for a repeat,
+which transactions are open, which were aborted.
+
+A model for the storage scenario: a walk over the content from its beginning, at every question.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from quorumlog.records import MarkerType, Record, encode_batch, encode_marker
+from quorumlog.records.batch import NO_PRODUCER
+from quorumlog.storage import Log
+
+from .expected import Content, Kept
+
+IDEMPOTENT: Final = 1
+TRANSACTIONAL: Final = (2, 3)
+REMEMBERED: Final = 5
+"""Batches of a producer that are known again when they are repeated."""
+
+
+@dataclass(slots=True)
+class Sender:
+    """One producer, as the log's records show it."""
+
+    next_sequence: int = 0
+    transaction_start: int = -1  # first offset of the open one
+    batches: list[tuple[int, list[Kept]]] = field(default_factory=list)  # first offset, records
+
+
+@dataclass(slots=True)
+class Senders:
+    """The producers of a log's content."""
+
+    by_id: dict[int, Sender] = field(default_factory=dict)
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)  # id, first, last offset
+
+    @staticmethod
+    def of(content: Content) -> "Senders":
+        """Walk over a log's records."""
+        senders = Senders()
+        for offset, kept in enumerate(content):
+            if kept is not None and kept.producer != NO_PRODUCER:
+                senders._take(offset, kept)
+        return senders
+
+    def _take(self, offset: int, kept: Kept) -> None:
+        sender = self.by_id.setdefault(kept.producer, Sender())
+        if kept.marker is not None:
+            if kept.marker is MarkerType.ABORT and sender.transaction_start >= 0:
+                self.aborted.append((kept.producer, sender.transaction_start, offset))
+            sender.transaction_start = -1
+            return
+        if kept.is_transactional and sender.transaction_start < 0:
+            sender.transaction_start = offset
+        if sender.batches and sender.batches[-1][1][0].batch == kept.batch:
+            sender.batches[-1][1].append(kept)
+        else:
+            sender.batches = [*sender.batches[1 - REMEMBERED :], (offset, [kept])]
+        sender.next_sequence = kept.sequence + 1
+
+    def sender(self, producer: int) -> Sender:
+        """Return one producer; one that never wrote has sequence 0 next."""
+        return self.by_id.get(producer, Sender())
+
+    def first_undecided(self, end_offset: int) -> int:
+        """Return the first offset of the oldest open transaction, the end where none is open."""
+        starts = [s.transaction_start for s in self.by_id.values() if s.transaction_start >= 0]
+        return min(starts, default=end_offset)
+
+
+def batch_of(records: list[Kept], *, base_offset: int = 0) -> bytes:
+    """Encode the records of one batch, as their producer sends them."""
+    first = records[0]
+    if first.marker is not None:
+        return encode_marker(
+            producer_id=first.producer,
+            producer_epoch=0,
+            kind=first.marker,
+            coordinator_epoch=0,
+            timestamp_ms=1_000,
+            leader_epoch=first.epoch,
+            base_offset=base_offset,
+        )
+    return encode_batch(
+        [
+            Record(offset=0, timestamp_ms=1_000 + first.batch, key=k.key, value=k.value, headers=())
+            for k in records
+        ],
+        base_offset=base_offset,
+        leader_epoch=first.epoch,
+        producer_id=first.producer,
+        producer_epoch=0 if first.producer != NO_PRODUCER else -1,
+        base_sequence=first.sequence,
+        is_transactional=first.is_transactional,
+    )
+
+
+def check_producers(log: Log, content: Content) -> Senders:
+    """Raise AssertionError unless a log knows of its producers what its content says."""
+    senders = Senders.of(content)
+    end = log.log_end_offset
+    log.note_high_watermark(end)
+    stable = max(senders.first_undecided(end), log.log_start_offset)
+    assert log.last_stable_offset == stable, (
+        f"{log.name}: its last stable offset is {log.last_stable_offset}, not {stable}"
+    )
+    start = log.log_start_offset
+    known = [tuple(one)[:3] for one in log.aborted_transactions(start, end)]
+    expected = [one for one in senders.aborted if one[2] >= start]
+    assert sorted(known) == sorted(expected), f"{log.name}: aborted {known}, not {expected}"
+    return senders

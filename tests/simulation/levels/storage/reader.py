@@ -1,0 +1,54 @@
+"""A log as its readers see it: every record from its start to its end."""
+
+from dataclasses import replace
+
+from quorumlog.records.batch import iterate_batches
+from quorumlog.records.codec import decode_all
+from quorumlog.records.control import parse_marker
+from quorumlog.storage import Log
+from quorumlog.storage.shell import Directory
+
+from .expected import Content, Found, Life, Owed, Stored, check_kept
+
+READ_BYTES = 1_500
+
+
+async def read_all(directory: Directory, log: Log) -> Stored:
+    """Read a log from its start to its end; raises AssertionError where it is no log."""
+    records: dict[int, Found] = {}
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        taken = log.read(offset, max_bytes=READ_BYTES)
+        assert taken is not None, f"{log.name}: nothing at {offset} of {log.log_end_offset}"
+        content = await directory.read(taken)
+        epochs: dict[int, int] = {}
+        for position, header in iterate_batches(content):
+            for covered in range(header.base_offset, header.next_offset):
+                epochs[covered] = header.leader_epoch
+            known = log.epoch_at(max(header.base_offset, log.log_start_offset))
+            assert known == header.leader_epoch, f"{log.name}: epoch at {header.base_offset}"
+            codec = log.config.compression_type
+            assert codec is None or header.codec is codec, f"{log.name}: {header} is not {codec}"
+            assert header.log_append_time == log.config.log_append_time, f"{log.name}: {header}"
+            marker = parse_marker(content, position, header) if header.is_control else None
+            if marker is not None and header.base_offset >= log.log_start_offset:
+                records[header.base_offset] = Found(None, None, header.leader_epoch, marker.kind)
+        for record in decode_all(content):
+            if record.offset >= log.log_start_offset:
+                assert record.offset not in records, f"{log.name}: {record.offset} twice"
+                records[record.offset] = Found(record.key, record.value, epochs[record.offset])
+        assert taken.next_offset > offset, f"{log.name} stands still at {offset}"
+        offset = taken.next_offset
+    return Stored(log.log_start_offset, offset, records)
+
+
+async def check_log(
+    directory: Directory, log: Log, owed: Owed, *, is_power_cut: bool
+) -> tuple[Stored, Content]:
+    """Raise AssertionError unless a log is what it may be; return it, and what was asked of it."""
+    found = await read_all(directory, log)
+    if owed.life is Life.DELETING:
+        # Its checkpoints may be gone: what is left of it is its own, but not all of it need be
+        # there, and what was deleted of it may be back. The broker sweeps it away by its topic id.
+        owed = replace(owed, durable_end=0, written_end=0, start_least=0)
+    return found, check_kept(log.name, owed, found, is_power_cut=is_power_cut)

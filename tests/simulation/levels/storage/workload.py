@@ -1,0 +1,373 @@
+"""The drawn life of a data directory: what it is asked, and what it answers.
+
+Format, open, append (small, large, many at once, with a leader's gaps, by producers that repeat
+themselves, in transactions, to be compressed and stamped), flush, roll, truncate, delete records,
+checkpoint, change configs, keep house (retention, compaction), delete a topic, close, come back
+clean and unclean. Everything is written down in `Book`s of promises, with the number of the file
+operation at which it was asked and answered.
+"""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from quorumlog.errors import QuorumlogError
+from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.records import MarkerType
+from quorumlog.records.compression import Codec
+from quorumlog.runtime import Runtime
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.world import SimNode
+from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage.shell import Directory
+
+from .expected import Book, Kept, Owed, cut_at
+from .producers import IDEMPOTENT, TRANSACTIONAL, Senders, batch_of
+from .reader import check_log
+
+DATA: Final = "/var/data"
+STATE: Final = "quorum-state"
+CLUSTER, NODE = ClusterId("c" * 22), NodeId(1)
+DIRECTORY: Final = DirectoryConfig(
+    write_group_bytes_max=1_200,
+    inline_write_bytes_max=600,
+    checkpoint_interval_ms=50,
+    retention_check_interval_ms=10**9,  # it is told when to look
+    clean_slice_bytes=900,
+)
+SMALL: Final = LogConfig(
+    segment_bytes=2_600,
+    index_interval_bytes=150,
+    message_bytes_max=2_500,
+    segment_ms=10**12,
+    min_cleanable_dirty_ratio=0.0,
+    delete_retention_ms=0,
+)
+SURE: Final = replace(SMALL, flush_policy=FlushPolicy.FSYNC)
+CONFIGS: Final = {
+    "sure-0": SURE,  # every answer promises the disk
+    "fast-0": replace(  # what was flushed, or lies below a checkpoint, is on the disk
+        SMALL,
+        compression_type=Codec.LZ4,
+        log_append_time=True,
+        retention_bytes=4_000,
+        file_delete_delay_ms=0,
+    ),
+    "gaps-0": replace(SMALL, compacted=True),  # a follower's: a leader's offsets, with gaps
+    "gone-0": replace(SURE, retention_ms=1),  # deleted, and made anew; its records are too old
+    "once-0": replace(SMALL, retention_bytes=6_000),  # producers repeat themselves
+    "keys-0": replace(SURE, compacted=True, file_delete_delay_ms=0),
+}
+LIVES: Final = 3
+QUIET_MS: Final = 2_500
+"""Virtual time without a file operation after which nothing is under way any more."""
+
+
+@dataclass(slots=True)
+class Story:
+    """What one directory was asked and what it answered, over its lives."""
+
+    node: SimNode
+    entropy: SimEntropy
+    steps: int  # of each life
+    is_hindered: bool = False  # errors are drawn: an answer may be one
+    books: dict[str, Book] = field(default_factory=dict)
+    configs: dict[str, LogConfig] = field(default_factory=lambda: dict(CONFIGS))
+    states: list[tuple[int, bytes | None]] = field(default_factory=lambda: [(0, None)])
+    committed: dict[str, int] = field(default_factory=dict)
+    cut_down: set[str] = field(default_factory=set)  # logs that were cut down to their start
+    formatted: int = 1 << 62  # operation from which on the directory is
+    batches: int = 0
+    topics: int = 0
+    epoch: int = 0
+    errors: int = 0
+    removed: int = 0  # times that retention moved a log's start
+    cleaned: int = 0  # times that compaction made a log smaller
+    repeated: int = 0  # batches that were sent again
+
+    def __post_init__(self) -> None:
+        self.books = {name: Book(Owed(topic_id=self.next_topic())) for name in CONFIGS}
+
+    @property
+    def moment(self) -> int:
+        """Number of the last file operation."""
+        return self.node.device.operations
+
+    def next_topic(self) -> TopicId:
+        """Return the id of a topic that never was."""
+        self.topics += 1
+        return TopicId(self.topics.to_bytes(16, "big"))
+
+    def states_at(self, operation: int) -> set[bytes | None]:
+        """Return what the small file may say: the last answered, and what was asked for since."""
+        past = [number for number, (at, _) in enumerate(self.states) if at <= operation]
+        answered = [n for n in past if n % 2 == 0]  # asked and answered take turns
+        return {self.states[n][1] for n in past[answered[-1] :]} if answered else {None}
+
+
+async def live(runtime: Runtime, story: Story, *, life: int) -> None:
+    """One life; the last one and every other one end by a close."""
+    if story.moment < story.formatted:
+        await Directory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NODE)
+        story.formatted = story.moment
+    async with runtime.tasks.scope("life") as scope:
+        directory = await Directory.open(runtime, scope, DATA, config=DIRECTORY)
+        logs = {name: await open_log(directory, story, name) for name in CONFIGS}
+        for _ in range(story.steps):
+            name = sorted(logs)[story.entropy.below(len(logs))]
+            try:
+                await step(directory, story, logs, name)
+            except (QuorumlogError, OSError):  # a checkpoint's errors are the disk's own
+                story.errors += 1
+                if not story.is_hindered:
+                    raise
+        if life % 2 == 0 or life == LIVES - 1:
+            await directory.close()
+        scope.cancel()
+
+
+async def open_log(directory: Directory, story: Story, name: str) -> Log:
+    book = story.books[name]
+    log = await directory.open_log(name, story.configs[name], topic_id=book.now.topic_id)
+    if story.is_hindered:
+        # What was refused may be there, and what failed be cut: from here on what is found counts.
+        _, content = await check_log(directory, log, book.now, is_power_cut=False)
+        book.reopened(story.moment, content)
+    book.durable(story.moment, log.flushed_end_offset)
+    log.note_high_watermark(min(story.committed.get(name, 0), log.log_end_offset))
+
+    def moved() -> None:
+        if log.failure is None and story.books[name].now.topic_id == log.topic_id:
+            story.books[name].durable(story.moment, log.flushed_end_offset)
+
+    directory.on_appended(log, moved)
+    return log
+
+
+async def step(directory: Directory, story: Story, logs: dict[str, Log], name: str) -> None:
+    """Do one drawn thing to one log."""
+    match story.entropy.below(18):
+        case 0:
+            await truncate(directory, story, logs[name])
+        case 1:
+            await delete_records(directory, story, logs[name])
+        case 2:
+            await directory.checkpoint()
+        case 3:
+            await directory.flush(logs[name])
+            story.books[name].durable(story.moment, logs[name].flushed_end_offset)
+        case 4:
+            await store_state(directory, story)
+        case 5:
+            change_config(directory, story, logs[name])
+        case 6:
+            await delete(directory, story, logs)
+        case 7 | 8:
+            await keep_house(directory, story, logs)
+        case _:
+            await write(directory, story, logs[name])
+
+
+def commit(story: Story, log: Log) -> None:
+    """Everything that a log has now is committed."""
+    log.note_high_watermark(log.log_end_offset)
+    story.committed[log.name] = log.high_watermark
+
+
+# --- appends -------------------------------------------------------------------------------------
+
+
+async def write(directory: Directory, story: Story, log: Log) -> None:
+    """Append in one of the ways there are: small, large, many at once; or in a new epoch."""
+    entropy = story.entropy
+    if log.name == "once-0":
+        await send(directory, story, log)
+        return
+    match entropy.below(9):
+        case 0:
+            story.epoch += 1
+        case 1:
+            await append(directory, story, log, size=1_000 + entropy.below(1_200))
+        case 2 | 3 | 4 if not story.is_hindered:
+            sizes = [10 + entropy.below(500) for _ in range(2 + entropy.below(5))]
+            await asyncio.gather(*[append(directory, story, log, size=size) for size in sizes])
+        case _:
+            await append(directory, story, log, size=10 + entropy.below(300))
+
+
+async def append(directory: Directory, story: Story, log: Log, *, size: int) -> None:
+    """Append one batch; a follower's may leave a gap before it, a compacted log gets tombstones."""
+    entropy = story.entropy
+    story.batches += 1
+    gap = entropy.below(4) if log.name == "gaps-0" else 0
+    count = 1 + entropy.below(3)
+    kept = []
+    for index in range(count):
+        value: bytes | None = b"%d.%d " % (story.batches, index) + entropy.token(size // count)
+        if log.name == "keys-0" and entropy.chance(0.15):
+            value = None
+        kept.append(Kept(value, b"k%d" % entropy.below(4), story.epoch, story.batches))
+    await store(directory, story, log, kept, gap=gap)
+
+
+async def store(
+    directory: Directory, story: Story, log: Log, kept: list[Kept], *, gap: int = 0
+) -> None:
+    """Append the records of one batch, and write down what was asked and answered."""
+    book = story.books[log.name]
+    base = len(book.now.newest) + gap
+    origin = Origin.REPLICATED if log.name == "gaps-0" else Origin.CLIENT
+    if kept[0].marker is not None:
+        origin = Origin.INTERNAL
+    is_sure = log.config.flush_policy is FlushPolicy.FSYNC or story.entropy.chance(0.2)
+    topic_id = book.now.topic_id
+    book.asked(story.moment, [*[None] * gap, *kept])
+    try:
+        appended = await directory.append(
+            log,
+            batch_of(kept, base_offset=base),
+            leader_epoch=kept[0].epoch,
+            origin=origin,
+            flush=is_sure,
+        )
+    except QuorumlogError:
+        book.refused(story.moment, kept[0].batch)
+        raise
+    assert topic_id == book.now.topic_id, f"{log.name} was deleted under an append"
+    assert appended.base_offset == base, f"{log.name}: {appended} where {base} was next"
+    book.written(story.moment, appended.next_offset)
+    if is_sure:
+        book.durable(story.moment, appended.next_offset)
+
+
+async def send(directory: Directory, story: Story, log: Log) -> None:
+    """A producer's next batch, a batch of it once more, or the end of its transaction."""
+    entropy = story.entropy
+    producer = (IDEMPOTENT, *TRANSACTIONAL)[entropy.below(3)]
+    sender = Senders.of(story.books[log.name].now.newest).sender(producer)
+    if sender.batches and entropy.chance(0.3):
+        base, records = sender.batches[entropy.below(len(sender.batches))]
+        await repeat(directory, log, base, records)
+        story.repeated += 1
+        return
+    story.batches += 1
+    if sender.transaction_start >= 0 and entropy.chance(0.6):
+        kind = MarkerType.ABORT if entropy.chance(0.6) else MarkerType.COMMIT
+        end = Kept(None, None, story.epoch, story.batches, producer=producer, marker=kind)
+        await store(directory, story, log, [end])
+        return
+    count, size = 1 + entropy.below(3), 10 + entropy.below(400)
+    await store(
+        directory,
+        story,
+        log,
+        [
+            Kept(
+                b"%d.%d " % (story.batches, index) + entropy.token(size // count),
+                None,
+                story.epoch,
+                story.batches,
+                producer=producer,
+                sequence=sender.next_sequence + index,
+                is_transactional=producer in TRANSACTIONAL,
+            )
+            for index in range(count)
+        ],
+    )
+
+
+async def repeat(directory: Directory, log: Log, base_offset: int, records: list[Kept]) -> None:
+    """Send a batch again that is in the log: its first answer comes again, nothing is stored."""
+    end = log.log_end_offset
+    appended = await directory.append(
+        log,
+        batch_of(records),
+        leader_epoch=max(log.latest_epoch, 0),
+        origin=Origin.CLIENT,
+        flush=True,
+    )
+    assert appended.base_offset == base_offset, f"{appended}, a repeat of {base_offset}"
+    assert log.log_end_offset == end, f"{log.name}: a repeat of {base_offset} was stored again"
+
+
+# --- everything else -----------------------------------------------------------------------------
+
+
+async def truncate(directory: Directory, story: Story, log: Log) -> None:
+    """Cut the end off, above what was committed."""
+    span = log.log_end_offset - max(log.high_watermark, log.log_start_offset)
+    if span == 0:
+        return
+    offset = log.log_end_offset - story.entropy.below(min(span, 12)) - 1
+    book = story.books[log.name]
+    book.truncating(story.moment, offset)
+    if cut_at(book.now.newest, offset) <= log.log_start_offset:
+        story.cut_down.add(log.name)
+    await directory.truncate(log, offset)
+    if not story.is_hindered:
+        assert log.log_end_offset == len(book.now.newest), f"{log.name} was cut elsewhere"
+        book.truncated(story.moment)
+
+
+async def delete_records(directory: Directory, story: Story, log: Log) -> None:
+    """Delete the first records."""
+    commit(story, log)
+    span = log.log_end_offset - log.log_start_offset
+    offset = log.log_start_offset + story.entropy.below(span + 1)
+    book = story.books[log.name]
+    book.starting(story.moment, offset)
+    start = await directory.delete_records(log, offset)
+    assert start >= offset, f"{log.name} starts at {start}, not {offset}"
+    book.started(story.moment, start)
+
+
+async def keep_house(directory: Directory, story: Story, logs: dict[str, Log]) -> None:
+    """Have retention and compaction do what is due; nothing of it is under way at the return."""
+    for name, log in logs.items():
+        book = story.books[name]
+        commit(story, log)
+        book.starting(story.moment, log.last_stable_offset)
+        if log.config.compacted:
+            book.compacting(story.moment)
+    before = {name: (log.log_start_offset, log.size_bytes) for name, log in logs.items()}
+    directory.housekeeping.look_soon()
+    before_look = -1
+    while story.moment != before_look:
+        before_look = story.moment
+        await asyncio.sleep(QUIET_MS / 1000)
+    for name, log in logs.items():
+        start, size = before[name]
+        if log.failure is not None:
+            continue
+        if log.log_start_offset > start:
+            story.removed += 1
+            is_left = log.size_bytes >= log.config.retention_bytes
+            assert is_left, f"{name}: retention left {log.size_bytes} bytes"
+        elif log.size_bytes < size:
+            story.cleaned += 1
+        if log.replacements % 2 == 0 and not story.is_hindered:
+            story.books[name].settled(story.moment, log.log_start_offset)
+
+
+async def store_state(directory: Directory, story: Story) -> None:
+    fields = '{"leaderId": -1, "leaderEpoch": %d, "votedId": -1, "votedDirectoryId": "", '
+    state = (fields % len(story.states) + '"data_version": 1}').encode()
+    story.states.append((story.moment, state))
+    await directory.store_file(STATE, state)
+    story.states.append((story.moment, state))
+
+
+def change_config(directory: Directory, story: Story, log: Log) -> None:
+    policy = story.configs[log.name].flush_policy
+    other = FlushPolicy.REPLICATED if policy is FlushPolicy.FSYNC else FlushPolicy.FSYNC
+    story.configs[log.name] = replace(story.configs[log.name], flush_policy=other)
+    directory.configure(log, story.configs[log.name])
+
+
+async def delete(directory: Directory, story: Story, logs: dict[str, Log]) -> None:
+    book = story.books["gone-0"]
+    book.deleting(story.moment)
+    await directory.delete_log(logs["gone-0"])
+    book.deleted(story.moment, story.next_topic())
+    story.committed.pop("gone-0", None)
+    logs["gone-0"] = await open_log(directory, story, "gone-0")

@@ -1,0 +1,27 @@
+"""`python -m tests.simulation.pictures FOLDER`: draw every story, one SVG file each."""
+
+import sys
+from pathlib import Path
+
+from .layout import lay_out
+from .stories import STORIES, tell
+from .svg import draw
+
+
+def main() -> int:
+    """Draw; the exit code."""
+    if len(sys.argv) != 2:
+        print("usage: python -m tests.simulation.pictures FOLDER", file=sys.stderr)
+        return 2
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for story in STORIES:
+        trace, nodes = tell(story)
+        path = folder / f"{story.name}.svg"
+        path.write_text(draw(lay_out(trace, nodes=nodes), title=story.title))
+        print(f"{path}: {story.title}, {len(trace)} events")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""Play one seed of a level and say what came out, as data that another process can read."""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.faults import Faults
+from quorumlog.simulation.world import NotReached, SimWorld
+
+from .checkers.violation import Violation
+
+LINES_SHOWN: Final = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The result of a seed."""
+
+    level: str
+    seed: int
+    event_hash: str
+    events: int
+    virtual_ms: int
+    facts: dict[str, int]  # what the scenario counted
+    options: str  # the faults drawn
+    failure: str  # "" when everything held
+    last_events: list[str]  # of a failure
+
+
+Play = Callable[[SimWorld], dict[str, int]]
+
+
+class Player(Protocol):
+    """Plays a seed of one level."""
+
+    def __call__(self, seed: int, *, trace: Callable[[str], None] | None) -> Outcome:
+        """The outcome; `trace` takes every event as a line."""
+
+
+def play_seed(
+    level: str, seed: int, scenario: Play, *, trace: Callable[[str], None] | None = None
+) -> Outcome:
+    """Play a seed; a failure of the scenario is part of the outcome, not an error."""
+    faults = faults_of(level, seed)
+    failure, facts = "", {}
+    with SimWorld(seed, faults=faults, trace=trace) as world:
+        try:
+            facts = scenario(world)
+        except Exception as error:
+            shown = traceback.format_exception(error, limit=-6)
+            failure = "".join(shown).strip()
+        if not failure and world.loop.complaints:
+            failure = "nobody awaited: " + "; ".join(world.loop.complaints[:3])
+        return Outcome(
+            level=level,
+            seed=seed,
+            event_hash=world.event_hash(),
+            events=world.events.count,
+            virtual_ms=world.now_ms(),
+            facts=facts,
+            options=repr(faults),
+            failure=failure,
+            last_events=list(world.events.last(LINES_SHOWN)) if failure else [],
+        )
+
+
+@dataclass(slots=True)
+class WorldRun:
+    """One seed of a level that is a scenario, for who hunts planted bugs."""
+
+    level: str
+    seed: int
+    event_count: int = 0
+
+    def play(self) -> None:
+        """All of it; raises Violation with what does not hold, or what broke."""
+        scenario = scenario_of(self.level)
+        with SimWorld(self.seed, faults=faults_of(self.level, self.seed)) as world:
+            try:
+                scenario(world)
+            except NotReached as error:
+                raise Violation("Liveness", str(error)) from error
+            finally:
+                self.event_count = world.events.count
+            if world.loop.complaints:
+                raise Violation("NobodyAwaited", world.loop.complaints[0])
+
+
+def faults_of(level: str, seed: int) -> Faults:
+    """What a seed of a level has drawn of the ports' faults."""
+    return Faults.draw(SimEntropy(f"faults/{level}/{seed}"))
+
+
+def player_of(level: str) -> Player:
+    """What plays a seed of the level; imports all that it needs."""
+    if level == "core":
+        from .levels.core.level import play_core
+
+        return play_core
+    if level == "partitions":
+        from .levels.partitions.level import play_partitions
+
+        return play_partitions
+    scenario = scenario_of(level)
+    return lambda seed, *, trace: play_seed(level, seed, scenario, trace=trace)
+
+
+def scenario_of(level: str) -> Play:
+    """The scenario of a level; imported here, since the whole server hangs on one of them."""
+    match level:
+        case "mini":
+            from .levels.mini import play as play_mini
+
+            return play_mini
+        case "broker":
+            from .levels.broker import play as play_broker
+
+            return play_broker
+        case "quorum":
+            from .levels.quorum.level import play as play_quorum
+
+            return play_quorum
+        case "node":
+            from .levels.node.level import play as play_node
+
+            return play_node
+        case "kafka":
+            from .levels.kafka.level import play as play_kafka
+
+            return play_kafka
+        case "groups":
+            from .levels.groups.level import play as play_groups
+
+            return play_groups
+        case "clients":
+            from .levels.clients.level import play as play_clients
+
+            return play_clients
+        case "evil":
+            from .levels.evil.level import play as play_evil
+
+            return play_evil
+        case "storage":
+            from .levels.storage.level import play as play_storage
+
+            return play_storage
+        case _:
+            raise ValueError(f"no level {level}: one of {', '.join(LEVELS)}")
+
+
+LEVELS: Final = (
+    "core",
+    "partitions",
+    "broker",
+    "quorum",
+    "node",
+    "kafka",
+    "groups",
+    "clients",
+    "evil",
+    "storage",
+    "mini",
+)
