@@ -1,8 +1,8 @@
-"""Proves what a member of the quorum has on its disk, beyond what any log's check proves: its
-snapshots, and that they, the log and the file of epoch and vote belong together.
+"""Verification of a controller's data directory: its snapshots, and their consistency with the log
+and the quorum-state file.
 
-Changes nothing and waits for the device. Works on a directory that is in use, then without
-comparing files that change meanwhile.
+It extends the check of the storage package. It changes nothing and may block on the device. It also
+works on a directory that is in use, and then skips comparisons of files that may change.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -41,9 +41,9 @@ def check(
     known: Known | None = None,
     progress: Progress = lambda size: None,
 ) -> CheckReport:
-    """Check a data directory, or one log's folder, and what a member of the quorum keeps in it.
+    """Check a data directory or one log's folder, including the metadata snapshots.
 
-    Raises InvalidRequest when it is neither, OSError for the folder itself.
+    Raise InvalidRequest if the path is neither, OSError for the folder itself.
     """
     report = check_storage(files, path, known=known, progress=progress)
     for log in report.logs:
@@ -65,7 +65,7 @@ def _check_member(files: "Files", report: CheckReport, log: LogReport) -> None:
 
 
 def _prove_all(files: "Files", log: LogReport) -> list[SnapshotId]:
-    """Prove every snapshot; return the good ones, ascending."""
+    """Verify every snapshot and return the valid ones, ascending."""
     good = []
     for name in files.names(log.folder):
         snapshot = snapshot_of_name(name)
@@ -80,12 +80,13 @@ def _prove_all(files: "Files", log: LogReport) -> list[SnapshotId]:
                 Kind.METADATA_SNAPSHOT_WRONG, path, error.message, position=error.position
             )
         except FileNotFoundError:
-            continue  # a newer one took its place meanwhile
+            continue  # replaced by a newer snapshot during the check
     return sorted(good)
 
 
 def read_snapshot(files: "Files", path: str, snapshot: SnapshotId) -> list[bytes] | None:
-    """Return the values of a snapshot's file, None for another server's; raises SnapshotDamaged."""
+    """Return the values of a snapshot's file, or None if another server wrote it. Raise
+    SnapshotDamaged."""
     decoder = SnapshotDecoder(snapshot, with_values=True)
     values: list[bytes] = []
     file = files.open_readonly(path)
@@ -106,21 +107,23 @@ def read_snapshot(files: "Files", path: str, snapshot: SnapshotId) -> list[bytes
 
 
 def newest_snapshot(files: "Files", folder: str) -> SnapshotId | None:
-    """Return which snapshot in a log's folder reaches furthest, by its name."""
+    """Return the snapshot with the highest end offset in a log's folder, by file name."""
     found = (snapshot_of_name(name) for name in files.names(folder))
     return max((snapshot for snapshot in found if snapshot is not None), default=None)
 
 
 def _compare(log: LogReport, snapshots: list[SnapshotId]) -> None:
-    """The log starts where a snapshot ends; a crash may have come before the last step of an
-    install or a cleaning, which the next start does."""
+    """Check that the log starts at a snapshot's end.
+
+    A crash may have interrupted an install or a cleaning, which the next start completes.
+    """
     if not snapshots:
         if log.batches and log.log_start_offset > 0:
             log.findings.add(
                 Kind.METADATA_SNAPSHOT_WRONG,
                 log.folder,
-                f"the log starts at offset {log.log_start_offset}, and there is no snapshot of what"
-                " came before",
+                f"the log starts at offset {log.log_start_offset} and no snapshot has the state"
+                " before it",
                 offset=log.log_start_offset,
             )
         return
@@ -129,7 +132,7 @@ def _compare(log: LogReport, snapshots: list[SnapshotId]) -> None:
         log.findings.add(
             Kind.UNFINISHED,
             join(log.folder, checkpoint_name(newest)),
-            "a snapshot that reaches further than the log, whose place it takes at the next start",
+            "the snapshot ends above the log's end; the next start replaces the log with it",
         )
         return
     starts = {snapshot.end_offset for snapshot in snapshots}
@@ -147,28 +150,30 @@ def _check_epoch(
 ) -> None:
     path = join(report.path, QUORUM_STATE_NAME)
     if files.exists(join(log.folder, QUORUM_STATE_NAME)):
-        return  # another server keeps it there
+        return  # another server keeps the file there
     if not files.exists(path):
         if log.batches:
-            what = "it is not there, beside a log: this node may have voted and must not vote again"
+            what = "missing beside a log: this node may have voted and must not vote again"
             report.findings.add(Kind.METADATA_WRONG, path, what)
         return
     try:
         epoch = decode_quorum_state(read_file(files, path)).epoch
     except CorruptionError:
-        return  # that was told already
+        return  # the storage check has reported it
     reached = max((snapshot.epoch for snapshot in snapshots), default=0)
     if epoch < reached:
-        what = f"it says epoch {epoch}, but a snapshot is of epoch {reached}: it is an old one"
+        what = f"outdated: its epoch is {epoch}, a snapshot has epoch {reached}"
         report.findings.add(Kind.METADATA_WRONG, path, what)
 
 
-# --- for a dump --------------------------------------------------------------------------------
+# --- dump --------------------------------------------------------------------------------------
 
 
 def describe_controls(batch: bytes) -> dict[str, Any]:
-    """Return what a control batch of the metadata log, or of a snapshot, says: for a dump's row.
-    Raises CorruptionError."""
+    """Return the content of a control batch of the metadata log or of a snapshot, for a dump's row.
+
+    Raise CorruptionError.
+    """
     return {"says": "; ".join(map(_said, decode_controls(batch)))}
 
 

@@ -1,1 +1,1 @@
-"""Bytes of the consensus log, on the disk and on the wire, to the core's values and back. Pure."""
+"""The byte formats of the metadata log on disk and on the wire. Pure."""

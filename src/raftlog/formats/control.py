@@ -1,8 +1,8 @@
-"""Control records: the no-op that opens an epoch, voter sets, and what frames a snapshot.
+"""Control records: leader changes, voter sets, and the header and footer of a snapshot.
 
-Byte for byte as the field's dump tools read them (KIP-595, KIP-630, KIP-853). Key: version and
-type, two bytes each. Value: a structure in the flexible encoding. What the field's records have no
-place for lies in tagged fields, which its readers skip. Pure.
+They are byte-compatible with Kafka's dump tools (KIP-595, KIP-630, KIP-853). The key is version and
+type, two bytes each; the value is a structure in the flexible encoding. Extensions are tagged
+fields, which Kafka's readers skip. Pure.
 """
 
 import struct
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...runtime.ports import Buffer
 
 CHECKSUM_SIZE: Final = 16
-"""Of the footer's checksum, BLAKE2b."""
+"""The size of the footer's BLAKE2b checksum."""
 
 _KEY: Final = struct.Struct(">hh")
 _SHORT: Final = struct.Struct(">h")
@@ -35,14 +35,14 @@ _PORT: Final = struct.Struct(">H")
 _OFFSET: Final = struct.Struct(">q")
 _DIRECTORY_SIZE: Final = 16
 _LISTENER: Final = "CONTROLLER"
-_KRAFT_VERSION: Final = 1  # voters are records of the log (KIP-853)
-_KRAFT_VERSIONS: Final = (0, 1)  # what a voter understands
+_KRAFT_VERSION: Final = 1  # voters are log records (KIP-853)
+_KRAFT_VERSIONS: Final = (0, 1)  # supported by a voter
 _END_OFFSET_TAG: Final = 5000
 _CHECKSUM_TAG: Final = 5001
 
 
 class ControlType(IntEnum):
-    """The type in a control record's key. Persistent: never change one."""
+    """The type in a control record's key. Persistent: values never change."""
 
     LEADER_CHANGE = 2
     SNAPSHOT_HEADER = 3
@@ -53,31 +53,31 @@ class ControlType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
-    """A leader opens its epoch."""
+    """The no-op that opens a leader's epoch."""
 
     leader_id: NodeId
     voters: tuple[Voter, ...]
-    granting: tuple[Voter, ...]  # whose votes it got, as far as it says so
+    granting: tuple[Voter, ...]  # voters that granted their vote, if recorded
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader:
-    """A snapshot begins, of the state before this offset; None: another server's, which does not
-    say."""
+    """The start of a snapshot of the state before this offset, or None if another server wrote
+    it."""
 
     end_offset: Offset | None
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFooter:
-    """A snapshot ends; the checksum is of every byte before the footer's batch."""
+    """The end of a snapshot, with the checksum of every byte before the footer's batch."""
 
     checksum: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class KRaftVersion:
-    """How voters are kept: 1, as records of the log."""
+    """The storage version of voters: 1, as log records."""
 
     version: int = _KRAFT_VERSION
 
@@ -89,7 +89,7 @@ Control = LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | VoterS
 
 
 def control_batch(*controls: Control, base_offset: int, epoch: int, timestamp_ms: int = 0) -> bytes:
-    """Return the batch of these records, stamped."""
+    """Return the batch of these records."""
     records = []
     for control in controls:
         key, value = encode_control(control)
@@ -100,7 +100,7 @@ def control_batch(*controls: Control, base_offset: int, epoch: int, timestamp_ms
 
 
 def decode_controls(content: "Buffer", position: int = 0) -> tuple[Control, ...]:
-    """Return the records of the control batch at `position`; raises CorruptionError."""
+    """Return the records of the control batch at `position`. Raise CorruptionError."""
     header = parse_header(content, position)
     controls = []
     for record in decode_batch(content, position):
@@ -108,7 +108,7 @@ def decode_controls(content: "Buffer", position: int = 0) -> tuple[Control, ...]
             controls.append(decode_control(record.key or b"", record.value or b""))
         except (ValueError, InvalidRequest) as error:
             raise CorruptionError(
-                f"the control record at offset {header.base_offset} cannot be read: {error}",
+                f"control record at offset {header.base_offset}: not readable; {error}",
                 position=position,
             ) from error
     return tuple(controls)
@@ -117,7 +117,7 @@ def decode_controls(content: "Buffer", position: int = 0) -> tuple[Control, ...]
 def entry_kind(
     content: "Buffer", position: int, header: BatchHeader
 ) -> tuple[EntryKind, VoterSet | None]:
-    """Return what a batch of the log holds, with its voter set; raises CorruptionError."""
+    """Return the kind of a log batch and its voter set. Raise CorruptionError."""
     if not header.is_control:
         return EntryKind.DATA, None
     match decode_controls(content, position):
@@ -127,7 +127,7 @@ def entry_kind(
             return EntryKind.VOTERS, voters
         case _:
             raise CorruptionError(
-                f"the control batch at offset {header.base_offset} does not belong into a log",
+                f"control batch at offset {header.base_offset}: not valid in a log",
                 position=position,
             )
 
@@ -161,10 +161,10 @@ def encode_control(control: Control) -> tuple[bytes, bytes]:
 
 
 def decode_control(key: bytes, value: bytes) -> Control:
-    """Return the record; raises ValueError for one that cannot be read, InvalidRequest for a voter
-    set that contradicts itself."""
+    """Return the record. Raise ValueError if it is not readable, InvalidRequest if its voter set is
+    invalid."""
     if len(key) != _KEY.size:
-        raise ValueError(f"its key has {len(key)} bytes, not {_KEY.size}")
+        raise ValueError(f"the key has {len(key)} bytes, not {_KEY.size}")
     kind = ControlType(_KEY.unpack(key)[1])
     cursor = Cursor(value)
     control: Control
@@ -225,7 +225,7 @@ def _member(voter: Voter, address: str) -> bytes:
 
 
 def _endpoint(address: str) -> bytes:
-    """An address that is no "host:port" stays whole, beside port 0."""
+    """Encode an address. An address other than "host:port" is stored whole, with port 0."""
     host, colon, digits = address.rpartition(":")
     is_port = digits.isascii() and digits.isdigit() and digits == str(int(digits))
     if not (colon and host and is_port and 0 < int(digits) < 2**16):

@@ -1,7 +1,7 @@
-"""The field's flexible encoding, as far as control records use it: big-endian numbers, compact
-arrays and strings (an unsigned varint of length + 1 in front), tagged fields at the end (KIP-482).
+"""Kafka's flexible encoding (KIP-482), as far as control records use it.
 
-Pure. Reading raises ValueError for anything that does not fit; the caller says where that lay.
+Numbers are big-endian. Compact arrays and strings start with an unsigned varint of length + 1.
+Tagged fields are at the end. Pure. Invalid bytes raise ValueError; the caller adds the position.
 """
 
 import struct
@@ -11,11 +11,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 NO_TAGS: bytes = b"\0"
-"""What ends a structure that has no tagged fields."""
+"""The end of a structure without tagged fields."""
 
 
 def varint(number: int) -> bytes:
-    """Encode an unsigned number, seven bits a byte, the lowest first."""
+    """Encode an unsigned number, seven bits per byte, lowest first."""
     assert number >= 0, f"{number} is below 0"
     encoded = bytearray()
     while number > 0x7F:
@@ -26,7 +26,7 @@ def varint(number: int) -> bytes:
 
 
 def compact_string(text: str) -> bytes:
-    """Encode a string that is not null."""
+    """Encode a non-null string."""
     content = text.encode()
     return varint(len(content) + 1) + content
 
@@ -38,13 +38,12 @@ def compact_array(items: Iterable[bytes]) -> bytes:
 
 
 def tags(fields: Mapping[int, bytes]) -> bytes:
-    """Encode tagged fields."""
     encoded = (varint(tag) + varint(len(fields[tag])) + fields[tag] for tag in sorted(fields))
     return varint(len(fields)) + b"".join(encoded)
 
 
 class Cursor:
-    """Reads a structure from its start to its end."""
+    """A read position in an encoded structure."""
 
     __slots__ = ("_content", "_position")
 
@@ -56,7 +55,7 @@ class Cursor:
         """Return the next `size` bytes."""
         end = self._position + size
         if end > len(self._content):
-            raise ValueError(f"{size} bytes wanted, {len(self._content) - self._position} left")
+            raise ValueError(f"{size} bytes needed, {len(self._content) - self._position} left")
         taken = self._content[self._position : end]
         self._position = end
         return taken
@@ -76,14 +75,14 @@ class Cursor:
         raise ValueError("a number has more than five bytes")
 
     def string(self) -> str:
-        """Return a compact string; null is refused."""
+        """Return a compact string. Null is invalid."""
         length = self.varint()
         if length == 0:
             raise ValueError("a string is null")
         return self.take(length - 1).decode()
 
     def array(self, read: Callable[["Cursor"], T]) -> tuple[T, ...]:
-        """Return a compact array of what `read` reads; null is refused."""
+        """Return a compact array, with `read` for each item. Null is invalid."""
         length = self.varint()
         if length == 0:
             raise ValueError("an array is null")
@@ -92,7 +91,7 @@ class Cursor:
         return tuple(read(self) for _ in range(length - 1))
 
     def tags(self) -> dict[int, bytes]:
-        """Return the tagged fields, known or not."""
+        """Return the tagged fields, including unknown ones."""
         fields: dict[int, bytes] = {}
         for _ in range(self.varint()):
             tag = self.varint()
@@ -100,6 +99,6 @@ class Cursor:
         return fields
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Raise ValueError if bytes follow."""
         if self._position != len(self._content):
             raise ValueError(f"{len(self._content) - self._position} bytes follow the end")

@@ -1,4 +1,4 @@
-"""What the metadata log is called on disk."""
+"""The name of the metadata log on disk."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""The file of epoch and vote: JSON with the field's names (QuorumStateData v1), pure both ways.
+"""The quorum-state file with epoch and vote: JSON with Kafka's names (QuorumStateData v1). Pure.
 
-Written atomically and fsynced before a vote or a leadership depends on it. `leaderId` is -1: a
-restarted node asks instead of remembering, so that it never resumes a leadership. `crc32c` is ours,
-over the other members; the field's readers skip it, and a file without it is taken as it is.
+The file is replaced atomically and fsynced before a vote or a leadership depends on it. `leaderId`
+is -1: a restarted node never resumes a leadership, and asks for the leader. `crc32c` is specific to
+quorumlog and covers the other members. Kafka's readers skip it; a file without it is accepted.
 """
 
 import base64
@@ -23,7 +23,7 @@ _CHECKSUM: Final = "crc32c"
 
 
 def encode_quorum_state(state: HardState) -> bytes:
-    """Return the file's content."""
+    """Return the content of the file."""
     voter = state.vote or Voter(NO_NODE, DirectoryId(_NO_DIRECTORY))
     fields: dict[str, Any] = {
         "leaderId": -1,
@@ -36,12 +36,12 @@ def encode_quorum_state(state: HardState) -> bytes:
 
 
 def decode_quorum_state(content: bytes) -> HardState:
-    """Return what the file says; raises CorruptionError when it is not such a file."""
+    """Return the hard state in the file. Raise CorruptionError if it is not valid."""
     try:
         return _decode(json.loads(content))
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
         raise CorruptionError(
-            f"{QUORUM_STATE_NAME} is damaged ({error}): this node may have voted and must not vote"
+            f"{QUORUM_STATE_NAME}: damaged ({error}); this node may have voted and must not vote"
             " again; format a new data directory and join with it as a new voter",
             path=QUORUM_STATE_NAME,
         ) from error
@@ -51,9 +51,9 @@ def _decode(fields: dict[str, Any]) -> HardState:
     version, epoch, voted = fields["data_version"], fields["leaderEpoch"], fields["votedId"]
     stored = fields.pop(_CHECKSUM, None)
     if stored is not None and stored != _checksum(fields):
-        raise ValueError(f"{_CHECKSUM} says {stored!r}, the content has {_checksum(fields)}")
+        raise ValueError(f"{_CHECKSUM} is {stored!r}, the content's is {_checksum(fields)}")
     if version != 1:
-        raise ValueError(f"version {version} is unknown")
+        raise ValueError(f"data_version {version} is not 1")
     if type(epoch) is not int or type(voted) is not int or epoch < 0 or voted < NO_NODE:
         raise ValueError(f"leaderEpoch {epoch!r} or votedId {voted!r} is out of range")
     if voted == NO_NODE:

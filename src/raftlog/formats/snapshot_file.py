@@ -1,12 +1,12 @@
-"""A snapshot file: record batches of the field's format, framed by control batches (KIP-630).
+"""A snapshot file: record batches of Kafka's format, framed by control batches (KIP-630).
 
     snapshot = header batch, data batch*, footer batch
     header   = SnapshotHeader, KRaftVersion, Voters
     footer   = SnapshotFooter
 
-Offsets count up from 0 over all batches, each batch carries the snapshot's epoch and its own CRC,
-and the footer the checksum of everything before it. So a missing end, a gap and a foreign piece are
-found. Timestamps are 0 and nothing is compressed: the same state has the same bytes on all nodes.
+Offsets count up from 0 over all batches. Each batch has the snapshot's epoch and its own CRC, and
+the footer has the checksum of everything before it, so truncation, gaps and foreign parts are
+detected. Timestamps are 0 and nothing is compressed: equal states have equal bytes on all nodes.
 Pure.
 """
 
@@ -33,15 +33,15 @@ from .control import (
 
 CHECKPOINT_SUFFIX: Final = ".checkpoint"
 PART_SUFFIX: Final = ".checkpoint.part"
-"""Of a file that is being received."""
+"""The suffix of a file that is being received."""
 BATCH_BYTES: Final = 256 * 1024
-"""A slice of values goes into batches of about so much, or one larger value."""
+"""The target size of a batch of values; a larger value gets its own batch."""
 BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
-"""No batch of a snapshot is larger."""
+"""The maximum size of a batch in a snapshot."""
 
 BOOTSTRAP: Final = SnapshotId(Offset(0), Epoch(0))
-"""Names the snapshot that a formatting leaves: it says who votes at the log's start, and holds no
-state."""
+"""The id of the bootstrap snapshot, written by formatting. It contains the voters at the log's
+start and no state."""
 
 _OFFSET_DIGITS: Final = 20
 _EPOCH_DIGITS: Final = 10
@@ -54,7 +54,7 @@ def checkpoint_name(snapshot: SnapshotId, suffix: str = CHECKPOINT_SUFFIX) -> st
 
 
 def snapshot_of_name(name: str) -> SnapshotId | None:
-    """Return which snapshot a file's name says it is; None when it is no such name."""
+    """Return the snapshot id in a file name, or None if it is not a snapshot's name."""
     offset, dash, epoch = name.removesuffix(CHECKPOINT_SUFFIX).partition("-")
     is_number = offset.isascii() and offset.isdigit() and epoch.isascii() and epoch.isdigit()
     is_snapshot = name.endswith(CHECKPOINT_SUFFIX) and dash and is_number
@@ -64,25 +64,25 @@ def snapshot_of_name(name: str) -> SnapshotId | None:
 
 
 class SnapshotEncoder:
-    """Makes a snapshot file, piece by piece."""
+    """Encodes a snapshot file in parts."""
 
     __slots__ = ("_checksum", "_next_offset", "size", "snapshot", "voters")
 
     def __init__(self, snapshot: SnapshotId, voters: VoterSet) -> None:
         self.snapshot = snapshot
-        self.voters = voters  # in force where the snapshot ends
-        self.size = 0  # bytes made so far
+        self.voters = voters  # in force at the snapshot's end
+        self.size = 0  # bytes encoded so far
         self._next_offset = 0
         self._checksum = blake2b(digest_size=CHECKSUM_SIZE)
 
     def header(self) -> bytes:
-        """Return how the file begins."""
-        assert self.size == 0, f"the header comes first, not behind {self.size} bytes"
+        """Return the header of the file."""
+        assert self.size == 0, f"header after {self.size} bytes"
         end_offset = self.snapshot.end_offset
         return self._control(SnapshotHeader(end_offset), KRaftVersion(), self.voters)
 
     def batches(self, values: Sequence[bytes]) -> bytes:
-        """Return the next batches, one for about `BATCH_BYTES`; raises MessageTooLarge."""
+        """Return the next batches of about `BATCH_BYTES` each. Raise MessageTooLarge."""
         made = []
         first = size = 0
         for index, value in enumerate(values):
@@ -95,7 +95,7 @@ class SnapshotEncoder:
         return b"".join(made)
 
     def footer(self) -> bytes:
-        """Return how the file ends."""
+        """Return the footer of the file."""
         return self._control(SnapshotFooter(self._checksum.digest()))
 
     def _data(self, values: Sequence[bytes]) -> bytes:
@@ -107,8 +107,8 @@ class SnapshotEncoder:
         )
         if len(batch) > BATCH_BYTES_MAX:
             raise MessageTooLarge(
-                f"a value of the state makes a batch of {len(batch)} bytes, a snapshot's batches"
-                f" have at most {BATCH_BYTES_MAX}"
+                f"snapshot: a value makes a batch of {len(batch)} bytes; the limit is"
+                f" {BATCH_BYTES_MAX}"
             )
         return self._made(batch, len(values))
 
@@ -124,7 +124,7 @@ class SnapshotEncoder:
 
 
 class SnapshotDecoder:
-    """Reads and proves a snapshot file, piece by piece."""
+    """Decodes and verifies a snapshot file in parts."""
 
     __slots__ = (
         "_checksum",
@@ -139,21 +139,21 @@ class SnapshotDecoder:
     )
 
     def __init__(self, snapshot: SnapshotId, *, with_values: bool) -> None:
-        """`with_values`: have `feed` return them; else it only proves."""
+        """If `with_values`, `feed` returns the values; otherwise it only verifies."""
         self.snapshot = snapshot
-        self.voters: VoterSet | None = None  # once the header was read
-        self.is_whole = False  # the footer was read
-        self.is_foreign = False  # another server wrote it: it is no good here, nor damaged
-        self.position = 0  # bytes read and proven
-        self._pending = b""  # of a batch whose end has not come yet
+        self.voters: VoterSet | None = None  # set once the header is read
+        self.is_whole = False  # the footer is read
+        self.is_foreign = False  # written by another server: not usable here, but not damaged
+        self.position = 0  # bytes read and verified
+        self._pending = b""  # of an incomplete batch
         self._next_offset = 0
         self._checksum = blake2b(digest_size=CHECKSUM_SIZE)
         self._with_values = with_values
 
     def feed(self, content: bytes) -> list[list[bytes]]:
-        """Take the next bytes of the file; return the values of each data batch that they end.
+        """Decode the next bytes of the file and return the values of each completed data batch.
 
-        Raises SnapshotDamaged.
+        Raise SnapshotDamaged.
         """
         content = self._pending + content if self._pending else content
         position = 0
@@ -176,18 +176,18 @@ class SnapshotDecoder:
             self.position += header.size
 
     def finish(self) -> VoterSet:
-        """The file ends here: return its voters; raises SnapshotDamaged when it is not whole."""
+        """Return the voters at the end of the file. Raise SnapshotDamaged if it is incomplete."""
         if self._pending:
-            raise self._damaged(f"it ends with {len(self._pending)} bytes of an unfinished batch")
+            raise self._damaged(f"it ends with {len(self._pending)} bytes of an incomplete batch")
         if not self.is_whole or self.voters is None:
             raise self._damaged("its footer is missing")
         return self.voters
 
     def _header(self, content: bytes, position: int) -> BatchHeader | None:
-        """Return the header of the batch at `position`, None when not all of it is there."""
+        """Return the header of the batch at `position`, or None if the batch is incomplete."""
         left = len(content) - position
         if self.is_whole and left:
-            raise self._damaged("bytes follow its footer")
+            raise self._damaged(f"{left} bytes follow its footer")
         if left < HEADER_SIZE:
             return None
         try:
@@ -195,15 +195,15 @@ class SnapshotDecoder:
         except CorruptionError as error:
             raise self._damaged(error.message) from error
         if header.size > BATCH_BYTES_MAX:
-            raise self._damaged(f"a batch would have {header.size} bytes")
+            raise self._damaged(f"a batch has {header.size} bytes; the limit is {BATCH_BYTES_MAX}")
         return header if header.size <= left else None
 
     def _batch(self, content: bytes, position: int, header: BatchHeader) -> list[bytes]:
-        """Take one batch in; return its values."""
+        """Verify one batch and return its values."""
         if header.base_offset != self._next_offset or header.leader_epoch != self.snapshot.epoch:
             raise self._damaged(
-                f"a batch of offset {header.base_offset} and epoch {header.leader_epoch} is where"
-                f" offset {self._next_offset} of epoch {self.snapshot.epoch} should be"
+                f"it has a batch at offset {header.base_offset} of epoch {header.leader_epoch};"
+                f" expected offset {self._next_offset} of epoch {self.snapshot.epoch}"
             )
         values: list[bytes] = []
         if self.voters is None:
@@ -220,25 +220,25 @@ class SnapshotDecoder:
         match controls:
             case (SnapshotHeader(end_offset=int(end_offset)), KRaftVersion(), VoterSet() as voters):
                 if end_offset != self.snapshot.end_offset:
-                    raise self._damaged(f"its header says that it ends at offset {end_offset}")
+                    raise self._damaged(f"its header has end offset {end_offset}")
                 self.voters = voters
             case (SnapshotHeader(end_offset=None), *_):
                 self.is_foreign = True
-                raise self._damaged("another server wrote it, without the end offset in its header")
+                raise self._damaged("another server wrote it: its header has no end offset")
             case _:
-                raise self._damaged("it does not begin with a snapshot's header")
+                raise self._damaged("it does not begin with a snapshot header")
 
     def _take_footer(self, controls: tuple[Control, ...]) -> None:
         match controls:
             case (SnapshotFooter(checksum=checksum),):
                 if checksum != self._checksum.digest():
-                    raise self._damaged("its checksum is wrong")
+                    raise self._damaged("its checksum does not match")
                 self.is_whole = True
             case _:
-                raise self._damaged("a control batch lies inside it")
+                raise self._damaged("it has a control batch between header and footer")
 
     def _damaged(self, reason: str) -> SnapshotDamaged:
         name = checkpoint_name(self.snapshot)
         return SnapshotDamaged(
-            f"the snapshot {name} is damaged: {reason}", path=name, position=self.position
+            f"snapshot {name}: damaged; {reason}", path=name, position=self.position
         )

@@ -1,10 +1,9 @@
-"""Messages of the consensus <-> protobuf, both ways. Pure.
+"""Translation between Raft messages and protobuf. Pure.
 
-A message's sender and receiver are not in its encoding: a stream or a call names them once, in its
-introduction. Entries travel as they are stored, record batches back to back; of each the header is
-read, its CRC is checked and it must continue the one before, but no record is looked into, except
-in a control batch. Bytes that are damaged raise CorruptionError, well-formed nonsense raises
-InvalidRequest: nothing that arrives is checked by `assert`.
+A message's sender and receiver are not encoded: the introduction of a stream or call identifies
+them. Entries are sent as stored, as consecutive record batches. Each batch's header and CRC are
+checked, and it must continue the one before. Only records of control batches are decoded. Damaged
+bytes raise CorruptionError, other invalid input raises InvalidRequest; input never fails an assert.
 """
 
 from collections.abc import Sequence
@@ -38,8 +37,8 @@ from .control import entry_kind
 
 DIRECTORY_ID_SIZE: Final = 16
 INCARNATION_SIZE: Final = 8
-VOTERS_MAX: Final = 1_000  # named by one message: more would hold the loop up
-ADDRESS_LENGTH_MAX: Final = 300  # characters: a longest host name, a colon, a port
+VOTERS_MAX: Final = 1_000  # per message; more would block the event loop too long
+ADDRESS_LENGTH_MAX: Final = 300  # characters: the longest host name, a colon, a port
 
 
 # --- introductions -------------------------------------------------------------------------------
@@ -47,18 +46,18 @@ ADDRESS_LENGTH_MAX: Final = 300  # characters: a longest host name, a colon, a p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Introduction:
-    """Who talks to whom, on which of the caller's streams."""
+    """The identity of a caller and its stream."""
 
     sender: Voter
     incarnation: bytes  # 8 bytes, drawn when the sender started
-    stream_number: int  # of one kind, to one receiver, in one incarnation; 0 of a call
-    is_snapshot: bool = False  # the stream's kind: a snapshot, or entries and heartbeats
+    stream_number: int  # increasing per kind, receiver and incarnation; 0 in a call
+    is_snapshot: bool = False  # the stream sends a snapshot instead of entries and heartbeats
 
 
 def encode_introduction(
     introduction: Introduction, *, cluster_id: ClusterId, receiver: Voter | None
 ) -> pb.Introduction:
-    """Return the message; without a receiver it is for whoever is there."""
+    """Return the message. Without a receiver it addresses any node."""
     return pb.Introduction(
         cluster_id=cluster_id,
         sender=encode_voter(introduction.sender),
@@ -72,27 +71,30 @@ def encode_introduction(
 def decode_introduction(
     message: pb.Introduction, *, cluster_id: ClusterId, me: Voter
 ) -> Introduction:
-    """Return who calls; raises InconsistentClusterId when it is of another cluster, VoterMismatch
-    when it calls another node or another disk, InvalidRequest when it does not say who it is."""
+    """Return the caller's introduction.
+
+    Raise InconsistentClusterId if it is of another cluster, VoterMismatch if it addresses another
+    node or data directory, InvalidRequest if it is invalid.
+    """
     if message.cluster_id != cluster_id:
         raise InconsistentClusterId(
-            f"node {me.node_id} is of cluster {cluster_id}, the caller of"
-            f" {message.cluster_id[:40] or 'none'}: check the addresses"
+            f"node {me.node_id}: its cluster is {cluster_id}, the caller's is"
+            f" {message.cluster_id[:40] or 'none'}; check the addresses"
         )
     sender = decode_voter(message.sender)
     if message.HasField("receiver") and (called := decode_voter(message.receiver)) != me:
-        what = "another disk" if called.node_id == me.node_id else "another node"
+        what = "another directory" if called.node_id == me.node_id else "another node"
         raise VoterMismatch(
-            f"node {sender.node_id} calls node {called.node_id} with directory id"
-            f" {called.directory_id.hex()}; here is node {me.node_id} with"
-            f" {me.directory_id.hex()}, {what}: remove the voter that is gone, or mend its address"
+            f"node {sender.node_id} called node {called.node_id} with directory id"
+            f" {called.directory_id.hex()}, but this is {what}: node {me.node_id} with"
+            f" {me.directory_id.hex()}; remove the old voter or correct its address"
         )
     if sender == me:
-        raise VoterMismatch(f"node {me.node_id} is called by itself: mend the voters' addresses")
+        raise VoterMismatch(f"node {me.node_id}: called itself; correct the voters' addresses")
     if len(message.incarnation) != INCARNATION_SIZE or message.stream_number < 0:
         raise InvalidRequest(
-            f"an incarnation has {INCARNATION_SIZE} bytes and a stream a number >= 0, not"
-            f" {len(message.incarnation)} and {message.stream_number}"
+            f"introduction: {len(message.incarnation)} bytes of incarnation and stream"
+            f" {message.stream_number}; expected {INCARNATION_SIZE} bytes and a stream >= 0"
         )
     return Introduction(
         sender=sender,
@@ -113,8 +115,8 @@ def encode_message(message: Message) -> pb.RaftMessage:
 
 
 def fill_message(target: pb.RaftMessage, message: Message) -> None:  # noqa: C901, PLR0912 (a dispatch)
-    """Write the message, without its sender and receiver, into an empty one: in a frame that spares
-    a copy."""
+    """Write the message without its sender and receiver into an empty one. In a frame this avoids a
+    copy."""
     match message:
         case AppendRequest():
             _fill_append_request(target.append_request, message)
@@ -160,10 +162,10 @@ def fill_message(target: pb.RaftMessage, message: Message) -> None:  # noqa: C90
 def decode_message(  # noqa: C901, PLR0912 (a dispatch)
     message: pb.RaftMessage, *, sender: Voter, receiver: Voter, receiver_address: str = ""
 ) -> Message:
-    """Return the message between the two; the address is a FollowRequest's.
+    """Return the message from the sender to the receiver; `receiver_address` is a FollowRequest's.
 
-    Raises CorruptionError for damaged bytes, InvalidRequest for nonsense and for a kind of message
-    that only a newer peer knows.
+    Raise CorruptionError for damaged bytes, InvalidRequest for invalid content or an unknown kind
+    of message.
     """
     match message.WhichOneof("message"):
         case "append_request":
@@ -222,14 +224,14 @@ def decode_message(  # noqa: C901, PLR0912 (a dispatch)
         case "follow_response":
             return decode_follow_response(message.follow_response, receiver=receiver)
         case _:
-            raise InvalidRequest("a message of a kind that is unknown here: is the peer newer?")
+            raise InvalidRequest("message: unknown kind; the peer may run a newer version")
 
 
-# --- votes and followers, which are calls --------------------------------------------------------
+# --- votes and follow requests (calls) ----------------------------------------------------------
 
 
 def encode_vote_request(request: VoteRequest) -> pb.VoteRequest:
-    """Return the message without its sender and receiver, as all below."""
+    """Return the message without its sender and receiver. So do all functions below."""
     return pb.VoteRequest(
         epoch=request.epoch,
         log_end=pb.LogEnd(epoch=request.log_end.epoch, offset=request.log_end.offset),
@@ -239,7 +241,7 @@ def encode_vote_request(request: VoteRequest) -> pb.VoteRequest:
 
 
 def decode_vote_request(message: pb.VoteRequest, *, sender: Voter, receiver: Voter) -> VoteRequest:
-    """Return the request; raises InvalidRequest for nonsense, as all below."""
+    """Return the request. Raise InvalidRequest if it is invalid, as all functions below."""
     return VoteRequest(
         sender=sender,
         receiver=receiver,
@@ -251,7 +253,6 @@ def decode_vote_request(message: pb.VoteRequest, *, sender: Voter, receiver: Vot
 
 
 def encode_vote_response(response: VoteResponse) -> pb.VoteResponse:
-    """Return the message."""
     return pb.VoteResponse(
         epoch=response.epoch, granted=response.granted, pre_vote=response.pre_vote
     )
@@ -260,7 +261,6 @@ def encode_vote_response(response: VoteResponse) -> pb.VoteResponse:
 def decode_vote_response(
     message: pb.VoteResponse, *, sender: Voter, receiver: Voter
 ) -> VoteResponse:
-    """Return the response."""
     return VoteResponse(
         sender=sender,
         receiver=receiver,
@@ -271,14 +271,14 @@ def decode_vote_response(
 
 
 def encode_follow_request(request: FollowRequest) -> pb.FollowQuorumRequest:
-    """Return the message; the address that it goes to is not in it."""
+    """Return the message. The receiver's address is not encoded."""
     return pb.FollowQuorumRequest(epoch=request.epoch, address=request.address)
 
 
 def decode_follow_request(
     message: pb.FollowQuorumRequest, *, sender: Voter, receiver_address: str
 ) -> FollowRequest:
-    """Return the request, which came to the address."""
+    """Return the request that was sent to the address."""
     return FollowRequest(
         sender=sender,
         receiver_address=receiver_address,
@@ -288,7 +288,7 @@ def decode_follow_request(
 
 
 def encode_follow_response(response: FollowResponse) -> pb.FollowQuorumResponse:
-    """Return the message, which says who answers: the asking one knew an address alone."""
+    """Return the message with the responder's identity, since the caller has only an address."""
     return pb.FollowQuorumResponse(
         epoch=response.epoch,
         sender=encode_voter(response.sender),
@@ -298,7 +298,6 @@ def encode_follow_response(response: FollowResponse) -> pb.FollowQuorumResponse:
 
 
 def decode_follow_response(message: pb.FollowQuorumResponse, *, receiver: Voter) -> FollowResponse:
-    """Return the response."""
     return FollowResponse(
         sender=decode_voter(message.sender),
         receiver=receiver,
@@ -312,10 +311,10 @@ def decode_follow_response(message: pb.FollowQuorumResponse, *, receiver: Voter)
 
 
 def decode_entries(batches: bytes, *, prev: LogEnd, epoch: Epoch) -> tuple[Entry, ...]:
-    """Return the batches, which lie back to back, as entries right behind `prev`.
+    """Return consecutive batches as entries after `prev`.
 
-    Raises CorruptionError for a torn or damaged batch, InvalidRequest when one does not continue
-    the one before or is of an epoch that the sender has not reached. 3 us a batch, and its bytes.
+    Raise CorruptionError for a truncated or damaged batch, InvalidRequest if a batch does not
+    continue the one before or has an epoch above the sender's. Takes 3 us per batch, plus its CRC.
     """
     entries: list[Entry] = []
     position, offset, last_epoch = 0, prev.offset, prev.epoch
@@ -325,17 +324,17 @@ def decode_entries(batches: bytes, *, prev: LogEnd, epoch: Epoch) -> tuple[Entry
         base_offset, length, batch_epoch, _, crc, attributes, last_delta = header[:7]
         next_position = position + length + LENGTH_END
         if next_position > end or crc32c(view[position + CRC_START : next_position]) != crc:
-            check_crc(batches, position, header)  # says what is wrong
+            check_crc(batches, position, header)  # raises with the reason
         count = last_delta + 1
         if base_offset != offset or header.record_count != count or count < 1:
             raise InvalidRequest(
-                f"a batch of {header.record_count} records over {count} offsets from"
-                f" {base_offset} on, where one from {offset} on belongs"
+                f"batch of {header.record_count} records over {count} offsets at"
+                f" {base_offset}; expected a batch at offset {offset}"
             )
         if not last_epoch <= batch_epoch <= epoch:
             raise InvalidRequest(
-                f"a batch of epoch {batch_epoch} at offset {offset}, behind one of epoch"
-                f" {last_epoch}, from a leader of epoch {epoch}"
+                f"batch at offset {offset}: its epoch {batch_epoch} is not in"
+                f" [{last_epoch}, {epoch}]"
             )
         last_epoch = Epoch(batch_epoch)
         kind, voters = EntryKind.DATA, None
@@ -436,11 +435,11 @@ def _decode_chunk(message: pb.SnapshotChunk, sender: Voter, receiver: Voter) -> 
     content, size, position = message.content, message.size, _count(message.position)
     if position + len(content) > size or size < 1:
         raise InvalidRequest(
-            f"a piece of {len(content)} bytes at {position} of a snapshot of {size} bytes"
+            f"snapshot chunk: {len(content)} bytes at {position} of a file of {size} bytes"
         )
     if crc32c(content) != message.crc:
         raise CorruptionError(
-            f"the CRC-32C of the snapshot's {len(content)} bytes at {position} is wrong"
+            f"snapshot chunk: CRC-32C mismatch in {len(content)} bytes at {position}"
         )
     return SnapshotChunk(
         sender=sender,
@@ -466,23 +465,23 @@ def _decode_successors(voters: Sequence[pb.Voter]) -> tuple[Voter, ...]:
 
 def _check_number(voters: int) -> None:
     if voters > VOTERS_MAX:
-        raise InvalidRequest(f"a message names {voters} voters, over {VOTERS_MAX}")
+        raise InvalidRequest(f"message: {voters} voters; the limit is {VOTERS_MAX}")
 
 
-# --- what messages are made of -------------------------------------------------------------------
+# --- parts of messages -------------------------------------------------------------------------
 
 
 def encode_voter(voter: Voter) -> pb.Voter:
-    """Return the message for a voter."""
+    """Return the protobuf message of a voter."""
     return pb.Voter(node_id=voter.node_id, directory_id=voter.directory_id)
 
 
 def decode_voter(message: pb.Voter) -> Voter:
-    """Return the voter; raises InvalidRequest when it can be none."""
+    """Return the voter. Raise InvalidRequest if it is invalid."""
     if message.node_id < 0 or len(message.directory_id) != DIRECTORY_ID_SIZE:
         raise InvalidRequest(
-            f"a voter has a node id >= 0 and a directory id of {DIRECTORY_ID_SIZE} bytes, not"
-            f" {message.node_id} and {len(message.directory_id)} bytes"
+            f"voter: node id {message.node_id} with a directory id of"
+            f" {len(message.directory_id)} bytes; expected >= 0 and {DIRECTORY_ID_SIZE}"
         )
     return Voter(NodeId(message.node_id), DirectoryId(message.directory_id))
 
@@ -502,33 +501,33 @@ def _snapshot(message: pb.LogEnd) -> SnapshotId:
 
 def _epoch(value: int) -> Epoch:
     if value < 0:
-        raise InvalidRequest(f"an epoch is >= 0, not {value}")
+        raise InvalidRequest(f"epoch: {value} is below 0")
     return Epoch(value)
 
 
 def _offset(value: int) -> Offset:
     if value < 0:
-        raise InvalidRequest(f"an offset is >= 0, not {value}")
+        raise InvalidRequest(f"offset: {value} is below 0")
     return Offset(value)
 
 
 def _count(value: int) -> int:
     if value < 0:
-        raise InvalidRequest(f"a round or a position is >= 0, not {value}")
+        raise InvalidRequest(f"round or position: {value} is below 0")
     return value
 
 
 def _check_ends(match_end: Offset, received_end: Offset) -> None:
     if match_end > received_end:
-        raise InvalidRequest(f"{match_end} is durable of a log that was received to {received_end}")
+        raise InvalidRequest(f"match end: {match_end} is above the received end {received_end}")
 
 
 def _address(value: str) -> str:
-    """A "host:port", or "" for none; anything else raises InvalidRequest."""
+    """Return a "host:port", or "" for none. Raise InvalidRequest for other text."""
     if not value:
         return value
     host, _, port = value.rpartition(":")
     is_port = port.isascii() and port.isdigit() and 0 < int(port[:6]) < 1 << 16
     if not host or not is_port or len(value) > ADDRESS_LENGTH_MAX or not host.isprintable():
-        raise InvalidRequest(f"an address is host:port, not {value[:ADDRESS_LENGTH_MAX]!r}")
+        raise InvalidRequest(f"address: {value[:ADDRESS_LENGTH_MAX]!r} is not host:port")
     return value

@@ -1,5 +1,7 @@
-"""Runs one member of the quorum over a data directory and a network; no decision of the protocol
-is made here."""
+"""The shell of one Raft node: it runs the core on a data directory and a network.
+
+It makes no protocol decision.
+"""
 
 from .disk.formatting import format_directory
 from .gathering import Proposal

@@ -1,5 +1,8 @@
-"""Wakes somebody at a deadline that moves often, mostly further away: setting it costs nothing
-then, since a timer that fires too early is left to find that out."""
+"""A timer for a deadline that moves often, mostly later.
+
+A later deadline costs nothing: the timer fires at the earlier time, and the caller checks the
+deadline.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -13,14 +16,14 @@ class Alarm:
     __slots__ = ("_clock", "_due_ms", "_timer", "_wake")
 
     def __init__(self, clock: Clock, wake: Callable[[], None]) -> None:
-        """`wake` may be called before the deadline, never much after it."""
+        """`wake` may be called before the deadline, and is called soon after it."""
         self._clock = clock
         self._wake = wake
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms = 0
 
     def set(self, deadline_ms: int) -> None:
-        """Wake at this time, at the latest."""
+        """Schedule a call of `wake` at the deadline or earlier."""
         if self._timer is not None:
             if self._due_ms <= deadline_ms:
                 return
@@ -30,7 +33,7 @@ class Alarm:
         self._due_ms = deadline_ms
 
     def cancel(self) -> None:
-        """Wake nobody."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

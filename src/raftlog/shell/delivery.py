@@ -1,8 +1,8 @@
-"""Hands committed batches to the state machine, in order and once: from memory where they are
-still there, from the log where not; and loads it from snapshots.
+"""The delivery of committed batches to the state machine, in order and once.
 
-Owns the place up to which the state machine has been served. Decides nothing about what is
-committed. Works in slices, so that heartbeats never wait for a long past.
+Batches come from memory or from the log; snapshots are loaded into the state machine. It owns the
+delivered offset and makes no decision about commits. It works in slices, so that heartbeats do not
+wait for a long replay.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from .state_machine import StateMachine
 from .tail import Tail
 
 SLICE_BYTES: Final = 128 * 1024
-"""Bytes of batches that are delivered in one step of the loop, or one larger batch."""
+"""Bytes of batches delivered in one step of the event loop, or one larger batch."""
 SLICE_MS: Final = 5
-"""A step ends after the batch that makes it take so long."""
+"""A step ends after the batch that reaches this duration."""
 INLINE_BYTES: Final = 16 * 1024
-"""Bytes of batches that are delivered in the very step in which they were committed: who waits for
-one commit alone need not wait for another task."""
+"""Bytes of batches that are delivered in the step that committed them. A single proposal then does
+not wait for another task."""
 INLINE_MS: Final = 1
-"""As SLICE_MS, in that step."""
+"""SLICE_MS for that step."""
 
 
 class Delivery:
-    """The state machine's place in the log."""
+    """The delivered offset and the task that advances it."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Delivery:
         applied: Callable[[Offset], None],
         opened: Callable[[Epoch], None],
     ) -> None:
-        """`applied` is told after every slice, `opened` when an epoch's no-op is reached."""
+        """`applied` is called after every slice, `opened` for the no-op of an epoch."""
         self._clock = clock
         self._log = log
         self._raft = raft
@@ -57,14 +57,17 @@ class Delivery:
         self._opened = opened
         self._end = raft.applied_end  # everything below was delivered
         self._committed_end = self._end
-        self._pauses = 0  # counts the calls of pause(): what was read before one is void
+        self._pauses = 0  # number of pause() calls: reads that began before one are discarded
         self._is_paused = False
         self._moved = asyncio.Event()
         self._closed = False
 
     def commit(self, end: Offset) -> None:
-        """Everything below `end` is committed. A little that is in memory is delivered at once,
-        unless run() is at work on what lies before; the rest is left to run()."""
+        """Record the committed end.
+
+        A small amount in memory is delivered at once unless run() is delivering earlier batches.
+        The rest is left to run().
+        """
         was_behind = self._end < self._committed_end
         self._committed_end = max(self._committed_end, end)
         if not was_behind and self._is_behind() and self._end >= self._tail.start_offset:
@@ -75,12 +78,12 @@ class Delivery:
 
     @property
     def end(self) -> Offset:
-        """Everything below was delivered."""
+        """The end of the delivered entries."""
         return self._end
 
     @property
     def committed_end(self) -> Offset:
-        """Everything below is committed, delivered or not."""
+        """The end of the committed entries, delivered or not."""
         return self._committed_end
 
     def close(self) -> None:
@@ -89,7 +92,7 @@ class Delivery:
         self._moved.set()
 
     async def run(self) -> None:
-        """Deliver what is committed; until close()."""
+        """Deliver committed entries until close()."""
         while not self._is_closed():
             await self._moved.wait()
             self._moved.clear()
@@ -99,23 +102,25 @@ class Delivery:
                 else:
                     self._deliver(self._tail.following(self._end))
                 if self._is_behind():
-                    await asyncio.sleep(0)  # the loop breathes between slices
+                    await asyncio.sleep(0)  # let other tasks run between slices
 
     # --- state ---------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """The log is about to be replaced by a snapshot: deliver nothing until go_on()."""
+        """Stop delivering until go_on(), because a snapshot is about to replace the log."""
         self._pauses += 1
         self._is_paused = True
 
     def go_on(self) -> None:
-        """The log is what it was, or the state was restored."""
+        """Resume after the log was kept or the state was restored."""
         self._is_paused = False
         self._moved.set()
 
     async def restore(self, snapshot: SnapshotId) -> None:
-        """Load the state machine from a snapshot that is on the disk, and go on behind it; only
-        while paused, or before run(). Raises SnapshotDamaged, StorageError."""
+        """Load the state machine from a snapshot on disk and continue after it.
+
+        Call it only while paused or before run(). Raise SnapshotDamaged or StorageError.
+        """
         reader = await self._log.open_snapshot(snapshot)
         self._machine.begin_restore()
         while (values := await reader.next()) is not None:
@@ -124,7 +129,8 @@ class Delivery:
         self._machine.end_restore(snapshot.end_offset, snapshot.epoch)
         self._end = snapshot.end_offset
         self._committed_end = max(self._committed_end, self._end)
-        self._gathering.delivered(self._end)  # the state has what waited to be delivered
+        # the snapshot has the entries that waited for delivery
+        self._gathering.delivered(self._end)
 
     # --- slices --------------------------------------------------------------------------------
 
@@ -132,11 +138,11 @@ class Delivery:
         return self._closed
 
     def _is_behind(self) -> bool:
-        """Whether there is something to deliver now."""
+        """Return True if there are entries to deliver now."""
         return self._end < self._committed_end and not self._is_paused and not self._closed
 
     async def _deliver_from_log(self) -> None:
-        """Read a slice of what is in memory no more; it is durable, since it was forgotten."""
+        """Deliver a slice from disk. Its entries are durable, since the tail evicted them."""
         before = self._pauses
         end, _ = self._raft.log.range_end(self._end, bytes_max=SLICE_BYTES)
         end = min(end, self._committed_end, self._tail.start_offset)
@@ -145,7 +151,7 @@ class Delivery:
         except (OffsetOutOfRange, CorruptionError):
             if self._pauses == before:
                 raise
-            return  # a snapshot has taken the log's place
+            return  # a snapshot has replaced the log
         if self._pauses == before:
             self._deliver(entries)
 

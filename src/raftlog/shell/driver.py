@@ -1,8 +1,8 @@
-"""Drives the core of one member: messages, time and proposals in, rounds of effects out.
+"""The driver of the consensus core: messages, time and proposals in, rounds of effects out.
 
-Two tasks: the driver itself, and the writer (one write in flight, so that proposals made meanwhile
-share the next fsync). The driver waits neither for the disk nor for reads nor for the state
-machine. What the core decides is carried out here; nothing of the protocol is decided here.
+It has two tasks: the driver and the writer. One write is in flight at a time, so proposals made
+during a write share the next fsync. The driver does not wait for the disk, reads or the state
+machine. It performs the core's decisions and makes no protocol decision.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ from .writing import STORAGE_FAILURES, GaveUp, Writing
 _LOG = logging.getLogger("quorumlog.raftlog")
 
 INBOX_MAX: Final = 20_000
-"""Messages that wait for the driver; more are dropped, as a network may."""
+"""Limit on messages queued for the driver. More are dropped, as a network may do."""
 MESSAGES_A_TURN: Final = 64
-"""Messages taken in before what they bring about is carried out, and the loop breathes."""
+"""Messages processed before their effects are performed and the event loop runs other tasks."""
 
 
 class Driver:
-    """The core of one node with everything that carries it out."""
+    """The core of one node and the parts that perform its effects."""
 
     def __init__(
         self,
@@ -107,56 +107,59 @@ class Driver:
         self.news = LeadershipNews(raft, state_machine)
         self.readiness = Readiness(raft)
         self.reads = IndexReads(raft, wake=self.wake, waiters_max=config.reads_max)
-        self.led = asyncio.Event()  # set for good once this node led, failed or was closed
-        self.ended: QuorumlogError | None = None  # why it does nothing more
-        self.dropped = 0  # messages that found the inbox full
-        self._inbox: deque[Message | Voter] = deque()  # a Voter: the way to it broke
-        self._woken = asyncio.Event()  # there is something for the driver
+        self.led = asyncio.Event()  # set permanently when this node first led, failed or was closed
+        self.ended: QuorumlogError | None = None  # the error that ended the driver
+        self.dropped = 0  # messages dropped because the inbox was full
+        self._inbox: deque[Message | Voter] = deque()  # a Voter: the connection to it broke
+        self._woken = asyncio.Event()  # the driver has work
         self._alarm = Alarm(runtime.clock, self.wake)
-        self._write: Ready | None = None  # the round whose token is out
+        self._write: Ready | None = None  # the round whose token is outstanding
         self._write_given = asyncio.Event()
         self._clean_to: SnapshotId | None = None
 
-    # --- what the node asks for ----------------------------------------------------------------
+    # --- requests of the node -------------------------------------------------------------------
 
     @property
     def node_id(self) -> NodeId:
-        """This node."""
         return self.raft.me.node_id
 
     @property
     def is_alone(self) -> bool:
-        """Whether this node is the only voter."""
+        """Return True if this node is the only voter."""
         voters = self.raft.voters.latest
         return len(voters) == 1 and self.raft.me in voters
 
     def wake(self) -> None:
-        """Have the driver look soon."""
+        """Schedule a run of the driver."""
         self._woken.set()
 
     def proposed(self) -> None:
-        """Something was gathered: append it soon, unless a write is in flight, behind which it
-        goes."""
+        """Schedule the append of a queued proposal, unless a write is in flight. Then it is
+        appended after the write."""
         if self._write is None:
             self._woken.set()
 
     def append_all_gathered(self) -> None:
-        """What was proposed before comes before it in the log, at the offsets that were told;
-        raises Overloaded."""
+        """Append all queued proposals, so that the next entry follows them at the promised offsets.
+
+        Raise Overloaded.
+        """
         while self.gathering.has_gathered:
             if not self._append_gathered():
-                raise Overloaded("too much is uncommitted, or the leadership is being handed over")
+                raise Overloaded(
+                    "metadata log: proposals at the limit or a transfer in progress; retry later"
+                )
 
     def not_leading(self) -> NotController:
-        """The error of who asks a node that does not lead."""
+        """Return the error for a request that only the leader can execute."""
         leader = self.raft.leader_id
         return NotController(
-            "this node does not lead the metadata quorum",
+            "metadata quorum: this node is not the leader",
             leader_id=NO_NODE if leader is None or self.raft.is_leader else leader,
         )
 
     def resign(self) -> None:
-        """Give up a leadership at the end of the node, and say so."""
+        """Resign at the end of the node and announce it."""
         self.raft.resign(self._clock.now_ms())
         self._pump()
         self.news.end()
@@ -164,7 +167,7 @@ class Driver:
     # --- driving the core ----------------------------------------------------------------------
 
     def _receive(self, message: Message | Voter) -> None:
-        """Called by the transport, inside of its own tasks: the driver takes it in."""
+        """Queue a message for the driver. The transport calls it in its own tasks."""
         if self.ended is not None or len(self._inbox) >= INBOX_MAX:
             self.dropped += 1
             return
@@ -172,7 +175,7 @@ class Driver:
         self._woken.set()
 
     async def run(self) -> None:
-        """Take in what comes and carry out what follows; until end()."""
+        """Process inputs and perform effects until end()."""
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -211,7 +214,7 @@ class Driver:
         self.readiness.heard(message.epoch, committed_end, self.delivery.end)
 
     def _pump(self) -> None:
-        """Carry out what the core has ready; never waits."""
+        """Perform all effects that the core has ready. Never waits."""
         raft = self.raft
         while True:
             if self._write is None and self.gathering.has_gathered:
@@ -227,24 +230,26 @@ class Driver:
             self._alarm.set(deadline_ms)
 
     def _append_gathered(self) -> bool:
-        """Append one batch of what was proposed; false when the core takes none now."""
+        """Append one batch of queued proposals. Return False if the core accepts none now."""
         batch = self.gathering.next_batch()
         raft = self.raft
         if not raft.is_leader or raft.epoch != batch.epoch:
-            return False  # they are told with the next round
+            return False  # the next round fails them
         assert batch.base_offset == raft.log.end_offset, f"{batch} at {raft.log.end_offset}"
         payload = batch.encode(self._clock.wall_ms())
         try:
             entry = raft.propose(count=len(batch.values), payload=payload)
         except Overloaded:
-            return False  # they keep their places and wait
+            return False  # they keep their offsets and wait
         self._tail.put(entry)
         self.gathering.appended(batch)
         return True
 
     def _carry_out(self, ready: Ready) -> None:
-        """One round, in the order that its fields say, except for what waits for the disk: that is
-        given first, so that the disk works while this sends."""
+        """Perform one round in the order of its fields.
+
+        The write is started first, so that the disk works while messages are sent.
+        """
         for event in ready.events:
             self._report(event)
         if ready.token is not None:
@@ -267,20 +272,20 @@ class Driver:
 
     def _lose_leadership(self) -> None:
         lost = Lost(
-            "the leadership ended before the proposal was known to be committed: look, then repeat"
+            "proposal: outcome unknown, the leadership ended first; check the state, then retry"
         )
         self.gathering.fail(self.delivery.committed_end, appended=lost, gathered=self.not_leading())
 
     # --- delivery ------------------------------------------------------------------------------
 
     def _on_applied(self, end: Offset) -> None:
-        """The state has reached an offset."""
+        """Report the applied offset to reads, snapshots and readiness."""
         self.reads.applied(end)
         self.snapshotting.applied(end)
         self.readiness.applied(end)
 
     def _on_opened(self, epoch: Epoch) -> None:
-        """The no-op of an epoch was committed and delivered."""
+        """Report that the no-op of an epoch was committed and delivered."""
         if self.raft.is_leader and epoch == self.raft.epoch:
             self.news.opened()
             self.led.set()
@@ -289,7 +294,7 @@ class Driver:
     # --- the disk ------------------------------------------------------------------------------
 
     async def run_writer(self) -> None:
-        """One write at a time, in the order of the tokens."""
+        """Perform one write at a time, in the order of the tokens."""
         try:
             while True:
                 await self._write_given.wait()
@@ -303,10 +308,10 @@ class Driver:
                     with self._fail_stop():
                         await self._writing.clean_to(snapshot)
         except GaveUp:
-            return  # the node ended: what was not written was not acknowledged
+            return  # the node ended: unwritten entries were not acknowledged
 
     async def _make_durable(self, ready: Ready) -> None:
-        """Persist a round and tell the core, which may hand out the next one at once."""
+        """Persist a round and confirm it to the core, which may return the next one at once."""
         assert ready.token is not None, "a write without a token"
         with self._fail_stop():
             is_done = await self._writing.persist(ready)
@@ -318,7 +323,7 @@ class Driver:
         else:
             raft.persisted(ready.token, now_ms)
             if ready.install is not None:
-                self._clean_to = None  # of the log before
+                self._clean_to = None  # of the replaced log
                 self._tail.reset(raft.log.end_offset)
                 self._writing.installed()
                 self._on_applied(self.delivery.end)
@@ -332,10 +337,10 @@ class Driver:
             self._write_given.set()
 
     def _on_disk_full(self, error: DiskFull) -> bool:
-        """A round finds no room; whether it may wait for some.
+        """Handle a full disk. Return True if the round may wait for space.
 
-        A lone voter that has never led gives up at once: whoever starts it should hear of it. A
-        leader with others steps aside: they can go on.
+        A lone voter that has never led fails at once, so that the start reports the error. A leader
+        of several voters resigns, so that another voter can lead.
         """
         if self.ended is not None:
             return False
@@ -350,8 +355,8 @@ class Driver:
 
     @contextmanager
     def _fail_stop(self) -> Iterator[None]:
-        """What the storage raises ends the node, and raises GaveUp. What the state machine raises
-        is no such failure."""
+        """End the node and raise GaveUp if the storage fails. State machine errors are not
+        caught."""
         try:
             yield
         except STORAGE_FAILURES as error:
@@ -359,25 +364,26 @@ class Driver:
             raise GaveUp(str(error)) from error
 
     async def guard(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run what uses the disk beside the writer: what the disk refuses it ends the node as well.
-        What a state machine says of its records is no word of the disk."""
+        """Run work that uses the disk beside the writer. End the node if the disk fails."""
         try:
             await work()
         except (StorageError, OSError) as error:
             self._storage_failed(error, what="read, or its snapshot written")
 
     def _storage_failed(self, error: Exception, *, what: str = "written") -> None:
-        """What is on the disk is unknown now: fail-stop."""
-        reason = f"the metadata log could not be {what}: {error}"
+        """Stop the node, because the state on disk is unknown."""
+        reason = f"metadata log: not {what}; {error}"
         _LOG.error("raft.storage_failed node=%d error=%s", self.node_id, error)
         self.end(StorageError(reason))
         self._stop_node(reason)
 
     def end(self, error: QuorumlogError) -> None:
-        """Do nothing more, and let everybody know who waits."""
+        """End the driver and fail all waiting calls."""
         if self.ended is None:
             self.ended = error
-        lost = Lost("the node stopped before the proposal was known to be committed: look there")
+        lost = Lost(
+            "proposal: outcome unknown, the node stopped first; check the state, then retry"
+        )
         self.gathering.fail(Offset(-1), appended=lost, gathered=error)
         self.reads.fail(error)
         self.delivery.close()
@@ -388,12 +394,12 @@ class Driver:
         self.news.release()
         self._alarm.cancel()
 
-    # --- small things --------------------------------------------------------------------------
+    # --- helpers -------------------------------------------------------------------------------
 
     def _encode_control(
         self, kind: EntryKind, base_offset: Offset, epoch: Epoch, voters: VoterSet | None
     ) -> bytes:
-        """Encode a record of the consensus itself, for the core; it is in the log right after."""
+        """Encode a control record for the core, which appends it at once."""
         control: LeaderChange | VoterSet
         if voters is None:
             control = LeaderChange(self.node_id, tuple(self.raft.voters.latest), (self.raft.me,))
@@ -414,7 +420,7 @@ class Driver:
         return batch
 
     def learn(self, voters: VoterSet) -> None:
-        """Know where voters are reached."""
+        """Record the addresses of voters."""
         for voter, address in voters.members:
             self.transport.learn(voter, address)
 

@@ -1,8 +1,8 @@
-"""Proposals on their way into the log: those made while a write is in flight share one batch.
+"""Group commit of proposals: those made during a write share the next batch.
 
-So a thousand proposals cost one encoding, one entry, one request a follower and one fsync. A
-proposal's records are never spread over two batches. Its offset is known at once: nothing else is
-appended between it and the gathered ones before it.
+A thousand proposals then cost one encoding, one entry, one request per follower and one fsync. One
+proposal's records are in one batch. Its offset is known at once, since nothing else is appended
+between it and the queued proposals before it.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from ...records.record import Record
 from ..core.log_view import Entry
 
 VALUE_OVERHEAD: Final = 96
-"""Bytes that a value counts for beside its own: at least its share of any batch and its header."""
+"""Bytes that a value counts beside its own: at least its share of a batch and header."""
 
 
 class Proposal:
-    """Values on their way to being committed."""
+    """Values that are proposed to the log."""
 
     __slots__ = ("_error", "_waiters", "base_offset", "epoch", "is_done", "size", "values")
 
@@ -31,32 +31,32 @@ class Proposal:
         self.values = values
         self.base_offset = base_offset
         self.epoch = epoch
-        self.size = size  # bytes that it counts for in the bound
-        self.is_done = False  # committed and delivered, or given up
+        self.size = size  # bytes that count against the limit
+        self.is_done = False  # committed and delivered, or failed
         self._error: QuorumlogError | None = None
         self._waiters: asyncio.Future[None] | list[asyncio.Future[None]] | None = None
 
     @property
     def next_offset(self) -> Offset:
-        """Offset after its last record."""
+        """The offset after its last record."""
         return Offset(self.base_offset + len(self.values))
 
     @property
     def last_offset(self) -> Offset:
-        """Offset of its last record."""
+        """The offset of its last record."""
         return Offset(self.base_offset + len(self.values) - 1)
 
     @property
     def error(self) -> QuorumlogError | None:
-        """Why it was given up, once it is done."""
+        """The error, if the proposal has failed."""
         return self._error
 
     async def wait_committed(self) -> None:
-        """Return once the values are committed and were delivered here.
+        """Return after the values are committed and were delivered on this node.
 
-        Raises NotController: certainly not appended; Lost: the leadership or the node ended before
-        the outcome was known; StorageError. Any number may wait; a cancelled one takes nothing
-        along.
+        Raise NotController if they were not appended, Lost if the leadership or the node ended
+        before the outcome was known, or StorageError. Any number of calls may wait; cancelling one
+        does not affect the others.
         """
         if not self.is_done:
             await self.done_future()
@@ -64,7 +64,7 @@ class Proposal:
             raise self._error
 
     def done_future(self) -> "asyncio.Future[None]":
-        """Return a future that is done when this is; its result says nothing, `error` does."""
+        """Return a future that completes with the proposal. Its result is None; see `error`."""
         waiter = asyncio.get_running_loop().create_future()
         if self.is_done:
             waiter.set_result(None)
@@ -77,7 +77,7 @@ class Proposal:
         return waiter
 
     def finish(self, error: QuorumlogError | None = None) -> None:
-        """Let those who wait go on; a second call does nothing."""
+        """Complete the proposal. A second call has no effect."""
         if self.is_done:
             return
         self.is_done, self._error = True, error
@@ -91,32 +91,32 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatheredBatch:
-    """Proposals that share one batch."""
+    """The proposals that share one batch."""
 
     base_offset: Offset
     epoch: Epoch
     proposals: list[Proposal]
-    values: list[bytes]  # of all of them, in order
+    values: list[bytes]  # of all proposals, in order
 
     @property
     def next_offset(self) -> Offset:
-        """Offset after its last record."""
+        """The offset after its last record."""
         return Offset(self.base_offset + len(self.values))
 
     def encode(self, timestamp_ms: int) -> bytes:
-        """Return the batch as it is stored."""
+        """Return the stored form of the batch."""
         records = [Record(0, timestamp_ms, None, value) for value in self.values]
         return encode_batch(records, base_offset=self.base_offset, leader_epoch=self.epoch)
 
 
 class Gathering:
-    """What was proposed and is not committed yet: first gathered, then in the log."""
+    """The uncommitted proposals: first queued, then in the log."""
 
     __slots__ = ("_batch_bytes_max", "_bytes_max", "_gathered", "_in_log", "_size")
 
     def __init__(self, *, bytes_max: int, batch_bytes_max: int) -> None:
-        """Hold at most `bytes_max`, or one larger proposal; make batches of `batch_bytes_max`, or
-        of one larger proposal."""
+        """Limit the uncommitted bytes to `bytes_max` and a batch to `batch_bytes_max`, or one
+        larger proposal each."""
         self._bytes_max = bytes_max
         self._batch_bytes_max = batch_bytes_max
         self._size = 0
@@ -125,26 +125,26 @@ class Gathering:
 
     @property
     def has_gathered(self) -> bool:
-        """Whether proposals wait to be appended."""
+        """Return True if proposals wait to be appended."""
         return bool(self._gathered)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits to be appended or committed."""
+        """Return True if no proposal is queued or uncommitted."""
         return not self._gathered and not self._in_log
 
     def next_offset(self, log_end_offset: Offset) -> Offset:
-        """Where the next proposal will stand, behind a log that ends here."""
+        """Return the offset of the next proposal, given the log's end."""
         return self._gathered[-1].next_offset if self._gathered else log_end_offset
 
     def add(self, values: list[bytes], *, log_end_offset: Offset, epoch: Epoch) -> Proposal:
-        """Take a proposal behind those gathered; raises Overloaded when that is too much."""
+        """Queue a proposal. Raise Overloaded if the limit is reached."""
         assert values, "a proposal without values"
         size = sum(map(len, values)) + VALUE_OVERHEAD * len(values)
         if self._size and self._size + size > self._bytes_max:
             raise Overloaded(
-                f"{self._size} bytes of proposals are uncommitted, the bound is"
-                f" {self._bytes_max}: wait and repeat"
+                f"metadata log: {self._size} bytes of proposals are uncommitted, the limit is"
+                f" {self._bytes_max}; retry later"
             )
         base_offset = self.next_offset(log_end_offset)
         proposal = Proposal(values, base_offset=base_offset, epoch=epoch, size=size)
@@ -153,8 +153,7 @@ class Gathering:
         return proposal
 
     def next_batch(self) -> GatheredBatch:
-        """Return the oldest proposals gathered as one batch; `appended` says that it is in the
-        log. Until then the same ones are returned again."""
+        """Return the oldest queued proposals as one batch. They stay queued until appended()."""
         proposals: list[Proposal] = []
         values: list[bytes] = []
         size = 0
@@ -170,27 +169,28 @@ class Gathering:
         )
 
     def appended(self, batch: GatheredBatch) -> None:
-        """The batch is in the log."""
+        """Move the batch from the queue to the log."""
         for _ in batch.proposals:
             self._gathered.popleft()
         self._in_log.append(batch)
 
     def delivering(self, base_offset: Offset, epoch: Epoch) -> list[bytes] | None:
-        """The values of the batch at an offset when it was gathered here, None otherwise."""
+        """Return the values of the batch at an offset if it was proposed here, else None."""
         if self._in_log and self._in_log[0].base_offset == base_offset:
             batch = self._in_log[0]
             return batch.values if batch.epoch == epoch else None
         return None
 
     def delivered(self, end_offset: Offset) -> None:
-        """Everything below was committed and delivered."""
+        """Complete the proposals below the offset, which are committed and delivered."""
         while self._in_log and self._in_log[0].next_offset <= end_offset:
             for proposal in self._in_log.popleft().proposals:
                 self._size -= proposal.size
                 proposal.finish()
 
     def watch(self, entry: Entry) -> Proposal:
-        """Follow an entry that somebody else has just appended; it weighs nothing here."""
+        """Return a proposal for an entry that the core appended. It does not count against the
+        limit."""
         assert not self._gathered, "it would take the place of what was gathered"
         values = [b""] * entry.count
         proposal = Proposal(values, base_offset=entry.base_offset, epoch=entry.epoch, size=0)
@@ -207,8 +207,12 @@ class Gathering:
     def fail(
         self, committed_end: Offset, *, appended: QuorumlogError, gathered: QuorumlogError
     ) -> None:
-        """Give up: what is in the log from `committed_end` on may yet be committed, what was
-        gathered is not in the log at all. What is below was committed, and is to be delivered."""
+        """Fail proposals at the end of a leadership.
+
+        Entries in the log at or above `committed_end` may still be committed and fail with
+        `appended`. Queued ones are not in the log and fail with `gathered`. Entries below will be
+        delivered.
+        """
         while self._in_log and self._in_log[-1].base_offset >= committed_end:
             for proposal in self._in_log.pop().proposals:
                 self._size -= proposal.size

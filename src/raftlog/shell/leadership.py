@@ -1,5 +1,4 @@
-"""Who is told what about leaders: the state machine, those who wait for one to go, and those who
-wait until this node is of use."""
+"""Leadership notifications for the state machine and for waiting calls."""
 
 import asyncio
 
@@ -9,19 +8,19 @@ from .state_machine import StateMachine
 
 
 class LeadershipNews:
-    """Notices when another leads, or nobody."""
+    """Detects changes of the leader."""
 
     def __init__(self, raft: Raft, machine: StateMachine) -> None:
         self._raft = raft
         self._machine = machine
-        self._told: tuple[NodeId | None, Epoch] = (None, raft.epoch)  # as last noted
+        self._told: tuple[NodeId | None, Epoch] = (None, raft.epoch)  # last notified
         self._was_leader = False
         self._waiting: list[asyncio.Future[None]] = []
 
     def note(self) -> bool:
-        """Tell the state machine what has changed; whether this node's own leadership has ended.
+        """Notify the state machine of a change. Return True if this node's leadership ended.
 
-        Its own leadership is told later, by opened().
+        The start of this node's leadership is notified later by opened().
         """
         raft = self._raft
         leads = (raft.leader_id, raft.epoch)
@@ -36,17 +35,17 @@ class LeadershipNews:
         return is_over
 
     def opened(self) -> None:
-        """This node leads, and everything before was delivered."""
+        """Notify that this node leads and that everything before was delivered."""
         self._machine.leadership(self._raft.leader_id, self._raft.epoch)
 
     def end(self) -> None:
-        """The node ends: whoever led, nobody does for it any more."""
+        """Notify that there is no leader when the node ends."""
         if self._told[0] is not None:
             self._told = (None, self._raft.epoch)
             self._machine.leadership(*self._told)
 
     async def wait_deposed(self) -> None:
-        """Return once this node's leadership has ended."""
+        """Return after this node's leadership has ended."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(over)
         try:
@@ -55,37 +54,37 @@ class LeadershipNews:
             self._waiting = [each for each in self._waiting if each is not over]
 
     def release(self) -> None:
-        """Let those go who wait."""
+        """Release all waiting calls."""
         for over in self._waiting:
             if not over.done():
                 over.set_result(None)
 
 
 class Readiness:
-    """Whether this node has been of use: it has known a leader, and applied what was committed when
-    it learned of that. Set for good."""
+    """Detects when this node first caught up: it has a leader, and applied the entries that were
+    committed when it first had contact with the leader. Set permanently."""
 
     def __init__(self, raft: Raft) -> None:
         self._raft = raft
         self.reached = asyncio.Event()
-        self.goal: Offset | None = None  # end of what was committed when a leader was heard of
+        self.goal: Offset | None = None  # committed end at the first contact with a leader
 
     def heard(self, epoch: Epoch, committed_end: Offset, applied_end: Offset) -> None:
-        """A leader has said how far the log is committed."""
+        """Record a leader's high watermark."""
         if not self.reached.is_set() and epoch == self._raft.epoch:
             self.goal = max(self.goal or Offset(0), committed_end)
             self.applied(applied_end)
 
     def applied(self, end: Offset) -> None:
-        """The state has reached an offset."""
+        """Record the applied offset."""
         if not self.reached.is_set() and self._has_caught_up(end):
             self.reached.set()
 
     def _has_caught_up(self, end: Offset) -> bool:
-        """Whether the state holds all that was committed before this node heard of its leader.
+        """Return True if the state has all entries committed before the contact with the leader.
 
-        A new leader knows of less than that until it commits in its own epoch (thesis 6.4), so what
-        it says first is not enough: an entry of its epoch must have come through as well.
+        A new leader's high watermark may be low until it commits in its own epoch (thesis 6.4). An
+        entry of its epoch must therefore be applied as well.
         """
         log = self._raft.log
         if self.goal is None or not self.goal <= end or end < log.start_offset:

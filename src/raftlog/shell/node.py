@@ -1,8 +1,8 @@
-"""One member of the quorum, voter or observer, on one data directory: what others may ask of it.
+"""One Raft node, voter or observer, on one data directory.
 
-The work is done by tasks in the caller's scope: the driver and the writer (`driver.py`), the
-delivery of committed batches, the reader of what followers need from the disk, and the taker of
-snapshots. Messages and heartbeats never wait for the last four. A storage failure ends the node.
+Its tasks run in the caller's scope: the driver and the writer (`driver.py`), the delivery of
+committed batches, the reader of followers' entries, and the snapshot writer. Messages and
+heartbeats do not wait for the last four. A storage failure ends the node.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from .state_machine import StateMachine
 
 
 class RaftNode:
-    """One member of the quorum. Make it with `open`."""
+    """One Raft node. Create it with `open`."""
 
     def __init__(self, runtime: Runtime, scope: Scope, driver: Driver, *, listener: str) -> None:
         """Use open()."""
@@ -49,16 +49,16 @@ class RaftNode:
         state_machine: StateMachine,
         node_config: RaftNodeConfig | None = None,
     ) -> "RaftNode":
-        """Read and prove what is durable; nothing runs before start().
+        """Read and verify the durable state. Nothing runs before start().
 
-        Raises CorruptionError when log, snapshots or quorum-state cannot be trusted,
-        DirectoryMismatch for another node's directory, StorageError.
+        Raise CorruptionError if the log, a snapshot or quorum-state is damaged, DirectoryMismatch
+        for another node's directory, or StorageError.
         """
         try:
             log = await MetadataLog.open(runtime, directory, me=config.me)
         except CorruptionError as error:
             raise CorruptionError(
-                f"{_damaged(error, is_alone=not config.bootstrap)}; nothing was changed",
+                f"{_damaged(error, is_alone=not config.bootstrap)}; nothing was changed on disk",
                 path=error.path or METADATA_LOG_NAME,
                 position=error.position,
             ) from error
@@ -75,69 +75,69 @@ class RaftNode:
         host = config.address.rpartition(":")[0] or "127.0.0.1"
         return cls(runtime, scope, driver, listener=node_config.listener or f"{host}:0")
 
-    # --- what others may know ------------------------------------------------------------------
+    # --- status --------------------------------------------------------------------------------
 
     @property
     def node_id(self) -> NodeId:
-        """This node."""
         return self._raft.me.node_id
 
     @property
     def me(self) -> Voter:
-        """This node with its disk."""
+        """This node and its data directory."""
         return self._raft.me
 
     @property
     def leader_id(self) -> NodeId | None:
-        """The leader of the present epoch, if known."""
+        """The leader of the current epoch, if known."""
         return self._raft.leader_id
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads the present epoch."""
+        """Return True if this node leads the current epoch."""
         return self._raft.is_leader
 
     @property
     def epoch(self) -> Epoch:
-        """The present epoch."""
+        """The current epoch."""
         return self._raft.epoch
 
     @property
     def voters(self) -> VoterSet:
-        """Who votes, by the newest record of this node's log."""
+        """The latest voter set in this node's log."""
         return self._raft.voters.latest
 
     @property
     def high_watermark(self) -> Offset:
-        """Everything below is committed."""
+        """The high watermark: everything below is committed."""
         return self._raft.high_watermark
 
     @property
     def applied_end(self) -> Offset:
-        """Everything below was delivered to the state machine."""
+        """The end of the entries that the state machine applied."""
         return self._driver.delivery.end
 
     @property
     def log_end_offset(self) -> Offset:
-        """Offset of the next record, written or not."""
+        """The offset of the next record, durable or not."""
         return self._raft.log.end_offset
 
     @property
     def next_offset(self) -> Offset:
-        """Offset of the first value that is proposed next, if it is before anything else happens;
-        for a leader."""
+        """The offset of the next proposed value on a leader, unless another entry is appended
+        first."""
         return self._driver.gathering.next_offset(self._raft.log.end_offset)
 
     def status(self) -> QuorumStatus:
-        """What this node knows of the quorum; of the others' progress only a leader does."""
+        """Return the quorum's state as known to this node. Only a leader has the progress of the
+        others."""
         return self._raft.status(self._clock.now_ms())
 
     def transport_statistics(self) -> TransportStatistics:
-        """What goes on between this node and the others."""
+        """Return the state of the links to the other nodes."""
         return self._driver.transport.statistics()
 
     def address_of(self, member: Voter) -> str:
-        """Where a member is reached, "" when that is not known."""
+        """Return the address of a node, "" if unknown."""
         if member == self.me:
             return self._raft.config.address
         return self._raft.voters.latest.address_of(member) or self._driver.transport.address_of(
@@ -145,16 +145,17 @@ class RaftNode:
         )
 
     def handlers(self) -> dict[str, Handler]:
-        """What the other members call, for Network.serve; it may be served before start()."""
+        """Return the handlers of the other nodes' calls, for Network.serve. They may serve before
+        start()."""
         return self._driver.transport.handlers()
 
-    # --- life ----------------------------------------------------------------------------------
+    # --- lifecycle -----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load the newest snapshot and run. A lone voter leads, and the log's past was delivered,
-        when this returns; for others see wait_ready().
+        """Load the newest snapshot and start the tasks.
 
-        Raises AddressInUse, SnapshotDamaged, StorageError, and of a lone voter whatever ended it.
+        A lone voter leads and has delivered its log when this returns. For others see wait_ready().
+        Raise AddressInUse, SnapshotDamaged, StorageError, or the error that ended a lone voter.
         """
         assert not self._tasks, "started twice"
         await self._driver.transport.listen(self._listener)
@@ -176,36 +177,39 @@ class RaftNode:
                 raise self._driver.ended
 
     async def wait_ready(self, timeout_ms: int) -> None:
-        """Return once this node knows a leader and has applied what was committed when it learned
-        of it; raises TimedOut, and what ended the node."""
+        """Wait until this node has a leader and has applied the entries that were committed at the
+        first contact with it.
+
+        Raise TimedOut, or the error that ended the node.
+        """
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._driver.readiness.reached.wait()
         except TimeoutError:
             goal = self._driver.readiness.goal
             lacks = (
-                "it knows no leader, for which a majority of the voters must be up"
+                "no leader is known, which needs a majority of the voters"
                 if self.leader_id is None or goal is None
                 else f"node {self.leader_id} leads, {self.applied_end} of {goal} offsets applied"
             )
             raise TimedOut(
-                f"node {self.node_id} did not reach the quorum's state within {timeout_ms} ms:"
-                f" {lacks}; look at the other voters and at the network"
+                f"node {self.node_id}: not caught up with the quorum within {timeout_ms} ms;"
+                f" {lacks}; check the other voters and the network"
             ) from None
         if self._driver.ended is not None:
             raise self._driver.ended
 
     async def close(self) -> None:
-        """Hand the leadership over, fail what is pending, let the write in flight end. A second
-        call does nothing."""
+        """Resign, fail pending calls and complete the write in flight. A second call has no
+        effect."""
         driver = self._driver
         if isinstance(driver.ended, Stopping):
             return
         if driver.ended is None:
-            driver.end(Stopping("the node is stopping"))
+            driver.end(Stopping("node: stopping"))
             driver.resign()
         for task in self._tasks[3:]:
-            task.cancel()  # what they read or write is of no use any more
+            task.cancel()  # their reads and writes are not needed any more
         for task in self._tasks:
             try:
                 await task
@@ -217,28 +221,28 @@ class RaftNode:
     # --- proposals -----------------------------------------------------------------------------
 
     async def propose(self, values: list[bytes]) -> int:
-        """Append these values and return the last one's offset once they are committed and were
-        delivered here.
+        """Append values and return the last offset after they are committed and delivered on this
+        node.
 
-        Raises NotController or Overloaded: nothing was appended. Lost: the leadership or the node
-        ended before the outcome was known. Stopping, StorageError.
+        Raise NotController or Overloaded: nothing was appended. Raise Lost if the leadership or the
+        node ended before the outcome was known. Raise Stopping or StorageError if the node ended.
         """
         proposal = self.propose_nowait(values)
         await proposal.wait_committed()
         return proposal.last_offset
 
     def propose_nowait(self, values: list[bytes]) -> Proposal:
-        """Append values and return their place at once; `wait_committed` says when it is done.
+        """Queue values and return the proposal with its offsets at once; see `wait_committed`.
 
-        Proposals of one turn of the loop, and those made while a write is in flight, share a batch.
-        Raises NotController, Overloaded, Stopping, StorageError; nothing was appended then.
+        Proposals of one turn of the event loop, and those made during a write, share a batch. Raise
+        NotController, Overloaded, Stopping or StorageError: nothing was appended.
         """
         raft, driver = self._raft, self._driver
         role = raft.role
         if driver.ended is not None or not isinstance(role, Leader):
             raise driver.ended or driver.not_leading()
         if role.transfer is not None:
-            raise Overloaded("the leadership is being handed over: wait and repeat")
+            raise Overloaded("metadata log: a leadership transfer is in progress; retry later")
         proposal = driver.gathering.add(
             values, log_end_offset=raft.log.end_offset, epoch=raft.epoch
         )
@@ -246,10 +250,10 @@ class RaftNode:
         return proposal
 
     async def read_index(self) -> Offset:
-        """Return once the state holds everything that was committed before the call: what is read
-        from it then is linearizable. Returns the offset that it has reached.
+        """Wait until the state has every entry committed before the call, and return the applied
+        offset. A read of the state is then linearizable.
 
-        Raises NotController (with the leader, if known), Overloaded, Stopping.
+        Raise NotController (with the leader, if known), Overloaded or Stopping.
         """
         self._check_leading()
         return await self._driver.reads.wait()
@@ -257,33 +261,38 @@ class RaftNode:
     # --- membership ----------------------------------------------------------------------------
 
     async def add_voter(self, voter: Voter, address: str) -> None:
-        """Have an observer that is caught up vote; returns once that is committed.
+        """Make a caught-up observer a voter. Return after the change is committed.
 
-        Raises DuplicateVoter, VoterLagging, VoterChangePending, NotController; Lost: the outcome is
-        unknown.
+        Raise DuplicateVoter, VoterLagging, VoterChangePending, NotController, or Lost if the
+        outcome is unknown.
         """
         self._check_leading()
         self._driver.append_all_gathered()
         await self._committed(self._raft.add_voter(voter, address, self._clock.now_ms()))
 
     async def remove_voter(self, voter: Voter) -> None:
-        """Take a voter's vote away; returns once that is committed. A leader that removes itself
-        leads until then. Raises VoterNotFound, VoterChangePending, InvalidRequest for the last one,
-        NotController, Lost."""
+        """Remove a voter. Return after the change is committed.
+
+        A leader that removes itself leads until then. Raise VoterNotFound, VoterChangePending,
+        InvalidRequest for the last voter, NotController or Lost.
+        """
         self._check_leading()
         self._driver.append_all_gathered()
         await self._committed(self._raft.remove_voter(voter, self._clock.now_ms()))
 
     async def move_voter(self, voter: Voter, address: str) -> None:
-        """Say where a voter is reached now; returns once that is committed. Raises as
+        """Change the address of a voter. Return after the change is committed. Raise as
         remove_voter."""
         self._check_leading()
         self._driver.append_all_gathered()
         await self._committed(self._raft.move_voter(voter, address, self._clock.now_ms()))
 
     async def transfer(self, to: NodeId | None = None) -> None:
-        """Hand the leadership to a voter, None: to the one that holds most; returns once this node
-        does not lead any more. Raises VoterNotFound, NotController; TimedOut: it still leads."""
+        """Transfer the leadership to a voter, or to the most up-to-date one if None.
+
+        Return after this node's leadership ended. Raise VoterNotFound, NotController, or TimedOut
+        if it still leads.
+        """
         self._check_leading()
         self._raft.transfer_leadership(to, self._clock.now_ms())
         self._driver.wake()
@@ -293,8 +302,8 @@ class RaftNode:
                 await self._driver.news.wait_deposed()
         except TimeoutError:
             raise TimedOut(
-                f"the leadership was not taken over within {wait_ms} ms, node {self.node_id} leads"
-                " on: look at the successor's lag and repeat"
+                f"leadership transfer: not completed within {wait_ms} ms, node {self.node_id}"
+                " is still the leader; check the successor's lag and retry"
             ) from None
 
     async def _committed(self, entry: Entry) -> None:
@@ -310,14 +319,14 @@ class RaftNode:
 
 
 def _damaged(error: CorruptionError, *, is_alone: bool) -> str:
-    """Say what to do."""
+    """Return the error text with the remedy for a damaged log."""
     if is_alone:
         return (
-            f"the metadata log of this only controller is damaged ({error}). Restore the data"
-            " directory from a backup, or format a new one and start an empty cluster"
+            f"metadata log of the only controller: damaged ({error}); restore the data directory"
+            " from a backup, or format a new one and start an empty cluster"
         )
     return (
-        f"the metadata log of this controller is damaged ({error}). Remove it from the voters,"
-        " format a new data directory, start the node on that and add it as a new voter; the other"
-        " voters have the log"
+        f"metadata log of this controller: damaged ({error}); remove it from the voters, format"
+        " a new data directory, start the node on it and add it as a new voter; the other voters"
+        " have the log"
     )

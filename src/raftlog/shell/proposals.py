@@ -1,8 +1,8 @@
-"""Proposals from elsewhere: a stream of requests to the leader, answered as they are committed.
+"""The `Raft.Propose` service: a stream of proposals to the leader, acknowledged when committed.
 
-For processes whose only service is the log: the values of one request are one proposal, so they
-stand together in the log or not at all. The metadata has its own calls. A caller with many requests
-at a time sends them in one message, and is answered so: a message costs more than a proposal.
+It serves processes that use only the log; the metadata has its own calls. The values of one request
+are one proposal and atomic. A caller may put many requests into one message and gets the responses
+in one message, because a message costs more than a proposal.
 """
 
 import asyncio
@@ -19,26 +19,26 @@ from .gathering import Proposal
 from .node import RaftNode
 
 UNANSWERED_MAX: Final = 10_000
-"""Requests of one stream that were not answered yet: beyond it no more messages are read."""
+"""Limit on unanswered requests of one stream; at the limit no more messages are read."""
 ANSWERS_A_MESSAGE_MAX: Final = 128
 
 ProposalStream: TypeAlias = Stream[pb.ProposeResponse, pb.ProposeRequest]
-_Asked: TypeAlias = tuple[int, Proposal | QuorumlogError]  # id of the request, what became of it
+_Asked: TypeAlias = tuple[int, Proposal | QuorumlogError]  # id of the request, its outcome
 
 
 class ProposalService:
-    """Serves `Raft.Propose` over one node."""
+    """Serves `Raft.Propose` on one node."""
 
     def __init__(self, runtime: Runtime, node: RaftNode) -> None:
         self._runtime = runtime
         self._node = node
 
     def handlers(self) -> dict[str, Handler]:
-        """The table for Network.serve."""
+        """Return the handlers for Network.serve."""
         return {RAFT_PROPOSE.path: Handler(RAFT_PROPOSE, self._propose)}
 
     async def _propose(self, stream: ProposalStream, context: CallContext) -> None:
-        """Take requests until the caller has no more, then wait for the last answers."""
+        """Process requests until the caller ends the stream, then wait for the last responses."""
         answers = _Answers(stream)
         async with self._runtime.tasks.scope("raft.proposals") as scope:
             scope.spawn(answers.run(), name="answers")
@@ -52,20 +52,23 @@ class ProposalService:
     def _take_more(self, request: pb.ProposeRequest, answers: "_Answers") -> None:
         if len(request.more) > UNANSWERED_MAX:
             raise InvalidRequest(
-                f"{len(request.more)} requests in one message: send at most {UNANSWERED_MAX}"
+                f"proposals: {len(request.more)} requests in a message; the limit is"
+                f" {UNANSWERED_MAX}"
             )
         answers.gathers = True
         for another in request.more:
             outcome: Proposal | QuorumlogError
             if another.more:
-                outcome = InvalidRequest("more is set within more; list all requests in one")
+                outcome = InvalidRequest(
+                    "proposals: `more` inside `more`; list all requests in one `more`"
+                )
             else:
                 outcome = self._outcome(another)
             answers.add((another.id, outcome))
 
     def _outcome(self, request: pb.ProposeRequest) -> Proposal | QuorumlogError:
         if not request.values:
-            return InvalidRequest("values is empty; give at least one")
+            return InvalidRequest("proposal: no values; send at least one")
         try:
             return self._node.propose_nowait(list(request.values))
         except QuorumlogError as error:
@@ -73,10 +76,10 @@ class ProposalService:
 
 
 class _Answers:
-    """What one stream waits for, answered in the order of the requests: that of the log."""
+    """The pending responses of one stream, sent in the order of the requests."""
 
     def __init__(self, stream: ProposalStream) -> None:
-        self.gathers = False  # whether the caller takes several answers in one message
+        self.gathers = False  # the caller accepts several responses in one message
         self._stream = stream
         self._asked: deque[_Asked] = deque()
         self._moved = asyncio.Event()
@@ -84,23 +87,23 @@ class _Answers:
         self._is_finished = False
 
     def add(self, asked: _Asked) -> None:
-        """One more request was taken."""
+        """Add a request with its outcome."""
         self._asked.append(asked)
         self._moved.set()
 
     async def room(self) -> None:
-        """Return once there is room for one more message."""
+        """Wait until one more message may be read."""
         while len(self._asked) >= UNANSWERED_MAX:
             self._has_room.clear()
             await self._has_room.wait()
 
     def finish(self) -> None:
-        """No more requests: run() ends with the last answer."""
+        """Let run() end after the last response."""
         self._is_finished = True
         self._moved.set()
 
     async def run(self) -> None:
-        """Answer."""
+        """Send the responses in order."""
         while True:
             if not self._asked:
                 if self._is_finished:
@@ -117,7 +120,7 @@ class _Answers:
             await self._stream.send(answer)
 
     def _done_as_well(self) -> Iterable[_Asked]:
-        """Take what goes into the same message."""
+        """Yield the following responses that fit in the same message."""
         asked = self._asked
         left = ANSWERS_A_MESSAGE_MAX - 1 if self.gathers else 0
         while asked and left:

@@ -1,7 +1,7 @@
-"""Linearizable reads: who waits for the quorum's word that this node leads, and then for the state
-to have reached what was committed by then (ReadIndex, thesis 6.4).
+"""Linearizable reads: calls that wait for the quorum's confirmation and then for the applied offset
+(ReadIndex, thesis 6.4).
 
-Reads asked for in one turn of the loop share one context of the core, and so cost one.
+Reads that start in one turn of the event loop share one read of the core.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ _Waiters: TypeAlias = "list[asyncio.Future[Offset]]"
 
 
 class IndexReads:
-    """The reads of one node."""
+    """The pending reads of one node."""
 
     def __init__(self, raft: Raft, *, wake: Callable[[], None], waiters_max: int) -> None:
-        """`wake` has begin() called soon."""
+        """`wake` schedules a call of begin()."""
         self._raft = raft
         self._wake = wake
         self._waiters_max = waiters_max
@@ -29,15 +29,18 @@ class IndexReads:
         self._context = 0
         self._gathered: _Waiters = []
         self._asked: dict[int, _Waiters] = {}  # by context
-        self._confirmed: deque[tuple[Offset, _Waiters]] = deque()  # until applied, ascending
+        # waiting for the apply, ascending
+        self._confirmed: deque[tuple[Offset, _Waiters]] = deque()
 
     async def wait(self) -> Offset:
-        """Return an offset once the state has reached it that no write committed before the call is
-        at or above; raises NotController, Overloaded."""
+        """Return the applied offset once it covers every write committed before the call.
+
+        Raise NotController or Overloaded.
+        """
         if self._count >= self._waiters_max:
             raise Overloaded(
-                f"{self._count} reads wait for the quorum, the bound is {self._waiters_max}: wait"
-                " and repeat"
+                f"metadata log: {self._count} reads wait for the quorum, the limit is"
+                f" {self._waiters_max}; retry later"
             )
         waiter: asyncio.Future[Offset] = asyncio.get_running_loop().create_future()
         self._count += 1
@@ -47,7 +50,7 @@ class IndexReads:
         return await waiter
 
     def begin(self, now_ms: int) -> None:
-        """Ask the quorum on behalf of those who came since the last call."""
+        """Start one read of the core for all calls since the last one."""
         if not self._gathered:
             return
         waiters, self._gathered = self._gathered, []
@@ -60,17 +63,17 @@ class IndexReads:
             self._asked[self._context] = waiters
 
     def ready(self, read: ReadReady, applied_end: Offset) -> None:
-        """The quorum has confirmed a read."""
-        waiters = self._asked.pop(read.context, [])  # none: fail() was called meanwhile
+        """Record the quorum's confirmation of a read."""
+        waiters = self._asked.pop(read.context, [])  # empty after fail()
         self._confirmed.append((read.offset, waiters))
         self.applied(applied_end)
 
     def lost(self, context: int, error: QuorumlogError) -> None:
-        """The leadership ended before a read was confirmed."""
+        """Fail a read whose leadership ended before the confirmation."""
         self._fail(self._asked.pop(context, []), error)
 
     def applied(self, end: Offset) -> None:
-        """Everything below `end` is applied."""
+        """Return from the reads that the applied offset covers."""
         while self._confirmed and self._confirmed[0][0] <= end:
             _, waiters = self._confirmed.popleft()
             self._count -= len(waiters)
@@ -79,7 +82,7 @@ class IndexReads:
                     waiter.set_result(end)
 
     def fail(self, error: QuorumlogError) -> None:
-        """The node ends: nobody is answered any more."""
+        """Fail all reads at the end of the node."""
         for waiters in (self._gathered, *self._asked.values(), *(w for _, w in self._confirmed)):
             self._fail(waiters, error)
         self._gathered = []

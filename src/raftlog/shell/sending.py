@@ -1,8 +1,7 @@
-"""What leaves this node: messages as they are, entries and pieces of snapshots as they are read.
+"""The sender: messages as they are, entries and snapshot chunks after reading their bytes.
 
-Entries come from memory in the same step whenever they are there. What must be read waits in a
-first-in-first-out queue of its peer, bounded by the core's window of requests in flight; the other
-messages to that peer, heartbeats above all, overtake it.
+Entries in memory are sent in the same step. Requests that need a read wait in a FIFO queue per
+peer, which the core's window bounds. Other messages to the peer, such as heartbeats, overtake it.
 """
 
 import asyncio
@@ -21,23 +20,23 @@ from .peers.transport import Transport
 from .tail import Tail
 
 QUEUE_MAX: Final = 1_000
-"""Requests to one peer that wait to be read; more are dropped, the core finds out by heartbeats."""
+"""Limit on queued requests per peer. More are dropped; the core detects the loss by heartbeats."""
 
 
 class Sending:
-    """The way out of one node."""
+    """The outgoing requests of one node."""
 
     def __init__(self, raft: Raft, log: MetadataLog, *, tail: Tail, transport: Transport) -> None:
         self._raft = raft
         self._log = log
         self._tail = tail
         self._transport = transport
-        self._queues: dict[Voter, deque[SendEntries | SendChunk]] = {}  # never an empty one
+        self._queues: dict[Voter, deque[SendEntries | SendChunk]] = {}  # never empty
         self._waiting = asyncio.Event()
         self._closed = False
 
     def send(self, outgoing: Outgoing) -> None:
-        """Send, or queue what has to be read first; never waits."""
+        """Send a message, or queue a request that needs a read. Never waits."""
         if not isinstance(outgoing, SendEntries | SendChunk):
             self._transport.send(outgoing)
             return
@@ -56,7 +55,7 @@ class Sending:
             queue.append(outgoing)
 
     def forget(self, peer: Voter) -> None:
-        """The way to the peer broke: what waits for it would come too late."""
+        """Drop the queued requests of a peer whose connection broke."""
         self._queues.pop(peer, None)
 
     def close(self) -> None:
@@ -66,7 +65,7 @@ class Sending:
         self._waiting.set()
 
     async def run(self) -> None:
-        """Read and send what waits, peer by peer in turn; until close()."""
+        """Read and send queued requests, one per peer in turn, until close()."""
         while not self._is_closed():
             await self._waiting.wait()
             self._waiting.clear()
@@ -78,7 +77,7 @@ class Sending:
         return self._closed
 
     async def _send_first(self, peer: Voter) -> None:
-        """Read and send what waits longest for a peer."""
+        """Read and send a peer's oldest request."""
         queue = self._queues.get(peer)
         if queue is None:
             return
@@ -88,7 +87,7 @@ class Sending:
                 await self._read_entries(first)
             else:
                 await self._read_chunk(first)
-        if self._queues.get(peer) is queue:  # not forgotten meanwhile
+        if self._queues.get(peer) is queue:  # the peer was not forgotten during the read
             if queue[0] is first:
                 queue.popleft()
             if not queue:
@@ -98,7 +97,8 @@ class Sending:
         start, end = wanted.prev.offset, wanted.end
         entries = self._tail.between(start, end)
         if entries is None and start >= self._raft.log.start_offset:
-            # What is in memory may not be on the disk yet; it is taken before the rest is awaited.
+            # Entries in memory may not be durable yet. Take them before waiting for the read of the
+            # rest.
             disk_end = min(end, max(start, self._tail.start_offset))
             newest = self._tail.between(disk_end, end) if disk_end < end else ()
             oldest = await self._read(start, disk_end)
@@ -107,8 +107,8 @@ class Sending:
             self._send_entries(wanted, entries)
 
     async def _read(self, start: Offset, end: Offset) -> tuple[Entry, ...] | None:
-        """Read [start, end) from the disk; None when it was cleaned away or truncated meanwhile, or
-        a snapshot took its place."""
+        """Read [start, end) from disk. Return None if it was removed, truncated or replaced by a
+        snapshot during the read."""
         try:
             return await self._log.read_entries(start, end)
         except (OffsetOutOfRange, CorruptionError):
@@ -147,12 +147,12 @@ class Sending:
         )
 
     def _is_due(self, epoch: Epoch) -> bool:
-        """Whether this node still leads the epoch."""
+        """Return True if this node still leads the epoch."""
         return self._raft.is_leader and self._raft.epoch == epoch
 
 
 def _drop_from(queue: deque[SendEntries | SendChunk], wanted: SendEntries) -> None:
-    """The core has gone back to an earlier place: what waits from there on is asked for anew."""
+    """Drop queued requests from an offset on, because the core sends from there again."""
     while queue:
         last = queue[-1]
         if not isinstance(last, SendEntries) or last.prev.offset < wanted.prev.offset:

@@ -1,9 +1,9 @@
-"""Snapshots of the own state: taken when the log has grown by so many bytes since the last one.
+"""Snapshots of this node's state, taken after a configured growth of the log.
 
-Beside everything else: the state machine gives slices of a state that stays, the disk takes them
-between two writes of the log. It never ends above the own log on disk: where others commit faster
-than this node writes, it waits with the state that it is of. What fails for lack of room is tried
-again when the log has grown further; the log is kept whole until then.
+The state machine returns slices of a fixed state, and the disk writes them between two writes of
+the log. A snapshot never ends above this node's durable log: if others commit faster than this node
+writes, it waits. A snapshot that fails for lack of space is retried after further growth; until
+then the log is kept.
 """
 
 import asyncio
@@ -21,13 +21,14 @@ _LOG = logging.getLogger("quorumlog.raftlog")
 
 
 def grown_past(log: LogView, start_offset: Offset, end_offset: Offset, *, bytes_min: int) -> bool:
-    """Whether the batches of [start, end), both boundaries, are more than `bytes_min` bytes."""
+    """Return True if the batches of [start, end), both boundaries, have more than `bytes_min`
+    bytes."""
     reached, _ = log.range_end(start_offset, bytes_max=bytes_min)
     return reached < end_offset
 
 
 class Snapshotting:
-    """The snapshots that one node takes."""
+    """Takes the snapshots of one node."""
 
     def __init__(
         self,
@@ -38,22 +39,22 @@ class Snapshotting:
         *,
         taken: Callable[[], None],
     ) -> None:
-        """`taken` is told after each."""
+        """`taken` is called after each snapshot."""
         self._raft = raft
         self._log = log
         self._machine = machine
         self._every_bytes = every_bytes
         self._taken = taken
-        self._tried_end = _newest_end(raft)  # where the last one ends, taken or not
+        self._tried_end = _newest_end(raft)  # end of the last attempt
         self._due = asyncio.Event()
-        self._moved = asyncio.Event()  # something was written, or it may not go on
+        self._moved = asyncio.Event()  # the durable end advanced, or the snapshot must stop
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_held = False
         self._closed = False
 
     def applied(self, end: Offset) -> None:
-        """The state has reached `end`: begin a snapshot if enough has come since the last one."""
+        """Schedule a snapshot if the log has grown enough since the last one."""
         if self._is_held or not self._idle.is_set():
             return
         start = max(self._tried_end, _newest_end(self._raft))
@@ -61,11 +62,12 @@ class Snapshotting:
             self._due.set()
 
     def written(self) -> None:
-        """More of the log is on the disk."""
+        """Record that the durable end may have advanced."""
         self._moved.set()
 
     async def hold(self) -> None:
-        """Begin no snapshot, and return once none is under way: the log is to be replaced."""
+        """Start no snapshot, and wait for the current one to end, because the log will be
+        replaced."""
         self._is_held = True
         self._moved.set()
         await self._idle.wait()
@@ -75,20 +77,20 @@ class Snapshotting:
         self._is_held = False
 
     def close(self) -> None:
-        """End run(); the task may be cancelled as well, an unfinished file is no snapshot."""
+        """End run(). The task may also be cancelled: an unfinished file is not a snapshot."""
         self._closed = True
         self._due.set()
         self._moved.set()
 
     async def run(self) -> None:
-        """Take snapshots; until close(). Raises StorageError."""
+        """Take snapshots until close(). Raise StorageError."""
         while True:
             await self._due.wait()
             self._due.clear()
             if self._closed:
                 return
             if self._is_held:
-                continue  # since it was due
+                continue  # held since it became due
             self._idle.clear()
             try:
                 await self._take()
@@ -96,7 +98,7 @@ class Snapshotting:
                 self._idle.set()
 
     async def _take(self) -> None:
-        """Write the present state and tell the core."""
+        """Write the current state and register it with the core."""
         raft = self._raft
         end = raft.applied_end
         snapshot = SnapshotId(end, raft.log.epoch_before(end))
@@ -116,7 +118,7 @@ class Snapshotting:
         self._taken()
 
     async def _reaches(self, end: Offset) -> bool:
-        """Return once the log on disk reaches the offset; false when it may not go on."""
+        """Wait until the durable log reaches the offset. Return False if the snapshot must stop."""
         while not (self._is_held or self._closed):
             if self._raft.durable_end >= end:
                 return True

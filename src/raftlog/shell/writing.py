@@ -1,7 +1,7 @@
-"""The disk's side of the core's rounds: one write at a time, in the order of the fields.
+"""The disk effects of the core's rounds: one write at a time, in the order of the fields.
 
-A storage failure ends the node: a member that cannot tell what it has on disk must not go on. A
-full disk is no failure, since what found no room was undone: the round waits, and is tried again.
+A storage failure ends the node, because the state on disk is unknown. A full disk is not a failure:
+the incomplete write was undone, and the round is retried.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from .snapshotting import Snapshotting
 _LOG = logging.getLogger("quorumlog.raftlog")
 
 DISK_FULL_RETRY_S: Final = 0.5
-"""How long a round that found no room waits before it is tried again."""
+"""The pause before a round is retried on a full disk."""
 
 _Step: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class GaveUp(Exception):
-    """The node ended while a round waited for room on the disk."""
+    """The node ended while a round waited for space on the disk."""
 
 
 class Writing:
-    """Carries out what must be durable."""
+    """Performs the durable effects of rounds."""
 
     def __init__(
         self,
@@ -44,18 +44,20 @@ class Writing:
         snapshotting: Snapshotting,
         disk_full: Callable[[DiskFull], bool],
     ) -> None:
-        """`disk_full` is told each time that a round finds no room; whether it may wait on."""
+        """`disk_full` is called for each attempt on a full disk and returns True if the round may
+        wait."""
         self._node_id = node_id
         self._log = log
         self._delivery = delivery
         self._snapshotting = snapshotting
         self._disk_full = disk_full
-        self._received_voters = VoterSet(())  # in force at the end of the snapshot being received
+        self._received_voters = VoterSet(())  # in force at the end of the received snapshot
 
     async def persist(self, ready: Ready) -> bool:
-        """Make 1 to 5 of a round durable; false when its snapshot proved bad, and all else is.
+        """Perform effects 1 to 5 of a round. Return False if its snapshot is corrupt and the rest
+        is durable.
 
-        Raises what the storage raises, and GaveUp.
+        Raise the storage's errors and GaveUp.
         """
         steps: deque[_Step] = deque()
         if ready.hard_state is not None:
@@ -71,11 +73,11 @@ class Writing:
         return ready.install is None or await self._install(ready.install)
 
     async def clean_to(self, snapshot: SnapshotId) -> None:
-        """Let the log start where the snapshot ends."""
+        """Remove the log before the snapshot's end."""
         await self._take(deque([partial(self._log.clean_to, snapshot)]))
 
     async def _take(self, steps: deque[_Step]) -> None:
-        """Take the steps in order; one that finds no room is repeated until it does."""
+        """Perform the steps in order. Repeat a step while the disk is full."""
         is_told = False
         while steps:
             try:
@@ -91,7 +93,7 @@ class Writing:
                 steps.popleft()
 
     async def _install(self, snapshot: SnapshotId) -> bool:
-        """Put a received snapshot in the log's place and load the state from it."""
+        """Replace the log by a received snapshot and load the state from it."""
         await self._snapshotting.hold()
         self._delivery.pause()
         try:
@@ -114,9 +116,9 @@ class Writing:
         self._snapshotting.go_on()
 
     def installed(self) -> None:
-        """The core knows of the install."""
+        """Resume deliveries and snapshots after the core has registered the install."""
         self._go_on()
 
 
 STORAGE_FAILURES: Final = (QuorumlogError, OSError)
-"""What a write may raise: anything of it means that the disk's state is unknown."""
+"""The errors of a write. After any of them the state on disk is unknown."""

@@ -76,7 +76,7 @@ def test_a_snapshot_without_its_end_is_found() -> None:
         overwrite(node, TWO, bytes(node.device.disk.file(TWO).content[:-100]))
         [(kind, _, what)] = findings(node)
         assert kind == "metadata-snapshot-wrong"
-        assert "unfinished batch" in what or "footer is missing" in what
+        assert "incomplete batch" in what or "footer is missing" in what
 
 
 def test_a_log_without_the_snapshot_of_what_came_before_is_found() -> None:
@@ -84,10 +84,10 @@ def test_a_log_without_the_snapshot_of_what_came_before_is_found() -> None:
         node = filled(world)
         node.device.disk.remove(ONE)
         [(kind, _, what)] = findings(node)
-        assert (kind, "no snapshot ends" in what) == ("metadata-snapshot-wrong", True)
+        assert (kind, "no snapshot" in what) == ("metadata-snapshot-wrong", True)
         node.device.disk.remove(TWO)
         [(kind, _, what)] = findings(node)
-        assert (kind, "there is no snapshot" in what) == ("metadata-snapshot-wrong", True)
+        assert (kind, "no snapshot has the state" in what) == ("metadata-snapshot-wrong", True)
 
 
 def test_a_snapshot_ahead_of_the_log_is_unfinished_work() -> None:
@@ -110,13 +110,13 @@ def test_an_old_or_missing_quorum_state_is_found() -> None:
         del old["crc32c"]
         overwrite(node, path, json.dumps(old).encode())
         [(kind, file, what)] = findings(node)
-        assert (kind, file, "an old one" in what) == ("metadata-wrong", path, True)
+        assert (kind, file, "outdated" in what) == ("metadata-wrong", path, True)
         overwrite(node, path, now.replace(b'"leaderEpoch": 7', b'"leaderEpoch": 8'))
         [(kind, file, what)] = findings(node)
         assert (kind, what) == ("metadata-wrong", "its crc32c is wrong")
         node.device.disk.remove(path)
         [(kind, file, what)] = findings(node)
-        assert (kind, "it is not there" in what) == ("metadata-wrong", True)
+        assert (kind, "missing beside a log" in what) == ("metadata-wrong", True)
 
 
 def test_another_servers_snapshot_is_let_be() -> None:

@@ -114,7 +114,7 @@ def test_batches_say_what_kind_of_entry_they_are() -> None:
         assert entry_kind(batch, 0, parse_header(batch)) == kind
     for wrong in ([SnapshotFooter(b"")], [PAIR, PAIR]):
         batch = control_batch(*wrong, base_offset=5, epoch=1)
-        with pytest.raises(CorruptionError, match="does not belong into a log"):
+        with pytest.raises(CorruptionError, match="not valid in a log"):
             entry_kind(batch, 0, parse_header(batch))
 
 
@@ -200,7 +200,7 @@ def test_a_whole_batch_that_is_missing_or_from_elsewhere_is_damage() -> None:
     without = content[: starts[2]] + content[starts[3] :]
     other = snapshot_bytes(snapshot, [b"a"], [b"X"], [b"c"])
     mixed = content[: starts[2]] + other[starts[2] : starts[3]] + content[starts[3] :]
-    for changed, words in [(without, "where offset"), (mixed, "checksum is wrong")]:
+    for changed, words in [(without, "expected offset"), (mixed, "checksum does not match")]:
         with pytest.raises(SnapshotDamaged, match=words):
             SnapshotDecoder(snapshot, with_values=False).feed(changed)
 

@@ -1,1 +1,1 @@
-"""What a member keeps: its log, its snapshots, epoch and vote, and how a directory is formatted."""
+"""The durable state of a Raft node: its log, snapshots, epoch and vote."""

@@ -1,8 +1,8 @@
-"""Makes a data directory a member's: whose it is, and who votes at the log's start.
+"""Formatting of a data directory: its identity, and the voters at the log's start.
 
-The voters lie in the bootstrap snapshot 0-0 (KIP-853), which holds no state and is sent to nobody.
-It is durable before the directory counts as formatted, so that no crash leaves a node that believes
-to be the only voter.
+The voters are in the bootstrap snapshot 0-0 (KIP-853), which has no state and is never sent. It is
+durable before the directory counts as formatted, so that no crash leaves a node that assumes to be
+the only voter.
 """
 
 from functools import partial
@@ -32,20 +32,20 @@ async def format_directory(
     directory_id: DirectoryId | None = None,
     voters: VoterSet | None = None,
 ) -> DirectoryMeta:
-    """Format a data directory; repeating it changes nothing.
+    """Format a data directory. Repeating it changes nothing.
 
-    `voters`: the first ones of the cluster, the same on all of them. Empty: the node knows none and
-    follows whoever leads, until it is added. None: this node is the only voter, as far as nobody
-    adds another. The directory id is that of the voter of this node id, the one given, or drawn.
+    `voters` are the first voters of the cluster, equal on all of them. Empty: the node has no
+    voters and follows the leader until it is added. None: this node is the only voter until another
+    one is added. The directory id is that of the voter with this node id, the given one, or drawn.
 
-    Raises DirectoryMismatch when the directory belongs to another cluster or node, or was formatted
-    with other voters; InvalidRequest, DirectoryInUse, DirectoryUnusable, CorruptionError.
+    Raise DirectoryMismatch if the directory belongs to another cluster or node, or was formatted
+    with other voters; InvalidRequest, DirectoryInUse, DirectoryUnusable or CorruptionError.
     """
     voter = None if voters is None else voters.with_node_id(node_id)
     if voter is not None and directory_id not in (None, voter.directory_id):
         raise InvalidRequest(
-            f"the voters give node {node_id} another directory id than the one to format with:"
-            " leave one of them out, or make them equal"
+            f"node {node_id}: the directory id differs from the one in the voters; omit one of them"
+            " or make them equal"
         )
     first = None
     if voters is not None:
@@ -62,8 +62,8 @@ async def format_directory(
     )
     if voter is not None and meta.directory_id != voter.directory_id:
         raise DirectoryMismatch(
-            f"{path} was formatted before, with another directory id than the voters give node"
-            f" {node_id}: name its own in the voters, or format an empty directory"
+            f"{path}: already formatted with another directory id than node {node_id} has in the"
+            " voters; use its id in the voters, or format an empty directory"
         )
     if voters is not None:
         await _check_voters(runtime, path, voters)
@@ -71,7 +71,7 @@ async def format_directory(
 
 
 async def _check_voters(runtime: Runtime, path: str, voters: VoterSet) -> None:
-    """What was formatted before keeps its voters; raise when they are others."""
+    """Raise DirectoryMismatch if the directory was formatted with other voters."""
     job = partial(_formatted_voters, runtime.files, f"{path}/{METADATA_LOG_NAME}")
     try:
         found, is_known = await runtime.tasks.offload("read", job)
@@ -79,14 +79,17 @@ async def _check_voters(runtime: Runtime, path: str, voters: VoterSet) -> None:
         raise StorageError(f"{path}: {error}") from error
     if is_known and found != voters:
         raise DirectoryMismatch(
-            f"{path} was formatted before, with other voters: add and remove voters while the"
-            " cluster runs, or format an empty directory"
+            f"{path}: already formatted with other voters; change voters while the cluster runs, or"
+            " format an empty directory"
         )
 
 
 def _formatted_voters(files: Files, folder: str) -> tuple[VoterSet | None, bool]:
-    """Return what the formatting said, and whether that is still known: a later snapshot takes its
-    place. In a lane."""
+    """Return the voters of the formatting, and whether they are known: a later snapshot replaces
+    them.
+
+    Runs in a lane.
+    """
     names = files.names(folder) if files.exists(folder) else []
     snapshots = [one for name in names if (one := snapshot_of_name(name)) is not None]
     if BOOTSTRAP not in snapshots:

@@ -1,16 +1,16 @@
-"""Everything durable of one member of the quorum: epoch and vote, the log, its snapshots.
+"""The durable state of one Raft node: epoch and vote, the log and its snapshots.
 
-Takes no decision of the protocol and knows no other member. Calls that change something come one
-after the other, except that `write_snapshot` may run beside all others; reads may come at any time.
-Whatever failed on the way, unless it says otherwise, the disk's state is unknown: open it again.
+It makes no protocol decision and is independent of other nodes. Calls that change state run one
+after the other, except that `write_snapshot` may run concurrently; reads may run at any time. After
+a failure, unless documented otherwise, the state on disk is unknown: open it again.
 
-A crash anywhere leaves the state before a call or the one after it:
+A crash leaves the state before a call or after it:
 
-- the file of epoch and vote is replaced atomically;
-- a snapshot gets its name once it is whole and fsynced. An installed one counts from there on: if
-  the log does not hold what the snapshot ends with, `open` replaces it, as `install` was about to;
-- a truncation may have got part of the way;
-- cleaning moves the log's start first, durably, and takes the older snapshots away afterwards.
+- The quorum-state file is replaced atomically.
+- A snapshot gets its name when it is complete and fsynced. A received one counts from then on: if
+  the log does not have the snapshot's last batch, `open` replaces the log, as `install` would have.
+- A truncation may be partial.
+- Cleaning first moves the log's start, durably, and then deletes older snapshots.
 """
 
 import asyncio
@@ -50,23 +50,26 @@ from ...formats.snapshot_file import (
 from .snapshot_reading import SNAPSHOT_STEP_BYTES, SnapshotReader, admitted, prove
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
-"""Cleaning frees whole segments."""
+"""The segment size: cleaning deletes whole segments."""
 SCAN_BYTES: Final = 1024 * 1024
-"""Bytes of the log read in one step."""
+"""Bytes of the log that are read in one step."""
 READ_TRIES: Final = 3
-"""Of one read of the log, before its failure counts."""
+"""Attempts of one read of the log before it fails."""
 SNAPSHOT_SYNC_BYTES: Final = 8 * 1024 * 1024
-"""Written between two syncs of a snapshot, so that none of them keeps the disk for long."""
+"""Bytes written between two syncs of a snapshot, so that no sync blocks the disk for long."""
 TEMPORARY_SUFFIX: Final = ".checkpoint.tmp"
-"""Of a snapshot that this node is writing."""
+"""The suffix of a snapshot that this node is writing."""
 
 _REJOIN: Final = "format a new data directory and join with it as a new voter"
 METADATA_LOG_CONFIG: Final = LogConfig(flush_policy=FlushPolicy.FSYNC, segment_bytes=SEGMENT_BYTES)
 
 
 class MetadataLog:
-    """The durable state of one member. `view`, `hard_state`, `voters` and `snapshots` are what
-    `open` found; the core goes on with them."""
+    """The durable state of one node.
+
+    `view`, `hard_state`, `voters` and `snapshots` are the state that `open` read; the core
+    continues with them.
+    """
 
     def __init__(
         self,
@@ -79,17 +82,17 @@ class MetadataLog:
         voters: VoterHistory,
         snapshots: tuple[SnapshotId, ...],
     ) -> None:
-        """Use open()."""
         self.log = log
         self.view = view
-        self.hard_state = hard_state  # as it is on the disk, also later on
+        self.hard_state = hard_state  # always the state on disk
         self.voters = voters
-        self.snapshots = snapshots  # ascending, each with its file; never the bootstrap one
+        self.snapshots = snapshots  # ascending, each with its file, without the bootstrap snapshot
         self._directory = directory
         self._files = files
-        self._received: tuple[SnapshotId, int] | None = None  # unfinished file, its bytes
-        self._published: SnapshotId | None = None  # received and named, the log is to be reset
-        self._uncut = asyncio.Event()  # no truncation is under way
+        # (snapshot, bytes) of the unfinished file
+        self._received: tuple[SnapshotId, int] | None = None
+        self._published: SnapshotId | None = None  # received and named; the log is not reset yet
+        self._uncut = asyncio.Event()  # set while no truncation is in progress
         self._uncut.set()
 
     @classmethod
@@ -101,25 +104,26 @@ class MetadataLog:
         me: Voter,
         config: LogConfig = METADATA_LOG_CONFIG,
     ) -> "MetadataLog":
-        """Read and prove all there is, finish what a crash interrupted.
+        """Read and verify all state, and complete operations that a crash interrupted.
 
-        Raises DirectoryMismatch when the directory is not `me`'s, CorruptionError when log,
-        snapshots or quorum-state cannot be trusted (nothing is lost by that), StorageError.
+        Raise DirectoryMismatch if the directory is not `me`'s, CorruptionError if the log, a
+        snapshot or quorum-state is damaged (nothing is changed), or StorageError.
         """
         meta = directory.meta
         if me != Voter(meta.node_id, meta.directory_id):
             raise DirectoryMismatch(
-                f"{directory.path} belongs to node {meta.node_id} with directory id"
+                f"{directory.path}: belongs to node {meta.node_id} with directory id"
                 f" {meta.directory_id.hex()}, not to node {me.node_id} with"
-                f" {me.directory_id.hex()}: start the node that it was formatted for"
+                f" {me.directory_id.hex()}; start the node that it was formatted for"
             )
         found = await _Opening(directory).run(me, config)
         state = _load_hard_state(directory, found.view, found.snapshots)
         if directory.load_file(QUORUM_STATE_NAME) is not None and not directory.was_clean:
-            # The sync of its name may have failed in the last life: make what was read durable.
+            # The sync of the file's name may have failed before the restart: make the read state
+            # durable.
             await directory.store_file(QUORUM_STATE_NAME, encode_quorum_state(state))
-        # After a killed process the log's tail may be in the page cache alone: what this voter
-        # counts itself for must be durable.
+        # After a process was killed the log's tail may be only in the page cache. This voter counts
+        # itself for it, so it must be durable.
         await directory.flush(found.log)
         return cls(
             directory,
@@ -134,8 +138,10 @@ class MetadataLog:
     # --- epoch and vote ------------------------------------------------------------------------
 
     async def store_hard_state(self, state: HardState) -> None:
-        """Remember epoch and vote. They never go back: neither to an older epoch nor, in one
-        epoch, to another vote or none."""
+        """Store epoch and vote.
+
+        Neither goes back: not to an older epoch, and within an epoch not to another vote or none.
+        """
         last = self.hard_state
         assert state.epoch >= last.epoch, f"epoch {state.epoch} after epoch {last.epoch}"
         assert state.epoch > last.epoch or last.vote in (None, state.vote), (
@@ -147,9 +153,9 @@ class MetadataLog:
     # --- log -----------------------------------------------------------------------------------
 
     async def append(self, entries: tuple[Entry, ...]) -> None:
-        """Append entries, which continue the log, with one fsync.
+        """Append entries that continue the log, with one fsync.
 
-        DiskFull says that nothing was appended, and the log as good as before.
+        DiskFull means that nothing was appended and the log is usable.
         """
         if not entries:
             return
@@ -162,7 +168,7 @@ class MetadataLog:
         assert appended.next_offset == last.next_offset, f"{appended} does not end at {last}"
 
     async def truncate_to(self, offset: Offset) -> None:
-        """Drop everything from a batch boundary on."""
+        """Remove everything from a batch boundary on."""
         self._uncut.clear()
         try:
             await self._directory.truncate(self.log, offset)
@@ -173,7 +179,7 @@ class MetadataLog:
     async def read_entries(self, start: Offset, end: Offset) -> tuple[Entry, ...]:
         """Return the entries [start, end), both batch boundaries.
 
-        Raises OffsetOutOfRange when they are not all in the log, or not any more.
+        Raise OffsetOutOfRange if they are not all in the log.
         """
         entries: list[Entry] = []
         reading = _Reading(self._directory, self.log, start, end, uncut=self._uncut)
@@ -183,9 +189,9 @@ class MetadataLog:
         return tuple(entries)
 
     async def clean_to(self, snapshot: SnapshotId) -> None:
-        """Have the log start where a snapshot ends, and forget the older snapshots.
+        """Start the log at a snapshot's end and delete older snapshots.
 
-        Segments below are unlinked by and by.
+        Segments below are deleted later.
         """
         assert snapshot in self.snapshots, f"{snapshot} is not kept"
         offset = snapshot.end_offset
@@ -193,7 +199,7 @@ class MetadataLog:
         self.log.note_high_watermark(offset)
         await self._directory.delete_records(self.log, offset)
         self.snapshots = tuple(kept for kept in self.snapshots if kept >= snapshot)
-        # Only older ones: write_snapshot() beside this may have named one that is not listed yet.
+        # Only older ones: a concurrent write_snapshot() may have named one that is not listed yet.
         names = [n for n in await self._files.names() if n.endswith(CHECKPOINT_SUFFIX)]
         older = [n for n in names if n < checkpoint_name(snapshot)]
         await self._files.remove(older)
@@ -201,28 +207,30 @@ class MetadataLog:
     # --- snapshots received --------------------------------------------------------------------
 
     async def write_chunk(self, chunk: SnapshotChunk) -> None:
-        """Write a piece of a snapshot to its unfinished file; position 0 begins that anew.
+        """Write a chunk of a snapshot to its unfinished file; position 0 starts a new file.
 
-        Not durable before `install`: an unfinished file is of no use to another life. After
-        DiskFull the same piece may be written again.
+        It is not durable before `install`: an unfinished file is deleted at the next start. After
+        DiskFull the same chunk may be written again.
         """
         name = checkpoint_name(chunk.snapshot, PART_SUFFIX)
         if chunk.position == 0:
             await self._drop_received(besides=chunk.snapshot)
             self._received = (chunk.snapshot, 0)
-        assert self._received is not None, f"{chunk.snapshot} was not begun"
+        assert self._received is not None, (
+            f"chunk at {chunk.position} of {chunk.snapshot} without a start"
+        )
         snapshot, end = self._received
-        assert snapshot == chunk.snapshot, f"piece of {chunk.snapshot} after one of {snapshot}"
-        assert chunk.position <= end, f"piece at {chunk.position} after {end} bytes"
+        assert snapshot == chunk.snapshot, f"chunk of {chunk.snapshot} after one of {snapshot}"
+        assert chunk.position <= end, f"chunk at {chunk.position} after {end} bytes"
         await self._files.write(name, chunk.position, [chunk.content])
         self._received = (snapshot, max(end, chunk.position + len(chunk.content)))
 
     async def install(self, snapshot: SnapshotId, voters: VoterSet) -> None:
-        """Prove the unfinished file of a snapshot, make it durable, and have the log start, empty,
-        where it ends; older snapshots go.
+        """Verify a received snapshot, make it durable, and replace the log by an empty one at its
+        end.
 
-        Raises SnapshotDamaged: the unfinished file was deleted, nothing else is changed. DiskFull:
-        repeat it, nothing of the log can be read before.
+        Older snapshots are deleted. SnapshotDamaged means that the unfinished file was deleted and
+        nothing else changed. After DiskFull repeat the call; the log is not readable before.
         """
         if self._published != snapshot:
             await self._publish(snapshot, voters)
@@ -233,17 +241,17 @@ class MetadataLog:
         self._published = None
 
     async def _publish(self, snapshot: SnapshotId, voters: VoterSet) -> None:
-        """Prove what was received, and give it its name."""
+        """Verify the received file and give it its name."""
         name = checkpoint_name(snapshot, PART_SUFFIX)
         received, self._received = self._received, None
-        assert received is not None, f"nothing of {snapshot} was received"
+        assert received is not None, f"install of {snapshot} without a received file"
         assert received[0] == snapshot, f"{received} was received, not {snapshot}"
         try:
             await self._sync_received(name)
             found = await prove(self._files, snapshot, name=name)
             if found != voters:
                 raise SnapshotDamaged(
-                    f"the snapshot {name} says other voters than its sender", path=name
+                    f"snapshot {name}: its voters differ from the sender's", path=name
                 )
         except SnapshotDamaged:
             await self._files.remove([name])
@@ -253,8 +261,8 @@ class MetadataLog:
     async def _sync_received(self, name: str) -> None:
         try:
             await self._files.sync(name)
-        except DiskFull as error:  # the next sync would not know what this one left out
-            raise SnapshotDamaged(f"the snapshot {name}: {error.message}", path=name) from error
+        except DiskFull as error:  # a later sync would not cover the bytes that this one omitted
+            raise SnapshotDamaged(f"snapshot {name}: {error.message}", path=name) from error
 
     async def _drop_received(self, *, besides: SnapshotId) -> None:
         if self._received is not None and self._received[0] != besides:
@@ -266,11 +274,12 @@ class MetadataLog:
     async def write_snapshot(
         self, snapshot: SnapshotId, voters: VoterSet, slices: Iterator[list[bytes]]
     ) -> int:
-        """Write the state's values, one slice a step of the loop; returns the file's bytes, or 0
-        when a snapshot that reaches further was installed meanwhile: this one was dropped then.
+        """Write the state's values, one slice per step of the event loop, and return the file's
+        size.
 
-        Atomic: the snapshot is there, whole and durable, or not at all. After DiskFull it is not,
-        and everything is as good as before.
+        Return 0 if a snapshot with a higher end was installed during the write; this one is then
+        deleted. The write is atomic: the snapshot exists, complete and durable, or not at all.
+        After DiskFull it does not exist and the state is usable.
         """
         name = checkpoint_name(snapshot, TEMPORARY_SUFFIX)
         encoder = SnapshotEncoder(snapshot, voters)
@@ -306,7 +315,7 @@ class MetadataLog:
     async def read_chunk(
         self, snapshot: SnapshotId, position: int, bytes_max: int
     ) -> tuple[bytes, int] | None:
-        """Return a piece of a snapshot's file and the file's size; None when it is gone."""
+        """Return a chunk of a snapshot's file and the file's size, or None if it was deleted."""
         if snapshot not in self.snapshots:
             return None
         name = checkpoint_name(snapshot)
@@ -315,21 +324,21 @@ class MetadataLog:
         return None if size is None or content is None else (content, size)
 
     async def open_snapshot(self, snapshot: SnapshotId) -> SnapshotReader:
-        """Read a snapshot from its start; raises SnapshotDamaged."""
+        """Return a reader at the snapshot's start. Raise SnapshotDamaged."""
         reader = SnapshotReader(self._files, snapshot)
         await reader.begin()
         return reader
 
 
-# --- what is durable at the start --------------------------------------------------------------
+# --- opening -----------------------------------------------------------------------------------
 
 
 class _Opening:
-    """Finds out what there is. One use."""
+    """Reads and verifies the durable state at the start. Use it once."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._at_start: dict[SnapshotId, VoterSet] = {}  # every snapshot proven, with its voters
+        self._at_start: dict[SnapshotId, VoterSet] = {}  # every valid snapshot with its voters
         self.log: Log
         self.files: SideFiles
         self.view: LogView
@@ -337,7 +346,7 @@ class _Opening:
         self.snapshots: tuple[SnapshotId, ...]
 
     async def run(self, me: Voter, config: LogConfig) -> "_Opening":
-        """Prove log and snapshots, and bring them together."""
+        """Verify the log and the snapshots and make them consistent."""
         self.log = await self._directory.open_log(METADATA_LOG_NAME, config, topic_id=None)
         self.files = self._directory.side_files(self.log)
         await self._prove_snapshots()
@@ -357,7 +366,7 @@ class _Opening:
 
     async def _prove_snapshots(self) -> None:
         names = await self.files.names()
-        # No other life can go on with what was not whole.
+        # An unfinished file is useless after a restart.
         await self.files.remove(n for n in names if n.endswith((PART_SUFFIX, TEMPORARY_SUFFIX)))
         for name in names:
             snapshot = snapshot_of_name(name)
@@ -367,15 +376,15 @@ class _Opening:
                 self._at_start[snapshot] = await prove(self.files, snapshot, name=name)
             except SnapshotDamaged as error:
                 raise CorruptionError(
-                    f"{error.message}. If other snapshots lie beside it, keep a copy of the"
+                    f"{error.message}. If other snapshots exist beside it, keep a copy of the"
                     f" directory, delete this file and start again; otherwise {_REJOIN}",
                     path=error.path,
                     position=error.position,
                 ) from error
 
     def _start(self, newest: SnapshotId) -> LogEnd | None:
-        """Return where the log begins; None when it ends before the newest snapshot does, which
-        takes its place."""
+        """Return the log's start, or None if the log ends below the newest snapshot, which replaces
+        it."""
         if self.log.log_end_offset < newest.end_offset:
             return None
         offset = self.log.log_start_offset
@@ -385,13 +394,14 @@ class _Opening:
             if snapshot.end_offset == offset:
                 return snapshot.log_end
         raise CorruptionError(
-            f"the metadata log starts at offset {offset}, but no snapshot ends there: what came"
+            f"metadata log: it starts at offset {offset}, where no snapshot ends, so the state"
             f" before is lost; {_REJOIN}",
             path=METADATA_LOG_NAME,
         )
 
     def _begin_voters(self, start: LogEnd, me: Voter) -> None:
-        """Without a word of the formatting about voters this node is the only one."""
+        """Set the voters at the log's start; this node is the only one if formatting stored
+        none."""
         lone = VoterSet.of([(me, "")])
         voters = self._at_start.get(SnapshotId(start.offset, start.epoch), lone)
         self.voters = VoterHistory(voters, start_offset=start.offset)
@@ -407,14 +417,14 @@ class _Opening:
                 self._take_batch(content, position, header)
 
     def _take_batch(self, content: bytes, position: int, header: BatchHeader) -> None:
-        """Prove a batch, and note it."""
+        """Verify a batch and add it to the view."""
         view = self.view
         check_crc(content, position, header)
         base, epoch = Offset(header.base_offset), Epoch(header.leader_epoch)
         if base != view.end_offset or epoch < view.last_epoch:
             raise CorruptionError(
-                f"batch {base} of epoch {epoch} follows offset {view.end_offset} of epoch"
-                f" {view.last_epoch}",
+                f"batch at offset {base} of epoch {epoch}: expected offset {view.end_offset} of"
+                f" epoch {view.last_epoch} or later",
                 path=METADATA_LOG_NAME,
                 position=position,
             )
@@ -437,16 +447,16 @@ def _entry(content: bytes, position: int, header: BatchHeader) -> Entry:
 
 
 async def _finally(work: Awaitable[None]) -> None:
-    """Await what cannot be repeated, not even on a disk that was full."""
+    """Await work that cannot be repeated after DiskFull."""
     try:
         await work
     except DiskFull as error:
-        raise StorageError(f"a snapshot was not made durable: {error.message}") from error
+        raise StorageError(f"snapshot: not made durable; {error.message}") from error
 
 
 def _holds_end_of(view: LogView, snapshot: SnapshotId) -> bool:
-    """Whether the log holds what the snapshot ends with: then it holds all before it, too, by the
-    log matching property (Raft §5.3)."""
+    """Return True if the log has the snapshot's last batch. It then has all entries before it (log
+    matching, Raft §5.3)."""
     end = snapshot.end_offset
     if end <= view.start_offset:
         return True
@@ -454,14 +464,14 @@ def _holds_end_of(view: LogView, snapshot: SnapshotId) -> bool:
 
 
 async def _remove_checkpoints(files: SideFiles, *, keep: Sequence[SnapshotId]) -> None:
-    """Unlink every snapshot but these, oldest first."""
+    """Delete all snapshots except these, oldest first."""
     kept = {checkpoint_name(snapshot) for snapshot in keep}
     names = await files.names()
     await files.remove(n for n in names if n.endswith(CHECKPOINT_SUFFIX) and n not in kept)
 
 
 class _Reading:
-    """Reads the batches of [start, end), both batch boundaries, one step after the other."""
+    """Reads the batches of [start, end), both batch boundaries, in steps."""
 
     def __init__(
         self,
@@ -472,7 +482,7 @@ class _Reading:
         *,
         uncut: asyncio.Event | None = None,
     ) -> None:
-        """`uncut`: set while no truncation is under way; None: there is none beside this."""
+        """`uncut` is set while no truncation is in progress; None if there is never one."""
         self._directory = directory
         self._log = log
         self._uncut = uncut
@@ -480,7 +490,7 @@ class _Reading:
         self._end = end
 
     async def next(self) -> tuple[bytes, list[tuple[int, BatchHeader]]] | None:
-        """Return bytes and the (position, header) of each batch in them; None at the end."""
+        """Return bytes and the (position, header) of each batch in them, or None at the end."""
         if self._next_offset >= self._end:
             return None
         start = self._next_offset
@@ -488,7 +498,8 @@ class _Reading:
         batches = list(iterate_batches(content))
         if not batches:
             raise CorruptionError(
-                f"no batch at offset {start} of a log that ends at {self._log.log_end_offset}",
+                f"metadata log: no batch at offset {start}; its end offset is"
+                f" {self._log.log_end_offset}",
                 path=METADATA_LOG_NAME,
             )
         self._next_offset = Offset(batches[-1][1].next_offset)
@@ -496,18 +507,19 @@ class _Reading:
         return content, batches
 
     async def _read(self, start: Offset) -> bytes:
-        """Read what is wanted; again when a truncation came meanwhile: the bytes asked for may
-        reach beyond what is wanted."""
+        """Read the next bytes. Retry after a concurrent truncation, since the read may extend
+        beyond `end`."""
         for tries_left in reversed(range(READ_TRIES)):
             try:
                 return await admitted(partial(self._read_once, start))
             except StorageError:
                 if not tries_left:
                     raise
-        raise AssertionError("no try is left")
+        raise AssertionError(f"{READ_TRIES} reads without a result")
 
     async def _read_once(self, start: Offset) -> bytes:
-        """Read, not beside a truncation, which keeps the segment's bytes back."""
+        """Read while no truncation is in progress, since a truncation removes bytes of the
+        segment."""
         if self._uncut is not None:
             await self._uncut.wait()
         found = self._log.read(start, max_bytes=SCAN_BYTES, end_offset=self._end)
@@ -522,16 +534,16 @@ def _load_hard_state(
     if content is None:
         if view.end_offset > 0:
             raise CorruptionError(
-                f"{QUORUM_STATE_NAME} is missing beside a log of {view.end_offset} offsets: this"
-                f" node may have voted and must not vote again; {_REJOIN}",
+                f"{QUORUM_STATE_NAME}: missing beside a log of {view.end_offset} offsets; this node"
+                f" may have voted and must not vote again; {_REJOIN}",
                 path=QUORUM_STATE_NAME,
             )
         return HardState(Epoch(0), None)
     state = decode_quorum_state(content)
     if state.epoch < reached:
         raise CorruptionError(
-            f"{QUORUM_STATE_NAME} says epoch {state.epoch}, the log reached {reached}: it is an old"
-            f" one; {_REJOIN}",
+            f"{QUORUM_STATE_NAME}: outdated; its epoch is {state.epoch}, the log reached {reached};"
+            f" {_REJOIN}",
             path=QUORUM_STATE_NAME,
         )
     return state

@@ -1,5 +1,7 @@
-"""Reads snapshot files, to load them or only to prove them; waits for the lane that all reads of a
-machine share."""
+"""Reading and verification of snapshot files.
+
+Reads wait for the lane that all reads of a machine share.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,15 +15,15 @@ from ...core.voters import VoterSet
 from ...formats.snapshot_file import SnapshotDecoder, checkpoint_name
 
 READ_LATER_S: Final = 0.05
-"""How long a read waits whose lane is full, of consumers' reads above all."""
+"""The pause before a read is retried because its lane is full, mostly of consumers' reads."""
 SNAPSHOT_STEP_BYTES: Final = 256 * 1024
-"""Bytes of a snapshot proven, decoded or encoded in one step of the loop."""
+"""Bytes of a snapshot that are decoded or encoded in one step of the event loop."""
 
 T = TypeVar("T")
 
 
 class SnapshotReader:
-    """Reads the values of a snapshot in the order in which they were written."""
+    """Reads the values of a snapshot in order."""
 
     def __init__(self, files: SideFiles, snapshot: SnapshotId) -> None:
         """Use MetadataLog.open_snapshot()."""
@@ -29,16 +31,17 @@ class SnapshotReader:
         self._files = files
         self._decoder = SnapshotDecoder(snapshot, with_values=True)
         self._position = 0
-        self._found: list[list[bytes]] = []  # decoded and not asked for yet, last first
+        # decoded values that next() has not returned, last first
+        self._found: list[list[bytes]] = []
 
     @property
     def voters(self) -> VoterSet:
-        """The voters in force where the snapshot ends."""
-        assert self._decoder.voters is not None, "it is opened with its header read"
+        """The voters in force at the snapshot's end."""
+        assert self._decoder.voters is not None, f"snapshot {self.snapshot} without a header"
         return self._decoder.voters
 
     async def next(self) -> list[bytes] | None:
-        """Return the next values, None at the end; raises SnapshotDamaged when it is not whole."""
+        """Return the next values, or None at the end. Raise SnapshotDamaged if it is incomplete."""
         while not self._found:
             if not await self._advance():
                 return None
@@ -50,11 +53,11 @@ class SnapshotReader:
             await self._advance()
 
     async def _advance(self) -> bool:
-        """Read one step; false at the end of the file, which is proven then."""
+        """Read one step. Return False at the end of the file, which is then verified."""
         name = checkpoint_name(self.snapshot)
         content = await _read_piece(self._files, name, self._position)
         if content is None:
-            raise SnapshotDamaged(f"the snapshot {name} is gone", path=name)
+            raise SnapshotDamaged(f"snapshot {name}: the file was deleted", path=name)
         self._position += len(content)
         self._found = [*reversed(self._decoder.feed(content)), *self._found]
         await asyncio.sleep(0)
@@ -64,7 +67,7 @@ class SnapshotReader:
 
 
 async def prove(files: SideFiles, snapshot: SnapshotId, *, name: str) -> VoterSet:
-    """Read a whole snapshot file, return its voters; raises SnapshotDamaged."""
+    """Verify a whole snapshot file and return its voters. Raise SnapshotDamaged."""
     decoder = SnapshotDecoder(snapshot, with_values=False)
     position = 0
     while content := await _read_piece(files, name, position):
@@ -75,7 +78,7 @@ async def prove(files: SideFiles, snapshot: SnapshotId, *, name: str) -> VoterSe
 
 
 async def admitted(read: Callable[[], Awaitable[T]]) -> T:
-    """Read once the lane has room: that others fill it is no failure of this member's disk."""
+    """Read when the lane has space. A full lane is not a disk failure."""
     while True:
         try:
             return await read()
@@ -84,5 +87,5 @@ async def admitted(read: Callable[[], Awaitable[T]]) -> T:
 
 
 async def _read_piece(files: SideFiles, name: str, position: int) -> bytes | None:
-    """Read one step of a snapshot, b"" at its end; None when there is no such file."""
+    """Read one step of a snapshot, b"" at its end. Return None if the file does not exist."""
     return await admitted(partial(files.read, name, position, SNAPSHOT_STEP_BYTES))

@@ -1,1 +1,1 @@
-"""How members reach each other: streams of frames, calls, addresses, queues, and what breaks."""
+"""Communication between Raft nodes: streams of frames, calls, addresses and queues."""

@@ -1,25 +1,25 @@
-"""Where members of the quorum are reached: the newest word counts. Bounded; voters stay longest."""
+"""The latest known addresses of the nodes. Bounded; addresses of voters are kept longest."""
 
 from ...core.voters import Voter
 
 
 class Addresses:
-    """The address book. O(1), but for the rare moment when it is full."""
+    """Addresses by node. O(1), except for an eviction."""
 
     def __init__(self, entries_max: int) -> None:
         self._entries_max = entries_max
-        self._addresses: dict[Voter, str] = {}  # "host:port", the oldest word first
-        self._voters: set[Voter] = set()  # of them, those named by a voter set
+        self._addresses: dict[Voter, str] = {}  # "host:port", oldest first
+        self._voters: set[Voter] = set()  # the nodes that a voter set named
 
     def __len__(self) -> int:
         return len(self._addresses)
 
     def find(self, voter: Voter) -> str:
-        """Where the voter is reached; "" when nobody has said so."""
+        """Return the address of a node, "" if unknown."""
         return self._addresses.get(voter, "")
 
     def learn(self, voter: Voter, address: str, *, is_voter: bool) -> bool:
-        """Take in where it is reached; whether that is news. "" says nothing."""
+        """Record an address. Return True if it is new. "" changes nothing."""
         if is_voter:
             self._voters.add(voter)
         if not address or self._addresses.get(voter) == address:
@@ -31,7 +31,7 @@ class Addresses:
         return True
 
     def _forget_one(self) -> None:
-        """The oldest entry that no voter set named, or else the oldest of all."""
+        """Evict the oldest node that no voter set named, or else the oldest one."""
         oldest = next((v for v in self._addresses if v not in self._voters), None)
         voter = next(iter(self._addresses)) if oldest is None else oldest
         del self._addresses[voter]

@@ -1,8 +1,8 @@
-"""This node's questions to others: for a vote, and who leads. Each is a call with its own end.
+"""This node's calls to others: vote requests and follow requests.
 
-A question for a vote is repeated until it is answered, its time is over, or the next one replaces
-it: asking twice changes nothing, and a campaign should not fail for a connection that was reset.
-Each attempt has a connection of its own, so that none hangs on one that was cut silently.
+A vote request is retried until it is answered, times out or is replaced: a repeated request changes
+nothing, and a reset connection must not fail a campaign. Each attempt uses a new connection, so
+that a silently broken one blocks none.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
 class Calls:
-    """The questions under way: one a peer, one an address."""
+    """The calls in progress: one vote request per peer, one follow request per address."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Calls:
         self._follows: dict[str, asyncio.Task[None]] = {}  # by address
 
     def ask_vote(self, request: VoteRequest) -> None:
-        """Ask for a vote; an earlier question to the same peer is over, an equal one goes on."""
+        """Request a vote. It replaces a different request to the same peer."""
         peer = request.receiver
         under_way = self._votes.get(peer)
         if under_way is not None:
@@ -73,7 +73,8 @@ class Calls:
         self._votes[peer] = (request, task)
 
     def ask_follow(self, request: FollowRequest) -> bool:
-        """Ask who leads; False: the same address is being asked, or too many are."""
+        """Ask an address for the leader. Return False if that call is in progress or too many
+        are."""
         address = request.receiver_address
         if address in self._follows or len(self._follows) >= self._config.calls_max:
             return False
@@ -100,12 +101,12 @@ class Calls:
         self._receive(response)
 
     async def _ask_until_answered(self, call: pb.VoteCall, peer: Voter) -> pb.VoteResponse:
-        """Raises the peer's typed error, TimedOut, or Lost at the end of the time."""
+        """Retry the call until the timeout. Raise the peer's error, TimedOut or Lost."""
         config, clock = self._config, self._runtime.clock
         deadline_ms = clock.now_ms() + config.call_ms_max
         while True:
             left_ms = deadline_ms - clock.now_ms()
-            address = self._addresses.find(peer)  # anew: it may have moved meanwhile
+            address = self._addresses.find(peer)  # looked up again: the peer may have moved
             try:
                 return await self._call(RAFT_VOTE, address, call, timeout_ms=left_ms)
             except Lost:
@@ -136,7 +137,7 @@ class Calls:
 
     async def _call(self, method: Method[Q, R], address: str, call: Q, *, timeout_ms: int) -> R:
         if not address:
-            raise Lost("the address is unknown")
+            raise Lost(f"{method.path}: the peer's address is unknown")
         channel = self._runtime.network.channel(address)
         try:
             return await channel.call(method, call, timeout_ms=timeout_ms)

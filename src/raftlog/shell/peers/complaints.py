@@ -1,4 +1,4 @@
-"""Errors of peers, each logged once: what repeats at every attempt would be a storm."""
+"""Peer errors, each logged once: an error that repeats at every attempt would flood the log."""
 
 import logging
 from typing import Final
@@ -7,17 +7,18 @@ from ....errors import QuorumlogError
 
 _LOG = logging.getLogger("quorumlog.raftlog")
 
-REMEMBERED_MAX: Final = 1_000  # (who, error); beyond it the oldest is forgotten, and may come again
+# (peer, error); beyond it the oldest is dropped and may be logged again
+REMEMBERED_MAX: Final = 1_000
 
 
 class Complaints:
-    """What was logged about whom."""
+    """The errors that were logged per peer."""
 
     def __init__(self) -> None:
-        self._logged: dict[str, dict[str, None]] = {}  # names of errors by whom, oldest first
+        self._logged: dict[str, dict[str, None]] = {}  # names of errors by peer, oldest first
 
     def note(self, event: str, who: str, error: QuorumlogError) -> None:
-        """Log an error of somebody, unless it is the same as before."""
+        """Log an error of a peer unless it was logged before."""
         names = self._logged.setdefault(who, {})
         if error.name in names:
             return
@@ -28,5 +29,5 @@ class Complaints:
         _LOG.log(level, "%s peer=%s error=%s: %s", event, who, error.name, error)
 
     def settle(self, who: str) -> None:
-        """All is well with them: the next error is news."""
+        """Reset a peer after a success: its next error is logged."""
         self._logged.pop(who, None)

@@ -1,5 +1,7 @@
-"""Where the other members take streams: asked by a call at the one address that names a member, and
-remembered until nobody is there any more, or somebody else."""
+"""The stream ports of the other nodes.
+
+A call to a node's address returns its stream port. The port is cached until a connection fails.
+"""
 
 from collections.abc import Callable
 
@@ -15,7 +17,7 @@ PORT_MAX = 65_535
 
 
 class Endpoints:
-    """The ports that were told, by the address that was asked. Bounded."""
+    """The stream ports by node address. Bounded."""
 
     def __init__(
         self, network: Network, *, member: Member, call_ms_max: int, entries_max: int
@@ -35,15 +37,15 @@ class Endpoints:
         room: Callable[[], None],
         ended: Ended,
     ) -> FrameStream:
-        """Open a stream to the peer that is reached at the address; raises Lost, and the typed
-        error of whoever is there instead."""
+        """Open a stream to the peer at the address. Raise Lost, or the error of another node
+        there."""
         port = self._ports.get(address)
         if port is not None:
             try:
                 return await open_stream(
                     self._network, _beside(address, port), take=take, room=room, ended=ended
                 )
-            except NotSent:  # it was restarted: it has another one now
+            except NotSent:  # restarted, with another port
                 self.forget(address)
         port = await self._ask(peer, address)
         return await open_stream(
@@ -51,7 +53,7 @@ class Endpoints:
         )
 
     def forget(self, address: str) -> None:
-        """Ask there again: what was told did not lead to the peer."""
+        """Drop the port of an address that did not lead to the peer."""
         self._ports.pop(address, None)
 
     async def _ask(self, peer: Voter, address: str) -> int:
@@ -62,7 +64,7 @@ class Endpoints:
         finally:
             await channel.close()
         if not 0 < answer.port <= PORT_MAX:
-            raise InvalidRequest(f"{address} takes streams at port {answer.port}, which is none")
+            raise InvalidRequest(f"{address}: stream port {answer.port} is not in 1 to {PORT_MAX}")
         if len(self._ports) >= self._entries_max:
             del self._ports[next(iter(self._ports))]
         self._ports[address] = answer.port
@@ -70,5 +72,5 @@ class Endpoints:
 
 
 def _beside(address: str, port: int) -> str:
-    """The port on the host of an address."""
+    """Return the address with another port."""
     return f"{address.rpartition(':')[0]}:{port}"

@@ -1,12 +1,12 @@
-"""A link: this node's stream of one kind to one peer, made anew whenever it breaks.
+"""A link: this node's stream of one kind to one peer, reconnected whenever it breaks.
 
-There are two kinds: entries with heartbeats, and snapshots, on connections of their own, so that no
-heartbeat queues behind the bytes of a snapshot anywhere. A link lives while there is something to
-send. Its connection is fresh at each attempt: a cut one without a reset looks alive for ever, so
-what is asked and stays unanswered for too long breaks the link here.
+Entries with heartbeats and snapshots have separate connections, so that no heartbeat queues behind
+a snapshot's bytes. A link exists while there are messages to send. Each attempt opens a new
+connection. A connection that is cut without a reset seems open, so the link breaks it when a
+response takes too long.
 
-The task makes and mends the stream. What is sent and what arrives takes no task: it is written at
-once as far as there is room, and handed on in the step that read it.
+The task connects and reconnects. Sending and receiving need no task: messages are written at once
+while there is space, and received ones are handled in the step that read them.
 """
 
 import asyncio
@@ -44,51 +44,51 @@ _LOG = logging.getLogger("quorumlog.raftlog")
 _End: TypeAlias = "asyncio.Future[QuorumlogError | None]"
 
 NEWS_S: Final = 0.001
-"""How long the news of a commit waits for entries to go with."""
+"""The time that a high watermark update waits for entries to share a frame."""
 
 FROM_LEADER: Final = frozenset((AppendRequest, Heartbeat, SnapshotChunk, TimeoutNow, EndEpoch))
-"""What travels towards the peer that a stream was opened to."""
+"""Messages to the peer that a stream was opened to."""
 
 FROM_PEER: Final = frozenset((AppendResponse, HeartbeatResponse, AppendRejected, SnapshotResponse))
-"""What comes back."""
+"""Messages back from that peer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportConfig:
-    """Bounds and times; raises InvalidRequest when it contradicts itself. In milliseconds."""
+    """Limits and times in milliseconds. Raise InvalidRequest if they contradict each other."""
 
-    queue: OutboxLimits = field(default_factory=OutboxLimits)  # of one stream, either way
-    backoff_ms_min: int = 50  # between two attempts to connect, drawn
+    queue: OutboxLimits = field(default_factory=OutboxLimits)  # of one stream, in each direction
+    backoff_ms_min: int = 50  # between two connection attempts, random
     backoff_ms_max: int = 500
-    connect_ms_max: int = 1_000  # one attempt
-    # Asked and not answered for so long: the link is broken. It is also what one request of entries
-    # may take on a slow network.
+    connect_ms_max: int = 1_000  # of one attempt
+    # A link breaks if a response takes longer. This also limits the time of one append request on a
+    # slow network.
     silence_ms_max: int = 2_000
-    # A link without messages ends, and a served stream without them. Also what a peer may take to
-    # write a piece of a snapshot.
+    # An idle link and an idle served stream end after this time. It also limits the time in which a
+    # peer writes a snapshot chunk.
     idle_ms_max: int = 10_000
-    call_ms_max: int = 1_000  # a vote, or a question who leads
-    calls_max: int = 1_000  # of others, waiting for an answer here
-    peers_max: int = 2_000  # links, served streams of a kind, known addresses
+    call_ms_max: int = 1_000  # of a vote or follow request
+    calls_max: int = 1_000  # calls of others that wait for a response
+    peers_max: int = 2_000  # links, served streams per kind, known addresses
 
     def __post_init__(self) -> None:
         if not 0 < self.backoff_ms_min <= self.backoff_ms_max:
             raise InvalidRequest(
-                f"back-off must be 0 < min <= max, not {self.backoff_ms_min} and"
-                f" {self.backoff_ms_max} ms"
+                f"backoff: {self.backoff_ms_min} to {self.backoff_ms_max} ms is not a range; set"
+                " 0 < min <= max"
             )
         for name in ("connect_ms_max", "silence_ms_max", "call_ms_max", "calls_max", "peers_max"):
             if getattr(self, name) < 1:
-                raise InvalidRequest(f"{name} must be at least 1")
+                raise InvalidRequest(f"{name}: {getattr(self, name)} is too small; set at least 1")
         if self.idle_ms_max < 2 * self.silence_ms_max:
             raise InvalidRequest(
-                f"idle_ms_max {self.idle_ms_max} must be at least twice silence_ms_max"
+                f"idle_ms_max: {self.idle_ms_max} is too small; set at least twice silence_ms_max"
                 f" {self.silence_ms_max}"
             )
 
 
 class LinkKind(StrEnum):
-    """What a stream carries."""
+    """The content of a stream."""
 
     APPEND = "append"
     SNAPSHOT = "snapshot"
@@ -96,21 +96,21 @@ class LinkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkStatistics:
-    """One link, now."""
+    """The current state of one link."""
 
     peer: Voter
     kind: LinkKind
-    address: str  # "" when unknown
-    is_up: bool  # the peer has answered on it
+    address: str  # "" if unknown
+    is_up: bool  # the peer responded on it
     queued: int  # messages
     queued_bytes: int
-    breaks: int  # streams and attempts to connect that failed
+    breaks: int  # failed streams and connection attempts
     dropped: int  # messages
-    last_error: str  # since the peer last answered; "" when there was none
+    last_error: str  # since the peer's last response; "" if none
 
 
 class Link:
-    """One stream to one peer. `run` must run; `put` never waits."""
+    """One stream to one peer. `run` must be running; `put` never waits."""
 
     def __init__(
         self,
@@ -128,8 +128,8 @@ class Link:
         self.kind = kind
         self.peer = peer
         self.address = address
-        self.is_up = False  # the peer has answered on the present stream
-        self.breaks = 0  # streams and attempts that failed
+        self.is_up = False  # the peer responded on the current stream
+        self.breaks = 0  # failed streams and attempts
         self.last_error = ""
         self.dropped = 0  # messages
         self.outbox = Outbox(config.queue)
@@ -140,21 +140,21 @@ class Link:
         self._config = config
         self._receive = receive
         self._unreachable = unreachable
-        self._wake = asyncio.Event()  # there is something to send, and no stream
-        self.is_finishing = False  # what is queued still goes out, nothing more is taken
-        self._has_finished = False  # the peer knows that nothing more comes
+        self._wake = asyncio.Event()  # there are messages to send and no stream
+        self.is_finishing = False  # queued messages are sent, new ones are dropped
+        self._has_finished = False  # the end was announced to the peer
         self._stream: FrameStream | None = None
-        self._news: asyncio.TimerHandle | None = None  # what is queued waits for entries
-        self._attempts = 0  # since the peer last answered
-        self._asked_ms: int | None = None  # when the oldest unanswered question was sent
+        self._news: asyncio.TimerHandle | None = None  # a high watermark update waits for entries
+        self._attempts = 0  # since the peer's last response
+        self._asked_ms: int | None = None  # send time of the oldest unanswered request
         self._used_ms = runtime.clock.now_ms()
-        self._complaint: type[QuorumlogError] | None = None  # logged since the peer last answered
+        self._complaint: type[QuorumlogError] | None = None  # logged since the peer's last response
         self._overflowed = False
 
     # --- what the transport calls --------------------------------------------------------------
 
     def put(self, message: Message) -> None:
-        """Queue a message; a full queue drops it, and the peer counts as unreachable."""
+        """Queue a message. If the queue is full it is dropped and the peer is unreachable."""
         if self.is_finishing:
             self.dropped += 1
             return
@@ -164,26 +164,26 @@ class Link:
         self._write_soon()
 
     def move(self, address: str) -> None:
-        """The peer is reached elsewhere now."""
+        """Reconnect to the peer's new address."""
         if address != self.address:
             self.address = address
-            self.break_off(f"node {self.peer.node_id} has moved to {address}")
+            self.break_off(f"node {self.peer.node_id}: moved to {address}")
             self._attempts = 0
             self._wake.set()
 
     def finish(self) -> None:
-        """Send what is queued, end the stream cleanly, and end run()."""
+        """Send queued messages, end the stream cleanly, and end run()."""
         self.is_finishing = True
         self._wake.set()
         self._write_soon()
 
     def break_off(self, reason: str) -> None:
-        """Break the present stream; run() makes another."""
+        """Break the current stream. run() reconnects."""
         if self._stream is not None:
             self._stream.abort(reason)
 
     def look(self, now_ms: int) -> None:
-        """Break a silent stream, end an idle one; called now and then."""
+        """Break a silent stream and end an idle one. Called periodically."""
         config = self._config
         if self._overflowed and self.is_up:
             self._overflowed = False
@@ -194,20 +194,22 @@ class Link:
         silence_ms = config.silence_ms_max if is_append else config.idle_ms_max
         if self._asked_ms is not None and now_ms - self._asked_ms > silence_ms:
             self._asked_ms = None
-            self.break_off(f"node {self.peer.node_id} at {self.address} is silent")
+            self.break_off(
+                f"node {self.peer.node_id} at {self.address}: no response in {silence_ms} ms"
+            )
         elif now_ms - self._used_ms > config.idle_ms_max:
             if self.is_finishing:
-                self.break_off(f"node {self.peer.node_id} does not end the stream")
+                self.break_off(f"node {self.peer.node_id}: the stream was not ended")
             self._used_ms = now_ms
             self.finish()
 
     def forgive(self, now_ms: int) -> None:
-        """This node stood still itself: what looks like silence may be its own."""
+        """Restart the timeout after this node was suspended, which may explain the silence."""
         if self._asked_ms is not None:
             self._asked_ms = now_ms
 
     def statistics(self) -> LinkStatistics:
-        """How it does."""
+        """Return the current state."""
         return LinkStatistics(
             peer=self.peer,
             kind=self.kind,
@@ -223,7 +225,7 @@ class Link:
     # --- the task ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep a stream while there is something to send; ends after finish()."""
+        """Keep a stream while there are messages to send. Ends after finish()."""
         while await self._has_work():
             try:
                 await self._talk()
@@ -245,13 +247,13 @@ class Link:
         return len(self.outbox) > 0
 
     async def _pause(self) -> None:
-        """Wait before the next attempt: jitter, so that peers do not come all at once."""
+        """Wait before the next attempt, with jitter, so that nodes do not reconnect at once."""
         config = self._config
         longest = min(config.backoff_ms_min << min(self._attempts, 16), config.backoff_ms_max)
         await asyncio.sleep(self._entropy.uniform(config.backoff_ms_min, longest) / 1000)
 
     async def _talk(self) -> None:
-        """One stream from its start to its end; raises why it broke."""
+        """Run one stream from its start to its end. Raise the reason of its end."""
         ended: _End = asyncio.get_running_loop().create_future()
         self._stream = stream = await self._connect(ended)
         try:
@@ -266,7 +268,7 @@ class Link:
             if error is not None:
                 raise error
             if not self._has_finished:
-                raise Lost(f"node {self.peer.node_id} at {self.address} ended the stream")
+                raise Lost(f"node {self.peer.node_id} at {self.address}: the peer ended the stream")
         finally:
             if not self.is_up:
                 self._endpoints.forget(self.address)
@@ -276,7 +278,7 @@ class Link:
 
     async def _connect(self, ended: _End) -> FrameStream:
         if not self.address:
-            raise Lost(f"the address of node {self.peer.node_id} is unknown")
+            raise Lost(f"node {self.peer.node_id}: address unknown")
         try:
             async with asyncio.timeout(self._config.connect_ms_max / 1000):
                 return await self._endpoints.connect(
@@ -287,14 +289,18 @@ class Link:
                     ended=partial(_resolve, ended),
                 )
         except TimeoutError:
-            raise Lost(f"{self.address} does not answer") from None
+            raise Lost(
+                f"{self.address}: not connected within {self._config.connect_ms_max} ms"
+            ) from None
 
     # --- what goes out -------------------------------------------------------------------------
 
     def _write_soon(self) -> None:
-        """Send what is queued: what the connection is given in one turn of the loop leaves in one
-        write. The news of a commit alone gives entries the time to come along: a leader that says
-        so much more often than needed answers its clients later for it."""
+        """Send queued messages, in one write per turn of the event loop.
+
+        A high watermark update alone waits shortly for entries to share a frame: sending it more
+        often than needed delays the leader's responses to its clients.
+        """
         if self._stream is None:
             self._wake.set()
         elif not self.outbox.is_news_alone or self.is_finishing:
@@ -303,7 +309,7 @@ class Link:
             self._news = asyncio.get_running_loop().call_later(NEWS_S, self._write_out)
 
     def _write_out(self) -> None:
-        """Send what is queued, as far as the stream has room."""
+        """Send queued messages while the stream has space."""
         if self._news is not None:
             self._news.cancel()
             self._news = None
@@ -328,20 +334,21 @@ class Link:
     # --- what comes back -----------------------------------------------------------------------
 
     def _take(self, frame: pb.RaftFrame) -> None:
-        """Hand on the peer's answers; raises what is wrong with them."""
+        """Handle the peer's responses. Raise an error about them."""
         me, peer = self._member.me, self.peer
         self._asked_ms = None
         for encoded in frame.messages:
             message = decode_message(encoded, sender=peer, receiver=me)
             if type(message) not in FROM_PEER:
-                raise InvalidRequest(f"a {type(message).__name__} is no answer to a leader")
+                raise InvalidRequest(f"{type(message).__name__}: not a response to a leader")
             self._receive(message)
         if not self.is_up:
             self.is_up = True
             self._attempts, self._complaint, self.last_error = 0, None, ""
 
     def _complain(self, error: QuorumlogError) -> None:
-        """Log the first error of a kind since the peer last answered; the rest would be a storm."""
+        """Log the first error of a kind since the peer's last response. More would flood the
+        log."""
         self.last_error = f"{error.name}: {error}"
         if self._complaint is type(error):
             return

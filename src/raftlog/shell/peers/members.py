@@ -1,4 +1,4 @@
-"""This node among the others, as every stream and call introduces it. Pure values."""
+"""The identity of this node in streams and calls. Pure values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from ...formats.wire import Introduction, encode_introduction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """Who this is."""
+    """The identity that this node sends to others."""
 
     cluster_id: ClusterId
     me: Voter
-    incarnation: bytes  # 8 bytes, drawn at its start
-    next_stream_number: Callable[[], int]  # counts up over all of its streams
+    incarnation: bytes  # 8 bytes, drawn at the node's start
+    next_stream_number: Callable[[], int]  # increasing over all of its streams
 
     def introduction(
         self, receiver: Voter | None, *, stream_number: int = 0, is_snapshot: bool = False
     ) -> pb.Introduction:
-        """What comes first on a stream or in a call."""
+        """Return the introduction, the first part of a stream or call."""
         mine = Introduction(
             sender=self.me,
             incarnation=self.incarnation,

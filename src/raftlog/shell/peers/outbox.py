@@ -1,12 +1,11 @@
-"""What waits to be sent to one peer on one stream: in order, bounded, cheap to put into.
+"""The bounded queue of messages to one peer on one stream.
 
-Order matters: a heartbeat says what was sent before it, and its answer tells the leader what was
-lost; a heartbeat that overtook entries would have them sent again. So it queues behind them, and
-where that may take long, a copy that wants no answer goes ahead: it only says that the leader lives
-and how far the log is committed.
+A heartbeat must not overtake entries: its response reports received entries, and the leader would
+send overtaken ones again. If the queue is long, a copy of the heartbeat that needs no response goes
+first; it only renews the leader's lease and the high watermark.
 
-A message that makes the one before it superfluous takes its place: cumulative answers, heartbeats.
-So a peer that reads slowly costs no more than its window.
+A message that makes the one before it redundant replaces it: cumulative responses and heartbeats. A
+slow peer therefore costs no more than its window.
 """
 
 from collections import deque
@@ -25,40 +24,38 @@ from ...core.messages import (
 )
 from ...formats.wire import fill_message
 
-MESSAGE_OVERHEAD: Final = 64  # bytes that a message counts for beside its content
+MESSAGE_OVERHEAD: Final = 64  # bytes that a message counts beside its content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxLimits:
-    """Bounds of one queue; raises InvalidRequest when one is below 1."""
+    """The limits of one queue. Raise InvalidRequest if one is below 1."""
 
     messages_max: int = 4096
     bytes_max: int = 32 * 1024 * 1024  # or one larger message; above the leader's window
-    frame_bytes_max: int = 1024 * 1024  # sent at once, or one larger message
+    frame_bytes_max: int = 1024 * 1024  # of one frame, or one larger message
     frame_messages_max: int = 512
 
     def __post_init__(self) -> None:
         bounds = (self.messages_max, self.bytes_max, self.frame_bytes_max, self.frame_messages_max)
         if min(bounds) < 1:
-            raise InvalidRequest(f"the bounds of a queue must be at least 1, not {bounds}")
+            raise InvalidRequest(f"queue limits: {bounds} has a limit below 1")
 
 
 class Outbox:
-    """One queue."""
-
     __slots__ = ("_limits", "_messages", "_urgent", "size")
 
     def __init__(self, limits: OutboxLimits) -> None:
         self._limits = limits
         self._messages: deque[Message] = deque()
-        self._urgent: Heartbeat | None = None  # goes before all others
-        self.size = 0  # bytes of what is queued
+        self._urgent: Heartbeat | None = None  # sent before all others
+        self.size = 0  # bytes of the queued messages
 
     def __len__(self) -> int:
         return len(self._messages) + (self._urgent is not None)
 
     def put(self, message: Message) -> bool:
-        """Queue a message; whether there was room."""
+        """Queue a message. Return False if there was no space."""
         kind = type(message)
         if kind is Heartbeat and self.size >= self._limits.frame_bytes_max:
             assert isinstance(message, Heartbeat), "its type"
@@ -83,13 +80,13 @@ class Outbox:
 
     @property
     def is_news_alone(self) -> bool:
-        """Whether all there is to send is how far the log is committed, which nobody waits for and
-        the next entries say as well."""
+        """Return True if the queue has only a high watermark update, which the next entries also
+        carry."""
         messages = self._messages
         return len(messages) == 1 and self._urgent is None and _is_news(messages[0])
 
     def _drop_news(self, request: Message) -> None:
-        """What a request says too need not go before it."""
+        """Remove a queued high watermark update that the request also carries."""
         last = self._messages[-1]
         assert isinstance(request, AppendRequest), "its type"
         if (
@@ -101,7 +98,7 @@ class Outbox:
             self.size -= _size_of(self._messages.pop())
 
     def fill(self, frame: pb.RaftFrame) -> bool:
-        """Move what goes out at once into the frame; whether the peer is to answer any of it."""
+        """Move the messages of one frame into it. Return True if one needs a response."""
         wants_answer = False
         left = self._limits.frame_bytes_max
         if self._urgent is not None:
@@ -121,7 +118,7 @@ class Outbox:
         return wants_answer
 
     def clear(self) -> int:
-        """Forget everything; how many messages that were."""
+        """Remove all messages and return their number."""
         count = len(self)
         self._messages.clear()
         self._urgent = None
@@ -130,8 +127,7 @@ class Outbox:
 
 
 def _successor(last: Message, message: Message) -> Message | None:
-    """What says all that two messages of one type say, one right behind the other; None: nothing
-    less than both."""
+    """Return a message that replaces two consecutive ones of one type, or None if there is none."""
     if last.epoch != message.epoch:
         return None
     if isinstance(last, Heartbeat) and isinstance(message, Heartbeat):
@@ -160,5 +156,5 @@ def _wants_answer(message: Message) -> bool:
     if isinstance(message, Heartbeat):
         return message.round > 0
     if isinstance(message, SnapshotChunk):
-        return not message.is_last  # installing takes its time, and is told on the other stream
+        return not message.is_last  # the install takes long and is answered on the other stream
     return isinstance(message, AppendRequest)

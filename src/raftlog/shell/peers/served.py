@@ -1,8 +1,7 @@
-"""What peers have opened here: their streams, and their calls that wait for the core's answer.
+"""Streams and calls that other nodes opened here.
 
-The newest stream of a peer and kind is the one that is listened to and answered on: what an earlier
-one still delivers, late, is dropped with it. The core fences by epoch all the same; this spares it
-old news.
+Only the newest stream per peer and kind is served; late frames of an earlier one are dropped with
+it. The core also rejects messages of old epochs; this avoids passing them on.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ A = TypeVar("A")
 
 
 class ServedStream:
-    """One stream that somebody opened here; answers go back on it."""
+    """A stream that another node opened here. Responses use the same stream."""
 
     def __init__(
         self,
@@ -37,36 +36,36 @@ class ServedStream:
         config: TransportConfig,
         now_ms: int,
     ) -> None:
-        """`take` gets the frames, `ended` is told once why it is over."""
+        """`take` gets the frames; `ended` is called once with the reason."""
         self.stream = FrameStream(
             connection,
             take=partial(take, self),
             room=self._write_out,
             ended=partial(ended, self),
         )
-        self.introduction: Introduction | None = None  # not before it is proven
-        self.who = host_of(connection.peer)  # as far as it says so itself; for logs
-        self.is_settled = False  # all of its first frame was well
+        self.introduction: Introduction | None = None  # set after validation
+        self.who = host_of(connection.peer)  # the identity that it claims; for logs
+        self.is_settled = False  # its first frame was valid
         self.heard_ms = now_ms
         self._outbox = Outbox(config.queue)
 
     @property
     def key(self) -> tuple[LinkKind, Voter]:
-        """What it carries, and who opened it; of an introduced one."""
-        assert self.introduction is not None, "nobody was introduced"
+        """The kind and the sender of an introduced stream."""
+        assert self.introduction is not None, f"stream of {self.who} without an introduction"
         kind = LinkKind.SNAPSHOT if self.introduction.is_snapshot else LinkKind.APPEND
         return kind, self.introduction.sender
 
     def put(self, message: Message) -> bool:
-        """Queue an answer; False: the peer reads too slowly, and the stream is broken for it."""
+        """Queue a response. Return False, and break the stream, if the peer reads too slowly."""
         if not self._outbox.put(message):
-            self.stream.abort("answers are not read")
+            self.stream.abort("responses are not read")
             return False
         self._write_out()
         return True
 
     def _write_out(self) -> None:
-        """Send the answers, as far as the stream has room."""
+        """Send responses while the stream has space."""
         while len(self._outbox) and self.stream.has_room:
             frame = pb.RaftFrame()
             self._outbox.fill(frame)
@@ -74,26 +73,28 @@ class ServedStream:
 
 
 class ServedStreams:
-    """The streams that others have opened: first strangers, then listened to."""
+    """The streams that others opened, before and after their introduction."""
 
     def __init__(self, config: TransportConfig) -> None:
         self._config = config
-        self._strangers: dict[ServedStream, None] = {}  # nobody was introduced yet
+        self._strangers: dict[ServedStream, None] = {}  # before the introduction
         self._streams: dict[tuple[LinkKind, Voter], ServedStream] = {}
-        # The newest of each, also after its end: an earlier one may still arrive. Oldest first.
+        # The newest introduction of each, also after its end, to detect late older streams. Oldest
+        # first.
         self._newest: dict[tuple[LinkKind, Voter], Introduction] = {}
-        self._refused: deque[tuple[int, FrameStream]] = deque()  # when; they may read why
+        # (time, stream): the peer may still read the error
+        self._refused: deque[tuple[int, FrameStream]] = deque()
 
     def __len__(self) -> int:
         return len(self._streams)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to look after."""
+        """Return True if there are no streams to check."""
         return not (self._streams or self._strangers or self._refused)
 
     def find(self, kind: LinkKind, peer: Voter) -> ServedStream | None:
-        """The stream to answer a peer on: of this kind, or else of the other one."""
+        """Return the stream for a response: of this kind, or else of the other one."""
         stream = self._streams.get((kind, peer))
         if stream is not None:
             return stream
@@ -101,14 +102,18 @@ class ServedStreams:
         return self._streams.get((other, peer))
 
     def accept(self, stranger: ServedStream) -> None:
-        """Somebody has connected; raises Overloaded when too many have and say nothing."""
+        """Add a new connection. Raise Overloaded if too many have no introduction."""
         if len(self._strangers) >= self._config.peers_max:
-            raise Overloaded(f"{len(self._strangers)} streams say nothing: wait and repeat")
+            raise Overloaded(
+                f"raft streams: {len(self._strangers)} without an introduction; retry later"
+            )
         self._strangers[stranger] = None
 
     def introduce(self, served: ServedStream, introduction: Introduction) -> None:
-        """Listen to a stream, and no longer to the one before; raises StreamBroken when a later one
-        was here already, Overloaded when there are too many."""
+        """Serve a stream instead of the earlier one.
+
+        Raise StreamBroken if a later one came before, Overloaded if there are too many.
+        """
         served.introduction = introduction
         key, newest = served.key, self._newest.get(served.key)
         if (
@@ -116,10 +121,10 @@ class ServedStreams:
             and newest.incarnation == introduction.incarnation
             and newest.stream_number >= introduction.stream_number
         ):
-            raise StreamBroken("a later stream of this node has come before this one")
+            raise StreamBroken("stream: a later stream of this node was opened before")
         before = self._streams.get(key)
         if before is None and len(self._streams) >= 2 * self._config.peers_max:
-            raise Overloaded(f"{len(self._streams)} streams are open here: wait and repeat")
+            raise Overloaded(f"raft streams: {len(self._streams)} are open; retry later")
         self._newest.pop(key, None)
         self._newest[key] = introduction
         if len(self._newest) > 2 * self._config.peers_max:
@@ -127,55 +132,58 @@ class ServedStreams:
         self._strangers.pop(served, None)
         self._streams[key] = served
         if before is not None:
-            before.stream.refuse(StreamBroken("a later stream of this node has come"))
+            before.stream.refuse(StreamBroken("stream: replaced by a later stream of this node"))
 
     def ended(self, served: ServedStream, now_ms: int) -> None:
-        """It is over; the other side has the time of a silence to read why."""
+        """Remove a stream that ended. The other side may read the error within the silence
+        timeout."""
         self._strangers.pop(served, None)
         if served.introduction is not None and self._streams.get(served.key) is served:
             del self._streams[served.key]
         self._refused.append((now_ms, served.stream))
         if len(self._refused) > self._config.peers_max:
-            self._refused.popleft()[1].abort("too many are refused")
+            self._refused.popleft()[1].abort("too many streams are refused")
 
     def look(self, now_ms: int) -> None:
-        """Break the silent ones."""
+        """Break the silent streams."""
         config = self._config
         for stranger in list(self._strangers):
             if now_ms - stranger.heard_ms > config.silence_ms_max:
-                stranger.stream.refuse(TimedOut("a stream was opened, and nobody was introduced"))
+                stranger.stream.refuse(
+                    TimedOut(f"stream: no introduction within {config.silence_ms_max} ms")
+                )
         for served in list(self._streams.values()):
             if now_ms - served.heard_ms > config.idle_ms_max:
-                served.stream.abort(f"nothing was heard for {config.idle_ms_max} ms")
+                served.stream.abort(f"no message within {config.idle_ms_max} ms")
         while self._refused and now_ms - self._refused[0][0] > config.silence_ms_max:
-            self._refused.popleft()[1].abort("it was refused")
+            self._refused.popleft()[1].abort("the stream was refused")
 
     def forgive(self, now_ms: int) -> None:
-        """This node stood still itself: start the count anew."""
+        """Restart all timeouts after this node was suspended."""
         for served in (*self._streams.values(), *self._strangers):
             served.heard_ms = now_ms
 
     def close(self) -> None:
-        """Break them all."""
+        """Break all streams."""
         for served in (*self._streams.values(), *self._strangers):
-            served.stream.abort("the node is stopping")
+            served.stream.abort("node: stopping")
 
 
 def host_of(peer: str) -> str:
-    """The host of a caller's "host:port": its ports change from connection to connection."""
+    """Return the host of a caller's "host:port". The port changes with every connection."""
     return peer.rpartition(":")[0]
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting(Generic[A]):
-    tag: object  # what the answer must have in common with the question
+    tag: object  # equal in request and response
     answer: "asyncio.Future[A]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
 
 class Questions(Generic[A]):
-    """Calls of peers that the core answers in its own time, or never."""
+    """Calls of peers that the core answers later or never."""
 
     def __init__(self, what: str, config: TransportConfig) -> None:
         self._what = what
@@ -187,10 +195,12 @@ class Questions(Generic[A]):
         return self._count
 
     async def ask(self, peer: Voter, ask: Callable[[], None], *, tag: object = None) -> A:
-        """Ask the core and return its answer; raises Overloaded when too many wait, TimedOut when
-        it gives none."""
+        """Pass a call to the core and return its response.
+
+        Raise Overloaded if too many calls wait, TimedOut if there is no response.
+        """
         if self._count >= self._config.calls_max:
-            raise Overloaded(f"{self._count} {self._what} wait here: wait and repeat")
+            raise Overloaded(f"{self._what}: {self._count} are waiting; retry later")
         waiting: _Waiting[A] = _Waiting(tag)
         questions = self._waiting.setdefault(peer, deque())
         questions.append(waiting)
@@ -200,7 +210,9 @@ class Questions(Generic[A]):
             async with asyncio.timeout(self._config.call_ms_max / 1000):
                 return await waiting.answer
         except TimeoutError:
-            raise TimedOut(f"{self._what}: no answer in {self._config.call_ms_max} ms") from None
+            raise TimedOut(
+                f"{self._what}: no response within {self._config.call_ms_max} ms"
+            ) from None
         finally:
             questions.remove(waiting)
             self._count -= 1
@@ -208,7 +220,7 @@ class Questions(Generic[A]):
                 del self._waiting[peer]
 
     def answer(self, peer: Voter, answer: A, tag: object = None) -> bool:
-        """Give the oldest question of the peer its answer; whether there was one."""
+        """Answer the oldest call of the peer. Return False if there is none."""
         for waiting in self._waiting.get(peer, ()):
             if waiting.tag == tag and not waiting.answer.done():
                 waiting.answer.set_result(answer)

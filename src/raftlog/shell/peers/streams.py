@@ -1,8 +1,8 @@
-"""A stream of frames between two members, over a byte connection: what both its sides do alike.
+"""A stream of frames between two nodes over a byte connection; both sides use it.
 
-There is no task in it: what arrives is handed on in the step that read it, and what is sent in one
-turn of the loop leaves in one write. Whoever finds a fault says so in a last frame and hears
-nothing more; the other side closes. A reset at once would overtake that frame.
+It has no task. Received frames are handled in the step that read them, and frames sent in one turn
+of the event loop leave in one write. The side that detects an error sends it in a last frame and
+ignores further input; the other side closes. An immediate reset would overtake that frame.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from ....runtime.error_detail import decode_error, encode_error
 from ...formats.framing import FrameReader, encode_frame
 
 WINDOW_BYTES: Final = 64 << 10
-"""Bytes that may wait for the kernel before no more are given to it; one frame may pass it."""
+"""Limit on bytes queued for the kernel; one frame may exceed it."""
 
 Ended: TypeAlias = Callable[[QuorumlogError | None], None]
 
@@ -34,62 +34,65 @@ class FrameStream:
         room: Callable[[], None],
         ended: Ended,
     ) -> None:
-        """`take` gets what arrives, and may raise what is wrong with it; `room` is told that more
-        can be sent, `ended` once, never inside of a call to this, why it is over: None when the
-        other side has closed it in order."""
+        """`take` receives each frame and may raise an error about it. `room` is called when more
+        can be sent.
+
+        `ended` is called once, never inside a call to this object, with the reason; None if the
+        other side closed the stream in order.
+        """
         self._connection = connection
         self._take = take
         self._room = room
         self._ended = ended
         self._reader = FrameReader()
-        self._is_told = False  # why it is over
+        self._is_told = False  # the end was reported
 
     @property
     def peer(self) -> str:
-        """ "host:port" of the other side, for logs only."""
+        """The other side's "host:port", for logs only."""
         return self._connection.peer
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is heard and nothing is sent any more."""
+        """Return True if the stream has ended in both directions."""
         return self._is_told
 
     @property
     def has_room(self) -> bool:
-        """Whether a frame would leave soon."""
+        """Return True if a frame would be sent soon."""
         return self._connection.unsent_bytes() < WINDOW_BYTES
 
     def send(self, frame: pb.RaftFrame) -> None:
-        """Send a frame; never waits. Raises MessageTooLarge with the stream as good as before."""
+        """Send a frame. Never waits. Raise MessageTooLarge, which leaves the stream usable."""
         encoded = encode_frame(frame)
         if not self._is_told:
             self._connection.write(encoded)
 
     def finish(self) -> None:
-        """Say that nothing more will be sent: the other side sends what is left and closes."""
+        """Announce the last frame. The other side sends its remaining frames and closes."""
         self.send(pb.RaftFrame(is_last=True))
 
     def refuse(self, error: QuorumlogError) -> None:
-        """End the stream and tell the other side why; abort() what does not go then."""
+        """End the stream and send the error to the other side. Call abort() later to close it."""
         if not self._is_told:
             self.send(pb.RaftFrame(error=encode_error(error)))
             self._tell(error)
 
     def abort(self, reason: str) -> None:
-        """Break the stream at once; a second call does nothing."""
+        """Break the stream at once. A second call has no effect."""
         self._tell(StreamBroken(reason))
         self._connection.abort()
 
     # --- the connection's protocol -------------------------------------------------------------
 
     def buffer(self, size_hint: int) -> memoryview:
-        """Where to read the next bytes into."""
+        """Return the buffer for the next read."""
         return self._reader.buffer()
 
     def received(self, count: int) -> None:
-        """Hand on the frames that are complete."""
+        """Handle the complete frames."""
         if self._is_told:
-            return  # until the other side has read why
+            return  # the other side has not read the error yet
         try:
             for frame in self._reader.received(count):
                 if frame.HasField("error"):
@@ -105,16 +108,16 @@ class FrameStream:
             self.refuse(error)
 
     def sent(self) -> None:
-        """The connection has room again."""
+        """Send more, since the connection has space again."""
         if not self._is_told:
             self._room()
 
     def closed(self, error: Exception | None) -> None:
-        """The connection is over."""
+        """Record the end of the connection."""
         if error is not None:
-            self._tell(StreamBroken(f"the connection with {self.peer} broke: {error}"))
+            self._tell(StreamBroken(f"connection to {self.peer}: broken; {error}"))
         elif self._reader.is_within_frame:
-            self._tell(StreamBroken(f"{self.peer} closed the connection within a frame"))
+            self._tell(StreamBroken(f"connection to {self.peer}: closed inside a frame"))
         else:
             self._tell(None)
 
@@ -132,7 +135,7 @@ async def open_stream(
     room: Callable[[], None],
     ended: Ended,
 ) -> FrameStream:
-    """Connect to where a member takes streams; raises NotSent when refused, Lost otherwise."""
+    """Connect to a node's stream port. Raise NotSent if it is refused, otherwise Lost."""
     made: list[FrameStream] = []
 
     def make(connection: ByteConnection) -> FrameStream:

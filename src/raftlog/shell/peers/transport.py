@@ -1,14 +1,13 @@
-"""How members of the quorum reach each other: the core's messages over the runtime's network.
+"""The transport: Raft messages between nodes over the runtime's network.
 
-The leader opens a stream to each peer for entries and heartbeats, and one on a connection of its
-own for a snapshot; answers come back on the stream. Streams are frames on byte connections, to a
-port that a call asks for: a remote call's message costs ten times as much. A candidate asks for
-votes, and a node that looks for the leader asks an address, by calls. First comes an introduction:
-another cluster, another node or another disk is refused with a typed error, which both sides log
-once.
+The leader opens a stream to each peer for entries and heartbeats, and one on another connection for
+a snapshot; responses use the same stream. Streams are frames on byte connections to a port that a
+call returns, because a message of a gRPC stream costs ten times as much. Vote requests and follow
+requests are calls. An introduction comes first: another cluster, node or directory is refused with
+a typed error, which both sides log once.
 
-Decides nothing of the protocol. Nothing here is reliable but the order of what one stream delivers:
-queues are bounded and drop, streams break, and the core is told that a peer was `unreachable`.
+It makes no protocol decision. Only the order within one stream is guaranteed: queues are bounded
+and drop, streams break, and the core is informed by `unreachable`.
 """
 
 import asyncio
@@ -63,16 +62,16 @@ LOOKS_PER_SILENCE: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportStatistics:
-    """What goes on between this node and the others."""
+    """The state of the connections between this node and the others."""
 
-    links: tuple[LinkStatistics, ...]  # that this node opened, by peer and kind
-    streams_served: int  # that others opened
-    calls_waiting: int  # of others, for an answer of this node
-    dropped: int  # messages that found no way, or no room
+    links: tuple[LinkStatistics, ...]  # opened by this node, by peer and kind
+    streams_served: int  # opened by others
+    calls_waiting: int  # of others, for this node's response
+    dropped: int  # messages without a connection or queue space
 
 
 class Transport:
-    """The members' messages; one a node. Use it on the node's loop alone."""
+    """The transport of one node. Use it on the node's event loop only."""
 
     def __init__(
         self,
@@ -85,8 +84,10 @@ class Transport:
         unreachable: Callable[[Voter], None],
         config: TransportConfig,
     ) -> None:
-        """`receive` gets every message that arrives, `unreachable` a peer for whom what was sent
-        may be lost; neither is called inside of send(). Tasks run in `scope` until close()."""
+        """`receive` gets every received message, `unreachable` a peer whose messages may be lost.
+
+        Neither is called inside send(). Tasks run in `scope` until close().
+        """
         entropy = runtime.entropy.stream(f"raft.transport.{runtime.clock.now_ms()}")
         self._runtime = runtime
         self._scope = scope
@@ -108,8 +109,8 @@ class Transport:
         )
         self._complaints = Complaints()
         self._links: dict[tuple[Voter, LinkKind], Link] = {}
-        self._ending: dict[Link, None] = {}  # others of the same kind may be open already
-        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their start
+        self._ending: dict[Link, None] = {}  # other links of the same kind may exist already
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in start order
         self._calls = Calls(
             runtime,
             member=self._member,
@@ -126,7 +127,7 @@ class Transport:
         self._listener: Listener | None = None  # of streams
         self._listening = asyncio.Event()
         self._dropped = 0
-        self._wake = asyncio.Event()  # there is something to look after
+        self._wake = asyncio.Event()  # there are streams to check
         self._link_ended = asyncio.Event()
         self._closed = False
         self._spawn(self._look_after(), "raft.transport.look")
@@ -134,10 +135,11 @@ class Transport:
     # --- sending -------------------------------------------------------------------------------
 
     def send(self, message: Message) -> None:
-        """Send a message on its way; never waits, never raises.
+        """Queue a message. Never waits, never raises.
 
-        In order for each peer and kind of stream. What finds no room or no way is dropped: the peer
-        is `unreachable` then, or asks again. A FollowRequest goes to its address.
+        Messages are ordered per peer and kind of stream. One without queue space or connection is
+        dropped: the core is informed by `unreachable` or retries. A FollowRequest goes to its
+        address.
         """
         kind = type(message)
         if self._closed:
@@ -158,10 +160,9 @@ class Transport:
             self._send_call(message)
 
     def learn(self, voter: Voter, address: str) -> None:
-        """Reach a voter at "host:port" from now on; "" changes nothing.
+        """Record the address of a voter in a voter set; "" changes nothing.
 
-        For voter sets. Where followers are, and the leader that a FollowResponse names, is learned
-        by itself.
+        Addresses of followers, and of the leader in a FollowResponse, are recorded automatically.
         """
         self._learn(voter, address, is_voter=True)
 
@@ -169,7 +170,7 @@ class Transport:
         self._learn(voter, address, is_voter=False)
 
     def address_of(self, voter: Voter) -> str:
-        """Where a voter is reached, "" when nobody has said so."""
+        """Return the address of a node, "" if unknown."""
         return self._addresses.find(voter)
 
     def _learn(self, voter: Voter, address: str, *, is_voter: bool) -> None:
@@ -182,7 +183,7 @@ class Transport:
                     link.move(address)
 
     def _open(self, peer: Voter, kind: LinkKind) -> Link | None:
-        """Return a new link in the place of an ending one; None when there are too many."""
+        """Return a new link in place of an ending one, or None if there are too many."""
         before = self._links.pop((peer, kind), None)
         if before is not None:
             self._ending[before] = None
@@ -232,25 +233,26 @@ class Transport:
             case FollowResponse():
                 self._count(self._follows.answer(message.receiver, message))
             case _:
-                raise AssertionError(f"a {type(message).__name__} has no way")
+                raise AssertionError(
+                    f"{type(message).__name__} is neither a stream message nor a call"
+                )
 
     def _count(self, sent: bool) -> None:
         if not sent:
             self._dropped += 1
 
-    # --- what others open here -----------------------------------------------------------------
+    # --- streams and calls of others ------------------------------------------------------------
 
     async def listen(self, address: str) -> None:
-        """Take streams at "host:port"; port 0 picks a free one. Others ask for it. Raises
-        AddressInUse."""
+        """Listen for streams on "host:port"; port 0 selects a free one. Raise AddressInUse."""
         try:
             self._listener = await self._runtime.network.listen_bytes(address, self._accept)
         except OSError as error:
-            raise AddressInUse(f"cannot listen on {address}: {error.strerror or error}") from error
+            raise AddressInUse(f"{address}: cannot listen; {error.strerror or error}") from error
         self._listening.set()
 
     def handlers(self) -> dict[str, Handler]:
-        """The calls of the internal Raft service that this answers, for Network.serve."""
+        """Return the handlers of the internal Raft service, for Network.serve."""
         handlers = (
             Handler(RAFT_ENDPOINT, self._serve_endpoint),
             Handler(RAFT_VOTE, self._serve_vote),
@@ -267,7 +269,7 @@ class Transport:
         return pb.EndpointResponse(port=int(self._listener.address.rpartition(":")[2]))
 
     def _accept(self, connection: ByteConnection) -> FrameStream:
-        """Somebody has connected."""
+        """Accept a connection."""
         served = ServedStream(
             connection,
             take=self._hear,
@@ -283,7 +285,7 @@ class Transport:
         return served.stream
 
     def _hear(self, served: ServedStream, frame: pb.RaftFrame) -> None:
-        """Take in a frame; raises what is wrong with it, to its sender."""
+        """Process a frame. Raise an error about it to its sender."""
         served.heard_ms = self._runtime.clock.now_ms()
         if served.introduction is None:
             served.who = _named(served.stream.peer, frame.introduction)
@@ -292,7 +294,7 @@ class Transport:
         for encoded in frame.messages:
             message = decode_message(encoded, sender=peer, receiver=me)
             if type(message) not in FROM_LEADER:
-                raise InvalidRequest(f"a {type(message).__name__} is nothing a leader says")
+                raise InvalidRequest(f"{type(message).__name__}: not a message of a leader")
             receive(message)
         if not served.is_settled:
             served.is_settled = True
@@ -335,18 +337,18 @@ class Transport:
 
     def _introduced(self, introduction: pb.Introduction) -> Introduction:
         if self._closed:
-            raise Stopping("the node is stopping: ask another one")
+            raise Stopping("node: stopping; use another node")
         self._wake.set()
         member = self._member
         return decode_introduction(introduction, cluster_id=member.cluster_id, me=member.me)
 
-    # --- life ----------------------------------------------------------------------------------
+    # --- lifecycle -----------------------------------------------------------------------------
 
     async def close(self, *, grace_ms: int = 300) -> None:
-        """Send what is queued to the peers that answer, within the grace, then break every stream;
-        returns when the tasks have ended. A second call does nothing.
+        """Send queued messages to responsive peers within the grace, then break every stream.
 
-        So what a leader says on its way out arrives, as far as anybody is there to hear it.
+        Return after the tasks have ended. A second call has no effect. The grace lets a resigning
+        leader announce it.
         """
         if self._closed:
             return
@@ -361,7 +363,7 @@ class Transport:
             await self._listener.close(0)
 
     async def _drain(self, grace_ms: int) -> None:
-        """Return when the links that are up have ended cleanly, or after the grace."""
+        """Wait until the connected links have ended cleanly, at most for the grace."""
         waiting = [link for link in self._links.values() if link.is_up]
         for link in waiting:
             link.finish()
@@ -374,7 +376,7 @@ class Transport:
             return
 
     def statistics(self) -> TransportStatistics:
-        """What goes on now."""
+        """Return the current state of the connections."""
         links = sorted(self._links.items(), key=lambda item: (item[0][0], item[0][1].value))
         return TransportStatistics(
             links=tuple(link.statistics() for _, link in links),
@@ -390,7 +392,7 @@ class Transport:
         return task
 
     async def _look_after(self) -> None:
-        """Find silent and idle streams; sleeps while there is none."""
+        """Find silent and idle streams. Sleeps while there are no streams."""
         clock, config = self._runtime.clock, self._config
         pause_ms = max(1, config.silence_ms_max // LOOKS_PER_SILENCE)
         while True:
@@ -401,7 +403,7 @@ class Transport:
             await asyncio.sleep(pause_ms / 1000)
             now_ms = clock.now_ms()
             links = [*self._links.values(), *self._ending]
-            if now_ms - before_ms > 2 * pause_ms:  # it was this node that stood still
+            if now_ms - before_ms > 2 * pause_ms:  # this node was suspended
                 self._served.forgive(now_ms)
                 for link in links:
                     link.forgive(now_ms)
@@ -411,5 +413,5 @@ class Transport:
 
 
 def _named(peer: str, introduction: pb.Introduction) -> str:
-    """Who it is, as far as it says so itself."""
+    """Return the peer's host and the node id that it claims."""
     return f"{host_of(peer)}/{introduction.sender.node_id}"

@@ -222,7 +222,7 @@ def test_damaged_or_missing_quorum_state_refuses_to_start(
             file.close()
         said = await refused(runtime, path, listener, CorruptionError)
         assert QUORUM_STATE_NAME in said
-        assert "Restore the data directory" in said
+        assert "restore the data directory" in said
 
     run(main)
 
