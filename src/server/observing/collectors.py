@@ -48,7 +48,7 @@ def collect_groups(scrape: Scrape, groups: GroupCoordinator) -> None:
     scrape.put(rows.GROUP_GENERATIONS, figures.generations)
     scrape.put(rows.GROUP_LOADS, figures.loads)
     scrape.put(rows.GROUP_LOAD_SECONDS, figures.load_ms_total / 1000)
-    scrape.put(rows.GROUP_RELOADS, figures.thrown_away)
+    scrape.put(rows.GROUP_RELOADS, figures.reloads)
 
 
 def collect_quotas(scrape: Scrape, throttling: Throttling) -> None:

@@ -9,7 +9,7 @@ from tests.simulation.cluster.nodes import ClusterNode
 from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, Kind
 from tests.simulation.levels.groups.scripted import SESSION_MS, Scene
 
-from quorumlog.broker.groups.shell.term import Term
+from quorumlog.broker.groups.shell.term import CoordinatorShard
 from quorumlog.simulation.barriers import apart
 
 pytestmark = pytest.mark.slow
@@ -37,12 +37,12 @@ def is_cut_off(scene: Scene, node: ClusterNode) -> None:
 FATES = (dies, loses_its_power, moves, is_cut_off)
 
 
-def term(scene: Scene) -> Term:
+def term(scene: Scene) -> CoordinatorShard:
     """The leadership of the partition that the group lives in."""
     node = scene.coordinator().node
     assert node is not None
     assert node.parts.groups is not None
-    return node.parts.groups._terms[0]
+    return node.parts.groups._shards[0]
 
 
 def waiting(scene: Scene) -> int:

@@ -1,4 +1,4 @@
-"""Groups on a node: what this broker coordinates, kept in the log and answered for."""
+"""The group coordinator of a broker: stores the decisions of the groups and answers requests."""
 
 from .coordinator import GroupCoordinator
 

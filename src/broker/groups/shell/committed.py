@@ -1,8 +1,7 @@
-"""How far groups have read this broker's logs: asked of their coordinators, wherever they are.
+"""Committed offsets of this broker's logs, queried from the group coordinators of the cluster.
 
-For retention, which asks again and again: a coordinator that did not answer is left alone for a
-while, with all groups of its partition of the topic of offsets; a broker that was waited for in
-vain, with all groups that it coordinates.
+For retention, which queries repeatedly. After a failed query, all groups of the same partition of
+`__consumer_offsets` are skipped for a while; after a timeout, all groups of the same coordinator.
 """
 
 from typing import Final
@@ -12,56 +11,62 @@ from ....runtime import Channel, Runtime
 from .coordinator import GroupCoordinator
 
 ANSWER_MS: Final = 2_000
-"""How long retention waits for one answer."""
+"""The timeout of one query."""
 
 SILENT_MS: Final = 30_000
-"""For so long a coordinator is not asked after it has not answered."""
+"""The time for which a coordinator is skipped after a failed query."""
 
 
 class CommittedOffsets:
-    """Belongs to the loop's thread."""
+    """Queries committed offsets. Belongs to the loop's thread."""
 
     def __init__(self, runtime: Runtime, groups: GroupCoordinator) -> None:
         self._runtime = runtime
         self._groups = groups
-        self._silent_until_ms: dict[int, int] = {}  # by partition; monotonic
-        self._hung_until_ms: dict[int, int] = {}  # by broker; the same
-        self._channels: dict[str, Channel] = {}  # to the other brokers
+        self._partition_retry_ms: dict[int, int] = {}  # by partition; monotonic
+        self._node_retry_ms: dict[int, int] = {}  # by broker; monotonic
+        self._channels: dict[str, Channel] = {}  # by broker address
 
     async def __call__(self, log: str, group: str) -> int | None:
-        """Return the next offset that a group reads of a log ("topic-index"), as it is committed;
-        None: nothing is. Raises QuorumlogError where nobody can say."""
+        """Return the offset that a group has committed for a log ("topic-index"), or None.
+
+        Raises QuorumlogError if the coordinator cannot be queried.
+        """
         now_ms = self._runtime.clock.now_ms()
         partition = self._groups.partition_of(group)
-        if self._silent_until_ms.get(partition, 0) > now_ms:
-            raise CoordinatorNotAvailable(f"the coordinator of group {group} did not answer lately")
+        if self._partition_retry_ms.get(partition, 0) > now_ms:
+            raise CoordinatorNotAvailable(
+                f"group {group}: its coordinator failed to answer recently; retry later"
+            )
         if not self._groups.has_topic:
-            return None  # no group has committed anything, and none shall be made by asking
+            return None  # no group has committed an offset; a query must not create the topic
         deadline_ms = now_ms + ANSWER_MS
         try:
             node_id = await self._groups.coordinator_of(group, deadline_ms=deadline_ms)
-            offset = await self._ask_node(node_id, group, log, deadline_ms)
+            offset = await self._query_node(node_id, group, log, deadline_ms)
         except QuorumlogError:
-            self._silent_until_ms[partition] = self._runtime.clock.now_ms() + SILENT_MS
+            self._partition_retry_ms[partition] = self._runtime.clock.now_ms() + SILENT_MS
             raise
-        self._silent_until_ms.pop(partition, None)
+        self._partition_retry_ms.pop(partition, None)
         return None if offset < 0 else offset
 
-    async def _ask_node(self, node_id: int, group: str, log: str, deadline_ms: int) -> int:
-        """Ask a broker, unless it was waited for in vain lately."""
+    async def _query_node(self, node_id: int, group: str, log: str, deadline_ms: int) -> int:
+        """Query a broker, unless a recent query to it timed out."""
         clock = self._runtime.clock
-        if self._hung_until_ms.get(node_id, 0) > clock.now_ms():
-            raise CoordinatorNotAvailable(f"broker {node_id} did not answer lately")
+        if self._node_retry_ms.get(node_id, 0) > clock.now_ms():
+            raise CoordinatorNotAvailable(f"broker {node_id} timed out recently; retry later")
         topic, _, index = log.rpartition("-")
         try:
-            return await self._ask(node_id, group, topic, int(index), deadline_ms)
+            return await self._query(node_id, group, topic, int(index), deadline_ms)
         except QuorumlogError:
             now_ms = clock.now_ms()
             if now_ms >= deadline_ms:
-                self._hung_until_ms[node_id] = now_ms + SILENT_MS
+                self._node_retry_ms[node_id] = now_ms + SILENT_MS
             raise
 
-    async def _ask(self, node_id: int, group: str, topic: str, index: int, deadline_ms: int) -> int:
+    async def _query(
+        self, node_id: int, group: str, topic: str, index: int, deadline_ms: int
+    ) -> int:
         from ..requests import FetchOffsets
 
         if node_id == self._groups.node_id:
@@ -70,16 +75,16 @@ class CommittedOffsets:
             if found.error is not None:
                 raise found.error
             return found.offset
-        return await self._ask_there(node_id, group, topic, index)
+        return await self._query_remote(node_id, group, topic, index)
 
-    async def _ask_there(self, node_id: int, group: str, topic: str, index: int) -> int:
+    async def _query_remote(self, node_id: int, group: str, topic: str, index: int) -> int:
         from ....proto import groups_pb2 as pb
         from ....runtime.error_detail import decode_error
         from ....services import GROUPS_FETCH_OFFSETS
 
         broker = self._groups.image.broker(node_id)
         if broker is None:
-            raise CoordinatorNotAvailable(f"broker {node_id} is not known any more: ask again")
+            raise CoordinatorNotAvailable(f"broker {node_id} is not registered any more; retry")
         asked = pb.FetchOffsetsRequest(
             group=group,
             partitions=[pb.GroupPartition(topic=topic, partition=index)],
@@ -92,7 +97,7 @@ class CommittedOffsets:
         answer = await channel.call(GROUPS_FETCH_OFFSETS, asked, timeout_ms=ANSWER_MS)
         if len(answer.results) != 1:
             raise CoordinatorNotAvailable(
-                f"broker {node_id} answers {len(answer.results)} offsets where one was asked for"
+                f"broker {node_id}: returned {len(answer.results)} offsets in place of one"
             )
         (result,) = answer.results
         if result.HasField("error"):

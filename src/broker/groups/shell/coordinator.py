@@ -1,8 +1,8 @@
-"""The groups that this broker coordinates: those in the partitions of `__consumer_offsets` that it
-leads.
+"""The group coordinator of a broker: serves the groups in the partitions of `__consumer_offsets`
+that it leads.
 
-Follows the metadata: a `Term` begins with each leadership and ends with it. What a term needs is
-imported when the first one begins: a broker without groups starts without it.
+It follows the metadata: a `CoordinatorShard` starts and ends with each leadership. Its module is
+imported when the first one starts, so a broker without groups starts without it.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from .topic import OffsetsTopic
 if TYPE_CHECKING:
     from ...shell.producer_ids import ControllerRelay
     from ..requests import GroupListing, GroupRequest
-    from .term import Around, Tell, Term
+    from .term import CoordinatorDeps, CoordinatorShard, ReplyCallback
 
 R = TypeVar("R")
 
@@ -35,23 +35,25 @@ _LOG = logging.getLogger("quorumlog.groups")
 LOADS_AT_ONCE: Final = 2
 
 BEHIND_MS: Final = 3_000
-"""A coordinator that may lack older metadata goes by who follows it, as one that no controller is
-heard from does. Within it, the next one does not end a session either."""
+"""While a coordinator's metadata may be older than this, it serves only while all electable
+replicas follow it, as without a controller. At most a session timeout, so that the next coordinator
+ends no session in between."""
 
 LEASE_MS: Final = 1_500
-"""So long after it was heard of that nobody else coordinates a group, this broker does, while no
-controller is heard. No longer than a session, which another one would begin for every member."""
+"""Without a controller, a coordinator serves for this long after the last proof that no other
+broker can lead the partition. At most a session timeout, which another coordinator would start for
+every member."""
 
 
 class MayBeReplaced(Protocol):
-    """Says whether another broker may lead a partition by now."""
+    """Returns True if another broker may lead the partition by now."""
 
     def __call__(self, replica: Replica, *, behind_ms: int, lease_ms: int) -> bool:
         """See `Replication.may_be_replaced`."""
 
 
 class GroupCoordinator:
-    """What the front doors ask of groups. Belongs to the loop's thread."""
+    """The groups of this broker, for the front ends. Belongs to the loop's thread."""
 
     def __init__(
         self,
@@ -65,9 +67,9 @@ class GroupCoordinator:
         may_be_replaced: MayBeReplaced,
         formed_for: Callable[[], int],
     ) -> None:
-        """`replica_of` finds what this broker leads, `may_be_replaced` whether another one may
-        lead it by now; `formed_for` says of how many nodes the cluster was formed, as far as is
-        known."""
+        """`replica_of` returns a replica that this broker leads; `may_be_replaced` returns True if
+        another broker may lead it by now; `formed_for` returns the number of nodes that the cluster
+        was formed with, as far as known."""
         self.figures = GroupFigures()
         self._runtime = runtime
         self._scope = scope
@@ -82,9 +84,9 @@ class GroupCoordinator:
             lease_ms=min(LEASE_MS, session_ms),
         )
         self._image = EMPTY_IMAGE
-        self._offsets: TopicImage | None = None  # of that image: every request asks for it
-        self._terms: dict[int, Term] = {}
-        self._around: Around | None = None  # made with the first term
+        self._offsets: TopicImage | None = None  # of that image; read by every request
+        self._shards: dict[int, CoordinatorShard] = {}
+        self._deps: CoordinatorDeps | None = None  # created with the first groups
         self._is_closed = False
         ids = runtime.entropy.stream("offsets topic")
         self._topic = OffsetsTopic(
@@ -97,112 +99,119 @@ class GroupCoordinator:
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata that were taken."""
+        """The latest metadata."""
         return self._image
 
     @property
     def has_topic(self) -> bool:
-        """Whether the topic of offsets is there: without it no group is."""
+        """True if the topic of offsets exists; without it there are no groups."""
         return self._offsets is not None
 
     def attach(self, relay: "ControllerRelay") -> None:
-        """Ask the controller through this session for the topic, where it is missing."""
+        """Set the relay to the controller that creates the missing topic."""
         self._topic.attach(relay)
 
     # --- requests ---------------------------------------------------------------------------------
 
     async def ask(self, request: "GroupRequest[R]", *, deadline_ms: int) -> R:
-        """Have a request decided and stored; returns its answer once that is committed.
+        """Decide a request and store the result; return the answer once that is committed.
 
         `deadline_ms` is by the runtime's clock. Raises InvalidGroupId; NotCoordinator,
         CoordinatorLoading, CoordinatorNotAvailable (also at the deadline: the outcome is then
-        unknown), Overloaded; and what the request is refused with.
+        unknown), Overloaded; and the errors of the request.
         """
         check_group(request.group)
         if self._topic.image is None:
-            await self._made(deadline_ms)
-        return await self._term_of(request.group).ask(request, deadline_ms)
+            await self._create_topic(deadline_ms)
+        return await self._shard_of(request.group).ask(request, deadline_ms)
 
-    def begin(self, request: "GroupRequest[R]", tell: "Tell") -> Callable[[], None] | None:
-        """As `ask`, without a task, and only where `has_topic`: `tell` is called once, with the
-        answer or the error that comes instead. That happens within this call, which returns None
-        then, or later, unless what it returns is called: nobody waits any longer. Raises what `ask`
-        does before anything is decided."""
-        term = self._term_of(request.group)
-        ticket = term.begin(request, tell)
-        return None if ticket is None else partial(term.forget, ticket)
+    def submit(
+        self, request: "GroupRequest[R]", reply: "ReplyCallback"
+    ) -> Callable[[], None] | None:
+        """Decide a request without a task; only if `has_topic`.
 
-    def _term_of(self, group: str) -> "Term":
-        term = self._terms.get(self.partition_of(group))
-        if term is None:
-            raise self._elsewhere(group)
-        return term
+        `reply` is called once with the answer or the error: within this call, which then returns
+        None, or later. The returned function cancels a later call. Raises the errors of `ask` that
+        precede a decision.
+        """
+        shard = self._shard_of(request.group)
+        ticket = shard.submit(request, reply)
+        return None if ticket is None else partial(shard.cancel, ticket)
+
+    def _shard_of(self, group: str) -> "CoordinatorShard":
+        shard = self._shards.get(self.partition_of(group))
+        if shard is None:
+            raise self._not_coordinator_error(group)
+        return shard
 
     def partition_of(self, group: str) -> int:
-        """Return the partition of `__consumer_offsets` that a group lives in, or will live in;
-        raises InvalidGroupId."""
+        """Return the partition of `__consumer_offsets` that stores a group; raise
+        InvalidGroupId."""
         check_group(group)
         topic = self._offsets
         wanted = self._config.offsets_partitions
         return partition_of(group, wanted if topic is None else len(topic.partitions))
 
     async def coordinator_of(self, group: str, *, deadline_ms: int) -> NodeId:
-        """Return the broker that coordinates a group; makes the topic at first use. Raises
-        InvalidGroupId, and CoordinatorNotAvailable: nobody does now, ask again."""
+        """Return the broker that coordinates a group; create the topic at first use.
+
+        Raises InvalidGroupId; CoordinatorNotAvailable if the partition has no leader.
+        """
         check_group(group)
         if self._topic.image is None:
-            await self._made(deadline_ms)
+            await self._create_topic(deadline_ms)
         leader = self._leader_of(self.partition_of(group))
         broker = self._image.broker(leader)
         if leader == NO_NODE or broker is None or broker.fenced:
             raise CoordinatorNotAvailable(
-                f"nobody leads partition {self.partition_of(group)} of {OFFSETS_TOPIC} now: repeat"
+                f"{OFFSETS_TOPIC}-{self.partition_of(group)}: the partition has no leader; retry"
             )
         return leader
 
     def list_groups(self) -> "list[GroupListing]":
-        """Return the groups that this broker coordinates, by ascending name; raises
-        CoordinatorLoading while some of them are being read."""
-        found = [line for _, term in sorted(self._terms.items()) for line in term.listings()]
+        """Return the groups that this broker coordinates, by ascending name; raise
+        CoordinatorLoading while some of them are loading."""
+        found = [line for _, shard in sorted(self._shards.items()) for line in shard.listings()]
         return sorted(found, key=lambda line: line.group)
 
-    async def _made(self, deadline_ms: int) -> None:
+    async def _create_topic(self, deadline_ms: int) -> None:
         if self._is_closed:
-            raise Stopping("the node is stopping: ask another broker")
-        await self._topic.made(deadline_ms, spawn=self._scope.spawn)
+            raise Stopping("the broker is stopping; send the request to another one")
+        await self._topic.wait_until_created(deadline_ms, spawn=self._scope.spawn)
 
     def _leader_of(self, partition: int) -> NodeId:
         topic = self._topic.image
         state = None if topic is None else topic.partitions.get(partition)
         return NO_NODE if state is None else state.leader
 
-    def _elsewhere(self, group: str) -> NotCoordinator | CoordinatorNotAvailable:
+    def _not_coordinator_error(self, group: str) -> NotCoordinator | CoordinatorNotAvailable:
         partition = self.partition_of(group)
         leader = self._leader_of(partition)
         if leader == NO_NODE:
             return CoordinatorNotAvailable(
-                f"nobody leads partition {partition} of {OFFSETS_TOPIC} now: repeat"
+                f"{OFFSETS_TOPIC}-{partition}: the partition has no leader; retry"
             )
         return NotCoordinator(
-            f"node {leader} coordinates group {group}: ask that broker"
+            f"group {group}: this broker is not the coordinator; send the request to broker"
+            f" {leader}"
             if leader != self.node_id
-            else f"this broker is about to coordinate group {group}, or stops: repeat"
+            else f"group {group}: the coordinator of this broker is starting or stopping; retry"
         )
 
     # --- for the metrics --------------------------------------------------------------------------
 
     def census(self) -> Census:
-        """Count what is coordinated here; costs a look at every group."""
+        """Count the groups, members and offsets; O(groups)."""
         found = Census()
-        for _, term in sorted(self._terms.items()):
-            shard = term.shard
-            if shard is None:
+        for _, shard in sorted(self._shards.items()):
+            groups = shard.groups
+            if groups is None:
                 found.partitions_read += 1
                 continue
             found.partitions_served += 1
-            found.offsets += shard.offset_count
-            found.members += shard.member_count()
-            for line in shard.listings():
+            found.offsets += groups.offset_count
+            found.members += groups.member_count()
+            for line in groups.listings():
                 counted = found.groups_by_state.get(line.state, 0)
                 found.groups_by_state[line.state] = counted + 1
         return found
@@ -213,46 +222,46 @@ class GroupCoordinator:
         return self._image
 
     def apply(self, delta: ImageDelta) -> None:
-        """Take one step of the metadata, after the replicas have."""
+        """Apply a metadata change; call it after the replicas have applied it."""
         self._image = delta.after
         before, after = delta.before.topic(OFFSETS_TOPIC), delta.after.topic(OFFSETS_TOPIC)
         self._offsets = after
         if self._is_closed:
             return
         if before is not after:
-            self._take(after)
+            self._update_shards(after)
             self._topic.applied()
-        if self._terms and delta.touched_topics:
+        if self._shards and delta.touched_topics:
             deleted = delta.deleted_topics()
-            for term in list(self._terms.values()):
-                term.image_changed(delta.after, deleted)
+            for shard in list(self._shards.values()):
+                shard.image_changed(delta.after, deleted)
 
-    def _take(self, topic: TopicImage | None) -> None:
-        """Begin and end terms, as the topic now says."""
+    def _update_shards(self, topic: TopicImage | None) -> None:
+        """Start and end shards according to the leaders of the topic's partitions."""
         led = {}
         for index, state in topic.sorted_partitions() if topic is not None else ():
             if state.leader == self.node_id:
                 led[index] = state.leader_epoch
-        for index, term in list(self._terms.items()):
-            if led.get(index) != term.leader_epoch:
-                del self._terms[index]
-                term.end(
+        for index, shard in list(self._shards.items()):
+            if led.get(index) != shard.leader_epoch:
+                del self._shards[index]
+                shard.end(
                     NotCoordinator(
-                        f"another broker coordinates the groups of partition {index} now: look up"
-                        " which, and ask that one"
+                        f"{OFFSETS_TOPIC}-{index}: another broker coordinates its groups; look up"
+                        " the coordinator again"
                     )
                 )
         for index, epoch in led.items():
-            if index not in self._terms:
-                term = self._terms[index] = self._new_term(index, epoch)
-                self._scope.spawn(term.run(), name=f"groups of partition {index}")
+            if index not in self._shards:
+                shard = self._shards[index] = self._new_shard(index, epoch)
+                self._scope.spawn(shard.run(), name=f"groups of partition {index}")
 
-    def _new_term(self, partition: int, epoch: int) -> "Term":
+    def _new_shard(self, partition: int, epoch: int) -> "CoordinatorShard":
         from ....ids import Epoch
-        from .term import Around, Term
+        from .term import CoordinatorDeps, CoordinatorShard
 
-        if self._around is None:
-            self._around = Around(
+        if self._deps is None:
+            self._deps = CoordinatorDeps(
                 clock=self._runtime.clock,
                 entropy=self._runtime.entropy.stream("group members"),
                 directory=self._directory,
@@ -263,11 +272,11 @@ class GroupCoordinator:
                 may_be_replaced=self._may_be_replaced,
                 loading=asyncio.Semaphore(LOADS_AT_ONCE),
             )
-        return Term(self._around, partition, Epoch(epoch))
+        return CoordinatorShard(self._deps, partition, Epoch(epoch))
 
     async def close(self) -> None:
-        """End every term; who waits is told to look for another coordinator."""
+        """End every groups; pending requests fail with NotCoordinator."""
         self._is_closed = True
-        terms, self._terms = self._terms, {}
-        for term in terms.values():
-            term.end(NotCoordinator("this broker stops: look up who coordinates the group"))
+        shards, self._shards = self._shards, {}
+        for shard in shards.values():
+            shard.end(NotCoordinator("the broker is stopping; look up the coordinator again"))

@@ -1,4 +1,4 @@
-"""Reading a partition of `__consumer_offsets` into a shard, in slices that let the loop run."""
+"""Reads a partition of `__consumer_offsets` in slices, between which the event loop runs."""
 
 import asyncio
 import logging
@@ -16,15 +16,15 @@ from ..records import GroupRecord, TargetEpoch
 _LOG = logging.getLogger("quorumlog.groups")
 
 READ_BYTES: Final = 256 << 10
-"""Of one read; one larger batch is read whole."""
+"""The size of one read; a larger batch is read whole."""
 RECORDS_A_STEP: Final = 200
-"""Records that are taken in before others get the loop: about two milliseconds."""
+"""Records decoded in one slice: about two milliseconds."""
 
 
 class StoredRecords:
-    """The records of [log start, `end_offset`) of a partition, in their order.
+    """Reads the records of [log start, `end_offset`) of a partition, in order.
 
-    What is damaged is told in the journal and passed over, a record or a batch.
+    A damaged record or batch is logged and skipped.
     """
 
     def __init__(self, directory: Directory, log: Log, *, end_offset: int, partition: int) -> None:
@@ -33,20 +33,23 @@ class StoredRecords:
         self._end_offset = end_offset
         self._partition = partition
         self._offset: int = log.log_start_offset
-        self._read: deque[Record] = deque()  # and not decoded
+        self._read: deque[Record] = deque()  # read and not decoded
 
     async def take(self) -> list[GroupRecord] | None:
-        """Return the next few, maybe none, and None at the end; every call lets others have the
-        loop. Raises StorageError, Overloaded."""
+        """Return the next records, possibly none, and None at the end. Each call yields to the
+        event loop.
+
+        Raises StorageError, Overloaded.
+        """
         await asyncio.sleep(0)
-        if not self._read and not await self._read_more():
+        if not self._read and not await self._fill():
             return None
         taken = [self._read.popleft() for _ in range(min(RECORDS_A_STEP, len(self._read)))]
         found = [_decode(record, self._partition) for record in taken]
         return [record for record in found if record is not None]
 
-    async def _read_more(self) -> bool:
-        """Read on; returns whether there was anything."""
+    async def _fill(self) -> bool:
+        """Read the next bytes; return False at the end."""
         if self._offset >= self._end_offset:
             return False
         found = self._log.read(
@@ -55,8 +58,8 @@ class StoredRecords:
         if found is None:
             return False
         content = await self._directory.read(found)
-        # Nothing may be there all the same: what was not in the page cache is looked for while it
-        # is read, and compaction may have taken out all up to the next segment.
+        # The content may be empty: the read may find that compaction has removed everything up to
+        # the next segment.
         end = found.end_of(content) if content else found.next_offset
         self._read.extend(_decoded(content, self._offset, self._end_offset, self._partition))
         self._offset = max(self._offset + 1, end)
@@ -64,7 +67,7 @@ class StoredRecords:
 
 
 def _decoded(content: bytes, start: int, end: int, partition: int) -> list[Record]:
-    """Return the records of [start, end); without those of a damaged batch."""
+    """Return the records of [start, end), without those of a damaged batch."""
     try:
         return decode_all(content, start_offset=start, end_offset=end)
     except CorruptionError:

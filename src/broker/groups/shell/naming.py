@@ -1,5 +1,5 @@
-"""Which partition of `__consumer_offsets` a group lives in: Kafka's rule, so that its data moves
-over unchanged."""
+"""Group ids: their limits, and the partition of `__consumer_offsets` of each, by Kafka's rule, so
+that Kafka's data can be moved over unchanged."""
 
 from functools import lru_cache
 from typing import Final
@@ -7,10 +7,10 @@ from typing import Final
 from ....errors import InvalidGroupId, InvalidRequest
 
 NAME_LENGTH_MAX: Final = 8_150
-"""Characters of a group's name, and of what a member brings: at most 32,600 bytes. A member's id is
-made of such a name and 33 more, and at most 32,767 can be stored."""
-KNOWN_LENGTH_MAX: Final = 256
-"""Of groups with shorter names it is known where they live, and not looked for again."""
+"""Maximal length of a group id and of a member's strings, in characters: at most 32,600 bytes. A
+member id is such a string and 33 more characters; at most 32,767 bytes can be stored."""
+CACHED_LENGTH_MAX: Final = 256
+"""The hash of shorter group ids is cached."""
 TEXTS: Final = (
     "member_id",
     "instance_id",
@@ -22,26 +22,26 @@ TEXTS: Final = (
     "assignor",
 )
 PROTOCOLS: Final = "protocols"
-"""The field that has a name in each of its parts."""
+"""The field whose parts contain a name each."""
 
 
 def check_group(group: str) -> None:
-    """Raise InvalidGroupId unless a group may be called so."""
+    """Raise InvalidGroupId if the group id is empty or too long."""
     if not group:
-        raise InvalidGroupId("the name of the group is empty: give group.id")
+        raise InvalidGroupId("the group id is empty; set group.id")
     if len(group) > NAME_LENGTH_MAX:
         raise InvalidGroupId(
-            f"the name of the group has {len(group)} characters, at most {NAME_LENGTH_MAX} are"
-            " taken"
+            f"the group id has {len(group)} characters, the limit is {NAME_LENGTH_MAX}; use a"
+            " shorter one"
         )
 
 
 def check_texts(request: object) -> None:
-    """Raise InvalidRequest where a request brings a text that is too long to be stored."""
-    names = _texts_of.get(type(request))
+    """Raise InvalidRequest if a string of the request is too long to be stored."""
+    names = _text_fields.get(type(request))
     if names is None:
         names = tuple(name for name in (*TEXTS, PROTOCOLS) if hasattr(request, name))
-        _texts_of[type(request)] = names
+        _text_fields[type(request)] = names
     for name in names:
         found = getattr(request, name)
         if name == PROTOCOLS:
@@ -52,17 +52,18 @@ def check_texts(request: object) -> None:
             raise _too_long(name, found)
 
 
-_texts_of: Final[dict[type, tuple[str, ...]]] = {}
-"""The texts that requests of a kind have."""
+_text_fields: Final[dict[type, tuple[str, ...]]] = {}
+"""The string fields of each type of request."""
 
 
 def _too_long(name: str, text: str) -> InvalidRequest:
-    return InvalidRequest(f"{name} has {len(text)} characters, at most {NAME_LENGTH_MAX} are taken")
+    return InvalidRequest(
+        f"{name} has {len(text)} characters, the limit is {NAME_LENGTH_MAX}; use a shorter one"
+    )
 
 
 def java_hash(text: str) -> int:
-    """Return what Java's String.hashCode does, as an unsigned number of 32 bits: over UTF-16
-    units."""
+    """Return Java's String.hashCode as an unsigned 32-bit number, over UTF-16 units."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for at in range(0, len(units), 2):
@@ -71,9 +72,9 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(group: str, partitions: int) -> int:
-    """Return a group's partition, of so many."""
-    hashed = _known_hash(group) if len(group) <= KNOWN_LENGTH_MAX else java_hash(group)
+    """Return the partition of a group, given the number of partitions."""
+    hashed = _cached_hash(group) if len(group) <= CACHED_LENGTH_MAX else java_hash(group)
     return (hashed & 0x7FFFFFFF) % partitions
 
 
-_known_hash = lru_cache(maxsize=4_096)(java_hash)  # every request of a member asks for it
+_cached_hash = lru_cache(maxsize=4_096)(java_hash)  # each request needs it

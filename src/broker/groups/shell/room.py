@@ -1,4 +1,4 @@
-"""How much is stored of groups at once: what their log takes as one batch, and followers too."""
+"""Size limits of the batches that store decisions: those of the log and of its followers."""
 
 from dataclasses import replace
 from typing import Final
@@ -7,17 +7,18 @@ from ....errors import MessageTooLarge
 from ..config import GroupConfig
 
 BATCH_BYTES: Final = 512 << 10
-"""No decision more goes into a batch that is as large, and no more offsets of one decision."""
+"""A batch of this size gets no further decision, and no further offsets of its decision."""
 DECISION_BYTES_MAX: Final = 99 << 20
-"""More is not stored at once, however large segments are: a follower takes 128 MiB at most."""
+"""The maximal size of one decision, whatever the segment size: a follower accepts at most 128
+MiB."""
 RECORD_BYTES: Final = 16
-"""What a record takes in a batch beside its key and value, or a bit less."""
+"""A lower bound of a record's size in a batch beyond its key and value."""
 HEAD_BYTES: Final = 128
-"""What a batch takes beside its records, or a bit less."""
+"""A lower bound of a batch's size beyond its records."""
 
 
-class Room:
-    """Of one partition, as it was when its groups were read last."""
+class BatchLimits:
+    """The limits of one partition, derived from its segment size at load."""
 
     __slots__ = ("batch_bytes", "decision_bytes_max")
 
@@ -25,17 +26,17 @@ class Room:
         self.batch_bytes = min(BATCH_BYTES, segment_bytes // 4)
         self.decision_bytes_max = min(DECISION_BYTES_MAX, segment_bytes - HEAD_BYTES)
 
-    def bounded(self, config: GroupConfig) -> GroupConfig:
-        """Return the bounds of groups whose subscriptions are stored at once with as large
-        assignments, and with the fields whose size hardly differs."""
+    def limit(self, config: GroupConfig) -> GroupConfig:
+        """Return the configuration with a limit on subscriptions. It leaves space to store them
+        together with assignments of the same size and the small fields."""
         fitting = self.decision_bytes_max * 15 // 32
         return replace(config, group_bytes_max=min(config.group_bytes_max, fitting))
 
     def check(self, size: int) -> None:
-        """Raise MessageTooLarge for a decision that the log would never take: that is undone by
-        reading what is stored, and who asks for it is told not to repeat it."""
+        """Raise MessageTooLarge for a decision that cannot be appended. The state is then reloaded,
+        and the client must not retry."""
         if size > self.decision_bytes_max:
             raise MessageTooLarge(
-                f"{size} bytes would have to be stored of the group at once, and at most"
-                f" {self.decision_bytes_max} are: have fewer members or topics in it"
+                f"the group's update has {size} bytes, the limit is {self.decision_bytes_max}; use"
+                " fewer members or topics"
             )

@@ -1,13 +1,13 @@
-"""One leadership of one partition of `__consumer_offsets`, as its groups' coordinator.
+"""The coordinator of the groups of one partition of `__consumer_offsets`, during one leadership.
 
-It loads what is stored, and then decides. Requests of one turn of the loop are decided one after
-another, and what they store goes into the log as one batch when that turn is over; the next batch
-waits for that to be written, so nothing stands in the log behind one that failed. Answers go when
-all they rest on is committed. No task takes part in that: one that is woken for each batch costs as
-much as the batch.
+It loads the stored groups, then decides requests. The requests of one iteration of the event loop
+are decided in order, and their records are appended as one batch at its end. The next batch waits
+until that is written, so no batch follows a failed one in the log. A reply is sent once everything
+it depends on is committed. Writes use callbacks: waking a task for each batch would cost as much as
+the batch.
 
-Where an append fails nobody knows what of the state is stored: it is thrown away, who waits is told
-to ask again, and everything is read anew.
+After a failed append it is unknown which part of the state is stored. The state is discarded,
+pending requests fail with a retriable error, and the partition is loaded again.
 """
 
 import asyncio
@@ -43,25 +43,25 @@ from ..shard import GroupShard
 from .figures import GroupFigures
 from .loading import StoredRecords
 from .naming import check_texts
-from .room import BATCH_BYTES, RECORD_BYTES, Room
+from .room import BATCH_BYTES, RECORD_BYTES, BatchLimits
 
 R = TypeVar("R")
-Tell: TypeAlias = Callable[[Any], None]
-"""Is told the answer of a request, or the QuorumlogError that it is refused with; never waits."""
+ReplyCallback: TypeAlias = Callable[[Any], None]
+"""Receives the answer of a request, or the QuorumlogError that it failed with; must not block."""
 
 _LOG = logging.getLogger("quorumlog.groups")
 
-AGAIN_S: Final = 0.2
-"""After so long what failed is tried again: opening, loading."""
-FORGOTTEN_MAX: Final = 100
-"""So many answers that nobody waits for any longer are kept at most, or as many as are waited for:
-they would stay until the replicas have what they rest on."""
+RETRY_S: Final = 0.2
+"""The pause before a failed open or load is retried."""
+CANCELLED_MAX: Final = 100
+"""The number of cancelled requests whose replies may be kept, unless more requests are pending.
+Without the limit, they would stay until their records are replicated."""
 READ_ONLY: Final = (FetchOffsets, DescribeGroup)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
-    """What the terms of one broker have in common; the callables never wait."""
+class CoordinatorDeps:
+    """Dependencies shared by the shards of one broker; no callable blocks."""
 
     clock: Clock
     entropy: Entropy
@@ -70,12 +70,12 @@ class Around:
     figures: GroupFigures
     replica_of: Callable[[str, int], Replica]  # raises NotLeaderOrFollower, ...
     image: Callable[[], MetadataImage]
-    may_be_replaced: Callable[[Replica], bool]  # whether another broker may lead by now
-    loading: asyncio.Semaphore  # partitions that are read at once
+    may_be_replaced: Callable[[Replica], bool]  # True: another broker may lead by now
+    loading: asyncio.Semaphore  # limits concurrent loads
 
 
-class _Turn:
-    """What was decided and is not in the log."""
+class _PendingBatch:
+    """Records and replies of one batch that is not in the log yet."""
 
     __slots__ = ("records", "replies", "size")
 
@@ -84,39 +84,40 @@ class _Turn:
         self.replies: list[Reply] = []
         self.size = 0
 
-    def split(self, first: int, size: int) -> "_Turn":
-        """Give the records from `first` on away, and keep so much; no reply is of those."""
-        other = _Turn()
+    def split(self, first: int, size: int) -> "_PendingBatch":
+        """Move the records from `first` on to a new batch and return it; no reply depends on them
+        alone."""
+        other = _PendingBatch()
         other.records, other.size = self.records[first:], self.size - size
         del self.records[first:]
         self.size = size
         return other
 
 
-class Term:
-    """See the module. A `Watcher` of the replica."""
+class CoordinatorShard:
+    """Serves one partition during one leadership; see the module. A `Watcher` of the replica."""
 
-    def __init__(self, around: Around, partition: int, leader_epoch: Epoch) -> None:
+    def __init__(self, deps: CoordinatorDeps, partition: int, leader_epoch: Epoch) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
-        self._around = around
+        self._deps = deps
         self._replica: Replica | None = None
-        self._shard: GroupShard | None = None  # None: not loaded
+        self._groups: GroupShard | None = None  # None: not loaded
         self._ended: QuorumlogError | None = None
         self._wake = asyncio.Event()
-        self._sleeps_until_ms: int | None = None  # by members' time; None: until something comes
-        self._turns: deque[_Turn] = deque()  # what is decided, in order
-        self._is_write_due = False  # at the end of this turn of the loop
-        self._writing: _Turn | None = None  # that the log has, and has not answered
-        self._wakes_when_written = False  # `_serve` waits for one of them
-        self._failed: QuorumlogError | None = None  # why nothing could be stored; for `_serve`
-        self._was_deaf = False  # requests were refused since nothing could be stored
-        self._uncommitted: deque[tuple[int, list[Reply]]] = deque()  # end offset, answers
-        self._waiting: dict[Ticket, Tell] = {}
-        self._forgotten = 0  # answers that nobody waits for, and that may still be kept
+        self._sleep_until_ms: int | None = None  # by `_now_ms`; None: until an event
+        self._pending: deque[_PendingBatch] = deque()  # decided and not appended, in order
+        self._is_write_due = False  # at the end of this iteration of the loop
+        self._writing: _PendingBatch | None = None  # being appended
+        self._wake_after_write = False  # `_serve` waits for an append
+        self._failed: QuorumlogError | None = None  # the failure of an append; for `_serve`
+        self._refused_requests = False  # requests were refused for lack of a writable log
+        self._uncommitted: deque[tuple[int, list[Reply]]] = deque()  # end offset, replies
+        self._waiting: dict[Ticket, ReplyCallback] = {}
+        self._cancelled = 0  # replies without a pending request that may be kept
         self._next_ticket = 0
-        self._room = Room(BATCH_BYTES)  # as the log says, once it is read
-        # The wall clock may jump, and members' sessions must not: one look at it a load.
+        self._limits = BatchLimits(BATCH_BYTES)  # replaced at the load
+        # Sessions must not depend on jumps of the wall clock, so its offset is read once a load.
         self._wall_ahead_ms = 0
 
     # --- requests ---------------------------------------------------------------------------------
@@ -124,183 +125,187 @@ class Term:
     async def ask(self, request: GroupRequest[R], deadline_ms: int) -> R:
         """Decide a request; see `GroupCoordinator.ask`."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        ticket = self.begin(request, partial(_settle, future))
+        ticket = self.submit(request, partial(_settle, future))
         try:
             if future.done():
                 return future.result()
-            left_ms = max(0, deadline_ms - self._around.clock.now_ms())
+            left_ms = max(0, deadline_ms - self._deps.clock.now_ms())
             async with asyncio.timeout(left_ms / 1000):
                 return await future
         except TimeoutError:
-            raise not_in_time(request) from None
+            raise timed_out(request) from None
         finally:
             if ticket is not None:
-                self.forget(ticket)
+                self.cancel(ticket)
             if future.done() and not future.cancelled():
-                future.exception()  # looked at, also where nobody waits any longer
+                future.exception()  # retrieves the error, so that asyncio logs none
 
-    def begin(self, request: GroupRequest[R], tell: Tell) -> Ticket | None:
-        """Decide a request; `tell` is called once with its answer, within this call (then None is
-        returned) or later, by whatever has it stored. Raises what speaks against deciding it."""
+    def submit(self, request: GroupRequest[R], reply_to: ReplyCallback) -> Ticket | None:
+        """Decide a request; return its ticket, or None if the reply has been sent already.
+
+        `reply_to` is called once with the answer. Raises the errors that precede a decision.
+        """
         if self._ended is None and self._replica is not None:
-            self._check_alone(request)  # while it reads, too: members are believed then
-        shard = self._serving()
-        self._check_room(request)
+            self._check_not_replaced(request)  # also while loading: clients then wait
+        groups = self._loaded_groups()
+        self._check_storable(request)
         ticket = Ticket(self._next_ticket)
         self._next_ticket += 1
-        self._waiting[ticket] = tell
+        self._waiting[ticket] = reply_to
         try:
-            self._take(shard.handle(ticket, request, self._around.image(), self._now_ms()))
-        except Exception as error:  # of ours: the state may have moved on, and is not stored
-            self.forget(ticket)
-            self._throw_away(CoordinatorNotAvailable(f"a decision broke: {error}"))
+            self._enqueue(groups.handle(ticket, request, self._deps.image(), self._now_ms()))
+        except Exception as error:  # a bug: the state may have changed without being stored
+            self.cancel(ticket)
+            self._discard(
+                CoordinatorNotAvailable(f"the decision failed unexpectedly: {error}; retry")
+            )
             raise
         return ticket if ticket in self._waiting else None
 
-    def forget(self, ticket: Ticket) -> None:
-        """Nobody waits for this answer any longer."""
+    def cancel(self, ticket: Ticket) -> None:
+        """Cancel a request: its reply is dropped."""
         if self._waiting.pop(ticket, None) is not None:
-            self._forgotten += 1
-            if self._forgotten > max(FORGOTTEN_MAX, len(self._waiting)):
-                self._forgotten = 0
+            self._cancelled += 1
+            if self._cancelled > max(CANCELLED_MAX, len(self._waiting)):
+                self._cancelled = 0
                 writing = () if self._writing is None else (self._writing,)
                 for replies in (
-                    *(turn.replies for turn in (*writing, *self._turns)),
+                    *(batch.replies for batch in (*writing, *self._pending)),
                     *(replies for _, replies in self._uncommitted),
                 ):
                     replies[:] = [reply for reply in replies if reply.ticket in self._waiting]
 
-    def _serving(self, *, lists: bool = False) -> GroupShard:
-        """What decides; raises why nothing does. Only who leads for certain tells a member that it
-        reads, which is believed then."""
+    def _loaded_groups(self, *, lists: bool = False) -> GroupShard:
+        """Return the loaded groups. Raises the reason if there are none: CoordinatorLoading, which
+        makes clients wait, only while this broker certainly leads."""
         if self._ended is not None:
             raise self._ended.with_traceback(None)
         if self._replica is None and not lists:
             raise CoordinatorNotAvailable(
-                f"this broker is about to coordinate the groups of partition {self.partition}:"
-                " repeat after a moment"
+                f"{OFFSETS_TOPIC}-{self.partition}: the coordinator of its groups is starting;"
+                " retry shortly"
             )
-        if self._shard is None:
+        if self._groups is None:
             raise CoordinatorLoading(
-                f"the coordinator of partition {self.partition} reads what is stored of its groups:"
-                " repeat after a moment"
+                f"{OFFSETS_TOPIC}-{self.partition}: the coordinator is loading its groups; retry"
+                " shortly"
             )
-        return self._shard
+        return self._groups
 
-    def _check_alone(self, request: GroupRequest[Any]) -> None:
-        """Refuse everything, heartbeats and looks too, once another broker may coordinate: it would
-        share out what members here are told to be theirs, and take commits that are missed here."""
+    def _check_not_replaced(self, request: GroupRequest[Any]) -> None:
+        """Refuse every request once another broker may coordinate. That broker could assign the
+        same partitions to other members, and accept commits that are missing here."""
         if self._may_be_replaced():
-            self._was_deaf = True
+            self._refused_requests = True
             raise CoordinatorNotAvailable(
-                "this broker has heard neither from the controllers nor from all in-sync replicas"
-                f" for too long, and another one may coordinate group {request.group} by now: look"
-                " up who does, and ask that broker"
+                f"group {request.group}: another broker may coordinate it, since this one has had"
+                " no contact with the controllers and not with all in-sync replicas for too long;"
+                " look up the coordinator again"
             )
 
     def _may_be_replaced(self) -> bool:
-        return self._replica is None or self._around.may_be_replaced(self._replica)
+        return self._replica is None or self._deps.may_be_replaced(self._replica)
 
-    def _check_room(self, request: GroupRequest[Any]) -> None:
-        """Refuse what could not be stored, before anything is decided."""
+    def _check_storable(self, request: GroupRequest[Any]) -> None:
+        """Refuse a request that cannot be stored, before it is decided."""
         check_texts(request)
-        if len(self._waiting) >= self._around.config.waits_max:
+        if len(self._waiting) >= self._deps.config.waits_max:
             raise Overloaded(
-                f"{len(self._waiting)} requests wait for groups of partition {self.partition}, the"
-                f" bound is {self._around.config.waits_max}; wait and repeat"
+                f"{OFFSETS_TOPIC}-{self.partition}: {len(self._waiting)} requests of its groups"
+                f" are pending, the limit is {self._deps.config.waits_max}; retry later"
             )
         if not isinstance(request, READ_ONLY):
             try:
                 self._admit()
             except QuorumlogError as error:
-                self._was_deaf = True
+                self._refused_requests = True
                 raise CoordinatorNotAvailable(
-                    f"nothing can be stored of groups now: {error.message}"
+                    f"group updates cannot be stored now: {error.message}"
                 ) from None
 
     def _admit(self) -> None:
-        """Raise why an append would be refused now."""
-        assert self._replica is not None, "it serves, so it has a replica"
+        """Raise the error with which an append would be refused now."""
+        assert self._replica is not None, "not open"
         self._replica.check()
         self._replica.partition.admit(Acks.ALL, self.leader_epoch)
 
     def listings(self) -> list[GroupListing]:
-        """The groups, by ascending name; raises CoordinatorLoading."""
-        return self._serving(lists=True).listings()
+        """Return the groups, by ascending name; raise CoordinatorLoading."""
+        return self._loaded_groups(lists=True).listings()
 
     @property
-    def shard(self) -> GroupShard | None:
-        """What it holds, for who looks at figures; None: not loaded."""
-        return self._shard
+    def groups(self) -> GroupShard | None:
+        """The loaded groups, for metrics; None: not loaded."""
+        return self._groups
 
     def image_changed(self, image: MetadataImage, deleted: Iterable[TopicImage]) -> None:
-        """The cluster has changed, and these topics are gone."""
-        if self._shard is not None and self._ended is None:
+        """Apply a metadata change with these deleted topics."""
+        if self._groups is not None and self._ended is None:
             try:
-                self._take(self._shard.image_changed(image, self._now_ms(), deleted=deleted))
-            except Exception as error:  # what is gone is looked for again, and the node goes on
-                self._not_written(error)
+                self._enqueue(self._groups.image_changed(image, self._now_ms(), deleted=deleted))
+            except Exception as error:  # the expiry check finds the offsets again
+                self._write_failed(error)
 
     # --- decisions --------------------------------------------------------------------------------
 
-    def _take(self, decision: Decision) -> None:
-        """Have a decision stored, and its answers go after that."""
+    def _enqueue(self, decision: Decision) -> None:
+        """Queue a decision for storage; its replies follow."""
         if not decision.records and not decision.replies:
             self._wake_earlier()
             return
-        if not decision.records and not self._turns and self._writing is None:
+        if not decision.records and not self._pending and self._writing is None:
             if self._uncommitted:
                 self._uncommitted[-1][1].extend(decision.replies)
             else:
                 self._answer(decision.replies)
             self._wake_earlier()
             return
-        batch_bytes = self._room.batch_bytes
-        if not self._turns or self._turns[-1].size >= batch_bytes:
-            self._turns.append(_Turn())
-        turn, now_ms = self._turns[-1], self._now_ms()
-        commits, generations, first, before = 0, 0, len(turn.records), turn.size
+        batch_bytes = self._limits.batch_bytes
+        if not self._pending or self._pending[-1].size >= batch_bytes:
+            self._pending.append(_PendingBatch())
+        batch, now_ms = self._pending[-1], self._now_ms()
+        commits, generations, first, before = 0, 0, len(batch.records), batch.size
         for record in decision.records:
             kind = type(record)
             if kind is OffsetCommitted:
                 commits += 1
             elif kind is ClassicGroup or kind is ConsumerGroup:
                 generations += 1
-            if turn.size >= batch_bytes and (kind is OffsetCommitted or kind is OffsetForgotten):
-                turn, first, before = _Turn(), 0, 0
-                self._turns.append(turn)
+            if batch.size >= batch_bytes and (kind is OffsetCommitted or kind is OffsetForgotten):
+                batch, first, before = _PendingBatch(), 0, 0
+                self._pending.append(batch)
             key, value = encode(record)
-            turn.records.append(Record(0, now_ms, key, value))
-            turn.size += RECORD_BYTES + len(key) + (0 if value is None else len(value))
-        self._room.check(turn.size - before)
-        if before and turn.size > self._room.decision_bytes_max:
-            turn = turn.split(first, before)  # each fits, and both do not
-            self._turns.append(turn)
-        turn.replies += decision.replies
-        self._around.figures.decided(commits=commits, generations=generations)
+            batch.records.append(Record(0, now_ms, key, value))
+            batch.size += RECORD_BYTES + len(key) + (0 if value is None else len(value))
+        self._limits.check(batch.size - before)
+        if before and batch.size > self._limits.decision_bytes_max:
+            batch = batch.split(first, before)  # each fits into a batch, both together do not
+            self._pending.append(batch)
+        batch.replies += decision.replies
+        self._deps.figures.decided(commits=commits, generations=generations)
         self._write_soon()
         self._wake_earlier()
 
     def _wake_earlier(self) -> None:
-        """Have what is due done in time, where a deadline has come nearer: signs of life move them
-        away, and are what comes most often."""
-        due_ms = None if self._shard is None else self._shard.deadline_ms()
-        if due_ms is not None and (self._sleeps_until_ms is None or due_ms < self._sleeps_until_ms):
+        """Wake the task that runs expired deadlines, if the next deadline is earlier than planned.
+        The most frequent requests, heartbeats, only move it later."""
+        due_ms = None if self._groups is None else self._groups.deadline_ms()
+        if due_ms is not None and (self._sleep_until_ms is None or due_ms < self._sleep_until_ms):
             self._wake.set()
 
     def _answer(self, replies: Iterable[Reply]) -> None:
         for reply in replies:
-            tell = self._waiting.pop(reply.ticket, None)
-            if tell is not None:  # else its caller is gone
-                tell(reply.outcome if isinstance(reply, Answered) else reply.error)
+            reply_to = self._waiting.pop(reply.ticket, None)
+            if reply_to is not None:  # else the request was cancelled
+                reply_to(reply.outcome if isinstance(reply, Answered) else reply.error)
 
     def _now_ms(self) -> int:
-        return self._around.clock.now_ms() + self._wall_ahead_ms
+        return self._deps.clock.now_ms() + self._wall_ahead_ms
 
     # --- lifecycle --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Load, and then decide and write, until the leadership goes."""
+        """Load, then serve, until the leadership ends."""
         try:
             while self._ended is None:
                 try:
@@ -308,157 +313,162 @@ class Term:
                     await self._load()
                     await self._serve()
                 except QuorumlogError as error:
-                    self._throw_away(error)
-                    await self._rest()
-                except Exception as error:  # a bug: whoever leads next has it, and would stop too
+                    self._discard(error)
+                    await self._pause()
+                except Exception as error:  # a bug, which the next leader has too
                     _LOG.error("groups.term_broke partition=%d", self.partition, exc_info=error)
-                    self._throw_away(CoordinatorNotAvailable(f"groups broke: {error!r}"))
-                    await self._rest()
+                    self._discard(
+                        CoordinatorNotAvailable(
+                            f"the coordinator failed unexpectedly: {error!r}; retry"
+                        )
+                    )
+                    await self._pause()
         finally:
-            self.end(_gone(self.partition))
+            self.end(_not_leader_error(self.partition))
             if self._replica is not None:
                 self._replica.watchers.pop(self, None)
 
-    async def _rest(self) -> None:
-        """Wait before everything is read anew, unless that is over."""
+    async def _pause(self) -> None:
+        """Wait before a reload, unless the leadership has ended."""
         if self._ended is None:
             self._wake.clear()
-            await self._woken(AGAIN_S)
+            await self._wait_for_wake(RETRY_S)
 
     def end(self, error: QuorumlogError) -> None:
-        """The leadership has gone: who waits is told, and nothing more is decided."""
+        """End the leadership: fail pending requests and decide nothing more."""
         if self._ended is None:
             self._ended = error
-            self._shard = None
+            self._groups = None
             self._fail(error)
 
-    def _throw_away(self, error: QuorumlogError) -> None:
-        """Forget everything; it is read anew."""
-        was_serving, self._shard = self._shard is not None, None
+    def _discard(self, error: QuorumlogError) -> None:
+        """Discard the state; it is reloaded."""
+        was_serving, self._groups = self._groups is not None, None
         if was_serving and self._ended is None:
             _LOG.warning("groups.read_anew partition=%d error=%s", self.partition, error)
-            self._around.figures.thrown_away += 1
+            self._deps.figures.reloads += 1
         self._fail(
             CoordinatorNotAvailable(
-                "what was asked could not be stored, and may be or not: repeat"
+                "the outcome is unknown, because the update could not be stored; retry"
                 f" ({error.message.rstrip('.')})"
             )
         )
 
     def _fail(self, error: QuorumlogError) -> None:
-        self._turns.clear()
+        self._pending.clear()
         self._writing = None
         self._uncommitted.clear()
         waiting, self._waiting = self._waiting, {}
-        for tell in waiting.values():
-            tell(error.with_traceback(None))
+        for reply_to in waiting.values():
+            reply_to(error.with_traceback(None))
         self._wake.set()
 
     async def _open(self) -> None:
-        """Come to lead: raises NotLeaderOrFollower while the replica does not yet."""
-        replica = self._around.replica_of(OFFSETS_TOPIC, self.partition)
+        """Get the replica; raise NotLeaderOrFollower while it does not lead."""
+        replica = self._deps.replica_of(OFFSETS_TOPIC, self.partition)
         await replica.opened()
         replica.partition.check_leader(self.leader_epoch)
         self._replica = replica
         replica.watchers[self] = None
 
     async def _load(self) -> None:
-        """Read all that is there, once it is committed."""
-        assert self._replica is not None, "it is open"
-        log, clock = self._replica.log, self._around.clock
+        """Load all stored groups once the whole log is committed."""
+        assert self._replica is not None, "not open"
+        log, clock = self._replica.log, self._deps.clock
         began_ms = clock.now_ms()
-        settled = self._around.directory.settle(log)
-        if settled is not None:  # what the term before has queued still comes into the log
+        settled = self._deps.directory.settle(log)
+        if settled is not None:  # queued appends of the previous leadership come first
             await settled
             self._check_leading()
         end_offset = log.log_end_offset
         while self._replica.partition.high_watermark < end_offset:
-            await self._woken(AGAIN_S)
+            await self._wait_for_wake(RETRY_S)
             self._check_leading()
-        self._room = Room(log.config.segment_bytes)
-        shard = GroupShard(self._room.bounded(self._around.config), self._draw)
-        async with self._around.loading:
+        self._limits = BatchLimits(log.config.segment_bytes)
+        groups = GroupShard(self._limits.limit(self._deps.config), self._draw)
+        async with self._deps.loading:
             stored = StoredRecords(
-                self._around.directory, log, end_offset=end_offset, partition=self.partition
+                self._deps.directory, log, end_offset=end_offset, partition=self.partition
             )
             while (records := await stored.take()) is not None:
                 self._check_leading()
                 for record in records:
-                    shard.replay(record)
+                    groups.replay(record)
         self._check_leading()
         self._wall_ahead_ms = clock.wall_ms() - clock.now_ms()
-        decision = shard.loaded(self._now_ms())
-        self._shard = shard
+        decision = groups.loaded(self._now_ms())
+        self._groups = groups
         took_ms = clock.now_ms() - began_ms
-        self._around.figures.loaded(took_ms)
+        self._deps.figures.loaded(took_ms)
         if end_offset:
             _LOG.info(
                 "groups.loaded partition=%d leader_epoch=%d records=%d offsets=%d took_ms=%d",
                 self.partition,
                 self.leader_epoch,
                 end_offset - log.log_start_offset,
-                shard.offset_count,
+                groups.offset_count,
                 took_ms,
             )
-        self._take(decision)
+        self._enqueue(decision)
 
     def _draw(self) -> str:
-        return self._around.entropy.token(16).hex()
+        return self._deps.entropy.token(16).hex()
 
     def _check_leading(self) -> None:
-        """Raise what ends this term, or the load."""
-        assert self._replica is not None, "it is open"
+        """Raise the reason if the leadership has ended."""
+        assert self._replica is not None, "not open"
         if self._ended is not None:
             raise self._ended.with_traceback(None)
         self._replica.check()
         self._replica.partition.check_leader(self.leader_epoch)
 
     async def _serve(self) -> None:
-        """Do what is due, until the state is thrown away; raises why, where it could not be stored.
+        """Handle expired deadlines until the state is discarded; raise the reason if an append
+        failed.
 
-        What that decides is written before more of it is done.
+        The records of one step are written before the next step.
         """
         while self._ended is None:
-            if self._shard is None:
+            if self._groups is None:
                 failed, self._failed = self._failed, None
                 if failed is not None:
                     raise failed.with_traceback(None)
                 return
-            due_ms = self._sleeps_until_ms = self._shard.deadline_ms()
+            due_ms = self._sleep_until_ms = self._groups.deadline_ms()
             now_ms = self._now_ms()
             if due_ms is None:
-                await self._woken(None)
+                await self._wait_for_wake(None)
             elif due_ms > now_ms:
-                await self._woken((due_ms - now_ms) / 1000)
-            elif self._turns or self._writing is not None:
-                self._wakes_when_written = True
-                await self._woken(None)
+                await self._wait_for_wake((due_ms - now_ms) / 1000)
+            elif self._pending or self._writing is not None:
+                self._wake_after_write = True
+                await self._wait_for_wake(None)
             else:
                 await self._expire(now_ms)
 
     async def _expire(self, now_ms: int) -> None:
-        """Do what is due; not while nothing could be stored, nor right after it: members that were
-        refused meanwhile would go for nothing."""
-        assert self._shard is not None, "it is loaded"
+        """Handle expired deadlines. Not while the log cannot be written, nor right after: members
+        whose heartbeats were refused would expire."""
+        assert self._groups is not None, "not loaded"
         try:
             self._admit()
         except QuorumlogError:
-            await self._woken(AGAIN_S)
+            await self._wait_for_wake(RETRY_S)
             return
         if self._may_be_replaced():
-            await self._woken(AGAIN_S)
+            await self._wait_for_wake(RETRY_S)
             return
-        if self._was_deaf:
-            self._was_deaf = False
-            self._shard.restart_sessions(now_ms)
+        if self._refused_requests:
+            self._refused_requests = False
+            self._groups.restart_sessions(now_ms)
             return
-        self._take(self._shard.expire(now_ms, self._around.image()))
-        due_ms = self._shard.deadline_ms()
-        if due_ms is not None and due_ms <= now_ms and not self._turns:
+        self._enqueue(self._groups.expire(now_ms, self._deps.image()))
+        due_ms = self._groups.deadline_ms()
+        if due_ms is not None and due_ms <= now_ms and not self._pending:
             await asyncio.sleep(0.001)
 
-    async def _woken(self, timeout_s: float | None) -> None:
-        """Wait until something was decided or has changed, or the time is up."""
+    async def _wait_for_wake(self, timeout_s: float | None) -> None:
+        """Wait for an event or the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wake.wait()
@@ -470,128 +480,130 @@ class Term:
     # --- writes -----------------------------------------------------------------------------------
 
     def _write_soon(self) -> None:
-        """Have what this turn of the loop decides written when it is over."""
+        """Schedule the append of this iteration's decisions at its end."""
         if not self._is_write_due and self._writing is None:
             self._is_write_due = True
-            asyncio.get_running_loop().call_soon(self._write_out)
+            asyncio.get_running_loop().call_soon(self._write_pending)
 
-    def _write_out(self) -> None:
-        """Write what is decided, until the log has to be waited for."""
+    def _write_pending(self) -> None:
+        """Append the decided batches until one has to wait for the log."""
         self._is_write_due = False
-        while self._turns and self._writing is None:
-            turn = self._turns.popleft()
+        while self._pending and self._writing is None:
+            batch = self._pending.popleft()
             try:
-                self._write(turn)
+                self._write(batch)
             except Exception as error:
-                self._not_written(error)
+                self._write_failed(error)
 
-    def _write(self, turn: _Turn) -> None:
-        """Store one turn's records as one batch, and have its answers wait for the commit."""
+    def _write(self, batch: _PendingBatch) -> None:
+        """Append one batch; its replies wait for the commit."""
         replica = self._replica
-        assert replica is not None, "it is open"
-        if not turn.records:
-            self._written(turn, replica.log.log_end_offset)
+        assert replica is not None, "not open"
+        if not batch.records:
+            self._written(batch, replica.log.log_end_offset)
             return
         self._admit()
-        appending = self._around.directory.append_nowait(
+        appending = self._deps.directory.append_nowait(
             replica.log,
-            encode_plain_batch(turn.records),
+            encode_plain_batch(batch.records),
             leader_epoch=self.leader_epoch,
             origin=Origin.INTERNAL,
             flush=replica.flushes,
         )
         if appending.done():
-            self._written(turn, appending.result().next_offset)
+            self._written(batch, appending.result().next_offset)
         else:
-            self._writing = turn
-            appending.add_done_callback(partial(self._appended, turn))
+            self._writing = batch
+            appending.add_done_callback(partial(self._appended, batch))
 
-    def _appended(self, turn: _Turn, appending: "asyncio.Future[Appended]") -> None:
-        """The log has answered; nobody cares for a turn that was thrown away meanwhile."""
+    def _appended(self, batch: _PendingBatch, appending: "asyncio.Future[Appended]") -> None:
+        """Handle a finished append; ignore it if the batch was discarded."""
         failed = appending.exception()
-        if self._writing is not turn:
+        if self._writing is not batch:
             return
         self._writing = None
         try:
             if failed is not None:
                 raise failed
             self._check_leading()
-            self._written(turn, appending.result().next_offset)
+            self._written(batch, appending.result().next_offset)
         except Exception as error:
-            self._not_written(error)
-        self._write_out()
+            self._write_failed(error)
+        self._write_pending()
 
-    def _written(self, turn: _Turn, end_offset: int) -> None:
-        self._uncommitted.append((end_offset, turn.replies))
+    def _written(self, batch: _PendingBatch, end_offset: int) -> None:
+        self._uncommitted.append((end_offset, batch.replies))
         self.committed()
-        if self._wakes_when_written:
-            self._wakes_when_written = False
+        if self._wake_after_write:
+            self._wake_after_write = False
             self._wake.set()
 
-    def _not_written(self, error: Exception) -> None:
-        """The log has it or not. Also by a bug, which no task sees: else all went on without it."""
+    def _write_failed(self, error: Exception) -> None:
+        """Handle a failed append, whose outcome is unknown. A bug counts as one: no task would see
+        it, and serving would continue."""
         if not isinstance(error, QuorumlogError):
             _LOG.error("groups.write_broke partition=%d", self.partition, exc_info=error)
-            error = CoordinatorNotAvailable(f"what was decided could not be written: {error!r}")
+            error = CoordinatorNotAvailable(f"the update could not be written: {error!r}; retry")
         self._failed = error
-        self._throw_away(error)
+        self._discard(error)
 
     # --- the replica ------------------------------------------------------------------------------
 
     def grew(self) -> None:
-        """As `Watcher`: nothing to do."""
+        """Do nothing, as a `Watcher` of appends."""
 
     def committed(self) -> None:
-        """The high watermark moved: answers go that waited for it."""
+        """Send the replies that waited for the high watermark."""
         self._wake_loader()
         replica = self._replica
         if replica is None or self._ended is not None or not replica.partition.is_leader:
             return
         high_watermark = replica.partition.high_watermark
-        waiting, told = self._uncommitted, list[Reply]()
+        waiting, ready = self._uncommitted, list[Reply]()
         while waiting and waiting[0][0] <= high_watermark:
-            told += waiting.popleft()[1]
-        if told and self._may_be_replaced():  # a word of the followers' may be as old as a stall
-            self._was_deaf = True
+            ready += waiting.popleft()[1]
+        # The followers' last fetches may be older than a stall of this process.
+        if ready and self._may_be_replaced():
+            self._refused_requests = True
             error = CoordinatorNotAvailable(
-                "what was asked took this broker so long that another one may coordinate the groups"
-                f" of partition {self.partition} by now: look up who does, and repeat it there"
+                f"{OFFSETS_TOPIC}-{self.partition}: the request took so long that another broker"
+                " may coordinate its groups by now; look up the coordinator again"
             )
-            told = [Failed(reply.ticket, error) for reply in told]
-        self._answer(told)
+            ready = [Failed(reply.ticket, error) for reply in ready]
+        self._answer(ready)
 
     def _wake_loader(self) -> None:
-        if self._shard is None:
+        if self._groups is None:
             self._wake.set()
 
     def role_changed(self) -> None:
-        """The replica leads, or does no more."""
+        """End the leadership if the replica leads no more."""
         replica = self._replica
         if replica is None:
             return
         partition = replica.partition
         if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
-            self.end(_gone(self.partition))
+            self.end(_not_leader_error(self.partition))
 
 
-def not_in_time(request: GroupRequest[Any]) -> CoordinatorNotAvailable:
-    """What is said where an answer takes too long."""
+def timed_out(request: GroupRequest[Any]) -> CoordinatorNotAvailable:
+    """Return the error of a request that timed out."""
     return CoordinatorNotAvailable(
-        f"group {request.group} did not answer in time; what was asked may be done or not: repeat"
+        f"group {request.group}: timed out; the outcome is unknown; retry"
     )
 
 
 def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
     if future.done():
-        return  # its caller is gone
+        return  # cancelled
     if isinstance(outcome, QuorumlogError):
         future.set_exception(outcome)
     else:
         future.set_result(outcome)
 
 
-def _gone(partition: int) -> NotCoordinator:
+def _not_leader_error(partition: int) -> NotCoordinator:
     return NotCoordinator(
-        f"this broker does not lead partition {partition} of {OFFSETS_TOPIC} any more: look up who"
-        " coordinates the group, and ask that broker"
+        f"{OFFSETS_TOPIC}-{partition}: this broker does not lead the partition any more; look up"
+        " the coordinator again"
     )

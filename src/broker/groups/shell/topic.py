@@ -1,7 +1,7 @@
-"""The topic `__consumer_offsets`: made when somebody first asks for a coordinator.
+"""Creation of the topic `__consumer_offsets`, when a coordinator is first requested.
 
-It keeps as many replicas as the cluster was formed for, at most three. So it is not made before as
-many brokers are there: a client that comes early would freeze it at one replica.
+Its replication factor is the number of nodes that the cluster was formed with, at most three. The
+topic is not created before as many brokers are active: an early client would fix it at one replica.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ _LOG = logging.getLogger("quorumlog.groups")
 REPLICAS_MAX: Final = 3
 SEGMENT_BYTES: Final = 100 << 20
 MAKE_TIMEOUT_MS: Final = 10_000
-"""For the controller; callers wait no longer than they said."""
+"""The timeout of the creation; a caller's own deadline may end its wait earlier."""
 
 
 class OffsetsTopic:
-    """See the module. Belongs to the loop's thread."""
+    """The topic `__consumer_offsets`. Belongs to the loop's thread."""
 
     def __init__(
         self,
@@ -39,79 +39,84 @@ class OffsetsTopic:
         formed_for: Callable[[], int],
         new_id: Callable[[], bytes],
     ) -> None:
-        """`formed_for`: how many nodes the cluster was formed of, as far as is known."""
+        """`formed_for` returns the number of nodes that the cluster was formed with, as far as
+        known."""
         self._clock = clock
         self._config = config
         self._image = image
         self._formed_for = formed_for
         self._new_id = new_id
         self._relay: ControllerRelay | None = None
-        self._making: asyncio.Task[None] | None = None
-        self._lacking: QuorumlogError | None = None  # why it was not made the last time
-        self._changed = asyncio.Event()  # set and replaced when the topic appears or cannot
+        self._creation: asyncio.Task[None] | None = None
+        self._failure: QuorumlogError | None = None  # the failure of the last creation
+        self._changed = asyncio.Event()  # set and replaced at the end of a creation
 
     def attach(self, relay: "ControllerRelay") -> None:
-        """Ask the controller through this session."""
+        """Set the relay to the controller."""
         self._relay = relay
 
     @property
     def image(self) -> TopicImage | None:
-        """The topic, None: it was not made yet."""
+        """The topic, or None if it does not exist yet."""
         return self._image().topic(OFFSETS_TOPIC)
 
     def applied(self) -> None:
-        """The image has changed: whoever waits for the topic looks again."""
-        if self._making is not None and self.image is not None:
+        """Handle a metadata change: wake the callers that wait for the topic."""
+        if self._creation is not None and self.image is not None:
             self._wake()
 
-    async def made(self, deadline_ms: int, *, spawn: Callable[..., "asyncio.Task[None]"]) -> None:
-        """Return once the topic is there, as this broker sees it; raises CoordinatorNotAvailable
-        when it cannot be made yet, or not in time."""
+    async def wait_until_created(
+        self, deadline_ms: int, *, spawn: Callable[..., "asyncio.Task[None]"]
+    ) -> None:
+        """Wait until the topic exists in this broker's metadata; create it if necessary.
+
+        Raises CoordinatorNotAvailable if it cannot be created yet, or not in time.
+        """
         while self.image is None:
-            changed, self._lacking = self._changed, None
-            if self._making is None:
-                self._making = spawn(self._make(), name="make the topic of offsets")
+            changed, self._failure = self._changed, None
+            if self._creation is None:
+                self._creation = spawn(self._create(), name="make the topic of offsets")
             left_ms = max(0, deadline_ms - self._clock.now_ms())
             try:
                 async with asyncio.timeout(left_ms / 1000):
                     await changed.wait()
             except TimeoutError:
                 raise CoordinatorNotAvailable(
-                    f"{OFFSETS_TOPIC} was not made in time: repeat"
+                    f"{OFFSETS_TOPIC}: the topic was not created in time; retry"
                 ) from None
-            self._check_lacking()
+            self._check_failure()
 
-    def _check_lacking(self) -> None:
-        if self._lacking is not None and self.image is None:
-            raise CoordinatorNotAvailable(self._lacking.message)
+    def _check_failure(self) -> None:
+        if self._failure is not None and self.image is None:
+            raise CoordinatorNotAvailable(self._failure.message)
 
-    async def _make(self) -> None:
+    async def _create(self) -> None:
         try:
             await self._ask()
             async with asyncio.timeout(MAKE_TIMEOUT_MS / 1000):
                 while self.image is None:
                     await self._changed.wait()
         except QuorumlogError as error:
-            self._lacking = error
+            self._failure = error
         except TimeoutError:
-            self._lacking = CoordinatorNotAvailable(
-                f"{OFFSETS_TOPIC} was made, and this broker has not heard of it: repeat"
+            self._failure = CoordinatorNotAvailable(
+                f"{OFFSETS_TOPIC}: created, but not in this broker's metadata yet; retry"
             )
         finally:
-            self._making = None
+            self._creation = None
             self._wake()
 
     async def _ask(self) -> None:
         relay = self._relay
         if relay is None or relay.broker_epoch < 0:
-            raise CoordinatorNotAvailable("this broker is starting: repeat")
+            raise CoordinatorNotAvailable("the broker is starting; retry")
         brokers = self._image().sorted_brokers()
         replicas = self._replicas(len(brokers))
         active = sum(broker.is_active for broker in brokers)
         if active < replicas:
             raise CoordinatorNotAvailable(
-                f"{OFFSETS_TOPIC} is made once {replicas} brokers are there, and {active} are:"
-                " start the others, or set offsets.topic.replication.factor"
+                f"{OFFSETS_TOPIC}: not created yet; it needs {replicas} brokers and {active} are"
+                " active; start the others, or set offsets.topic.replication.factor"
             )
         _LOG.info("groups.make_topic replicas=%d", replicas)
         try:
@@ -121,7 +126,7 @@ class OffsetsTopic:
                 repeatable=True,
             )
         except TopicAlreadyExists:
-            return  # another broker was asked at the same time
+            return  # another broker has created it concurrently
 
     def _replicas(self, brokers: int) -> int:
         wanted = self._config.offsets_replicas

@@ -101,7 +101,7 @@ def test_a_group_of_which_nobody_tells_is_asked_for_again_after_a_while() -> Non
         with pytest.raises(QuorumlogError):
             told(nodes, other)
         nodes.until(lambda: leader(nodes) not in (0, old))
-        with pytest.raises(CoordinatorNotAvailable, match="did not answer lately"):
+        with pytest.raises(CoordinatorNotAvailable, match="failed to answer recently"):
             told(nodes, other)
         nodes.world.run_for(SILENT_MS)
         assert told(nodes, other) == 7

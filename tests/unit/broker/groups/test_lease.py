@@ -11,7 +11,7 @@ import pytest
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.broker.groups.requests import ClassicHeartbeat, ConsumerBeat, ConsumerHeartbeat
-from quorumlog.broker.groups.shell.term import Term
+from quorumlog.broker.groups.shell.term import CoordinatorShard
 from quorumlog.errors import CoordinatorNotAvailable, NotCoordinator
 from quorumlog.ids import Epoch
 from quorumlog.metadata import ImageDelta
@@ -124,7 +124,7 @@ def is_told_too_late(nodes: Cluster, number: int) -> bool:
     """Whether all followers have what a coordinator has stored, and it has not heard so."""
     end = nodes.replica(number, OFFSETS_TOPIC).log.log_end_offset
     ends = nodes.ends(OFFSETS_TOPIC).values()
-    waits = coordinator(nodes, number)._terms[0]._uncommitted
+    waits = coordinator(nodes, number)._shards[0]._uncommitted
     return bool(waits) and all(each == end for each in ends)
 
 
@@ -152,9 +152,9 @@ def test_who_cannot_open_its_log_believes_no_member() -> None:
         make_topic(nodes)
         made(nodes)
         groups, told = coordinator(nodes, 1), list[object]()
-        around = groups._around
+        around = groups._deps
         assert around is not None
-        term = Term(around, 0, Epoch(0))
+        term = CoordinatorShard(around, 0, Epoch(0))
         with pytest.raises(CoordinatorNotAvailable):
-            term.begin(ClassicHeartbeat(group=GROUP, member_id="m", generation=1), told.append)
+            term.submit(ClassicHeartbeat(group=GROUP, member_id="m", generation=1), told.append)
         assert not told

@@ -19,7 +19,7 @@ from quorumlog.broker.groups.requests import (
 )
 from quorumlog.broker.groups.shell.loading import RECORDS_A_STEP, StoredRecords
 from quorumlog.broker.groups.shell.room import BATCH_BYTES
-from quorumlog.broker.groups.shell.term import FORGOTTEN_MAX, Term, _Turn
+from quorumlog.broker.groups.shell.term import CANCELLED_MAX, CoordinatorShard, _PendingBatch
 from quorumlog.errors import (
     CoordinatorNotAvailable,
     NotCoordinator,
@@ -135,9 +135,9 @@ def test_a_state_that_could_not_be_stored_is_thrown_away_and_read_anew() -> None
                 await task
 
         on(nodes, 1, refused)
-        assert coordinator(nodes, 1).figures.thrown_away == 1
+        assert coordinator(nodes, 1).figures.reloads == 1
         nodes.until(lambda: coordinator(nodes, 1).census().partitions_served == 1)
-        with pytest.raises(CoordinatorNotAvailable, match="nothing can be stored of groups now"):
+        with pytest.raises(CoordinatorNotAvailable, match="group updates cannot be stored now"):
             asked(nodes, 1, commit(10))
         partition.waits_max = 100
         assert stored(nodes, 1) == {("t", 0): 3}
@@ -206,7 +206,7 @@ def test_what_was_decided_and_cannot_be_encoded_is_not_told_later() -> None:
             asked(nodes, 1, ABSURD)
         assert stored(nodes, 1) == {("t", 0): 3}
         assert tried(nodes, 1, commit(4)) == TAKEN
-        assert coordinator(nodes, 1).figures.thrown_away == 1
+        assert coordinator(nodes, 1).figures.reloads == 1
 
 
 def test_what_was_being_written_when_a_load_begins_is_read_too() -> None:
@@ -302,9 +302,9 @@ def test_who_takes_no_task_is_told_within_the_call_or_once_it_is_stored() -> Non
         groups, told = coordinator(nodes, 1), list[Any]()
 
         async def ask(_: Runtime) -> None:
-            assert groups.begin(FetchOffsets(group=GROUP), told.append) is None
+            assert groups.submit(FetchOffsets(group=GROUP), told.append) is None
             assert told.pop() == ()
-            assert groups.begin(commit(1), told.append) is not None
+            assert groups.submit(commit(1), told.append) is not None
             assert not told
 
         on(nodes, 1, ask)
@@ -319,7 +319,7 @@ def test_who_waits_no_longer_is_not_told() -> None:
         groups, told = coordinator(nodes, 1), list[Any]()
 
         async def ask(_: Runtime) -> None:
-            forget = groups.begin(commit(2), told.append)
+            forget = groups.submit(commit(2), told.append)
             assert forget is not None
             forget()
 
@@ -348,7 +348,7 @@ def test_answers_that_nobody_waits_for_are_not_kept_until_the_replicas_are_back(
         nodes.until(lambda: all(look.done() for look in looks))
         assert not left.done()
         kept = [reply for _, replies in term(nodes, number)._uncommitted for reply in replies]
-        assert len(kept) <= FORGOTTEN_MAX + 1
+        assert len(kept) <= CANCELLED_MAX + 1
         for other in nodes.numbers:
             if other != number:
                 nodes.machine(other).resume()
@@ -356,8 +356,8 @@ def test_answers_that_nobody_waits_for_are_not_kept_until_the_replicas_are_back(
         assert left.result() == TAKEN
 
 
-def term(nodes: Cluster, number: int) -> Term:
-    return coordinator(nodes, number)._terms[0]
+def term(nodes: Cluster, number: int) -> CoordinatorShard:
+    return coordinator(nodes, number)._shards[0]
 
 
 def test_a_state_whose_storing_broke_by_a_bug_is_thrown_away_too() -> None:
@@ -371,11 +371,11 @@ def test_a_state_whose_storing_broke_by_a_bug_is_thrown_away_too() -> None:
         async def broken(_: Runtime) -> None:
             part, appending = term(nodes, 1), asyncio.get_running_loop().create_future()
             appending.set_exception(RuntimeError("a bug"))
-            part._writing = turn = _Turn()
+            part._writing = turn = _PendingBatch()
             part._appended(turn, appending)
 
         on(nodes, 1, broken)
-        assert coordinator(nodes, 1).figures.thrown_away == 1
+        assert coordinator(nodes, 1).figures.reloads == 1
         assert stored(nodes, 1) == {("t", 0): 1}
 
 
@@ -389,13 +389,13 @@ def test_a_bug_in_what_time_brings_stops_no_node() -> None:
 
         async def broken(_: Runtime) -> None:
             part = term(nodes, 1)
-            shard: Any = part.shard
+            shard: Any = part.groups
             shard._groups["broken"] = object()
             shard._due["broken"] = 1
             shard._deadlines.insert(0, (1, "broken"))
             part._wake.set()
 
         on(nodes, 1, broken)
-        nodes.until(lambda: coordinator(nodes, 1).figures.thrown_away == 1)
+        nodes.until(lambda: coordinator(nodes, 1).figures.reloads == 1)
         assert stored(nodes, 1) == {("t", 0): 1}
         assert tried(nodes, 1, commit(2)) == TAKEN

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from .....broker.groups.requests import GroupRequest
-from .....broker.groups.shell.term import not_in_time
+from .....broker.groups.shell.term import timed_out
 from .....errors import QuorumlogError
 from ...api import ANSWER_MS_MAX, Answer, Call, Done, Door
 
@@ -52,7 +52,7 @@ class _Waiting:
     def begin(self) -> None:
         """Send the request, and answer at once if the coordinator does."""
         try:
-            self._forget = self._door.groups.begin(self._request, self._tell)
+            self._forget = self._door.groups.submit(self._request, self._tell)
         except QuorumlogError as error:
             self._outcome = error
         if self._forget is None:
@@ -77,7 +77,7 @@ class _Waiting:
         assert self._forget is not None, "the request is not pending"
         self._forget()
         self._call.abandon = None
-        self._outcome = not_in_time(self._request)
+        self._outcome = timed_out(self._request)
         self._answer()
 
     def _abandon(self) -> None:
