@@ -247,7 +247,7 @@ def test_a_page_has_one_title(path: Path) -> None:
 
 
 def test_the_links_that_make_the_package_exist() -> None:
-    """Without them the wheel would be empty (CONTRIBUTING.md, "Folders and the import name")."""
+    """Without them the wheel would be empty (CONTRIBUTING.md, "Find a module")."""
     assert (ROOT / ".pkg/quorumlog").is_symlink()
     assert (ROOT / ".pkg/quorumlog").resolve() == ROOT / "src"
     assert (ROOT / "src/spark").is_symlink()
