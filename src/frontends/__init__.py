@@ -1,1 +1,2 @@
-"""The front doors: they validate, translate, and call the broker; they decide nothing else."""
+"""The front ends, gRPC, Kafka and HTTP: they validate and translate requests, and call the
+broker."""

@@ -1,8 +1,8 @@
-"""The gRPC front door: handler tables for the services `Log`, `Admin`, `Groups`, `Mirror`, `Quorum`
+"""The gRPC front end: handler tables for the services `Log`, `Admin`, `Groups`, `Mirror`, `Quorum`
 and `Transactions`.
 
-Handlers are transport-neutral (`runtime.Handler`): this room imports no grpc, and the simulation
-runs it as it is.
+Handlers are independent of the transport (`runtime.Handler`): this package does not import grpc,
+and the simulation runs it unchanged.
 """
 
 from .admin_service import AdminService

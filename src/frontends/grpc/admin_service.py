@@ -1,8 +1,8 @@
-"""The service `Admin`: the cluster, its topics, their configs, and what they have on disks.
+"""The service `Admin`: the cluster, its topics and configs, and the log directories.
 
-Reads are answered from this broker's applied metadata image, once it has reached the offset the
-caller names. Changes are relayed to the active controller, whose reply is passed on as it is: it
-comes when the change is committed and says whether this broker has applied it.
+Reads are answered from this broker's applied metadata image, once it has reached the offset that
+the request names. Changes are forwarded to the active controller. Its response is returned
+unchanged: it waits for the commit and reports whether this broker has applied the change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -87,14 +87,14 @@ class AdminService:
         self._settings = settings
 
     def attach(self, session: BrokerSession) -> None:
-        """Relay changes through this session from now on.
+        """Forward changes through this session from now on.
 
-        It comes later than the handlers, since it registers the address they are served on.
+        The session is created after the handlers, since it registers the address of their listener.
         """
         self._metadata.attach(session)
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the table that `Network.serve` takes."""
+        """Return the handlers by method path, for `Network.serve`."""
         table = (
             Handler(ADMIN_DESCRIBE_CLUSTER, self.describe_cluster),
             Handler(ADMIN_CREATE_TOPIC, self.create_topic),
@@ -116,7 +116,7 @@ class AdminService:
     async def describe_cluster(
         self, request: admin_pb2.DescribeClusterRequest, context: CallContext
     ) -> admin_pb2.DescribeClusterResponse:
-        """Name the cluster, its active controller and its brokers."""
+        """Return the cluster id, the active controller and the brokers."""
         image = await self._metadata.reach(request.min_metadata_offset, context)
         return admin_pb2.DescribeClusterResponse(
             cluster_id=self._cluster_id,
@@ -128,7 +128,7 @@ class AdminService:
     async def list_topics(
         self, request: admin_pb2.ListTopicsRequest, context: CallContext
     ) -> admin_pb2.ListTopicsResponse:
-        """Name every topic with its size, by ascending name."""
+        """Return every topic with its size, by ascending name."""
         image = await self._metadata.reach(request.min_metadata_offset, context)
         return admin_pb2.ListTopicsResponse(
             topics=[topic_listing(topic) for topic in image.sorted_topics()],
@@ -138,9 +138,9 @@ class AdminService:
     async def describe_topics(
         self, request: admin_pb2.DescribeTopicsRequest, context: CallContext
     ) -> admin_pb2.DescribeTopicsResponse:
-        """Describe the topics asked for; an unknown one is an error in its place."""
+        """Describe the requested topics; the error of an unknown one is in its result."""
         if not 1 <= len(request.names) <= NAMES_MAX:
-            raise InvalidRequest(f"names has {len(request.names)} entries; give 1..{NAMES_MAX}")
+            raise InvalidRequest(f"names: {len(request.names)} entries; give 1..{NAMES_MAX}")
         image = await self._metadata.reach(request.min_metadata_offset, context)
         response = admin_pb2.DescribeTopicsResponse(metadata_offset=image.offset)
         named: set[NodeId] = set()
@@ -163,7 +163,7 @@ class AdminService:
     async def create_topic(
         self, request: admin_pb2.CreateTopicRequest, context: CallContext
     ) -> admin_pb2.CreateTopicResponse:
-        """Create one topic; `usable` in the answer means that produce and fetch work at once."""
+        """Create a topic; `usable` in the response means that produce and fetch work at once."""
         check_topic_name(request.name)
         check_not_internal(request.name)
         check_topic_id(request.topic_id)
@@ -174,20 +174,20 @@ class AdminService:
     async def delete_topic(
         self, request: admin_pb2.DeleteTopicRequest, context: CallContext
     ) -> admin_pb2.DeleteTopicResponse:
-        """Delete one topic with all its records."""
+        """Delete a topic with all its records."""
         check_topic_id(request.topic_id)
         if request.name:
             check_topic_name(request.name)
         elif not request.topic_id:
-            raise InvalidRequest("name and topic_id are both empty; give one")
+            raise InvalidRequest("name and topic_id: both are empty; give one of them")
         timeout_ms = self._metadata.relay_ms(context)
         return await self._metadata.session.delete_topic(request, timeout_ms=timeout_ms)
 
     async def describe_configs(
         self, request: admin_pb2.DescribeConfigsRequest, context: CallContext
     ) -> admin_pb2.DescribeConfigsResponse:
-        """Tell every config of topics and of the cluster and every setting of this node, and who
-        set it."""
+        """Return every config of topics and of the cluster, and every setting of this node, with
+        the source of each value."""
         check_resources(request.resources)
         image = await self._metadata.reach(request.min_metadata_offset, context)
         response = admin_pb2.DescribeConfigsResponse(metadata_offset=image.offset)
@@ -217,14 +217,15 @@ class AdminService:
             result.configs.extend(describe_node_settings(self._settings))
             return
         error = InvalidRequest(
-            f"this is broker {self._node_id}; ask broker {broker} itself for its settings"
+            f"broker {broker}: settings are local to each broker and this is broker"
+            f" {self._node_id}; ask broker {broker}"
         )
         fill_error(result.error, error)
 
     async def alter_configs(
         self, request: admin_pb2.AlterConfigsRequest, context: CallContext
     ) -> admin_pb2.AlterConfigsResponse:
-        """Set and delete configs of one topic, all of them or none."""
+        """Set and delete configs of one topic, all or none."""
         check_alteration(request)
         timeout_ms = self._metadata.relay_ms(context)
         return await self._metadata.session.alter_configs(request, timeout_ms=timeout_ms)
@@ -232,9 +233,9 @@ class AdminService:
     async def describe_log_dirs(
         self, request: admin_pb2.DescribeLogDirsRequest, context: CallContext
     ) -> admin_pb2.DescribeLogDirsResponse:
-        """Tell what partitions take on this broker's disk; unused logs are opened for it."""
+        """Return the sizes of partitions on this broker's disk; unopened logs are opened for it."""
         if len(request.topics) > NAMES_MAX:
-            raise InvalidRequest(f"topics has {len(request.topics)} entries; give 0..{NAMES_MAX}")
+            raise InvalidRequest(f"topics: {len(request.topics)} entries; give 0..{NAMES_MAX}")
         for name in request.topics:
             check_topic_name(name)
             if self._metadata.image.topic(name) is None:
@@ -255,12 +256,14 @@ class AdminService:
                 free_bytes=files.free_bytes(path),
             )
         except OSError as error:
-            raise StorageError(f"{path} cannot be looked at: {error.strerror or error}") from error
+            raise StorageError(
+                f"{path}: cannot read its size: {error.strerror or error}"
+            ) from error
 
     async def delete_records(
         self, request: admin_pb2.DeleteRecordsRequest, context: CallContext
     ) -> admin_pb2.DeleteRecordsResponse:
-        """Make the first records of partitions that this broker leads unreadable for good."""
+        """Advance the log start offsets of partitions that this broker leads, for good."""
         check_places("partitions", request.partitions)
         specs = []
         for part in request.partitions:
@@ -280,7 +283,7 @@ class AdminService:
     async def alter_cluster_configs(
         self, request: admin_pb2.AlterClusterConfigsRequest, context: CallContext
     ) -> admin_pb2.AlterClusterConfigsResponse:
-        """Set and delete configs of the whole cluster, all of them or none."""
+        """Set and delete configs of the whole cluster, all or none."""
         check_changes(request.changes, replace=request.replace)
         relayed = controller_pb2.RelayRequest(alter_cluster_configs=request)
         return (await self._metadata.relay(relayed, context)).alter_cluster_configs
@@ -288,7 +291,7 @@ class AdminService:
     async def describe_features(
         self, request: admin_pb2.DescribeFeaturesRequest, context: CallContext
     ) -> admin_pb2.DescribeFeaturesResponse:
-        """Tell the levels in force, and what the registered brokers can work with."""
+        """Return the finalized levels, and the levels that the registered brokers support."""
         image = await self._metadata.reach(request.min_metadata_offset, context)
         return admin_pb2.DescribeFeaturesResponse(
             features=describe_features(image), metadata_offset=image.offset
@@ -297,7 +300,7 @@ class AdminService:
     async def update_features(
         self, request: admin_pb2.UpdateFeaturesRequest, context: CallContext
     ) -> admin_pb2.UpdateFeaturesResponse:
-        """Change finalized levels, all of them or none."""
+        """Change finalized levels, all or none."""
         check_feature_updates(request.updates)
         relayed = controller_pb2.RelayRequest(update_features=request)
         return (await self._metadata.relay(relayed, context)).update_features
@@ -305,12 +308,12 @@ class AdminService:
     async def unregister_broker(
         self, request: admin_pb2.UnregisterBrokerRequest, context: CallContext
     ) -> admin_pb2.UnregisterBrokerResponse:
-        """Take a broker that is gone for good out of the cluster."""
+        """Remove the registration of a decommissioned broker."""
         if request.broker < 0:
-            raise InvalidRequest(f"broker is {request.broker}; give a node id, 0 or more")
+            raise InvalidRequest(f"broker: {request.broker} is not a node id; give 0 or more")
         relayed = controller_pb2.RelayRequest(unregister_broker=request)
         return (await self._metadata.relay(relayed, context)).unregister_broker
 
 
 def _unknown(name: str) -> UnknownTopicOrPartition:
-    return UnknownTopicOrPartition("no such topic here; create it, or check the name", topic=name)
+    return UnknownTopicOrPartition("unknown topic; create it or check the name", topic=name)

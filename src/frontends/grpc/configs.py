@@ -1,5 +1,4 @@
-"""Configs of topics and of the cluster, and settings of a node, as admin clients see them; no
-decision, no waiting."""
+"""Descriptions of topic configs, cluster configs and node settings for admin clients. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from ...metadata.topic_configs import INT64_MAX
 from ...proto import admin_pb2 as pb
 from ...settings import Origin, Setting
 
-RESOURCES_MAX: Final = 1_000  # in one DescribeConfigs: each is answered with a whole table
+RESOURCES_MAX: Final = 1_000  # in one DescribeConfigs request: each resource returns a whole table
 CHANGES_MAX: Final = 1_000  # in one request
 
 _SOURCES: Final = {
@@ -26,7 +25,7 @@ _TYPES: Final = {int: "whole number", str: "text", tuple: "list of text"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSetting:
-    """One setting of this node as it runs."""
+    """One setting of the running node."""
 
     row: Setting
     value: Any
@@ -36,8 +35,8 @@ class NodeSetting:
 def describe_topic_configs(
     configs: Mapping[str, str], cluster_configs: Mapping[str, str], *, replication_factor: int
 ) -> list[pb.ConfigDescription]:
-    """Return every config of a topic, set (in `configs`) or not, by ascending name; what the
-    cluster says counts where the topic says nothing."""
+    """Return every config of a topic, set (in `configs`) or not, by ascending name. The cluster's
+    value is the default of a config that the topic does not set."""
 
     def values(configs: Mapping[str, str]) -> dict[str, str]:
         return effective_configs(
@@ -76,7 +75,7 @@ def describe_cluster_configs(configs: Mapping[str, str]) -> list[pb.ConfigDescri
 def _described(
     row: TopicConfig, *, value: str, default: str, source: pb.ConfigSource
 ) -> pb.ConfigDescription:
-    """Describe a row of the tables that the metadata keeps."""
+    """Describe a row of the config tables in `metadata`."""
     entry = pb.ConfigDescription(
         name=row.name,
         value=value,
@@ -99,7 +98,7 @@ def _described(
         case ConfigType.SWITCH:
             entry.choices.extend(("false", "true"))
         case ConfigType.TEXT:
-            pass  # the unit says what it takes
+            pass  # the unit describes the format
     return entry
 
 
@@ -128,26 +127,28 @@ def describe_node_settings(settings: Sequence[NodeSetting]) -> list[pb.ConfigDes
 
 
 def check_resources(resources: Sequence[pb.ConfigResource]) -> None:
-    """Refuse a request that asks for nothing, too much, or something that cannot be."""
+    """Raise InvalidRequest for an empty or oversized request, or an invalid resource."""
     if not 1 <= len(resources) <= RESOURCES_MAX:
-        raise InvalidRequest(f"resources has {len(resources)} entries; give 1..{RESOURCES_MAX}")
+        raise InvalidRequest(f"resources: {len(resources)} entries; give 1..{RESOURCES_MAX}")
     for index, resource in enumerate(resources):
         match resource.WhichOneof("resource"):
             case "topic":
                 check_topic_name(resource.topic)
             case "broker":
                 if resource.broker < 0:
-                    raise InvalidRequest(f"broker is {resource.broker}; give a node id, 0 or more")
+                    raise InvalidRequest(
+                        f"broker: {resource.broker} is not a node id; give 0 or more"
+                    )
             case "cluster" if resource.cluster:
                 continue
             case _:
                 raise InvalidRequest(
-                    f"resources[{index}] names neither a topic nor a broker nor the cluster"
+                    f"resources[{index}]: it names no topic, broker or cluster; give one of them"
                 )
 
 
 def check_alteration(request: pb.AlterConfigsRequest) -> None:
-    """Refuse a change of nothing, or of too much; the controller checks the rest."""
+    """Raise InvalidRequest for no changes or too many; the controller checks the rest."""
     check_topic_name(request.topic)
     check_changes(request.changes, replace=request.replace, topic=request.topic)
 
@@ -155,21 +156,19 @@ def check_alteration(request: pb.AlterConfigsRequest) -> None:
 def check_changes(
     changes: Sequence[pb.ConfigChange], *, replace: bool = False, topic: str = ""
 ) -> None:
-    """Refuse a change of nothing, unless all is replaced by nothing, or of too much."""
+    """Raise InvalidRequest for too many changes, or for none unless `replace` is set."""
     if not (0 if replace else 1) <= len(changes) <= CHANGES_MAX:
-        raise InvalidRequest(
-            f"changes has {len(changes)} entries; give 1..{CHANGES_MAX}", topic=topic
-        )
+        raise InvalidRequest(f"changes: {len(changes)} entries; give 1..{CHANGES_MAX}", topic=topic)
     for change in changes:
         if change.operation not in pb.ConfigOperation.values():
             raise InvalidRequest(
-                f"operation of {change.name} is {change.operation}; give CONFIG_OPERATION_SET,"
+                f"{change.name}: unknown operation {change.operation}; give CONFIG_OPERATION_SET,"
                 " CONFIG_OPERATION_APPEND or CONFIG_OPERATION_SUBTRACT",
                 topic=topic,
             )
         if change.operation != pb.CONFIG_OPERATION_SET and not change.HasField("value"):
             raise InvalidRequest(
-                f"{change.name} has no value to add or to take away; give one", topic=topic
+                f"{change.name}: no value to append or subtract; give one", topic=topic
             )
 
 

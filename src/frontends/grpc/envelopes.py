@@ -1,12 +1,12 @@
-"""Batches in their envelopes without the copies that a message object would make.
+"""Codecs of messages with batches, without the copies of a protobuf message object.
 
-A protobuf message copies every `bytes` field on its way in, on access, on assignment and on its way
-out. For the three messages that carry whole batches that is most of the work, so their batches
-are taken by hand: a produce request is a view of the bytes that arrived, a fetch or subscribe
-response is joined once from its parts. Everything around the batches is still protobuf's, and
-property tests hold both directions against the generated messages. Pure.
+A protobuf message copies every `bytes` field when it is parsed, read, assigned and serialized. For
+messages that carry whole batches that is most of the work. So a produce request is a view of the
+received bytes, and a fetch or subscribe response is joined once from its parts. All other fields
+are encoded by protobuf, and property tests compare both directions with the generated messages.
+Pure.
 
-The classes here stand where the network expects a message class: they have the one method of it
+The classes here take the place of a message class in a `Method`: they have the one of its methods
 that their direction needs.
 """
 
@@ -45,7 +45,7 @@ _RESULT_RECORDS: Final = number_of(log_pb2.FetchResult, "records")
 _BATCHES: Final = number_of(log_pb2.SubscribeResponse, "batches")
 
 
-# --- in ------------------------------------------------------------------------------------------
+# --- decoding ------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class PartitionBatches:
 
 
 class ProduceBatches:
-    """A `ProduceRequest` whose batches are views of the bytes that arrived."""
+    """A `ProduceRequest` whose batches are views of the received bytes."""
 
     __slots__ = ("acks", "correlation_id", "partitions", "timeout_ms")
 
@@ -72,7 +72,7 @@ class ProduceBatches:
 
     @classmethod
     def FromString(cls, raw: bytes) -> "ProduceBatches":
-        """Parse; raises DecodeError as the message would."""
+        """Parse the message; raises DecodeError as the generated class does."""
         request = cls()
         view = memoryview(raw)
         at, end = 0, len(raw)
@@ -109,7 +109,7 @@ def _partition(raw: bytes, view: memoryview, at: int, end: int) -> PartitionBatc
     return part
 
 
-# --- out -----------------------------------------------------------------------------------------
+# --- encoding ------------------------------------------------------------------------------------
 
 
 def encode_fetch(
@@ -135,6 +135,6 @@ def encode_fetch(
 def encode_batches(
     rest: log_pb2.SubscribeResponse, batches: bytes
 ) -> Encoded[log_pb2.SubscribeResponse]:
-    """Encode a `SubscribeResponse` that is `rest` with these batches."""
+    """Encode the `SubscribeResponse` `rest` with these batches."""
     head = rest.SerializeToString(deterministic=True)
     return Encoded((head + prefix(_BATCHES, len(batches)), batches))

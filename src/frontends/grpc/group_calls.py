@@ -1,8 +1,9 @@
-"""What the service `Groups` does: consumer groups of KIP-848, and what is stored of all groups.
+"""The methods of the service `Groups`: groups of the consumer protocol (KIP-848), and the stored
+state of all groups.
 
-Any broker may be asked, so that clients need not know where a group lives. One that does not
-coordinate it passes the call on to the broker that does, once: the receiver answers itself, or
-refuses with NOT_COORDINATOR, which means to ask again.
+Clients may send a request to any broker. A broker that does not coordinate the group forwards the
+request once to the coordinator. The receiver answers itself or returns NOT_COORDINATOR, which is
+retriable.
 """
 
 import asyncio
@@ -55,14 +56,14 @@ Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
-TEXT_BYTES_MAX: Final = 32_767  # of a name: what the Kafka protocol can say too
+TEXT_BYTES_MAX: Final = 32_767  # of a name: the limit of the Kafka protocol
 REBALANCE_TIMEOUT_MS_MAX: Final = 3_600_000
-LIST_MS_MAX: Final = 5_000  # for which another broker may take to list its groups
-PARTS_A_REQUEST: Final = 1_000  # offsets that are stored together
+LIST_MS_MAX: Final = 5_000  # the time that another broker has to list its groups
+PARTS_A_REQUEST: Final = 1_000  # offsets that are stored in one step
 
 
 class GroupCalls:
-    """What the service `Groups` does, a method for each call."""
+    """The methods of the service `Groups`."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class GroupCalls:
     async def heartbeat(
         self, request: pb.GroupHeartbeatRequest, context: CallContext
     ) -> pb.GroupHeartbeatResponse:
-        """A member joins, stays, or leaves."""
+        """Keep a member's session alive, or add or remove the member."""
         _check_heartbeat(request)
         peer = request.peer if request.passed_on else context.peer
 
@@ -108,7 +109,7 @@ class GroupCalls:
     async def commit_offsets(
         self, request: pb.CommitOffsetsRequest, context: CallContext
     ) -> pb.CommitOffsetsResponse:
-        """Store how far a group has read; what is wrong with one offset stops no other."""
+        """Store a group's committed offsets, each with its own result."""
         _check_text("group", request.group)
         _check_text("member_id", request.member_id)
         _check_offsets(request.offsets)
@@ -138,7 +139,7 @@ class GroupCalls:
     async def fetch_offsets(
         self, request: pb.FetchOffsetsRequest, context: CallContext
     ) -> pb.FetchOffsetsResponse:
-        """Read what was stored."""
+        """Return committed offsets."""
         _check_text("group", request.group)
         _check_text("member_id", request.member_id)
         if request.partitions:
@@ -156,7 +157,7 @@ class GroupCalls:
     async def delete_offsets(
         self, request: pb.DeleteOffsetsRequest, context: CallContext
     ) -> pb.DeleteOffsetsResponse:
-        """Forget what was stored; what is wrong with one partition stops no other."""
+        """Delete committed offsets, each with its own result."""
         _check_text("group", request.group)
         _check_places(request.partitions)
 
@@ -171,14 +172,14 @@ class GroupCalls:
 
         return await self._at_coordinator(GROUPS_DELETE_OFFSETS, request, context, here)
 
-    # --- looking on, and deleting --------------------------------------------------------------
+    # --- listing, describing, deleting ---------------------------------------------------------
 
     async def list_groups(
         self, request: pb.ListGroupsRequest, context: CallContext
     ) -> pb.ListGroupsResponse:
-        """Ask every broker for the groups that it coordinates; who does not answer is named."""
+        """Return the groups of all brokers; the response names the brokers that failed."""
         if len(request.states) + len(request.types) > NAMES_MAX:
-            raise InvalidRequest(f"states and types are more than {NAMES_MAX}; give fewer")
+            raise InvalidRequest(f"states and types: more than {NAMES_MAX} entries; give fewer")
         if request.passed_on:
             return self._listed_here(request)
         passed_on = pb.ListGroupsRequest(states=request.states, types=request.types, passed_on=True)
@@ -192,7 +193,7 @@ class GroupCalls:
                 return await channel.call(GROUPS_LIST, passed_on, timeout_ms=timeout_ms)
             except QuorumlogError as error:
                 failure = encode_error(error)
-                failure.message = f"broker {node_id} did not list its groups: {failure.message}"
+                failure.message = f"broker {node_id}: listing its groups failed: {failure.message}"
                 return pb.ListGroupsResponse(errors=[failure])
 
         brokers = [each.id for each in self._image.sorted_brokers() if not each.fenced]
@@ -206,7 +207,7 @@ class GroupCalls:
     async def describe_groups(
         self, request: pb.DescribeGroupsRequest, context: CallContext
     ) -> pb.DescribeGroupsResponse:
-        """Describe each group by itself."""
+        """Describe each group, with its own result."""
 
         async def here(name: str) -> pb.GroupDescription:
             asked = DescribeGroup(group=name)
@@ -234,9 +235,9 @@ class GroupCalls:
     async def delete_groups(
         self, request: pb.DeleteGroupsRequest, context: CallContext
     ) -> pb.DeleteGroupsResponse:
-        """Delete each group by itself."""
+        """Delete each group, with its own result."""
         if len(set(request.groups)) < len(request.groups):
-            raise InvalidRequest("groups names a group twice; name each once")
+            raise InvalidRequest("groups: a group is named twice; name each once")
 
         async def here(name: str) -> errors_pb2.Error:
             asked = DeleteGroup(group=name)
@@ -256,7 +257,7 @@ class GroupCalls:
             ]
         )
 
-    # --- passing on ----------------------------------------------------------------------------
+    # --- forwarding ----------------------------------------------------------------------------
 
     async def _at_coordinator(
         self,
@@ -265,7 +266,7 @@ class GroupCalls:
         context: CallContext,
         here: Callable[[], Awaitable[R]],
     ) -> R:
-        """Do it here where this broker coordinates the group, else pass it on."""
+        """Handle a request here if this broker coordinates the group, otherwise forward it."""
         asked: Any = request
         if asked.passed_on:
             return await here()
@@ -283,10 +284,11 @@ class GroupCalls:
         here: Callable[[str], Awaitable[T]],
         there: Callable[[NodeId, Sequence[str]], Awaitable[Iterable[T]]],
     ) -> list[T | QuorumlogError]:
-        """Do something for every group where it is coordinated; what came of each, in order."""
+        """Carry out an operation for each group at its coordinator; return the outcomes in
+        order."""
         names = request.groups
         if not 1 <= len(names) <= NAMES_MAX:
-            raise InvalidRequest(f"groups has {len(names)} entries; give 1..{NAMES_MAX}")
+            raise InvalidRequest(f"groups: {len(names)} entries; give 1..{NAMES_MAX}")
         for name in names:
             _check_text("groups", name)
         found: dict[str, T | QuorumlogError] = {}
@@ -331,7 +333,7 @@ class GroupCalls:
     def _channel(self, node_id: NodeId) -> Channel:
         broker = self._image.broker(node_id)
         if broker is None:
-            raise CoordinatorNotAvailable(f"broker {node_id} is not known any more: ask again")
+            raise CoordinatorNotAvailable(f"broker {node_id}: not registered any more; retry")
         channel = self._channels.get(broker.grpc_address)
         if channel is None:
             channel = self._runtime.network.channel(broker.grpc_address)
@@ -347,7 +349,7 @@ class GroupCalls:
         return now_ms + left_ms(context, now_ms)
 
     def _passed_on_ms(self, context: CallContext) -> int:
-        """How long another broker may take so that the caller hears what it says."""
+        """Return the timeout of a forwarded call, so that its error arrives before the deadline."""
         return max(1, left_ms(context, self._runtime.clock.now_ms()) - ANSWER_MS)
 
 
@@ -358,23 +360,25 @@ def _slices(parts: Sequence[T]) -> Iterable[Sequence[T]]:
 
 def _check_text(field: str, value: str) -> None:
     if len(value.encode()) > TEXT_BYTES_MAX:
-        raise InvalidRequest(f"{field} has {len(value)} characters; give {TEXT_BYTES_MAX} bytes")
+        raise InvalidRequest(
+            f"{field}: {len(value)} characters; the limit is {TEXT_BYTES_MAX} bytes"
+        )
 
 
 def _check_heartbeat(request: pb.GroupHeartbeatRequest) -> None:
     if not request.member_id:
-        raise InvalidRequest("member_id is empty; draw one, a UUID as text")
+        raise InvalidRequest("member_id: empty; choose a UUID, as text")
     for field in ("group", "member_id", "instance_id", "rack", "assignor", "client_id"):
         _check_text(field, getattr(request, field))
     _check_text("subscription.pattern", request.subscription.pattern)
     if not 0 <= request.rebalance_timeout_ms <= REBALANCE_TIMEOUT_MS_MAX:
         raise InvalidRequest(
-            f"rebalance_timeout_ms is {request.rebalance_timeout_ms}; give "
-            f"1..{REBALANCE_TIMEOUT_MS_MAX}, or 0 for as before"
+            f"rebalance_timeout_ms: {request.rebalance_timeout_ms}; give"
+            f" 1..{REBALANCE_TIMEOUT_MS_MAX}, or 0 to leave it unchanged"
         )
     if len(request.subscription.topics) > NAMES_MAX:
         raise InvalidRequest(
-            f"subscription names {len(request.subscription.topics)} topics; at most {NAMES_MAX}"
+            f"subscription: {len(request.subscription.topics)} topics; the limit is {NAMES_MAX}"
         )
     for topic in request.subscription.topics:
         _check_text("subscription.topics", topic)
@@ -390,13 +394,13 @@ def _check_places(partitions: Sequence[pb.GroupPartition]) -> None:
 
 def _check_offsets(offsets: Sequence[pb.CommittedOffset]) -> None:
     if not 1 <= len(offsets) <= PARTITIONS_MAX:
-        raise InvalidRequest(f"offsets has {len(offsets)} entries; give 1..{PARTITIONS_MAX}")
+        raise InvalidRequest(f"offsets: {len(offsets)} entries; give 1..{PARTITIONS_MAX}")
     for offset in offsets:
         check_topic_id(offset.topic_id)
         _check_text("note", offset.note)
         if offset.offset < 0:
             raise InvalidRequest(
-                f"offset is {offset.offset}; give 0 or more",
+                f"offset: {offset.offset} is negative; give 0 or more",
                 topic=offset.topic,
                 partition=offset.partition,
             )

@@ -1,4 +1,4 @@
-"""Between what coordinators of groups say and the messages of `quorumlog.v1`; no decision."""
+"""Translation between the group coordinator's values and the messages of `quorumlog.v1`. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -31,8 +31,7 @@ CONSUMER: Final = "consumer"
 
 
 def read_partitions(image: MetadataImage, parts: Iterable[pb.GroupPartition]) -> Partitions:
-    """Return partitions by the ids of their topics; those of names that no topic has any more are
-    nobody's, and left out."""
+    """Return partitions by the ids of their topics. Partitions of deleted topics are left out."""
     found: dict[TopicId, set[int]] = {}
     for part in parts:
         topic = None if part.topic_id else image.topic(part.topic)
@@ -55,18 +54,18 @@ def told_partitions(image: MetadataImage, partitions: Partitions) -> list[pb.Gro
 
 
 def place_of(image: MetadataImage, part: pb.GroupPartition | pb.CommittedOffset) -> TopicId:
-    """Return the id of the topic that a part means; raises UnknownTopicId and
-    UnknownTopicOrPartition, also for a partition that the topic has not."""
+    """Return the topic id of a partition. Raises UnknownTopicId or UnknownTopicOrPartition, also
+    for an index that the topic lacks."""
     topic = image.topic_of_id(part.topic_id) if part.topic_id else image.topic(part.topic)
     if part.topic_id and (topic is None or part.topic not in ("", topic.name)):
         raise UnknownTopicId(
-            "no topic has this id, or the name has another one; look it up again",
+            "unknown topic id, or its topic has another name; look it up again",
             topic=part.topic,
             partition=part.partition,
         )
     if topic is None or part.partition not in topic.partitions:
         raise UnknownTopicOrPartition(
-            "no such partition here; check the name", topic=part.topic, partition=part.partition
+            "unknown partition; check its name", topic=part.topic, partition=part.partition
         )
     return topic.id
 
@@ -77,7 +76,7 @@ def place_of(image: MetadataImage, part: pb.GroupPartition | pb.CommittedOffset)
 def read_heartbeat(
     image: MetadataImage, request: pb.GroupHeartbeatRequest, peer: str
 ) -> ConsumerHeartbeat:
-    """Translate a heartbeat that was checked; `peer` is "host:port"."""
+    """Translate a validated heartbeat; `peer` is "host:port"."""
     host = peer.rpartition(":")[0].removeprefix("[").removesuffix("]")
     is_told = request.HasField("subscription")
     return ConsumerHeartbeat(
@@ -99,7 +98,7 @@ def read_heartbeat(
 
 
 def read_offset(image: MetadataImage, offset: pb.CommittedOffset) -> OffsetToCommit:
-    """Translate what is to be stored; raises as `place_of`."""
+    """Translate an offset of a commit; raises like `place_of`."""
     topic_id = place_of(image, offset)
     topic = image.topic_of_id(topic_id)
     assert topic is not None
@@ -116,7 +115,7 @@ def read_offset(image: MetadataImage, offset: pb.CommittedOffset) -> OffsetToCom
 def read_commit(
     request: pb.CommitOffsetsRequest, offsets: Iterable[OffsetToCommit]
 ) -> CommitOffsets:
-    """Translate a commit of some of its offsets."""
+    """Translate a commit with a part of its offsets."""
     return CommitOffsets(
         group=request.group,
         member_id=request.member_id,
@@ -128,7 +127,7 @@ def read_commit(
 def read_fetch(
     request: pb.FetchOffsetsRequest, places: tuple[tuple[str, int], ...] | None
 ) -> FetchOffsets:
-    """Translate a question for some partitions, or for all."""
+    """Translate a request for the offsets of some partitions, or of all."""
     return FetchOffsets(
         group=request.group,
         partitions=places,
@@ -138,16 +137,16 @@ def read_fetch(
     )
 
 
-# --- answers -------------------------------------------------------------------------------------
+# --- responses -----------------------------------------------------------------------------------
 
 
 def told_error(failure: QuorumlogError | None) -> errors_pb2.Error:
-    """Return an error, without a name for none."""
+    """Return an error message, empty for None."""
     return errors_pb2.Error() if failure is None else encode_error(failure)
 
 
 def told_offset(image: MetadataImage, stored: StoredOffset) -> pb.OffsetResult:
-    """Translate what is stored of a partition."""
+    """Translate the stored offset of a partition."""
     topic = image.topic(stored.topic)
     offset = pb.CommittedOffset(
         topic=stored.topic,
@@ -166,7 +165,7 @@ def told_offset(image: MetadataImage, stored: StoredOffset) -> pb.OffsetResult:
 
 
 def told_listing(listing: GroupListing, coordinator: NodeId) -> pb.GroupListing:
-    """Translate a line of the list of groups."""
+    """Translate an entry of the list of groups."""
     return pb.GroupListing(
         group=listing.group,
         type=CLASSIC if listing.is_classic else CONSUMER,
@@ -221,12 +220,12 @@ def _told_member(image: MetadataImage, member: MemberDescription) -> pb.GroupMem
 
 
 def _fill_from_words(image: MetadataImage, told: pb.GroupMember, member: MemberDescription) -> None:
-    """Read what members of a classic group of consumers say, as far as it can be read."""
+    """Decode the subscription and assignment of a classic consumer group's member, if possible."""
     try:
         told.subscription.topics.extend(decode_subscription(member.subscription).topics)
         assigned = decode_assignment(member.assignment).partitions
     except ValueError:
-        return  # what they have not said yet, or in words of their own
+        return  # not sent yet, or in a format of its own
     for name in sorted(assigned):
         topic = image.topic(name)
         topic_id = b"" if topic is None else topic.id

@@ -1,5 +1,5 @@
-"""The service `Groups`. What it does is imported when it is first asked: a broker without groups
-starts without that (`group_calls`)."""
+"""The service `Groups`. Its methods are imported at the first call, so that a broker without groups
+starts without them (`group_calls`)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ class GroupsService:
         self._calls: GroupCalls | None = None
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the table that `Network.serve` takes."""
+        """Return the handlers by method path, for `Network.serve`."""
         table = (
             Handler(GROUPS_HEARTBEAT, self._later("heartbeat")),
             Handler(GROUPS_COMMIT_OFFSETS, self._later("commit_offsets")),
@@ -53,7 +53,7 @@ class GroupsService:
         return {handler.method.path: handler for handler in table}
 
     def _later(self, name: str) -> Callable[[Any, CallContext], Awaitable[Any]]:
-        """Return a handler that looks the method of `GroupCalls` up when it is called."""
+        """Return a handler that looks up the method of `GroupCalls` when it is called."""
 
         async def handle(request: Any, context: CallContext) -> Any:
             return await getattr(self._loaded(), name)(request, context)

@@ -1,9 +1,8 @@
-"""The service `Log`: records in, records out.
+"""The service `Log`: produce and fetch records.
 
-Owns no state but its limits. A Produce stream keeps a bounded number of requests under way and
-answers in request order; a failed part of a request is an `Error` inside its result, a request
-that cannot be read at all ends its stream or call with a typed status. Batches pass through as
-they came: no byte of them is copied here.
+A Produce stream has a bounded number of requests in flight and is answered in request order. A
+failed partition has an `Error` in its result. An invalid request ends its stream or call with a
+typed status. Batches are passed on unchanged, without a copy.
 """
 
 import asyncio
@@ -28,17 +27,17 @@ from .publishing import Share, Spread, failure_of
 from .subscription import SubscribeStream, Subscription, read_request
 from .translation import built_batch, fill_error, offset_result
 
-BUILD_BYTES_MAX: Final = 64 << 10  # of a Publish whose batches are built on the loop
+BUILD_BYTES_MAX: Final = 64 << 10  # a larger Publish request is encoded in a thread
 
 
 class ProduceStream(Protocol):
-    """What `produce` uses of its stream."""
+    """The part of a stream that `produce` uses."""
 
     async def send(self, message: log_pb2.ProduceResponse) -> None: ...
     async def receive(self) -> ProduceBatches | None: ...
 
 
-# The same call as LOG_PRODUCE, with a request class that leaves the batches where they arrived.
+# The method LOG_PRODUCE with a request class whose batches are views of the received bytes.
 _PRODUCE: Method[Any, Any] = Method(
     LOG_PRODUCE.path, cast("Any", ProduceBatches), LOG_PRODUCE.response, streaming=True
 )
@@ -46,18 +45,18 @@ _PRODUCE: Method[Any, Any] = Method(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLimits:
-    """The bounds of the service, all from the node's configuration."""
+    """The bounds of the service, from the node's configuration."""
 
-    produce_inflight_max: int  # requests of one stream under way at once
-    produce_inflight_bytes_max: int  # the same in bytes of batches; one request may exceed it
-    fetch_bytes_max: int  # of one answer
-    subscribe_heartbeat_ms: int  # an idle subscription says so this often
-    subscribe_streams_max: int  # subscriptions at once; reaching it is Overloaded
+    produce_inflight_max: int  # requests of one stream in flight
+    produce_inflight_bytes_max: int  # bytes of their batches; a single request may exceed it
+    fetch_bytes_max: int  # of one response
+    subscribe_heartbeat_ms: int  # interval of messages on an idle subscription
+    subscribe_streams_max: int  # concurrent subscriptions; above it Overloaded
 
 
 @dataclass(slots=True)
 class _Inflight:
-    """A produce request between its arrival and its answer."""
+    """A produce request between its arrival and its response."""
 
     request: ProduceBatches
     began_ms: int
@@ -82,12 +81,13 @@ class LogService:
         self._spread = Spread(replicas)
         self._stopping = False
         self._figures = replicas.producing
-        self._subscriptions: dict[Subscription, None] = {}  # being served
-        self._receiving: dict[asyncio.Task[Any], None] = {}  # Produce streams between two requests
+        self._subscriptions: dict[Subscription, None] = {}  # in progress
+        self._receiving: dict[asyncio.Task[Any], None] = {}  # Produce streams waiting for a request
         self._pipelines: dict[Pipeline[_Inflight], None] = {}  # of the Produce streams
 
     async def stop(self) -> None:
-        """Take no new work: streams end after what they have under way, long polls answer now."""
+        """Reject new requests: streams end after their requests in flight, long polls return
+        now."""
         self._stopping = True
         for subscription in self._subscriptions:
             subscription.stop(_stopping())
@@ -97,16 +97,16 @@ class LogService:
 
     @property
     def produces_waiting(self) -> int:
-        """Produce requests between their arrival and their answer."""
+        """Produce requests between their arrival and their response."""
         return sum(pipeline.count for pipeline in self._pipelines)
 
     @property
     def subscriptions(self) -> int:
-        """Subscribe streams that are served now."""
+        """Open Subscribe streams."""
         return len(self._subscriptions)
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the table that `Network.serve` takes."""
+        """Return the handlers by method path, for `Network.serve`."""
         table = (
             Handler(_PRODUCE, self.produce),
             Handler(LOG_PUBLISH, self.publish),
@@ -116,12 +116,12 @@ class LogService:
         )
         return {handler.method.path: handler for handler in table}
 
-    # --- in -----------------------------------------------------------------------------------
+    # --- produce ------------------------------------------------------------------------------
 
     async def produce(self, stream: ProduceStream, context: CallContext) -> None:
-        """Append what arrives, in order; answer in order, `produce_inflight_max` under way.
+        """Append requests in order and answer in order, up to `produce_inflight_max` in flight.
 
-        What was read is answered before a refusal or the node's stop ends the stream.
+        Requests that were read are answered before an error or the node's shutdown ends the stream.
         """
         limits = self._limits
         pipeline: Pipeline[_Inflight] = Pipeline(
@@ -138,7 +138,7 @@ class LogService:
     async def _serve_produce(
         self, stream: ProduceStream, pipeline: Pipeline[_Inflight]
     ) -> QuorumlogError | None:
-        """Read and answer to the stream's end; return what else ends it."""
+        """Read and answer until the end of the stream; return the error that ends it, or None."""
         async with self._runtime.tasks.scope("wire.produce") as scope:
             scope.spawn(self._answer_in_order(stream, pipeline), name="answers")
             reader = scope.spawn(self._read_requests(stream, pipeline), name="requests")
@@ -154,9 +154,9 @@ class LogService:
     async def _read_requests(
         self, stream: ProduceStream, pipeline: Pipeline[_Inflight]
     ) -> QuorumlogError | None:
-        """Begin every request; return what refused one, or None at the stream's end.
+        """Start each request; return the error of an invalid one, or None at the end of the stream.
 
-        `stop` may cancel it while it waits for the next request, and never in the middle of one.
+        `stop` cancels it only while it waits for the next request.
         """
         me = asyncio.current_task()
         assert me is not None, "runs as a task"
@@ -178,7 +178,7 @@ class LogService:
         return _stopping()
 
     async def _begin(self, request: ProduceBatches) -> _Inflight:
-        """Give each partition's batches their place in its log, without waiting for the disk."""
+        """Queue each partition's batches in its log, without waiting for the disk."""
         acks = check.read_acks(request.acks)
         timeout_ms = check.read_timeout_ms(request.timeout_ms)
         check.check_places("partitions", request.partitions)
@@ -242,11 +242,11 @@ class LogService:
     async def publish(
         self, request: log_pb2.PublishRequest, context: CallContext
     ) -> log_pb2.PublishResponse:
-        """Build one batch of plain records for each partition concerned, and append them.
+        """Append plain records as one batch for each partition.
 
-        What can be refused beforehand is refused before anything is stored. Where only some are
-        stored all the same, raises PartlyStored. A caller with `errors_in_results` finds each
-        partition's error there instead.
+        Everything that can be checked is checked before anything is stored. If only a part is
+        stored nevertheless, raises PartlyStored; with `errors_in_results`, each partition's error
+        is in its result instead.
         """
         if self._stopping:
             raise _stopping()
@@ -290,9 +290,10 @@ class LogService:
     async def _submit_shares(
         self, request: log_pb2.PublishRequest, shares: Sequence[Share], acks: Acks
     ) -> list[PendingAppend | QuorumlogError]:
-        """Give each share its place in its log; raises what stops one before any has it."""
+        """Queue each share in its log; raises the error of a share before any is queued."""
         topic = request.topic
-        topic_id = self._replicas.topic_id(topic)  # a namesake may have other partitions
+        # a new topic of the same name may have other partitions
+        topic_id = self._replicas.topic_id(topic)
         batches = await self._build(request, shares)
         if len(shares) > 1 and not request.errors_in_results:
             for share, batch in zip(shares, batches, strict=True):
@@ -318,7 +319,7 @@ class LogService:
         return pending
 
     async def _build(self, request: log_pb2.PublishRequest, shares: Sequence[Share]) -> list[bytes]:
-        """Build the shares' batches, large ones beside the loop: compressing takes its time."""
+        """Build the batches of the shares, large ones in a thread because of compression."""
         wall_ms = self._runtime.clock.wall_ms()
 
         def build() -> list[bytes]:
@@ -329,13 +330,13 @@ class LogService:
             return build()
         return await self._runtime.tasks.offload("cpu", build, cost_bytes=size)
 
-    # --- out ----------------------------------------------------------------------------------
+    # --- fetch --------------------------------------------------------------------------------
 
     async def fetch(
         self, request: log_pb2.FetchRequest, context: CallContext
     ) -> Encoded[log_pb2.FetchResponse]:
-        """Read many partitions, waiting for `min_bytes` up to `max_wait_ms`, and never so long that
-        the answer would miss the caller's deadline."""
+        """Read partitions, and wait for `min_bytes` up to `max_wait_ms`, but return before the
+        caller's deadline."""
         max_wait_ms = check.read_max_wait_ms(request.max_wait_ms)
         min_bytes = check.read_min_bytes(request.min_bytes)
         limit = self._limits.fetch_bytes_max
@@ -351,7 +352,7 @@ class LogService:
         outcomes = await self._replicas.fetch(
             specs,
             max_wait_ms=check.wait_within(max_wait_ms, context, self._runtime.clock.now_ms()),
-            min_bytes=min(min_bytes, max_bytes),  # more could never come
+            min_bytes=min(min_bytes, max_bytes),  # more could never be returned
             max_bytes=max_bytes,
         )
         return encode_fetch(outcomes, metadata_offset=self._metadata.image.offset)
@@ -377,20 +378,20 @@ class LogService:
         )
 
     async def subscribe(self, stream: SubscribeStream, context: CallContext) -> None:
-        """Send one partition's records from an offset on, until `end_offset` or for ever.
+        """Send one partition's records from an offset on, until `end_offset` if one is given.
 
         An idle stream sends a response without records every `subscribe_heartbeat_ms`. An error
         ends the stream with its type.
         """
         request = await stream.receive()
         if request is None:
-            raise InvalidRequest("the stream ended without a SubscribeRequest; send one first")
+            raise InvalidRequest("stream: it ended without a SubscribeRequest; send one first")
         if self._stopping:
             raise _stopping()
         if len(self._subscriptions) >= self._limits.subscribe_streams_max:
             raise Overloaded(
-                f"{len(self._subscriptions)} subscriptions are served, subscribe.streams.max is "
-                f"{self._limits.subscribe_streams_max}; end some, or repeat after a moment"
+                f"subscriptions: {len(self._subscriptions)} are open; the limit is"
+                f" subscribe.streams.max={self._limits.subscribe_streams_max}; close some, or retry"
             )
         subscription = Subscription(
             self._runtime,
@@ -408,7 +409,7 @@ class LogService:
     async def list_offsets(
         self, request: log_pb2.ListOffsetsRequest, context: CallContext
     ) -> log_pb2.ListOffsetsResponse:
-        """Translate positions into offsets."""
+        """Return the offsets of timestamps or special positions."""
         check.check_isolation(request.isolation)
         check.check_places("partitions", request.partitions)
         specs = []
@@ -431,4 +432,4 @@ class LogService:
 
 
 def _stopping() -> Stopping:
-    return Stopping("the node is stopping; ask another one, or wait for its restart")
+    return Stopping("the node is stopping; use another broker, or retry after its restart")

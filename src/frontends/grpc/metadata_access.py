@@ -1,5 +1,5 @@
-"""How the handlers of a broker reach the metadata: reads from its own image, once that is new
-enough, and changes through the active controller. No decision."""
+"""Access of handlers to the metadata: reads from the broker's own image once it is recent enough,
+changes through the active controller."""
 
 from ...errors import NotController
 from ...ids import NO_NODE, NodeId
@@ -10,11 +10,12 @@ from ...proto import controller_pb2
 from ...runtime import CallContext, Runtime
 from .validation import left_ms
 
-RELAY_ANSWER_MS = 500  # at most, that controllers end before the caller's deadline
+# upper bound of the time that is left for the controller's error to reach the caller
+RELAY_ANSWER_MS = 500
 
 
 class MetadataAccess:
-    """What the parts of the service `Admin` share."""
+    """The metadata access that the parts of the service `Admin` share."""
 
     def __init__(self, runtime: Runtime, metadata: MetadataPublisher) -> None:
         self._runtime = runtime
@@ -22,24 +23,24 @@ class MetadataAccess:
         self._session: BrokerSession | None = None
 
     def attach(self, session: BrokerSession) -> None:
-        """Relay changes through this session from now on."""
+        """Forward changes through this session from now on."""
         self._session = session
 
     @property
     def image(self) -> MetadataImage:
-        """What this broker has applied."""
+        """The newest applied image."""
         return self._metadata.image
 
     @property
     def session(self) -> BrokerSession:
-        """What relays changes; raises NotController as long as there is none."""
+        """The session that forwards changes; raises NotController before there is one."""
         if self._session is None:
-            raise NotController("the broker is starting and has no controller yet; repeat")
+            raise NotController("broker: it is starting and has no controller yet; retry")
         return self._session
 
     @property
     def controller_id(self) -> NodeId:
-        """The active controller, as far as this broker knows."""
+        """The active controller, as far as this broker has been informed."""
         session = self._session
         if session is None or session.is_lapsed():
             return NO_NODE
@@ -53,21 +54,21 @@ class MetadataAccess:
     async def relay(
         self, request: controller_pb2.RelayRequest, context: CallContext
     ) -> controller_pb2.RelayResponse:
-        """Have the active controller carry out a command, again where the outcome is unknown.
+        """Forward a command to the active controller, again if the outcome is unknown.
 
-        Every command that comes here is one whose repeat changes nothing more.
+        Every command here is idempotent.
         """
         return await self.session.relay(request, timeout_ms=self.relay_ms(context), repeatable=True)
 
     def now_ms(self) -> int:
-        """The time of the node."""
+        """Return the node's monotonic time."""
         return self._runtime.clock.now_ms()
 
     def left_ms(self, context: CallContext) -> int:
-        """How long a handler may still take."""
+        """Return the time that a handler has left."""
         return left_ms(context, self._runtime.clock.now_ms())
 
     def relay_ms(self, context: CallContext) -> int:
-        """How long the controllers may take so that the caller hears what is wrong with them."""
+        """Return the time for the controller, so that its error reaches the caller."""
         left = self.left_ms(context)
         return left - min(left // 4, RELAY_ANSWER_MS)

@@ -1,4 +1,4 @@
-"""The service `Mirror`: what a mirror copies into the partitions that this node leads."""
+"""The service `Mirror`: appends of a mirror to partitions that this node leads."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _PARTITIONS: Final = Parts(pb.MirrorAppendRequest, "partitions", pb.MirrorPartit
 
 
 class MirrorBatches:
-    """A `MirrorAppendRequest` whose batches are views of the bytes that arrived."""
+    """A `MirrorAppendRequest` whose batches are views of the received bytes."""
 
     __slots__ = ("partitions", "timeout_ms")
 
@@ -30,12 +30,12 @@ class MirrorBatches:
 
     @classmethod
     def FromString(cls, raw: bytes) -> "MirrorBatches":
-        """Parse; raises DecodeError as the message would."""
+        """Parse the message; raises DecodeError as the generated class does."""
         rest, partitions = _PARTITIONS.split(raw)
         return cls(pb.MirrorAppendRequest.FromString(rest).timeout_ms, partitions)
 
 
-# The same call as MIRROR_APPEND, with a request class that leaves the batches where they arrived.
+# The method MIRROR_APPEND with a request class whose batches are views of the received bytes.
 _APPEND: Final[Method[Any, pb.MirrorAppendResponse]] = Method(
     MIRROR_APPEND.path, cast("Any", MirrorBatches), MIRROR_APPEND.response
 )
@@ -50,12 +50,12 @@ class MirrorService:
         self._metadata = metadata
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the table that `Network.serve` takes."""
+        """Return the handlers by method path, for `Network.serve`."""
         table = (Handler(_APPEND, self.append),)
         return {handler.method.path: handler for handler in table}
 
     async def append(self, request: MirrorBatches, context: CallContext) -> pb.MirrorAppendResponse:
-        """Append to each partition for itself, all at once; say of each how far it is."""
+        """Append to all partitions concurrently; return each one's offsets or error."""
         timeout_ms = read_timeout_ms(request.timeout_ms)
         check_places("partitions", [part for part, _ in request.partitions])
         deadline_ms = self._runtime.clock.now_ms() + timeout_ms

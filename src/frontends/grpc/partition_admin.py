@@ -1,8 +1,8 @@
-"""The part of the service `Admin` that says where partitions are and who leads them: more
-partitions, moves, elections, how replicas stand.
+"""The partition methods of the service `Admin`: partition counts, reassignments, elections, replica
+status.
 
-Changes are relayed to the active controller; lists are answered from this broker's image, and how
-replicas stand from what this broker knows as their leader.
+Changes are forwarded to the active controller. Lists are answered from this broker's image, and
+replica status from this broker's state as leader.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ from .metadata_access import MetadataAccess
 from .translation import fill_error
 from .validation import NAMES_MAX, check_assignments, check_partition, check_places, check_topic_id
 
-STEP: Final = 1_000  # partitions described in one step of the loop
+STEP: Final = 1_000  # partitions described between two turns of other tasks
 
 
 class PartitionAdmin:
-    """Handlers of a part of `quorumlog.v1.Admin`."""
+    """Handlers of the partition methods of `quorumlog.v1.Admin`."""
 
     def __init__(
         self, metadata: MetadataAccess, replicas: ReplicaManager, *, node_id: NodeId
@@ -48,7 +48,7 @@ class PartitionAdmin:
         self._node_id = node_id
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the table that `Network.serve` takes."""
+        """Return the handlers by method path, for `Network.serve`."""
         table = (
             Handler(ADMIN_CREATE_PARTITIONS, self.create_partitions),
             Handler(ADMIN_ALTER_REASSIGNMENTS, self.alter_reassignments),
@@ -61,11 +61,11 @@ class PartitionAdmin:
     async def create_partitions(
         self, request: pb.CreatePartitionsRequest, context: CallContext
     ) -> pb.CreatePartitionsResponse:
-        """Give one topic more partitions; as many as it has is a success."""
+        """Raise the partition count of a topic; an unchanged count succeeds."""
         check_topic_name(request.topic)
         check_topic_id(request.topic_id)
         if request.count < 1:
-            raise InvalidRequest(f"count is {request.count}; give 1 or more", topic=request.topic)
+            raise InvalidRequest(f"count: {request.count}; give 1 or more", topic=request.topic)
         check_assignments(request.assignments)
         relayed = controller_pb2.RelayRequest(create_partitions=request)
         return (await self._metadata.relay(relayed, context)).create_partitions
@@ -73,7 +73,7 @@ class PartitionAdmin:
     async def alter_reassignments(
         self, request: pb.AlterReassignmentsRequest, context: CallContext
     ) -> pb.AlterReassignmentsResponse:
-        """Move partitions, or cancel moves; what is refused does not stop the rest."""
+        """Start or cancel reassignments, each with its own result."""
         check_places("partitions", request.partitions)
         for part in request.partitions:
             check_partition(part.topic, part.partition)
@@ -84,7 +84,7 @@ class PartitionAdmin:
     async def list_reassignments(
         self, request: pb.ListReassignmentsRequest, context: CallContext
     ) -> pb.ListReassignmentsResponse:
-        """Tell which partitions are being moved."""
+        """Return the reassignments in progress."""
         check_names(request.topics)
         image = await self._metadata.reach(request.min_metadata_offset, context)
         response = pb.ListReassignmentsResponse(metadata_offset=image.offset)
@@ -98,8 +98,8 @@ class PartitionAdmin:
     async def describe_replicas(
         self, request: pb.DescribeReplicasRequest, context: CallContext
     ) -> pb.DescribeReplicasResponse:
-        """Tell how the replicas of partitions stand that this broker leads, of all if none is
-        named; others have their turn in between."""
+        """Describe the replicas of partitions that this broker leads, of all if none is named.
+        Other tasks run in between."""
         if request.partitions:
             check_places("partitions", request.partitions)
         for part in request.partitions:
@@ -114,7 +114,7 @@ class PartitionAdmin:
         return response
 
     def _led(self, image: MetadataImage) -> Iterator[tuple[str, int]]:
-        """The partitions that this broker leads by the image."""
+        """Yield the partitions that this broker leads according to the image."""
         for topic_id, index in image.partitions_on(self._node_id):
             topic = image.topics_by_id[topic_id]
             if topic.partitions[index].leader == self._node_id:
@@ -127,7 +127,7 @@ class PartitionAdmin:
             state = image.partition(replica.topic_id, index)
             if state is None or state.leader != self._node_id:
                 replica.check()
-                raise NotLeaderOrFollower("this broker leads it no more; ask for who does")
+                raise NotLeaderOrFollower("this broker is not the leader any more; ask the leader")
         except QuorumlogError as error:
             fill_error(described.error, error, name, index)
             return described
@@ -147,7 +147,7 @@ class PartitionAdmin:
             )
             for each in standings
         )
-        if not standings:  # its log is not open: nobody has asked for it, or it is on its way
+        if not standings:  # its log is not open yet
             described.replicas.extend(
                 pb.ReplicaDescription(
                     broker=node,
@@ -163,16 +163,16 @@ class PartitionAdmin:
     async def elect_leaders(
         self, request: pb.ElectLeadersRequest, context: CallContext
     ) -> pb.ElectLeadersResponse:
-        """Make other replicas lead, where that is possible."""
+        """Elect other leaders where that is possible."""
         if request.kind not in pb.ElectionKind.values():
             raise InvalidRequest(
-                f"kind is {request.kind}; give ELECTION_KIND_PREFERRED or ELECTION_KIND_UNCLEAN"
+                f"kind: {request.kind}; give ELECTION_KIND_PREFERRED or ELECTION_KIND_UNCLEAN"
             )
         if request.partitions:
             check_places("partitions", request.partitions)
         elif request.kind == pb.ELECTION_KIND_UNCLEAN:
             raise InvalidRequest(
-                "partitions is empty: an unclean election may lose records, so name each one"
+                "partitions: empty for an unclean election, which may lose records; name each one"
             )
         for part in request.partitions:
             check_partition(part.topic, part.partition)
@@ -181,9 +181,9 @@ class PartitionAdmin:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse too many names, and what cannot be one."""
+    """Raise InvalidRequest or InvalidTopic for too many or invalid names."""
     if len(names) > NAMES_MAX:
-        raise InvalidRequest(f"topics has {len(names)} entries; give 0..{NAMES_MAX}")
+        raise InvalidRequest(f"topics: {len(names)} entries; give 0..{NAMES_MAX}")
     for name in names:
         check_topic_name(name)
 
@@ -191,5 +191,5 @@ def check_names(names: Sequence[str]) -> None:
 def _known(image: MetadataImage, name: str) -> TopicImage:
     topic = image.topic(name)
     if topic is None:
-        raise UnknownTopicOrPartition("no such topic here; check the name", topic=name)
+        raise UnknownTopicOrPartition("unknown topic; check the name", topic=name)
     return topic

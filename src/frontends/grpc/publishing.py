@@ -1,12 +1,13 @@
-"""Where the records of one Publish go: by the partition asked for, by each key's hash, or in turn.
+"""Partitioning of the records of a Publish request: the named partition, key hashes, or round
+robin.
 
-Records of different keys may belong to different partitions; each partition gets one batch. Keyless
-requests go round the partitions that this broker leads, one partition a request: small batches of
-one caller are not torn apart, and a caller that knows nothing of leaders never meets a wrong one.
-No waiting.
+Records of different keys may go to different partitions; each partition gets one batch. Records
+without a key go to one of the partitions that this broker leads, the next one with each request. So
+small batches of one caller are not split, and a caller without metadata always reaches a leader.
+Pure.
 
-What a call comes to that stored some of its records only is decided here too: it fails, unless its
-caller has said that it reads the results.
+This module also derives the error of a partly stored request: it fails unless its caller reads the
+results.
 """
 
 from collections.abc import Sequence
@@ -18,11 +19,11 @@ from ...proto import log_pb2
 from ...records import partition_for_key
 from . import validation as check
 
-TOPICS_MAX: Final = 10_000  # whose turn is remembered; beyond them the oldest begins anew
+TOPICS_MAX: Final = 10_000  # with a stored round-robin position; beyond it the oldest is dropped
 
 
 class Layout(Protocol):
-    """What it asks of the replica manager."""
+    """The part of the replica manager that partitioning uses."""
 
     def partition_count(self, topic: str) -> int: ...
     def led_here(self, topic: str, start: int) -> int: ...
@@ -37,17 +38,18 @@ class Share:
 
 
 class Spread:
-    """Splits requests by partition, and remembers whose turn it is."""
+    """The partitioner of Publish requests, with its round-robin positions."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._turns: dict[str, int] = {}  # by topic, the one used last at the end
+        # round-robin positions by topic, the latest used at the end
+        self._turns: dict[str, int] = {}
 
     def shares(self, request: log_pb2.PublishRequest) -> list[Share]:
-        """Return one share for each partition concerned, in the order of their first records.
+        """Return one share for each partition, in the order of their first records.
 
-        Raises InvalidRequest, UnknownTopicOrPartition, and NotLeaderOrFollower when a keyless
-        request meets a broker that leads nothing of the topic.
+        Raises InvalidRequest, UnknownTopicOrPartition, and NotLeaderOrFollower for records without
+        a key if this broker leads no partition of the topic.
         """
         topic = request.topic
         if request.HasField("partition"):
@@ -70,7 +72,7 @@ class Spread:
         return list(shares.values())
 
     def _next(self, topic: str) -> int:
-        """Take the turn of a topic's next partition that is led here."""
+        """Return the topic's next partition that this broker leads."""
         partition = self._layout.led_here(topic, self._turns.pop(topic, 0))
         self._turns[topic] = partition + 1
         if len(self._turns) > TOPICS_MAX:
@@ -81,9 +83,9 @@ class Spread:
 def failure_of(
     topic: str, shares: Sequence[Share], errors: Sequence[QuorumlogError | None]
 ) -> QuorumlogError | None:
-    """Return what a call fails with whose shares ended so, None when all are stored.
+    """Return the error of a call whose shares have these outcomes, None if all are stored.
 
-    When none is: the first error, rather one that leaves the outcome unknown.
+    If none is stored: the first error, but an error with unknown outcome takes precedence.
     """
     ends = zip(shares, errors, strict=True)
     failed = [(share, error) for share, error in ends if error is not None]
@@ -95,8 +97,9 @@ def failure_of(
     count = sum(len(share.indexes) for share in shares)
     missing = sum(len(share.indexes) for share, _ in failed)
     return PartlyStored(
-        f"{count - missing} of {count} records are stored, others are not: {first.name}: "
-        f"{first.message}; repeating all stores them twice: set errors_in_results to learn which",
+        f"{count - missing} of {count} records are stored; the others failed with {first.name}:"
+        f" {first.message}; a retry of the whole request duplicates records; set errors_in_results"
+        " to get the error of each partition",
         topic=topic,
         partition=share.partition,
     )

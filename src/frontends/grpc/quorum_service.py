@@ -1,8 +1,8 @@
-"""The service `Quorum`: who leads, votes and follows, and changes of who votes.
+"""The service `Quorum`: the leader, voters and observers, and changes of the voters.
 
-Every controller serves it, on each of its listeners. One that does not lead passes the call on to
-the leader that it knows, once: the receiver answers itself, or says who leads. What is known here
-without the leader is told as that.
+Every controller serves it on each of its listeners. A controller that is not the leader forwards
+the call once to the leader. The receiver answers itself or returns the leader's id. A description
+without the leader contains only the local state.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -36,12 +36,12 @@ Change = TypeVar("Change", pb.AddVoterRequest, pb.RemoveVoterRequest, pb.Transfe
 R = TypeVar("R", bound=Message)
 
 LEADER_MS: Final = 1_000
-"""How long the leader may take to describe the quorum before this node tells what it knows."""
+"""The timeout of the leader for a description; afterwards this node describes its own state."""
 
 
 class QuorumMember(Protocol):
-    """What the service asks of this node's share in the quorum; every change is committed when it
-    returns, and raises the typed errors of the quorum."""
+    """The part of the local Raft node that the service uses. A change returns when it is committed,
+    and raises the typed errors of the quorum."""
 
     def status(self) -> QuorumStatus: ...
     def address_of(self, member: Voter) -> str: ...
@@ -61,15 +61,15 @@ class QuorumService:
         cluster_id: ClusterId,
         is_controller: bool = True,
     ) -> None:
-        """`is_controller` is whether this node could use a vote."""
+        """`is_controller`: the node may become a voter."""
         self._runtime = runtime
         self._is_controller = is_controller
         self._member = member
         self._cluster_id = cluster_id
-        self._channels: dict[str, Channel] = {}  # to leaders there were: as many as voters
+        self._channels: dict[str, Channel] = {}  # to present and past leaders: as many as voters
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the table that `Network.serve` takes."""
+        """Return the handlers by method path, for `Network.serve`."""
         table = (
             Handler(QUORUM_DESCRIBE, self.describe),
             Handler(QUORUM_ADD_VOTER, self.add_voter),
@@ -81,7 +81,7 @@ class QuorumService:
     async def describe(
         self, request: pb.DescribeQuorumRequest, context: CallContext
     ) -> pb.DescribeQuorumResponse:
-        """Tell what the leader knows; without a leader that answers, what this node knows."""
+        """Return the leader's description; if no leader answers, the local one."""
         status = self._member.status()
         if request.local or status.leader == status.me:
             return self._description(status)
@@ -98,7 +98,7 @@ class QuorumService:
     async def add_voter(
         self, request: pb.AddVoterRequest, context: CallContext
     ) -> pb.AddVoterResponse:
-        """Give a follower a vote."""
+        """Add a node that replicates the log to the voters."""
         _check(request.id, request.directory_id)
 
         async def here(status: QuorumStatus) -> pb.AddVoterResponse:
@@ -112,7 +112,7 @@ class QuorumService:
     async def remove_voter(
         self, request: pb.RemoveVoterRequest, context: CallContext
     ) -> pb.RemoveVoterResponse:
-        """Take a vote away."""
+        """Remove a voter."""
         _check(request.id, request.directory_id)
 
         async def here(status: QuorumStatus) -> pb.RemoveVoterResponse:
@@ -125,7 +125,7 @@ class QuorumService:
     async def transfer(
         self, request: pb.TransferLeadershipRequest, context: CallContext
     ) -> pb.TransferLeadershipResponse:
-        """Have another voter lead."""
+        """Transfer the leadership to another voter."""
 
         async def here(status: QuorumStatus) -> pb.TransferLeadershipResponse:
             await self._member.transfer(NodeId(request.id) if request.HasField("id") else None)
@@ -142,18 +142,19 @@ class QuorumService:
         context: CallContext,
         here: Callable[[QuorumStatus], Awaitable[R]],
     ) -> R:
-        """Do it here where this node leads, else pass it on."""
+        """Handle a request here if this node is the leader, otherwise forward it."""
         if request.cluster_id not in ("", self._cluster_id):
             raise InconsistentClusterId(
-                f"this is a node of cluster {self._cluster_id!r}, the caller means"
-                f" {request.cluster_id!r}: check the address"
+                f"cluster id: this node belongs to {self._cluster_id!r}, the request is for"
+                f" {request.cluster_id!r}; check the address"
             )
         status = self._member.status()
         if status.leader == status.me:
             return await here(status)
         if request.passed_on:
             raise NotController(
-                f"node {status.me.node_id} does not lead", leader_id=_leader_id(status)
+                f"node {status.me.node_id}: not the leader of the quorum; ask the leader",
+                leader_id=_leader_id(status),
             )
         request.passed_on = True
         request.cluster_id = self._cluster_id
@@ -161,7 +162,7 @@ class QuorumService:
         return await self._leader_channel(status).call(method, request, timeout_ms=timeout_ms)
 
     def _newcomer(self, status: QuorumStatus, request: pb.AddVoterRequest) -> tuple[Voter, str]:
-        """Return who is to be added, and where it is reached, as far as it was said or is known."""
+        """Return the voter to add and its address, from the request or from this node's state."""
         node_id = NodeId(request.id)
         if request.directory_id:
             voter = Voter(node_id, DirectoryId(request.directory_id))
@@ -170,20 +171,20 @@ class QuorumService:
             if not following:
                 _refuse_voting(status, node_id)
                 raise VoterLagging(
-                    f"node {node_id} does not follow the log: start it with controller.bootstrap "
-                    "naming members of the quorum, then repeat"
+                    f"node {node_id}: it does not replicate the log; start it with"
+                    " controller.bootstrap naming members of the quorum, then retry"
                 )
             voter = min(following, key=_silence).member
         address = request.address or self._member.address_of(voter)
         if not address:
             raise VoterLagging(
-                f"node {node_id} has not said where it is reached: start it, or give its address"
+                f"node {node_id}: its address is unknown; start it, or give its address"
             )
         return voter, address
 
     async def _refuse_broker_alone(self, voter: Voter, address: str) -> None:
-        """Raise InvalidRequest when the newcomer says that it is no controller; one that says
-        nothing may be one."""
+        """Raise InvalidRequest if the node reports that it has no controller role. A node that does
+        not answer passes."""
         channel = self._runtime.network.channel(address)
         request = pb.DescribeQuorumRequest(local=True)
         try:
@@ -194,8 +195,8 @@ class QuorumService:
             await channel.close()
         if answer.answered_by == voter.node_id and answer.is_broker_alone:
             raise InvalidRequest(
-                f"node {voter.node_id} is a broker alone, which cannot use a vote: give it the role"
-                " controller (node.roles), restart it, and repeat"
+                f"node {voter.node_id}: without the role controller it cannot vote; add the role"
+                " (node.roles), restart the node and retry"
             )
 
     def _description(self, status: QuorumStatus) -> pb.DescribeQuorumResponse:
@@ -214,7 +215,8 @@ class QuorumService:
     def _replica(
         self, each: MemberStatus, status: QuorumStatus, *, leads: bool
     ) -> pb.QuorumReplica:
-        """Who does not lead knows no log but its own, and not how far that is behind."""
+        """Describe a replica. Only the leader has the lag and the time since the last request of
+        others."""
         silence = 0 if each.member == status.me else each.heard_ms_ago
         return pb.QuorumReplica(
             id=each.member.node_id,
@@ -229,8 +231,8 @@ class QuorumService:
         address = "" if status.leader is None else self._member.address_of(status.leader)
         if not address:
             raise NotController(
-                f"no leader of the quorum is known to node {status.me.node_id}: a majority of the "
-                "voters must be up; repeat",
+                f"quorum: node {status.me.node_id} has no known leader; start a majority of the"
+                " voters, then retry",
                 leader_id=_leader_id(status),
             )
         channel = self._channels.get(address)
@@ -244,9 +246,9 @@ class QuorumService:
 
 def _check(node_id: int, directory_id: bytes) -> None:
     if node_id < 0:
-        raise InvalidRequest(f"id is {node_id}; give a node id of 0 or more")
+        raise InvalidRequest(f"id: {node_id} is not a node id; give 0 or more")
     if len(directory_id) not in (0, 16):
-        raise InvalidRequest(f"directory_id has {len(directory_id)} bytes; give 16, or none")
+        raise InvalidRequest(f"directory_id: {len(directory_id)} bytes; give 16, or none")
 
 
 def _leader_id(status: QuorumStatus) -> NodeId:
@@ -254,15 +256,15 @@ def _leader_id(status: QuorumStatus) -> NodeId:
 
 
 def _silence(each: MemberStatus) -> int:
-    """How long an observer has been silent: a node that came back with a new disk leaves its old
-    one behind for a while."""
+    """Return the time since an observer's last request, in ms. After a restart with a new data
+    directory, the old observer remains for a while."""
     return 1 << 62 if each.heard_ms_ago is None else each.heard_ms_ago
 
 
 def _refuse_voting(status: QuorumStatus, node_id: NodeId) -> None:
     if any(each.member.node_id == node_id for each in status.voters):
         raise DuplicateVoter(
-            f"node {node_id} votes already; a node that has a new disk is removed first, then added"
+            f"node {node_id}: already a voter; after a disk change remove the voter, then add it"
         )
 
 
@@ -273,4 +275,4 @@ def _voter_named(status: QuorumStatus, request: pb.RemoveVoterRequest) -> Voter:
         if each.member.node_id == request.id:
             return each.member
     ids = ", ".join(str(each.member.node_id) for each in status.voters)
-    raise VoterNotFound(f"node {request.id} does not vote; voters are {ids}")
+    raise VoterNotFound(f"node {request.id}: not a voter; the voters are {ids}")

@@ -1,4 +1,4 @@
-"""The part of the service `Admin` that tells and changes quotas of clients."""
+"""The quota methods of the service `Admin`."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -22,13 +22,13 @@ ALTERATIONS_MAX: Final = 1_000  # in one request
 
 
 class QuotaAdmin:
-    """Handlers of a part of `quorumlog.v1.Admin`."""
+    """Handlers of the quota methods of `quorumlog.v1.Admin`."""
 
     def __init__(self, metadata: MetadataAccess) -> None:
         self._metadata = metadata
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the table that `Network.serve` takes."""
+        """Return the handlers by method path, for `Network.serve`."""
         table = (
             Handler(ADMIN_DESCRIBE_CLIENT_QUOTAS, self.describe_client_quotas),
             Handler(ADMIN_ALTER_CLIENT_QUOTAS, self.alter_client_quotas),
@@ -38,7 +38,7 @@ class QuotaAdmin:
     async def describe_client_quotas(
         self, request: pb.DescribeClientQuotasRequest, context: CallContext
     ) -> pb.DescribeClientQuotasResponse:
-        """Tell the quotas of whom the filters ask for."""
+        """Return the quotas of the entities that match the filters."""
         filters = [_filter(each) for each in request.filters[: len(ENTITY_TYPES) + 1]]
         check_filters(filters)
         image = await self._metadata.reach(request.min_metadata_offset, context)
@@ -51,15 +51,15 @@ class QuotaAdmin:
     async def alter_client_quotas(
         self, request: pb.AlterClientQuotasRequest, context: CallContext
     ) -> pb.AlterClientQuotasResponse:
-        """Set and clear quotas; what is refused does not stop the rest."""
+        """Set and remove quotas, each entity with its own result."""
         count = len(request.alterations)
         if not 1 <= count <= ALTERATIONS_MAX:
-            raise InvalidRequest(f"alterations has {count} entries; give 1..{ALTERATIONS_MAX}")
+            raise InvalidRequest(f"alterations: {count} entries; give 1..{ALTERATIONS_MAX}")
         for alteration in request.alterations:
             if max(len(alteration.entity), len(alteration.changes)) > 2 * len(QUOTAS):
                 raise InvalidRequest(
-                    f"an alteration names {len(alteration.entity)} parts and "
-                    f"{len(alteration.changes)} quotas; give each once"
+                    f"alteration: {len(alteration.entity)} entity parts and"
+                    f" {len(alteration.changes)} quotas; give each once"
                 )
         relayed = controller_pb2.RelayRequest(alter_client_quotas=request)
         return (await self._metadata.relay(relayed, context)).alter_client_quotas
@@ -74,4 +74,4 @@ def _filter(wanted: pb.QuotaFilter) -> EntityFilter:
         case "is_any" if wanted.is_any:
             return EntityFilter(type=wanted.type, is_any=True)
         case _:
-            raise InvalidRequest("a filter says nothing; give a name, is_default or is_any")
+            raise InvalidRequest("filter: empty; give a name, is_default or is_any")

@@ -1,7 +1,7 @@
-"""One Subscribe stream: reads a partition on and on, one answer ahead of the one that leaves.
+"""One Subscribe stream: reads a partition continuously, one response ahead of the one being sent.
 
-Reading ahead lets the disk and the network work at once; the bound is two answers in memory. An
-error comes after everything that was read before it.
+Reading ahead overlaps disk and network; at most two responses are in memory. An error follows
+everything that was read before it.
 """
 
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ from .envelopes import encode_batches
 from .pipeline import Pipeline
 from .translation import decoded_responses
 
-ANSWERS_MAX = 2  # one on its way out, one read ahead
+ANSWERS_MAX = 2  # one being sent, one read ahead
 
 
 class SubscribeStream(Protocol):
-    """What a subscription uses of its stream."""
+    """The part of a stream that a subscription uses."""
 
     async def send(
         self, message: log_pb2.SubscribeResponse | Encoded[log_pb2.SubscribeResponse]
@@ -36,20 +36,20 @@ class SubscribeStream(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A checked SubscribeRequest."""
+    """A validated SubscribeRequest."""
 
     topic: str
     partition: int
-    topic_id: bytes  # empty: of whichever topic has the name when the stream begins
+    topic_id: bytes  # empty: the topic that has the name when the stream begins
     offset: int  # or -1 latest, -2 earliest
     start_time_ms: int | None  # in place of `offset`: the first record at or after it
-    end_offset: int | None  # exclusive; None: for ever
-    max_bytes: int  # of one answer; one batch comes even if larger
-    decoded: bool  # records, in place of batches
+    end_offset: int | None  # exclusive; None: unbounded
+    max_bytes: int  # of one response; a single larger batch is still sent
+    decoded: bool  # records instead of batches
 
 
 def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Wanted:
-    """Check a request; raises InvalidTopic or InvalidRequest naming the field."""
+    """Validate a request; raises InvalidTopic or InvalidRequest naming the field."""
     check.check_partition(request.topic, request.partition)
     check.check_topic_id(request.topic_id)
     check.check_offset("offset", request.offset, lowest=-2)
@@ -58,10 +58,10 @@ def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Wanted
     if time is not None:
         if request.offset:
             raise InvalidRequest(
-                f"offset is {request.offset} and start_time_ms is {time}; give one of them"
+                f"offset and start_time_ms: both are given ({request.offset} and {time}); give one"
             )
         if time < 0:
-            raise InvalidRequest(f"start_time_ms is {time}; give milliseconds since 1970")
+            raise InvalidRequest(f"start_time_ms: {time}; give milliseconds since 1970")
     end = request.end_offset if request.HasField("end_offset") else None
     if end is not None:
         check.check_offset("end_offset", end)
@@ -83,7 +83,7 @@ def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Wanted
 
 
 class Subscription:
-    """A stream with what it wants; `run` serves it."""
+    """A stream with its request; `run` serves it."""
 
     def __init__(
         self,
@@ -98,16 +98,16 @@ class Subscription:
         self._replicas = replicas
         self._metadata = metadata
         self._wanted = wanted
-        self._heartbeat_ms = heartbeat_ms  # an idle stream says so this often
-        self._topic_id = wanted.topic_id  # never another one once the stream has begun
-        self._end: QuorumlogError | None = None  # why it shall end before its time
+        self._heartbeat_ms = heartbeat_ms  # interval of messages while idle
+        self._topic_id = wanted.topic_id  # fixed once the stream has begun
+        self._end: QuorumlogError | None = None  # the error of an early end
 
     def stop(self, error: QuorumlogError) -> None:
-        """End with `error` once what was read has left; the long poll must be woken besides."""
+        """End with `error` after what was read is sent; the caller also wakes the long poll."""
         self._end = error
 
     async def run(self, stream: SubscribeStream) -> None:
-        """Send until the end offset; raises what the partition says, or what it was stopped by."""
+        """Send until the end offset; raises the partition's error, or the one passed to `stop`."""
         pipeline: Pipeline[FetchOutcome] = Pipeline(
             count_max=ANSWERS_MAX, bytes_max=ANSWERS_MAX * self._wanted.max_bytes
         )
@@ -122,7 +122,7 @@ class Subscription:
             raise failure
 
     async def _read_on(self, pipeline: Pipeline[FetchOutcome]) -> QuorumlogError | None:
-        """Read answers as there is room for them; return why there are no more, None at the end."""
+        """Read responses while there is room; return the error that ended it, or None."""
         try:
             return await self._read_to_end(pipeline)
         except QuorumlogError as error:
@@ -156,7 +156,7 @@ class Subscription:
     async def _first_offset(self) -> int:
         wanted = self._wanted
         if wanted.start_time_ms is not None:
-            # Latest first: what is appended in between is then read, not jumped over.
+            # The latest offset first: records appended in between are then read, not skipped.
             latest = await self._look_up(LATEST)
             found = await self._look_up(wanted.start_time_ms)
             return found if found >= 0 else latest
@@ -165,7 +165,7 @@ class Subscription:
         return await self._look_up(wanted.offset)
 
     async def _look_up(self, position: int) -> int:
-        """Return the offset of a time or special position, -1 where there is none."""
+        """Return the offset of a timestamp or special position, -1 if there is none."""
         spec = OffsetSpec(self._wanted.topic, self._wanted.partition, position, self._topic_id)
         (outcome,) = await self._replicas.list_offsets([spec])
         if outcome.error is not None:
@@ -192,8 +192,8 @@ class Subscription:
     async def _next(
         self, responses: Iterator[log_pb2.SubscribeResponse], *, inflates: bool
     ) -> log_pb2.SubscribeResponse | None:
-        """Decode one more response, beside the loop where batches are inflated for it: how much
-        comes out is for their producer to say."""
+        """Decode one more response, in a thread if batches are decompressed: their size is up to
+        the producer."""
         if not inflates:
             return next(responses, None)
         return await self._runtime.tasks.offload(

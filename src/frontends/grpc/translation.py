@@ -1,4 +1,4 @@
-"""Between the broker's values and the messages of `quorumlog.v1`; no decision, no waiting."""
+"""Translation between the broker's values and the messages of `quorumlog.v1`. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,14 +9,14 @@ from ...proto import admin_pb2, errors_pb2, log_pb2, metadata_records_pb2
 from ...records import Codec, Record, decode_parts, encode_batch
 from ...runtime.error_detail import encode_error
 
-RECORD_OVERHEAD = 40  # bytes of a record's message beside its key, value and headers, at most
-HEADER_OVERHEAD = 12  # the same of a header's
+RECORD_OVERHEAD = 40  # upper bound of a record's encoding beside its key, value and headers
+HEADER_OVERHEAD = 12  # the same for a header
 
 
 def fill_error(
     message: errors_pb2.Error, error: QuorumlogError, topic: str = "", partition: int | None = None
 ) -> None:
-    """Write an error into a result, with the place of the result where it names none."""
+    """Fill in an error, with the result's topic and partition if the error names none."""
     message.CopyFrom(encode_error(error))
     if topic and not message.topic:
         message.topic = topic
@@ -25,7 +25,7 @@ def fill_error(
 
 
 def fill_fetch_result(result: log_pb2.FetchResult, outcome: FetchOutcome) -> None:
-    """Write one partition's outcome, all but its records, into a result."""
+    """Fill in one partition's outcome, except its records."""
     spec = outcome.spec
     result.topic, result.partition = spec.topic, spec.partition
     result.high_watermark = outcome.high_watermark
@@ -53,9 +53,9 @@ def offset_result(outcome: OffsetOutcome) -> log_pb2.ListOffsetsResult:
 
 
 def built_batch(request: log_pb2.PublishRequest, indexes: Sequence[int], *, wall_ms: int) -> bytes:
-    """Build one record batch of some plain records; those without a timestamp get `wall_ms`.
+    """Build one record batch of the chosen plain records; those without a timestamp get `wall_ms`.
 
-    May run beside the loop: it only reads the request.
+    May run in a thread: it only reads the request.
     """
     chosen = [request.records[index] for index in indexes]
     records = [
@@ -77,11 +77,11 @@ def built_batch(request: log_pb2.PublishRequest, indexes: Sequence[int], *, wall
 def decoded_responses(
     outcome: FetchOutcome, last: log_pb2.SubscribeResponse, *, bytes_max: int
 ) -> Iterator[log_pb2.SubscribeResponse]:
-    """Decode the records of [offset asked for, last.next_offset) into responses of at most
-    `bytes_max` by their records, one record at least.
+    """Decode the records of [requested offset, last.next_offset) into responses of at most
+    `bytes_max` of records, but at least one record.
 
-    Each says where its successor continues; the last one is `last`. One batch is inflated at a
-    time, when its turn comes: this and a part of its records are all that is held.
+    Each response has the offset of the next one; the last one is `last`. One batch is decompressed
+    at a time: only it and a part of its records are in memory.
     """
     size = 0
     response = log_pb2.SubscribeResponse()
@@ -103,7 +103,7 @@ def decoded_responses(
 
 
 def _size_of(record: Record) -> int:
-    """Return about how many bytes a record's message has, rather more."""
+    """Return an upper estimate of a record's encoded size."""
     size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
     return size + sum(
         HEADER_OVERHEAD + len(name) * 4 + len(value or b"") for name, value in record.headers
@@ -127,7 +127,7 @@ def broker_description(broker: BrokerImage) -> admin_pb2.BrokerDescription:
 
 
 def topic_listing(topic: TopicImage) -> admin_pb2.TopicListing:
-    """Name a topic and its size."""
+    """Return a topic with its size."""
     return admin_pb2.TopicListing(
         name=topic.name,
         topic_id=topic.id,
@@ -150,7 +150,7 @@ def _add_record(response: log_pb2.SubscribeResponse, record: Record) -> None:
 
 
 def log_description(size: LogSize) -> admin_pb2.LogDescription:
-    """Translate what one partition takes."""
+    """Translate the size of one partition."""
     described = admin_pb2.LogDescription(
         topic=size.topic,
         partition=size.partition,
@@ -164,7 +164,7 @@ def log_description(size: LogSize) -> admin_pb2.LogDescription:
 
 
 def deletion_result(outcome: DeletionOutcome) -> admin_pb2.DeleteRecordsResult:
-    """Translate one partition's new beginning."""
+    """Translate one partition's new log start offset."""
     spec = outcome.spec
     result = admin_pb2.DeleteRecordsResult(
         topic=spec.topic, partition=spec.partition, log_start_offset=outcome.log_start_offset

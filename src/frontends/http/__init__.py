@@ -1,8 +1,9 @@
-"""The HTTP front door: metrics and health for machines that speak neither gRPC nor Kafka.
+"""The HTTP front end: metrics and health checks.
 
-HTTP/1.1 by h11 over the runtime's byte connections, so that it runs simulated too. Answers GET and
-HEAD of a few paths, bounded in connections, time and bytes; knows no room of the node. The parser
-and the metrics' text formats are loaded at their first use: a node that starts pays for neither.
+HTTP/1.1 by h11 over the runtime's byte connections, so that the simulation runs it too. It answers
+GET and HEAD of a few paths, bounded in connections, time and bytes. It imports nothing of the node.
+The parser and the metrics formats are imported at their first use, so that they do not slow a
+node's start.
 """
 
 from .messages import HttpRequest, HttpResponse, Route

@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection: h11 reads the requests and writes the heads, one at a time.
+"""One HTTP/1.1 connection: h11 parses requests and encodes response heads, one at a time.
 
-While a request is answered, and until its answer has left, nothing is read: a caller that sends
-many at once or does not read waits in its own kernel. Bodies are dropped up to a bound; a request
-that is none ends the connection with one sentence.
+Nothing is read until the response is sent, so a caller that pipelines requests or does not read is
+held up by TCP flow control. Request bodies are dropped up to a bound. An invalid request ends the
+connection with an error message.
 """
 
 import asyncio
@@ -18,14 +18,15 @@ from .messages import REASONS, HttpRequest, HttpResponse, sentence
 _LOG: Final = logging.getLogger("quorumlog.http")
 
 HEAD_BYTES_MAX: Final = 16 << 10
-BODY_BYTES_MAX: Final = 64 << 10  # of a request; it is of no use here, and dropped
+BODY_BYTES_MAX: Final = 64 << 10  # of a request; it is dropped
 READ_BYTES: Final = 4 << 10
 LINGER_MS: Final = 500
-"""After a refusal what still comes is dropped for so long: a reset would overtake the sentence."""
+"""The time for which received bytes are dropped after an error response: a reset would arrive
+before it."""
 
 
 class Server(Protocol):
-    """What a connection needs of the server that accepted it."""
+    """The part of the server that a connection uses."""
 
     @property
     def idle_ms_max(self) -> int: ...
@@ -38,57 +39,57 @@ class Server(Protocol):
 
 
 class HttpConnection:
-    """A `ByteProtocol`. Idle, or answering one request."""
+    """A `ByteProtocol`: idle, or answering one request."""
 
     def __init__(self, connection: ByteConnection, server: Server) -> None:
         self._connection = connection
         self._server = server
         self._machine = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._buffer = memoryview(bytearray(READ_BYTES))
-        self._request: HttpRequest | None = None  # its end has not been read
-        self._body_bytes = 0  # of that request, dropped
+        self._request: HttpRequest | None = None  # not complete yet
+        self._body_bytes = 0  # dropped bytes of its body
         self._is_answering = False
-        self._goes_on = False  # when the last answer has left
-        self._is_refused = False  # what comes is dropped
+        self._goes_on = False  # the next request follows the last response
+        self._is_refused = False  # received bytes are dropped
         self._timer: asyncio.TimerHandle | None = None
         self._set_timer()
 
     # --- ByteProtocol --------------------------------------------------------------------------
 
     def buffer(self, size_hint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer for the next read."""
         return self._buffer
 
     def received(self, count: int) -> None:
-        """Take them."""
+        """Parse the received bytes."""
         if self._is_refused:
             return
         self._machine.receive_data(bytes(self._buffer[:count]))
         self._advance()
 
     def sent(self) -> None:
-        """Go on with the next request when the last answer has left."""
+        """Start the next request once the last response is sent."""
         if self._goes_on and not self._connection.unsent_bytes():
             self._next_request()
 
     def closed(self, error: Exception | None) -> None:
-        """The connection ended."""
+        """Remove the ended connection from the server."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._server.left(self)
 
-    # --- from outside --------------------------------------------------------------------------
+    # --- for the server ------------------------------------------------------------------------
 
     def close_if_idle(self) -> None:
-        """The server closes: a request that is being answered may end, nothing else."""
+        """Close the connection unless a request is in progress."""
         if self._is_refused or not self._is_answering:
             self._connection.close()
 
     # --- requests ------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Read on until a request is whole, or more bytes are needed."""
+        """Parse until a request is complete or more bytes are needed."""
         if self._is_answering:
             return
         try:
@@ -101,7 +102,7 @@ class HttpConnection:
                     return
                 self._take(event)
         except h11.RemoteProtocolError as error:
-            self._refuse(error.error_status_hint, f"This is no HTTP/1.1 request: {error}.")
+            self._refuse(error.error_status_hint, f"Not a valid HTTP/1.1 request: {error}.")
 
     def _take(self, event: object) -> None:
         if isinstance(event, h11.Request):
@@ -109,9 +110,9 @@ class HttpConnection:
         elif isinstance(event, h11.Data):
             self._body_bytes += len(event.data)
             if self._body_bytes > BODY_BYTES_MAX:
-                self._refuse(413, "Nothing here takes a body; send none.")
+                self._refuse(413, "Request bodies are not supported; send none.")
         elif isinstance(event, h11.EndOfMessage):
-            assert self._request is not None, "the end of no request"
+            assert self._request is not None, "an end without a request"
             request, self._request = self._request, None
             self._is_answering = True
             self._connection.pause_reading()
@@ -120,9 +121,9 @@ class HttpConnection:
     async def _answer(self, request: HttpRequest) -> None:
         try:
             response = await self._server.answer(request)
-        except Exception:  # the one place where a broken route ends; the node goes on
+        except Exception:  # contain a broken route; the node continues
             _LOG.exception("http.route_failed path=%s", request.path)
-            response = sentence(500, "The answer failed; the node's journal says why.")
+            response = sentence(500, "The handler failed; the node's log has the error.")
         self._send(response, with_body=request.method != "HEAD")
         if self._machine.our_state is h11.DONE and not self._server.is_closing:
             self._set_timer()
@@ -135,13 +136,13 @@ class HttpConnection:
         self._goes_on = self._is_answering = False
         try:
             self._machine.start_next_cycle()
-        except h11.LocalProtocolError:  # the caller's half is broken or closed
+        except h11.LocalProtocolError:  # the caller's side is broken or closed
             self._end()
             return
         self._connection.resume_reading()
-        self._advance()  # what came behind the last request is read already
+        self._advance()  # pipelined bytes were read already
 
-    # --- answers -------------------------------------------------------------------------------
+    # --- responses -----------------------------------------------------------------------------
 
     def _send(self, response: HttpResponse, *, with_body: bool) -> None:
         headers = [
@@ -163,22 +164,23 @@ class HttpConnection:
         self._connection.write([piece for piece in pieces if piece])
 
     def _refuse(self, status: int, text: str) -> None:
-        """Answer what is no request of ours, and end: nobody knows where the next one begins."""
+        """Answer an invalid request and end the connection, since the next request's start is
+        unknown."""
         self._is_answering = self._is_refused = True
         if self._machine.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._send(sentence(status, text, Connection="close"), with_body=True)
         self._set_timer(LINGER_MS)
 
     def _end(self) -> None:
-        """Close once what is queued has left, within the idle time."""
+        """Close the connection once everything is sent, within the idle time."""
         self._set_timer()
         self._connection.close()
 
     # --- time ----------------------------------------------------------------------------------
 
     def _set_timer(self, wait_ms: int | None = None) -> None:
-        """From now on the next request, or the leaving of the last answer, has its time; `wait_ms`:
-        another one than the usual."""
+        """Restart the timer for the next request or for sending the response; `wait_ms` replaces
+        the idle time."""
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
@@ -190,7 +192,7 @@ class HttpConnection:
         if self._connection.unsent_bytes():
             self._connection.abort()
         elif self._is_answering and not (self._goes_on or self._is_refused):
-            self._set_timer()  # the route takes its time, not the caller
+            self._set_timer()  # the route is slow, not the caller
         else:
             self._connection.close()
 

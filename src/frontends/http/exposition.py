@@ -1,7 +1,8 @@
-"""One look's values in the text formats of Prometheus: the plain one, and OpenMetrics for who asks.
+"""A scrape in the text formats of Prometheus: plain, or OpenMetrics if the Accept header asks for
+it.
 
-The module is loaded at the first look: the format's library takes a tenth of a second. Its global
-registry is not used.
+Imported at the first scrape: the library takes a tenth of a second. Its global registry is not
+used.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,10 +21,10 @@ from ...metrics import Histogram, Kind, Metric, Scrape
 
 
 def expose(scrape: Scrape, *, accept: str, with_process: bool) -> tuple[bytes, str]:
-    """Return the body and its content type, by what the Accept header asks for.
+    """Return the body and its content type, chosen by the Accept header.
 
-    `with_process` adds what every process tells: memory, CPU time, descriptors, the interpreter
-    and its garbage collector. Reads /proc: not for a simulated node.
+    `with_process` adds metrics of the process: memory, CPU time, descriptors, the interpreter and
+    its garbage collector. It reads /proc, so it is not for a simulated node.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Scraped(scrape))
@@ -36,17 +37,17 @@ def expose(scrape: Scrape, *, accept: str, with_process: bool) -> tuple[bytes, s
 
 
 class _Scraped(Collector):
-    """The look, as the library's registry takes it."""
+    """The scrape as a collector of the library's registry."""
 
     def __init__(self, scrape: Scrape) -> None:
         self._scrape = scrape
 
     def collect(self) -> Iterable[Family]:
-        """Every metric that has a value."""
+        """Return every metric that has a value."""
         return (_family(metric, values) for metric, values in self._scrape.found.items())
 
     def describe(self) -> Iterable[Family]:
-        """Nothing: names are checked by the table's tests."""
+        """Return nothing: the metric table's tests check the names."""
         return ()
 
 
@@ -66,6 +67,6 @@ def _family(metric: Metric, values: Mapping[tuple[str, ...], float | Histogram])
 
 
 def _buckets(histogram: Histogram) -> Iterator[tuple[str, float]]:
-    """Bounds in seconds with cumulative counts."""
+    """Yield bounds in seconds with cumulative counts."""
     for bound, count in histogram.cumulative():
         yield ("+Inf" if bound is None else str(bound / 1000)), count

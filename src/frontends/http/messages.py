@@ -1,4 +1,4 @@
-"""What is asked and answered over HTTP."""
+"""HTTP requests, responses and routes."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,17 +22,18 @@ REASONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """A request's head; what came as a body was dropped."""
+    """The head of a request; its body was dropped."""
 
     method: str  # GET or HEAD
     path: str  # without the query
     query: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case; the last one
+    # names in lower case; the last value of each
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpResponse:
-    """An answer; the length and the connection's fate are the server's."""
+    """A response; the server adds its length and the connection headers."""
 
     status: int = 200
     content_type: str = TEXT
@@ -41,10 +42,10 @@ class HttpResponse:
 
 
 Route: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
-"""Answers the requests of one path; what it raises becomes a 500 and a line in the journal."""
+"""Handles requests of one path; an exception becomes a 500 and a log line."""
 
 
 def sentence(status: int, text: str, **headers: str) -> HttpResponse:
-    """An answer for people; an underscore in a header's name stands for a hyphen."""
+    """Return a plain-text response; an underscore in a header's name stands for a hyphen."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return HttpResponse(status=status, body=f"{text}\n".encode(), headers=named)

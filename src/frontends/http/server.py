@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX: Final = 64
 IDLE_MS_MAX: Final = 75_000
-"""Time for a request to come whole, and for an answer to leave: above the minute that collectors of
-metrics let pass at most."""
+"""The time for a complete request, and for sending a response: longer than the usual scrape
+interval of up to a minute."""
 
-REFUSAL_MS_MAX: Final = 1_000  # for a connection beyond the bound to ask something
+REFUSAL_MS_MAX: Final = 1_000  # for the request of a connection over the bound
 _REFUSAL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
     b"Content-Length: 0\r\n\r\n"
@@ -31,7 +31,7 @@ _MONTHS: Final = (
 
 
 class HttpServer:
-    """Serves routes by path. Make it with `open`; answers run in the scope that it is given."""
+    """Serves routes by path. Created by `open`; requests run in the given scope."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class HttpServer:
         """Use open()."""
         self.idle_ms_max = idle_ms_max
         self.is_closing = False
-        self.refused = 0  # connections beyond the bound
+        self.refused = 0  # connections over the bound
         self._runtime = runtime
         self._scope = scope
         self._routes = routes
@@ -64,29 +64,29 @@ class HttpServer:
         connections_max: int = CONNECTIONS_MAX,
         idle_ms_max: int = IDLE_MS_MAX,
     ) -> "HttpServer":
-        """Listen on "host:port", port 0 picks one; raises AddressInUse."""
+        """Listen on "host:port"; port 0 picks a free port. Raises AddressInUse."""
         server = cls(
             runtime, scope, routes, connections_max=connections_max, idle_ms_max=idle_ms_max
         )
         try:
             server._listener = await runtime.network.listen_bytes(address, server._accept)
         except OSError as error:
-            raise AddressInUse(f"cannot listen on {address}: {error.strerror or error}") from error
+            raise AddressInUse(f"{address}: cannot listen: {error.strerror or error}") from error
         return server
 
     @property
     def address(self) -> str:
-        """ "host:port" with the real port."""
+        """The "host:port" with the actual port."""
         assert self._listener is not None, "not open"
         return self._listener.address
 
     @property
     def connection_count(self) -> int:
-        """Connections that are open."""
+        """The open connections."""
         return len(self._connections)
 
     async def close(self, grace_ms: int) -> None:
-        """Take no more; requests under way end within `grace_ms`."""
+        """Accept no more connections; requests in progress have `grace_ms` to end."""
         self.is_closing = True
         for connection in list(self._connections):
             connection.close_if_idle()
@@ -96,30 +96,30 @@ class HttpServer:
     # --- for connections -------------------------------------------------------------------------
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
-        """Answer by the path's route, or say which paths there are."""
+        """Answer by the path's route; the error for an unknown path lists the paths."""
         if request.method not in ("GET", "HEAD"):
-            return sentence(405, "Ask with GET or HEAD.", Allow="GET, HEAD")
+            return sentence(405, "Method not supported; use GET or HEAD.", Allow="GET, HEAD")
         route = self._routes.get(request.path)
         if route is None:
-            return sentence(404, f"There is nothing here; ask for {', '.join(self._routes)}.")
+            return sentence(404, f"Unknown path; the paths are {', '.join(self._routes)}.")
         return await route(request)
 
     def date(self) -> str:
-        """Now, as the Date header has it (RFC 9110 5.6.7)."""
+        """Return the current time in the format of the Date header (RFC 9110 5.6.7)."""
         now = datetime.fromtimestamp(self._runtime.clock.wall_ms() / 1000, UTC)
         day, month = _DAYS[now.weekday()], _MONTHS[now.month - 1]
         return f"{day}, {now.day:02} {month} {now.year:04} {now:%H:%M:%S} GMT"
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run an answer."""
+        """Start a task for a request."""
         self._scope.spawn(work, name="http.answer")
 
     def left(self, connection: "HttpConnection") -> None:
-        """A connection ended."""
+        """Remove an ended connection."""
         self._connections.pop(connection, None)
 
     def _accept(self, connection: ByteConnection) -> ByteProtocol:
-        from .connection import HttpConnection  # h11: not before somebody asks
+        from .connection import HttpConnection  # imports h11 at the first connection
 
         if len(self._connections) >= self._connections_max or self.is_closing:
             self.refused += 1
@@ -130,7 +130,7 @@ class HttpServer:
 
 
 class _Refused:
-    """A connection beyond the bound: whatever it asks is answered with that, and the end."""
+    """A connection over the bound: any request gets a 503, and the connection ends."""
 
     def __init__(self, connection: ByteConnection) -> None:
         self._connection = connection
@@ -139,17 +139,17 @@ class _Refused:
         self._timer = loop.call_later(REFUSAL_MS_MAX / 1000, connection.close)
 
     def buffer(self, size_hint: int) -> memoryview:
-        """Where the request goes."""
+        """Return the read buffer."""
         return self._buffer
 
     def received(self, count: int) -> None:
-        """Refuse it, whatever it is."""
+        """Send the 503 and close."""
         self._connection.write([_REFUSAL])
         self._connection.close()
 
     def sent(self) -> None:
-        """Nothing waits for it."""
+        """Ignore sent bytes."""
 
     def closed(self, error: Exception | None) -> None:
-        """It is over."""
+        """Cancel the timer."""
         self._timer.cancel()

@@ -61,8 +61,8 @@ def test_a_broker_and_a_controller_tell_the_same_of_the_quorum(addresses: tuple[
     [
         (("remove-voter", "1"), "INVALID_REQUEST", "the last voter"),
         (("remove-voter", "2"), "VOTER_NOT_FOUND", "voters are 1"),
-        (("add-voter", "1"), "DUPLICATE_VOTER", "votes already"),
-        (("add-voter", "2", "--timeout", "1"), "VOTER_LAGGING", "does not follow the log"),
+        (("add-voter", "1"), "DUPLICATE_VOTER", "already a voter"),
+        (("add-voter", "2", "--timeout", "1"), "VOTER_LAGGING", "does not replicate the log"),
         (("add-voter", "2", "--directory-id", "x"), "INVALID_REQUEST", "22 characters"),
         (("transfer", "2"), "VOTER_NOT_FOUND", ""),
     ],

@@ -200,7 +200,7 @@ def test_a_request_that_makes_no_sense_ends_its_stream_after_the_answers(
             answer = await stream.receive()
             assert answer is not None
             assert answer.correlation_id == 5
-            with pytest.raises(InvalidRequest, match="partitions is empty"):
+            with pytest.raises(InvalidRequest, match="partitions: empty"):
                 await stream.receive()
 
     run(main)
@@ -250,12 +250,15 @@ def test_publish_places_by_the_key_as_the_clients_do(run: Run, folder: str) -> N
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
-        (log_pb2.PublishRequest(topic="t"), "records has 0 entries"),
-        (log_pb2.PublishRequest(topic="t", timeout_ms=-1, records=[{}]), "timeout_ms is -1"),
-        (log_pb2.PublishRequest(topic="t", partition=-1, records=[{}]), "partition is -1"),
+        (log_pb2.PublishRequest(topic="t"), "records: 0 entries"),
+        (log_pb2.PublishRequest(topic="t", timeout_ms=-1, records=[{}]), "timeout_ms: -1"),
+        (
+            log_pb2.PublishRequest(topic="t", partition=-1, records=[{}]),
+            "the partition is negative",
+        ),
         (
             log_pb2.PublishRequest(topic="t", records=[{"timestamp_ms": -5}]),
-            r"records\[0\].timestamp_ms is -5",
+            r"records\[0\].timestamp_ms: -5",
         ),
     ],
 )
@@ -381,12 +384,12 @@ def test_a_fetch_gives_as_many_whole_batches_as_fit(run: Run, folder: str) -> No
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"max_wait_ms": -1}, "max_wait_ms is -1"),
+        ({"max_wait_ms": -1}, "max_wait_ms: -1"),
         ({"max_wait_ms": 60_001}, "give 0..60000"),
-        ({"min_bytes": -1}, "min_bytes is -1"),
-        ({"max_bytes": -1}, "max_bytes is -1"),
-        ({"partitions": []}, "partitions is empty"),
-        ({"partitions": [{"topic": "t", "offset": -3}]}, "offset is -3"),
+        ({"min_bytes": -1}, "min_bytes: -1"),
+        ({"max_bytes": -1}, "max_bytes: -1"),
+        ({"partitions": []}, "partitions: empty"),
+        ({"partitions": [{"topic": "t", "offset": -3}]}, "offset: -3"),
         ({"partitions": [{"topic": "t"}, {"topic": "t"}]}, "twice"),
     ],
 )
@@ -453,7 +456,7 @@ def test_positions_of_unknown_partitions_are_errors_in_their_place(folder: str) 
             response = await channel.call(LOG_LIST_OFFSETS, request, timeout_ms=WAIT_MS)
             assert response.results[0].error.name == "UNKNOWN_TOPIC_OR_PARTITION"
             request.partitions[0].timestamp_ms = -9
-            with pytest.raises(InvalidRequest, match="timestamp_ms is -9"):
+            with pytest.raises(InvalidRequest, match="timestamp_ms: -9"):
                 await channel.call(LOG_LIST_OFFSETS, request, timeout_ms=WAIT_MS)
 
     simulation.run(main)

@@ -202,8 +202,8 @@ def test_a_time_after_all_records_means_what_comes_next(run: Run, folder: str) -
 @pytest.mark.parametrize(
     ("wanted", "sentence"),
     [
-        ({"start_time_ms": 5, "offset": 3}, "offset is 3 and start_time_ms is 5"),
-        ({"start_time_ms": -5}, "start_time_ms is -5"),
+        ({"start_time_ms": 5, "offset": 3}, r"both are given \(3 and 5\)"),
+        ({"start_time_ms": -5}, "start_time_ms: -5"),
     ],
 )
 def test_a_start_that_makes_no_sense_names_the_field(

@@ -130,8 +130,8 @@ def test_requests_that_say_nothing_or_too_much_are_refused(folder: str) -> None:
             with pytest.raises(InvalidRequest, match="give each once"):
                 await alter(channel, {"entity": [ALICE] * 100, "changes": change["changes"]})
             senseless: list[tuple[list[dict[str, Any]], str]] = [
-                ([{"type": "user"}], "says nothing"),
-                ([{"type": "user", "is_any": False}], "says nothing"),
+                ([{"type": "user"}], "filter: empty"),
+                ([{"type": "user", "is_any": False}], "filter: empty"),
                 ([{"type": "ip", "is_any": True}], "'ip'"),
                 ([{"type": "user", "name": "a"}] * 1_000, "two filters are for user"),
             ]

@@ -156,9 +156,9 @@ def test_what_is_no_id_is_named() -> None:
         result = await produce(channel, b"x", b"short")
         assert isinstance(decode_error(result.error), InvalidRequest)
         for call in (fetch, latest):
-            with pytest.raises(InvalidRequest, match="topic_id has 5 bytes; give 16, or none"):
+            with pytest.raises(InvalidRequest, match="topic_id: 5 bytes; give 16, or none"):
                 await call(channel, b"short")
-        with pytest.raises(InvalidRequest, match="topic_id has 5 bytes"):
+        with pytest.raises(InvalidRequest, match="topic_id: 5 bytes"):
             await (await subscribe(channel, b"short")).receive()
 
     simulate(body)

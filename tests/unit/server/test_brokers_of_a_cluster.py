@@ -286,4 +286,4 @@ def test_a_broker_alone_is_given_no_vote() -> None:
         return caught.value.message
 
     with cluster() as play:
-        assert "node 2 is a broker alone" in play.ask(client)
+        assert "node 2: without the role controller" in play.ask(client)

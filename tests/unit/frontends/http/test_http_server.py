@@ -92,7 +92,7 @@ def test_what_is_not_there_is_answered_with_what_is(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as (_, caller):
             status, _, body = await caller.get("/elsewhere")
-            assert (status, body) == (404, b"There is nothing here; ask for /here, /there.\n")
+            assert (status, body) == (404, b"Unknown path; the paths are /here, /there.\n")
             status, headers, _ = await caller.get("/here", method="DELETE")
             assert (status, headers["allow"]) == (405, "GET, HEAD")
 

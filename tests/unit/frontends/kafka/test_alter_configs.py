@@ -131,7 +131,7 @@ REFUSED: list[tuple[int, dict[str, Any], int, str]] = [
     (ALTER_CONFIGS, resource("t", plain("retention.ms", "x")), 40, "whole number"),
     (ALTER_CONFIGS, resource("t", plain("retention.ms", None)), 42, "no value"),
     (ALTER_CONFIGS, resource("t", plain("a", "1"), plain("a", "2")), 42, "given twice"),
-    (ALTER_CONFIGS, resource("nope", plain("retention.ms", "1")), 3, "no such topic"),
+    (ALTER_CONFIGS, resource("nope", plain("retention.ms", "1")), 3, "unknown topic"),
     (ALTER_CONFIGS, resource("t/", plain("retention.ms", "1")), 17, "illegal"),
     (
         ALTER_CONFIGS,
@@ -150,8 +150,8 @@ REFUSED: list[tuple[int, dict[str, Any], int, str]] = [
     (INCREMENTAL, resource("t", to("cleanup.policy", "x", APPEND)), 40, "delete,x"),
     (INCREMENTAL, resource("t", to("retention.mx", None, DELETE)), 40, "retention.ms"),
     (INCREMENTAL, resource("t", to("a", "1"), to("a", None, DELETE)), 42, "given twice"),
-    (INCREMENTAL, resource("nope", to("retention.ms", "1")), 3, "no such topic"),
-    (INCREMENTAL, resource("nope"), 3, "no such topic"),
+    (INCREMENTAL, resource("nope", to("retention.ms", "1")), 3, "unknown topic"),
+    (INCREMENTAL, resource("nope"), 3, "unknown topic"),
     (INCREMENTAL, resource("g", to("a", "1"), kind=32), 42, "groups have no configs"),
 ]
 

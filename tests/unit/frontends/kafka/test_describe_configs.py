@@ -160,9 +160,9 @@ def test_a_broker_tells_its_settings_and_those_of_the_cluster(folder: str) -> No
 @pytest.mark.parametrize(
     ("wanted", "code", "message"),
     [
-        (resource("nope"), 3, "no such topic"),
+        (resource("nope"), 3, "unknown topic"),
         (resource("t/"), 17, "illegal"),
-        (resource("2", kind=BROKER), 42, "ask broker 2 itself"),
+        (resource("2", kind=BROKER), 42, "ask broker 2"),
         (resource("-1", kind=BROKER), 42, "give a node id"),
         (resource("99999999999", kind=BROKER), 42, "give a node id"),
         (resource("one", kind=BROKER), 42, "give a node id"),

@@ -83,7 +83,7 @@ def voter(**fields: Any) -> dict[str, Any]:
     [
         (voter(), 7, "node 2"),  # it does not follow
         (voter(voter_id=NODE), 126, "already a voter"),
-        (voter(voter_id=-1), 42, "give a node id"),
+        (voter(voter_id=-1), 42, "is not a node id"),
         (voter(voter_directory_id=b""), 42, "voter_directory_id: empty"),
         (voter(listeners=()), 42, "CONTROLLER"),
         (voter(listeners=({**HERE, "name": "OTHER"},)), 42, "CONTROLLER"),

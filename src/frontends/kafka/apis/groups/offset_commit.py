@@ -168,7 +168,7 @@ def _refusal(topic: NamedTopic, index: int) -> QuorumlogError | None:
     if topic.image is None:
         return topic.missing()
     if index not in topic.image.partitions:
-        return UnknownTopicOrPartition("partition: unknown here; check its index", topic=topic.name)
+        return UnknownTopicOrPartition("unknown partition; check its index", topic=topic.name)
     return None
 
 
