@@ -1,8 +1,8 @@
 """The record batch: header, codec, Arrow columns, compression, validation.
 
-Pure: bytes in, views and values out. Knows what a batch is and nothing of logs, topics or offsets
-beyond those inside a batch. `codec` chooses the compiled codec or the one in plain Python;
-`arrow` is the only module that needs pyarrow, and imports it when called.
+Pure: the input is bytes, the output views and values. This package depends on the batch format
+only, not on logs, topics or offsets outside a batch. `codec` selects the compiled codec or the one
+in plain Python. `arrow` is the only module that needs pyarrow; it imports it inside its functions.
 """
 
 from .batch import (

@@ -1,4 +1,4 @@
-"""Types of the compiled codec; what the functions do is said in `_plain.py`."""
+"""Types of the compiled codec; `_plain.py` documents the functions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

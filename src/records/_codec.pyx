@@ -1,19 +1,19 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, binding=True
-"""The codec in C: the same functions, results and faults as `_plain.py`, which explains them.
+"""The codec in C: the same functions, results and faults as `_plain.py`, which documents them.
 
-Rules that keep it safe against bytes that lie:
+Rules that keep it safe against invalid input:
 
-- A read is always bounded by the end of the innermost thing it is in: varints by their record's
-  end, lengths by what is left of the record, records by the body. No pointer is formed beyond one.
-- Sizes are compared, never added to pointers first; sums are 64 bits wide, their terms at most 31.
-- Nothing is allocated by what a record says, only by the body's size and the rows asked for, and
-  the number of records is checked against the body's size before anything else.
-- Writers size exactly what they write, in a first pass, and check at the end that they met it.
+- Every read is bounded by the end of the innermost enclosing item: varints by their record's
+  end, lengths by the rest of the record, records by the body. No pointer is formed beyond that end.
+- Sizes are compared before they are added to pointers. Sums have 64 bits, their terms at most 31.
+- Allocations depend on the body's size and the requested rows, never on the content of a record.
+  The number of records is checked against the body's size first.
+- Writers compute the exact size in a first pass and check at the end that they wrote as much.
 
-The loops run without the GIL; they see raw pointers only, whose owners the callers hold. A buffer
-that another thread writes to meanwhile breaks the second rule of every two-pass loop: what is
-decoded or encoded must not change until the call is back.
+The loops run without the GIL; they use raw pointers only, whose owners the callers hold. A
+concurrent write to a buffer breaks the second rule of every two-pass loop: input must not change
+until the call returns.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize
@@ -99,7 +99,7 @@ cdef enum:
     KEY_MISSING = 14
     TIMESTAMP_MAX = 15
     TIMESTAMP_MIN = 16
-    TOO_LARGE = 100  # ours, for ColumnTooLarge
+    TOO_LARGE = 100  # for ColumnTooLarge, not in `record.Fault`
 
 # The bits of `columns.WANT_*`; a test compares them.
 cdef enum:

@@ -4,13 +4,13 @@
 cdef struct Binary:
     Growing data
     Growing offsets  # int32
-    Growing validity  # bits of what is not there yet are 1
+    Growing validity  # unset bits are 1
     int64_t length
     int64_t null_count
 
 
 cdef int reserve(Binary* column, int64_t rows, Py_ssize_t data_size) except -1:
-    """Make room for `rows` more rows, their bits set, with at most `data_size` bytes of data."""
+    """Reserve `rows` more rows, their bits set, with at most `data_size` bytes of data."""
     cdef Py_ssize_t bitmap = (column.length + rows + 7) // 8
     column.offsets.used = 4 * column.length
     grow(&column.offsets, 4 * (rows + 1))
@@ -25,7 +25,7 @@ cdef int reserve(Binary* column, int64_t rows, Py_ssize_t data_size) except -1:
 
 
 cdef inline void add_span(Binary* column, bytes_t start, int64_t size) noexcept nogil:
-    """Append a span, null when its size is -1; room was reserved."""
+    """Append a span, null if its size is -1; the space is reserved."""
     if size > 0:
         memcpy(column.data.data + column.data.used, start, size)
         column.data.used += size
@@ -37,7 +37,7 @@ cdef inline void add_span(Binary* column, bytes_t start, int64_t size) noexcept 
 
 
 cdef object take_validity(Growing* validity, int64_t length, int64_t null_count):
-    """Return the bitmap cut to its length, the bits behind it zero; None without nulls."""
+    """Return the bitmap cut to its length, the bits after it zero; None without nulls."""
     if null_count == 0:
         return None
     validity.used = (length + 7) // 8
@@ -69,7 +69,7 @@ cdef void release(Binary* column) noexcept:
 
 
 cdef inline int64_t microseconds(int64_t timestamp_ms) noexcept nogil:
-    """Milliseconds to microseconds, clamped where 64 bits end."""
+    """Convert milliseconds to microseconds, clamped to 64 bits."""
     if timestamp_ms > TIMESTAMP_MS_LAST:
         return TIMESTAMP_MS_LAST * 1000
     if timestamp_ms < -TIMESTAMP_MS_LAST:
@@ -78,7 +78,7 @@ cdef inline int64_t microseconds(int64_t timestamp_ms) noexcept nogil:
 
 
 cdef class ColumnBuilder:
-    """Collects the records of many bodies into one set of columns.
+    """Collect the records of many bodies into one set of columns.
 
     `wanted` is a sum of WANT_ bits, `reserve` the bytes of data to expect, `data_limit` the most
     that a column's data may have.
@@ -213,7 +213,7 @@ cdef class ColumnBuilder:
         return FINE
 
     cdef inline bint add_headers(self, const View* view) noexcept nogil:
-        """Add one record's headers, null when it has none; returns whether there was room."""
+        """Add one record's headers, null without headers; return False if no space is left."""
         cdef bytes_t p = view.headers
         cdef bytes_t start
         cdef int64_t index, size = 0
@@ -234,7 +234,7 @@ cdef class ColumnBuilder:
         return True
 
     def finish(self):
-        """Return the columns; the builder is empty afterwards."""
+        """Return the columns and empty the builder."""
         headers = None
         if self.wanted & WANT_HEADERS:
             headers = self.take_headers()
@@ -269,7 +269,7 @@ cdef class ColumnBuilder:
 
 
 cdef int64_t count_headers(const Bounds* bounds) noexcept nogil:
-    """Return how many headers a body has; up to the first malformed record, if one is."""
+    """Return the number of headers in a body, up to the first malformed record."""
     cdef bytes_t p = bounds.start
     cdef int64_t index, count = 0
     cdef View view

@@ -1,8 +1,8 @@
-# Deciding on whole batches in one call. The answer is their headers, or None for whatever is not plainly
-# right: the caller then looks at it rule by rule, and says what is wrong with it, if anything is.
+# Validation of whole batches in one call. The result is their headers, or None if any check fails:
+# the caller then applies the rules one by one and raises the error.
 #
-# The rules are those of `batch.check_crc` and `validate.validate_batch`; a property test holds that
-# nothing is taken here that is refused there.
+# The rules are those of `batch.check_crc` and `validate.validate_batch`. A property test proves
+# that these functions accept no batch that those reject.
 
 cdef enum:
     PRODUCER_ID_AT = 43
@@ -10,12 +10,12 @@ cdef enum:
     SEQUENCE_AT = 53
     CODEC_BITS = 0x07
     TRANSACTIONAL = 0x10
-    NEVER_OF_CLIENTS = 0x68  # the log's own time, control, delete horizon
-    UNLOCKED_BYTES_MIN = 65536  # below it giving the GIL up and taking it again costs too much
+    NEVER_OF_CLIENTS = 0x68  # log append time, control, delete horizon
+    UNLOCKED_BYTES_MIN = 65536  # below it, releasing and taking the GIL costs too much
 
 
 cdef bint is_sealed(bytes_t p, Py_ssize_t size) noexcept nogil:
-    """Whether the bytes are one whole batch whose CRC is right."""
+    """Return True if the bytes are one whole batch with a valid CRC."""
     return (
         size >= HEADER_BYTES
         and p[MAGIC_AT] == USUAL_MAGIC
@@ -27,7 +27,7 @@ cdef bint is_sealed(bytes_t p, Py_ssize_t size) noexcept nogil:
 cdef bint is_sound(
     bytes_t p, Py_ssize_t size, bint keys_required, int64_t oldest_ms, int64_t newest_ms
 ) noexcept nogil:
-    """Whether they are a client's batch, uncompressed, with nothing wrong in header or records."""
+    """Return True if the bytes are an uncompressed client batch, valid in header and records."""
     cdef Bounds bounds
     cdef int64_t index = 0
     cdef int64_t attributes, max_timestamp
@@ -48,7 +48,7 @@ cdef bint is_sound(
         if attributes & TRANSACTIONAL:
             return False
     elif p[PRODUCER_ID_AT] & 0x80 or p[PRODUCER_EPOCH_AT] & 0x80 or p[SEQUENCE_AT] & 0x80:
-        return False  # one of them is below zero
+        return False  # one of them is negative
     bounds.base_offset = 0
     bounds.base_timestamp = get_be(p + BASE_TIMESTAMP_AT, 8)
     bounds.is_append_time = False
@@ -82,7 +82,7 @@ cdef object header_of(bytes_t p):
 
 
 cdef bint are_sealed(bytes_t p, Py_ssize_t size) noexcept nogil:
-    """Whether the bytes are whole batches, at least one, whose CRCs are right."""
+    """Return True if the bytes are whole batches, at least one, with valid CRCs."""
     cdef int64_t batch_size
     if size == 0:
         return False
@@ -98,7 +98,7 @@ cdef bint are_sealed(bytes_t p, Py_ssize_t size) noexcept nogil:
 
 
 def sealed_headers(object batches):
-    """Return (position, header) of each if `batches` are whole ones with right CRCs, else None."""
+    """Return (position, header) of each if `batches` are whole with valid CRCs, else None."""
     cdef Py_buffer view
     cdef bytes_t p
     cdef Py_ssize_t position = 0
@@ -123,7 +123,7 @@ def sealed_headers(object batches):
 
 
 def sound_header(object batch, bint keys_required, int64_t oldest_ms, int64_t newest_ms):
-    """Return the header if `batch` is one of a client, uncompressed and right in all, else None."""
+    """Return the header if `batch` is a valid, uncompressed client batch, else None."""
     cdef Py_buffer view
     cdef bytes_t p
     cdef bint is_right

@@ -1,10 +1,9 @@
-# Compaction: the newest offset of each key, and what of whole batches stays.
+# Compaction: the map of keys to newest offsets, and the filter of whole batches.
 #
-# The loops over batches take the usual ones alone (records as they are, of no transaction) and stop
-# in front of any other, and of any that is wrong in whatever way: the caller looks at that one by
-# itself, and says what is wrong with it.
+# The loops process plain batches (uncompressed, not transactional) and stop before every other
+# batch and every invalid one: the caller processes that batch by itself and raises its error.
 
-# What the header of a batch says, and where; `batch.py` explains it, and a test compares.
+# Fields of a batch's header and their positions; `batch.py` documents them, and a test compares.
 cdef enum:
     HEADER_BYTES = 61
     LENGTH_AT = 8
@@ -92,7 +91,7 @@ cdef class KeyMap:
         return &self.slots[(hash[0] >> 32) * self.slot_count >> 32]
 
     cdef inline Slot* find(self, const uint64_t* hash) noexcept nogil:
-        """Return the slot that has the key, else the free one where it belongs."""
+        """Return the slot of the key, else the free slot where it belongs."""
         cdef Slot* slot = self.first_slot(hash)
         cdef Slot* end = self.slots + self.slot_count
         while slot.offset_end and (slot.first != hash[0] or slot.second != hash[1]):
@@ -102,7 +101,7 @@ cdef class KeyMap:
         return slot
 
     cdef inline bint put(self, const uint64_t* hash, int64_t offset) noexcept nogil:
-        """Note an offset; False when the map has no room for another key."""
+        """Record an offset of a key; return False if the map has no free slot for a new key."""
         cdef Slot* slot = self.find(hash)
         if slot.offset_end == 0:
             if self.count >= self.capacity:
@@ -118,7 +117,7 @@ cdef class KeyMap:
 
 
 cdef int check_records(const Bounds* bounds, int64_t* index) noexcept nogil:
-    """Look whether the records of a body are right and in their places."""
+    """Check the records of a body and their offsets."""
     cdef bytes_t p = bounds.start
     cdef int64_t last_delta = -1, timestamp = 0
     cdef int wrong
@@ -147,7 +146,7 @@ cdef struct Usual:
 cdef bint open_usual(
     bytes_t p, int64_t left, int64_t least_offset, int64_t least_epoch, Usual* batch
 ) noexcept nogil:
-    """Fill `batch` when it is whole, right, and one of those that the loops take."""
+    """Fill `batch` if it is whole, valid and plain."""
     cdef Bounds* bounds = &batch.bounds
     if left < HEADER_BYTES or p[MAGIC_AT] != USUAL_MAGIC:
         return False
@@ -179,7 +178,7 @@ cdef bint open_usual(
 
 
 cdef enum:
-    AHEAD = 16  # records whose slots are fetched at once: a slot is seldom in a cache
+    AHEAD = 16  # records whose slots are prefetched together: slots are seldom cached
 
 
 cdef struct Ahead:
@@ -193,7 +192,7 @@ cdef struct Ahead:
 
 
 cdef struct Kept:
-    char* place  # where the kept records go, NULL while they are the batch's first ones
+    char* place  # output position of the kept records, NULL while they are a prefix of the batch
     int64_t size
     int64_t count
     int64_t tombstones
@@ -201,7 +200,7 @@ cdef struct Kept:
 
 
 cdef class Sieve:
-    """Notes the keys of batches, then keeps of batches what is newest."""
+    """Build the key map from batches, then filter batches by it."""
 
     cdef readonly KeyMap keys
     cdef public int64_t first_offset
@@ -281,7 +280,7 @@ cdef class Sieve:
     cdef int map_records(
         self, const Bounds* bounds, int64_t* index, int64_t* full
     ) noexcept nogil:
-        """Note the keys; `full` is the offset of the record for which there was no room."""
+        """Add the keys to the map; `full` is the offset of the first record without a free slot."""
         cdef bytes_t p = bounds.start
         cdef int64_t last_delta = -1
         cdef int wrong, count = 0, each
@@ -310,7 +309,7 @@ cdef class Sieve:
         Ahead* ahead,
         int* count,
     ) noexcept nogil:
-        """Read some records, hash their keys and have the map's slots fetched meanwhile."""
+        """Read some records, hash their keys and prefetch the map's slots."""
         cdef Ahead* one
         cdef int wrong
         cdef View view
@@ -343,7 +342,7 @@ cdef class Sieve:
         cdef bytes_t data = held.hold(buffer, 0, &size)
         if not 0 <= position <= size:
             raise ValueError(f"position {position} in a buffer of {size} bytes")
-        grow(&self.output, size - position)  # nothing of the usual ones gets longer
+        grow(&self.output, size - position)  # no plain batch grows
         grow(&self.notes, 24 * ((size - position) // HEADER_BYTES))
         with nogil:
             position = self.filter_run(data, position, size)
@@ -366,7 +365,7 @@ cdef class Sieve:
                 and not batch.attributes & HORIZON_BIT
                 and batch.last_offset < self.end_offset
             ):
-                break  # it gets a delete horizon
+                break  # the batch needs a delete horizon
             else:
                 self.put_kept(&batch, &kept)
             self.next_offset = batch.last_offset + 1
@@ -375,7 +374,7 @@ cdef class Sieve:
         return position
 
     cdef inline bint is_due(self, const Usual* batch) noexcept nogil:
-        """Whether the delete horizon of the batch has passed."""
+        """Return True if the delete horizon of the batch is due."""
         return (
             batch.attributes & HORIZON_BIT != 0 and batch.bounds.base_timestamp <= self.wall_ms
         )
@@ -383,9 +382,9 @@ cdef class Sieve:
     cdef int filter_records(
         self, const Bounds* bounds, bint is_due, int64_t* index, Kept* kept
     ) noexcept nogil:
-        """Copy what stays to `kept.place`, unless everything does."""
+        """Copy the remaining records to `kept.place`, unless all remain."""
         cdef bytes_t p = bounds.start
-        cdef bytes_t run = p  # what stays and is not copied yet
+        cdef bytes_t run = p  # start of the kept bytes not copied yet
         cdef char* output = kept.place
         cdef int64_t last_delta = -1
         cdef int wrong, count = 0, each
@@ -431,7 +430,7 @@ cdef class Sieve:
         self.note(batch.size, batch.last_offset, batch.max_timestamp)
 
     cdef void put_kept(self, const Usual* batch, const Kept* kept) noexcept nogil:
-        """Put the batch with the records that stay, which lie where they belong already."""
+        """Finish the batch of the remaining records, which are already at their output position."""
         cdef uint8_t* p = <uint8_t*> self.output.data + self.output.used
         cdef int64_t size
         self.records_read += batch.bounds.record_count
@@ -448,7 +447,7 @@ cdef class Sieve:
         if kept.count == 0:
             put_be(p + CRC_FROM, 2, batch.attributes & ~HORIZON_BIT)
             put_be(p + BASE_TIMESTAMP_AT, 8, <uint64_t> -1)
-        elif not batch.bounds.is_append_time:  # a header alone keeps the time of its producer
+        elif not batch.bounds.is_append_time:  # a batch without records keeps its producer's time
             put_be(p + MAX_TIMESTAMP_AT, 8, kept.max_timestamp)
         put_be(p + CRC_AT, 4, ql_crc32c(p + CRC_FROM, size - CRC_FROM))
         self.output.used += size
@@ -458,7 +457,7 @@ cdef class Sieve:
         return bool(self.stays_without(last_offset))
 
     cdef bint stays_without(self, int64_t last_offset) noexcept nogil:
-        """Whether the batch is one of `keep_batches`."""
+        """Return True if the batch is listed in `keep_batches`."""
         cdef int64_t* offsets = <int64_t*> self.stays.data
         cdef int64_t low = 0, high = self.stays.used // 8, middle
         while low < high:
@@ -516,7 +515,7 @@ cdef class Sieve:
 
 def rebase_records(object body, int64_t by):
     """Return the records of a body with `by` added to each timestamp delta; raises Malformed,
-    OverflowError when a delta or a record's length leaves its range."""
+    and OverflowError if a delta or a record's length leaves its range."""
     cdef Held held = Held()
     cdef Bounds bounds
     cdef Growing block
@@ -553,7 +552,7 @@ cdef int rebase(const Bounds* bounds, int64_t by, int64_t* index, Growing* block
         if ql_add_overflows(view.timestamp_delta, by, &delta):
             return TOO_LARGE
         rest = start
-        get_varint(&rest, bounds.end, 5, &size)  # once more: length, attributes, the old delta
+        get_varint(&rest, bounds.end, 5, &size)  # skip the length, the attributes and the old delta
         attributes = rest[0]
         rest += 1
         get_varint(&rest, bounds.end, 10, &view.timestamp_delta)

@@ -1,4 +1,4 @@
-# Checksums and hashes in C: CRC-32C as the header of a batch has it, SipHash for keys of a map.
+# Checksums and hashes in C: the CRC-32C of batches, SipHash for keys of the map.
 
 cdef extern from *:
     """
@@ -146,7 +146,7 @@ ql_crc_start()
 
 
 def crc32c_both(object data):
-    """Return the CRC-32C of `data` in both ways that it can be computed; for tests."""
+    """Return the CRC-32C of `data` by both implementations; for tests."""
     cdef Held held = Held()
     cdef Py_ssize_t size
     cdef bytes_t start = held.hold(data, 0, &size)
@@ -154,7 +154,7 @@ def crc32c_both(object data):
 
 
 def siphash(object key, object data):
-    """Return the hash of `data` under a key of 16 bytes, as its 16 bytes; for tests."""
+    """Return the 16-byte hash of `data` under a key of 16 bytes; for tests."""
     cdef Held held = Held()
     cdef Py_ssize_t size, key_size
     cdef bytes_t secret = held.hold(key, 16, &key_size)

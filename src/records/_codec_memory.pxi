@@ -1,8 +1,8 @@
-# Memory of the compiled codec: blocks that grow, blocks that Python may read, buffers held for C.
+# Memory of the compiled codec: growable blocks, memory readable by Python, buffers held for C.
 
 
 cdef class Memory:
-    """A block of bytes that Python and Arrow may read; freed with its last reader."""
+    """A block of bytes readable by Python and Arrow; freed with its last reader."""
 
     cdef char* data
     cdef Py_ssize_t size
@@ -24,7 +24,7 @@ cdef struct Growing:
 
 
 cdef int grow(Growing* block, Py_ssize_t more) except -1:
-    """Make room for `more` bytes behind the used ones."""
+    """Reserve `more` bytes after the used ones."""
     cdef Py_ssize_t needed = block.used + more
     cdef Py_ssize_t capacity
     cdef char* data
@@ -42,7 +42,7 @@ cdef int grow(Growing* block, Py_ssize_t more) except -1:
 
 
 cdef Memory take(Growing* block):
-    """Hand the used bytes over to a Memory; the block is empty afterwards.
+    """Move the used bytes to a Memory and empty the block.
 
     Only a block that is mostly unused is cut. To cut a little off each block would make the
     allocator give the next one fresh pages instead of these, at several times the cost of filling
@@ -54,7 +54,7 @@ cdef Memory take(Growing* block):
     if data == NULL or block.used < block.capacity // 2:
         data = <char*> PyMem_RawRealloc(block.data, max(block.used, 1))
         if data == NULL:
-            data = block.data  # a cut that failed leaves the block as it is
+            data = block.data  # a failed realloc leaves the block unchanged
     if data == NULL:
         raise MemoryError("an empty column")
     memory.data = data

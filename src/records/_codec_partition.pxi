@@ -1,8 +1,8 @@
-# The field's partitioner over a column of keys.
+# Kafka's partitioner over a column of keys.
 
 
 cdef int32_t hash_key(bytes_t p, int64_t size) noexcept nogil:
-    """The murmur2 of `murmur2.py`."""
+    """Return the hash of `murmur2.py`."""
     cdef uint32_t m = 0x5BD1E995
     cdef uint32_t state = <uint32_t> 0x9747B28C ^ <uint32_t> size
     cdef uint32_t word
@@ -81,7 +81,7 @@ cdef int fill_places(
 
 
 def partitions_for_keys(object keys, object partitions, object null_start):
-    """Return each row's partition (int32): by murmur2 of the key, in turn where it is null.
+    """Return each row's partition (int32): murmur2 of the key; null keys take turns.
 
     The first null key goes to partition `null_start % partitions`.
     """

@@ -68,7 +68,7 @@ cdef struct View:
 
 
 cdef bint is_utf8(bytes_t p, int64_t size) noexcept nogil:
-    """What Python's strict decoder takes: no overlong forms, no surrogates, up to U+10FFFF."""
+    """Return True for strict UTF-8: no overlong forms, no surrogates, up to U+10FFFF."""
     cdef bytes_t end = p + size
     cdef uint8_t low, high
     cdef int more
@@ -107,7 +107,7 @@ cdef bint is_utf8(bytes_t p, int64_t size) noexcept nogil:
 cdef inline int get_span(
     bytes_t* at, bytes_t end, int64_t least, int fault, bytes_t* start, int64_t* size
 ) noexcept nogil:
-    """Read a length of [least, rest] and pass over that many bytes; -1 is null."""
+    """Read a length of [least, rest] and skip as many bytes; -1 is null."""
     cdef int wrong = get_varint(at, end, 5, size)
     if wrong:
         return wrong
@@ -136,7 +136,7 @@ cdef int check_headers(bytes_t* at, bytes_t end, int64_t count) noexcept nogil:
 
 
 cdef inline int get_record(bytes_t* at, bytes_t body_end, View* view) noexcept nogil:
-    """Read the record at `at`, wholly checked but for its place in the batch."""
+    """Read the record at `at` and check all but its offset in the batch."""
     cdef bytes_t p = at[0]
     cdef bytes_t end
     cdef int64_t size = 0
@@ -190,7 +190,7 @@ cdef struct Bounds:
 
 
 cdef int bound(Held held, object body, Bounds* bounds) except -1:
-    """Fill `bounds` from a `record.Body`; raises Malformed when the count is impossible."""
+    """Fill `bounds` from a `record.Body`; raises Malformed for an invalid count."""
     cdef Py_ssize_t size, start, end
     cdef bytes_t data
     if type(body) is not Body:
@@ -232,7 +232,7 @@ cdef inline int place(
 def walk_records(
     object body, int64_t max_timestamp, bint keys_required, int64_t min_timestamp=INT64_MIN
 ):
-    """Check every record as a producer's: offsets 0..n-1, timestamps, keys; raises Malformed."""
+    """Check every record of a producer's batch: offsets, timestamps, keys; raises Malformed."""
     cdef Held held = Held()
     cdef Bounds bounds
     cdef int64_t index = 0
@@ -301,7 +301,7 @@ cdef int find(
     int64_t* found_offset,
     int64_t* found_timestamp,
 ) noexcept nogil:
-    """Walk to the end even after a find: a malformed batch answers nothing."""
+    """Walk to the end even after a match: a malformed batch has no result."""
     cdef bytes_t p = bounds.start
     cdef int64_t last_delta = -1, timestamp = 0
     cdef int wrong
@@ -330,8 +330,8 @@ cdef int find(
 def read_records(
     object body, int64_t start_offset, int64_t end_offset, list records, object make=Record
 ):
-    """Append what `make` makes of the records of [start_offset, end_offset) to `records`; raises
-    Malformed."""
+    """Append `make(offset, timestamp_ms, key, value, headers)` of each record in
+    [start_offset, end_offset) to `records`; raises Malformed."""
     cdef Held held = Held()
     cdef Bounds bounds
     cdef bytes_t p
@@ -369,14 +369,14 @@ cdef object span_bytes(bytes_t start, int64_t size):
 
 
 cdef tuple header_tuple(const View* view):
-    """Return ((key, value), ...) of headers that `get_record` checked."""
+    """Return ((key, value), ...) of headers already checked by `get_record`."""
     cdef bytes_t p = view.headers
     cdef bytes_t start
     cdef int64_t index, size = 0
     cdef list headers = []
     cdef str key
     for index in range(view.header_count):
-        # the spans were bounded by the record's end; read again with the size that fits
+        # the spans lie within the record; read them again with the exact size
         start = next_span(&p, &size)
         key = start[:size].decode("utf-8")
         start = next_span(&p, &size)
@@ -385,7 +385,7 @@ cdef tuple header_tuple(const View* view):
 
 
 cdef inline bytes_t next_span(bytes_t* at, int64_t* size) noexcept nogil:
-    """Pass over a span that was checked before and return its start; the size is -1 for null."""
+    """Skip a checked span and return its start; the size is -1 for null."""
     cdef bytes_t start
     get_varint_slow(at, at[0] + 5, 5, size)
     start = at[0]

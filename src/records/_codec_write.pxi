@@ -4,7 +4,7 @@
 
 
 cdef class Output:
-    """Bytes that grow."""
+    """A growable block of bytes."""
 
     cdef Growing block
 
@@ -25,7 +25,7 @@ cdef class Output:
         return 0
 
     cdef int span(self, object span) except -1:
-        """Put a length and the bytes; -1 for None."""
+        """Write a length and the bytes; -1 for None."""
         if span is None:
             return self.varint(-1)
         if not PyBytes_CheckExact(span):
@@ -40,7 +40,7 @@ cdef class Output:
         return self.raw(start, size)
 
     cdef int record(self, int64_t timestamp_delta, int64_t offset_delta, object record) except -1:
-        """Put everything behind a record's length."""
+        """Write the content of a record after its length."""
         cdef tuple headers = tuple(record.headers)
         self.raw(b"\0", 1)
         self.varint(timestamp_delta)
@@ -63,7 +63,7 @@ cdef int64_t timestamp_of(object record) except? -1:
 
 
 def write_records(object records, object base_offset, bint keep_offsets):
-    """Encode records; returns (body, base timestamp, max timestamp, last offset delta).
+    """Encode records; return (body, base timestamp, max timestamp, last offset delta).
 
     With `keep_offsets` the offset deltas come from the records, else they count from 0. Raises
     ValueError where offsets or timestamps cannot be encoded.
@@ -140,7 +140,7 @@ cdef struct Row:
     int64_t header_bytes
 
 
-# What a row may be refused for; ours, as ValueErrors.
+# Reasons to reject a row; raised as ValueErrors.
 cdef enum:
     BAD_SPAN = 1
     BAD_ROW = 2
@@ -157,7 +157,7 @@ BAD_TEXT = {
 
 
 cdef int open_binary(Held held, object column, Source* source) except -1:
-    """Hold a BinaryColumn's buffers, which must be long enough for its length."""
+    """Hold a BinaryColumn's buffers, which must be large enough for its length."""
     cdef Py_ssize_t size, rows
     if column is None:
         source.is_there = False
@@ -179,7 +179,7 @@ cdef int open_binary(Held held, object column, Source* source) except -1:
 
 
 cdef int open_table(Held held, object columns, Table* table) except -1:
-    """Hold the buffers of a RecordColumns; raises ValueError for ones that are too short."""
+    """Hold the buffers of a RecordColumns; raises ValueError for buffers that are too short."""
     cdef Py_ssize_t size, end
     open_binary(held, columns.values, &table.values)
     open_binary(held, columns.keys, &table.keys)
@@ -229,7 +229,7 @@ cdef inline bint is_valid(bytes_t validity, int64_t index) noexcept nogil:
 cdef inline int span_at(
     const Source* source, int64_t row, bytes_t* start, int64_t* size
 ) noexcept nogil:
-    """Find a row's bytes; the size is -1 when it is null. The row was checked."""
+    """Find a row's bytes; the size is -1 for null. The row is already checked."""
     cdef int64_t index = source.start + row
     cdef int64_t first, end
     if not source.is_there or not is_valid(source.validity, index):
@@ -253,7 +253,7 @@ cdef inline Py_ssize_t span_size(int64_t size) noexcept nogil:
 
 
 cdef int measure_headers(const Table* table, int64_t row, Row* found) noexcept nogil:
-    """Find a row's headers and the bytes they take in a record."""
+    """Find a row's headers and their encoded size."""
     cdef int64_t index = table.header_start + row
     cdef int64_t entry, size = 0
     cdef bytes_t start = NULL
@@ -285,7 +285,7 @@ cdef int measure_headers(const Table* table, int64_t row, Row* found) noexcept n
 
 
 cdef inline int find_row(const Table* table, int64_t position, Row* found) noexcept nogil:
-    """Find what the record at `position` is made of."""
+    """Find the fields of the record at `position`."""
     cdef int64_t row = position if table.rows == NULL else load_int64(table.rows, position)
     cdef int wrong
     if row < 0 or row >= table.length:
@@ -308,7 +308,7 @@ cdef inline int find_row(const Table* table, int64_t position, Row* found) noexc
 cdef inline Py_ssize_t content_size(
     const Row* row, int64_t timestamp_delta, int64_t offset_delta
 ) noexcept nogil:
-    """Return the bytes of a record behind its length."""
+    """Return the bytes of a record after its length."""
     return (
         1
         + ql_varint_size(zigzag(timestamp_delta))
@@ -331,7 +331,7 @@ cdef struct Plan:
 cdef int plan_body(
     const Table* table, int64_t end, Py_ssize_t limit, Plan* plan
 ) noexcept nogil:
-    """Find how many rows from `plan.first` on fit into `limit` bytes, one at least."""
+    """Count the rows from `plan.first` that fit into `limit` bytes, at least one."""
     cdef Row row
     cdef int64_t delta = 0
     cdef Py_ssize_t size
@@ -379,11 +379,11 @@ cdef uint8_t* put_headers(const Table* table, const Row* row, uint8_t* p) noexce
 
 
 cdef uint8_t* put_body(const Table* table, const Plan* plan, uint8_t* p) noexcept nogil:
-    """Write the planned rows; returns where they end."""
+    """Write the planned rows; return the end position."""
     cdef Row row
     cdef int64_t position, delta, offset_delta
     for position in range(plan.first, plan.next):
-        find_row(table, position, &row)  # the plan found it right
+        find_row(table, position, &row)  # checked by the plan
         delta = row.timestamp - plan.base_timestamp
         offset_delta = position - plan.first
         p = put_varint(p, <uint64_t> content_size(&row, delta, offset_delta) << 1)
@@ -402,14 +402,14 @@ cdef Py_ssize_t HEADER_SIZE = 61
 
 
 cdef class ColumnWriter:
-    """Encodes rows of columns into bodies; `rows` (int64) lists the rows to take, None for all.
+    """Encode rows of columns into bodies; `rows` (int64) lists the selected rows, None for all.
 
     Raises ValueError when buffers are shorter than their column.
     """
 
     cdef Held held
     cdef Table table
-    cdef readonly int64_t count  # rows to take
+    cdef readonly int64_t count  # selected rows
 
     def __init__(self, object columns, object rows):
         cdef Py_ssize_t size
@@ -420,7 +420,7 @@ cdef class ColumnWriter:
         self.count = self.table.length if rows is None else size // 8
 
     def write(self, int64_t first, int64_t end, Py_ssize_t body_limit, object seal):
-        """Encode rows from `first` on into one body of at most `body_limit` bytes, one row at least.
+        """Encode rows from `first` into one body of at most `body_limit` bytes, at least one row.
 
         [first, end) counts in the rows to take. Returns (bytes, next, base timestamp, max
         timestamp): the body, or with `seal` the whole batch. Raises ValueError for a row that is
@@ -448,7 +448,8 @@ cdef class ColumnWriter:
             stop = put_body(&self.table, &plan, start)
         assert stop == start + plan.size, f"{stop - start} bytes written, {plan.size} planned"
         if seal is not None:
-            # The batch is ours alone until it is returned, so its header may still be written.
+            # No other object has the batch before it is returned, so the header may still be
+            # written.
             header = seal(
                 memoryview(batch)[HEADER_SIZE:],
                 plan.next - first,

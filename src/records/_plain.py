@@ -1,7 +1,8 @@
-"""The codec in plain Python: what runs where no compiler was there, and what defines the other.
+"""The record codec in plain Python: the reference for `_codec.pyx` and its fallback without a C
+compiler.
 
-Every function and class here exists in `_codec.pyx` under the same name and gives the same results
-and the same faults; property tests prove it.
+Every function and class here exists in `_codec.pyx` under the same name, with the same results and
+the same faults; property tests compare the two.
 
 A record, all integers zigzag varints: length, attributes (one byte, unused), timestamp delta,
 offset delta, key length (-1 null), key, value length (-1 null), value, number of headers, and per
@@ -76,7 +77,7 @@ class _Reader:
         raise self.fault(Fault.VARINT)
 
     def span(self, end: int, fault: Fault, *, least: int = -1) -> bytes | None:
-        """Read a length and that many bytes; None for -1, where `least` allows it."""
+        """Read a length and as many bytes; return None for -1, if `least` allows it."""
         size = self.varint(end, 5)
         if size < least or size > end - self.position:
             raise self.fault(fault)
@@ -119,7 +120,7 @@ class _Reader:
 
 
 def _decode(body: Body, start_offset: int, end_offset: int) -> list[Record]:
-    """Return the records of [start_offset, end_offset); all of them are checked."""
+    """Return the records of [start_offset, end_offset), after checking all records of the body."""
     reader = _Reader(body)
     records: list[Record] = []
     last_delta = -1
@@ -148,8 +149,8 @@ def read_records(
     records: list[Any],
     make: Callable[..., Any] = Record,
 ) -> None:
-    """Append what `make` makes of the records of [start_offset, end_offset) to `records`; raises
-    Malformed."""
+    """Append `make(offset, timestamp_ms, key, value, headers)` of each record in [start_offset,
+    end_offset) to `records`; raises Malformed."""
     found = _decode(body, start_offset, end_offset)
     records.extend(
         [make(r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in found]
@@ -161,10 +162,11 @@ def read_records(
 def walk_records(
     body: Body, max_timestamp: int, keys_required: bool, min_timestamp: int = INT64_MIN
 ) -> None:
-    """Check every record as a producer's; raises Malformed.
+    """Check every record of a producer's batch; raises Malformed.
 
-    Offsets are 0..n-1, timestamps in [min_timestamp, max_timestamp] or -1 (none), and where
-    `keys_required` is set no key is null. The log's own time makes those of records meaningless.
+    Offsets must be 0..n-1, timestamps -1 (none) or in [min_timestamp, max_timestamp]. With
+    `keys_required` no key may be null. With log append time the timestamps of records are not
+    checked.
     """
     reader = _Reader(body)
     for reader.index in range(body.record_count):
@@ -186,8 +188,8 @@ def walk_records(
 
 
 def sealed_headers(batches: Buffer) -> list[tuple[int, BatchHeader]] | None:
-    """Return (position, header) of each if `batches` are whole ones with right CRCs; None: they are
-    to be looked at one by one. This codec always says so."""
+    """Return (position, header) of each batch if all are whole and their CRCs match; None means
+    that the caller must check batch by batch. The plain codec always returns None."""
     del batches
     return None
 
@@ -195,9 +197,9 @@ def sealed_headers(batches: Buffer) -> list[tuple[int, BatchHeader]] | None:
 def sound_header(
     batch: Buffer, keys_required: bool, oldest_ms: int, newest_ms: int
 ) -> BatchHeader | None:
-    """Return the header if `batch` is one whole batch of a client, uncompressed and right in all,
-    with timestamps in [oldest_ms, newest_ms] or -1 (none); None: it is to be looked at rule by
-    rule. This codec always says so."""
+    """Return the header if `batch` is one whole, valid, uncompressed client batch with timestamps
+    in [oldest_ms, newest_ms] or -1 (none). None means that the caller must apply the rules one by
+    one. The plain codec always returns None."""
     del batch, keys_required, oldest_ms, newest_ms
     return None
 
@@ -216,10 +218,10 @@ _TIMESTAMP_MS_MAX = INT64_MAX // 1000
 
 
 class ColumnBuilder:
-    """Collects the records of many bodies into one set of columns.
+    """Collect the records of many bodies into one set of columns.
 
-    `wanted` is a sum of WANT_ bits, `reserve` the bytes of data to expect, `data_limit` the most
-    that a column's data may have.
+    `wanted` is a sum of WANT_ bits, `reserve` the expected bytes of data, `data_limit` the largest
+    size of a column's data.
     """
 
     def __init__(self, wanted: int, reserve: int = 0, data_limit: int = INT32_MAX) -> None:
@@ -232,7 +234,7 @@ class ColumnBuilder:
     def append(self, body: Body, start_offset: int, end_offset: int) -> None:
         """Add the records of [start_offset, end_offset); raises Malformed, ColumnTooLarge.
 
-        The builder is of no further use after an error.
+        The builder is unusable after an error.
         """
         added = _decode(body, start_offset, end_offset)
         for record in added:
@@ -253,7 +255,7 @@ class ColumnBuilder:
             raise ColumnTooLarge
 
     def finish(self) -> DecodedColumns:
-        """Return the columns; the builder is empty afterwards."""
+        """Return the columns and empty the builder."""
         records, wanted = self.records, self.wanted
         self.records = []
         clamped = (
@@ -276,7 +278,7 @@ def _raw(values: "array[int]") -> memoryview:
 
 
 def _bitmap(present: Sequence[bool]) -> bytes | None:
-    """Return a validity bitmap, None when everything is present."""
+    """Return a validity bitmap, None without nulls."""
     if all(present):
         return None
     bits = bytearray((len(present) + 7) // 8)
@@ -346,10 +348,10 @@ def _put_record(output: bytearray, timestamp_delta: int, offset_delta: int, reco
 def write_records(
     records: Sequence[Record], base_offset: int, keep_offsets: bool
 ) -> tuple[bytes, int, int, int]:
-    """Encode records; returns (body, base timestamp, max timestamp, last offset delta).
+    """Encode records; return (body, base timestamp, max timestamp, last offset delta).
 
-    With `keep_offsets` the offset deltas come from the records, else they count from 0. Raises
-    ValueError where offsets or timestamps cannot be encoded.
+    With `keep_offsets` the offset deltas come from the records, otherwise they count from 0. Raises
+    ValueError if offsets or timestamps cannot be encoded.
     """
     output = bytearray()
     base_timestamp = records[0].timestamp_ms if records else -1
@@ -376,7 +378,7 @@ def _check_timestamp(timestamp_ms: int, delta: int) -> None:
 
 
 class ColumnWriter:
-    """Encodes rows of columns into bodies; `rows` (int64) lists the rows to take, None for all."""
+    """Encode rows of columns into bodies; `rows` (int64) lists the selected rows, None for all."""
 
     def __init__(self, columns: RecordColumns, rows: Buffer | None) -> None:
         self.columns = columns
@@ -388,11 +390,12 @@ class ColumnWriter:
     def write(
         self, first: int, end: int, body_limit: int, seal: Seal | None
     ) -> tuple[bytes, int, int, int]:
-        """Encode rows from `first` on into one body of at most `body_limit` bytes, or one row.
+        """Encode rows from `first` into one body of at most `body_limit` bytes; one row may exceed
+        it.
 
-        [first, end) counts in the rows to take. Returns (bytes, next, base timestamp, max
-        timestamp): the body, or with `seal` the whole batch. Raises ValueError for a row that is
-        not in the columns or cannot be encoded.
+        [first, end) indexes the selected rows. Return (bytes, next, base timestamp, max timestamp):
+        the body, or with `seal` the whole batch. Raises ValueError for a row outside the columns or
+        a row that cannot be encoded.
         """
         if not 0 <= first < end <= self.count:
             raise ValueError(f"rows [{first}, {end}) are not in a table of {self.count}")
@@ -478,7 +481,7 @@ def _header_at(column: HeaderColumn, entry: int) -> tuple[str, bytes | None]:
 
 
 def partitions_for_keys(keys: BinaryColumn, partitions: int, null_start: int) -> Buffer:
-    """Return each row's partition (int32): by murmur2 of the key, in turn where it is null.
+    """Return each row's partition (int32): murmur2 of the key; null keys take turns.
 
     The first null key goes to partition `null_start % partitions`.
     """
@@ -501,7 +504,7 @@ def partition_rows(
 ) -> tuple[Buffer, list[int]]:
     """Return (rows, bounds): partition p has rows[bounds[p]:bounds[p + 1]] (int64), in row order.
 
-    Null keys are dealt out in turn from partition `null_start % partitions`.
+    Null keys are distributed round-robin from partition `null_start % partitions`.
     """
     placed = memoryview(partitions_for_keys(keys, partitions, null_start)).cast("i")
     groups: list[list[int]] = [[] for _ in range(partitions)]

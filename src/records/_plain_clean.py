@@ -1,7 +1,8 @@
-"""Compaction's part of the codec in plain Python: what defines the other, in `_codec_clean.pxi`.
+"""The codec's part for compaction in plain Python: the reference for `_codec_clean.pxi`.
 
-The newest offset of each key, and what of a body stays. The loops over whole batches may stop in
-front of any batch, and here they take none: their caller goes batch by batch then.
+It maps keys to their newest offsets and filters the records of batches. The compiled loops over
+whole batches may stop before any batch. The loops here always stop at once, so the caller processes
+each batch by itself.
 """
 
 from array import array
@@ -20,12 +21,13 @@ NO_OFFSET: Final = -1
 
 
 class KeyMap:
-    """The newest offset of each key, of so many keys that nine of ten slots are taken.
+    """The newest offset of each key; at most nine of ten slots are used.
 
-    A key is known by a hash of 128 bits under the seed, and so costs the same whatever its size.
-    Two of n keys share one with a probability below n^2 / 2^129: for the five million that 128 MiB
-    hold, 4e-26. Nobody who does not know the seed can do better than that chance, and a round draws
-    a new one. (Here the hash is BLAKE2b; compiled, SipHash-2-4 with 128 bits, at 24 bytes a slot.)
+    A key is identified by a 128-bit hash under the seed, so every key costs the same memory. Two of
+    n keys collide with a probability below n^2 / 2^129: 4e-26 for the five million keys that 128
+    MiB hold. An attacker without the seed cannot raise that probability, and each cleaning run
+    draws a new seed. (The hash is BLAKE2b here; compiled, SipHash-2-4 with 128 bits, at 24 bytes a
+    slot.)
     """
 
     def __init__(self, slot_count: int, seed: Buffer) -> None:
@@ -39,15 +41,15 @@ class KeyMap:
 
     @property
     def count(self) -> int:
-        """Keys in the map."""
+        """Number of keys in the map."""
         return len(self._offsets)
 
     def offset_of(self, key: Buffer) -> int:
-        """Return the newest offset noted for a key, -1 when there is none."""
+        """Return the newest offset of a key, -1 if the map does not have it."""
         return self._offsets.get(self._hash(key), NO_OFFSET)
 
     def put(self, key: Buffer, offset: int) -> bool:
-        """Note an offset; False when the map has no room for another key."""
+        """Record an offset of a key; return False if the map has no free slot for a new key."""
         hashed = self._hash(key)
         known = self._offsets.get(hashed)
         if known is None and len(self._offsets) >= self.capacity:
@@ -60,46 +62,47 @@ class KeyMap:
 
 
 class Sieve:
-    """Notes the keys of batches, then keeps of batches what is newest.
+    """Builds the key map from batches, then filters batches by it.
 
-    Keys are noted in [first_offset, end_offset). A record below `end_offset` stays when it has a
-    key of which the map knows nothing newer, unless it is a tombstone below `first_offset` whose
-    batch is due. Everything from `end_offset` on stays.
+    Keys are mapped in [first_offset, end_offset). A record below `end_offset` stays if its key has
+    no newer offset in the map, unless it is a tombstone below `first_offset` whose batch is due.
+    All records from `end_offset` stay.
     """
 
     def __init__(self, keys: KeyMap, first_offset: int, end_offset: int, wall_ms: int) -> None:
         self.keys = keys
         self.first_offset = first_offset
         self.end_offset = end_offset
-        self.wall_ms = wall_ms  # a batch is due when its delete horizon is not later
-        self.next_offset = 0  # the least that the next batch may start at
-        self.leader_epoch = -1  # the least that it may have
-        self.records_read = 0  # filtered
+        self.wall_ms = wall_ms  # ms; a batch is due if its delete horizon is not later
+        self.next_offset = 0  # lowest valid base offset of the next batch
+        self.leader_epoch = -1  # lowest valid leader epoch of the next batch
+        self.records_read = 0  # passed through the filter
         self.records_kept = 0
         self._stays: list[int] = []
         self._output = bytearray()
         self._notes: array[int] = array("q")
 
     def keep_batches(self, last_offsets: Iterable[int]) -> None:
-        """Let the batches that end there stay, even when none of their records does."""
+        """Keep the batches with these last offsets, even without records."""
         self._stays = sorted(last_offsets)
 
     def stays_empty(self, last_offset: int) -> bool:
-        """Whether the batch is one of `keep_batches`."""
+        """Return True if the batch is listed in `keep_batches`."""
         at = bisect_left(self._stays, last_offset)
         return at < len(self._stays) and self._stays[at] == last_offset
 
     def map_batches(self, buffer: Buffer, position: int) -> int:
-        """Note the keys of usual batches from `position` on; return where it stopped.
+        """Add the keys of plain batches from `position`; return the position of the first batch not
+        processed.
 
-        That is in front of a batch that reaches beyond the buffer, does not start below
-        `end_offset`, or wants a look: it is compressed, of a transaction, full of new keys, wrong.
+        Processing stops at a batch that reaches beyond the buffer, starts at or above `end_offset`,
+        is compressed or transactional, has keys that do not fit into the map, or is invalid.
         """
         return _checked(buffer, position)
 
     def map_body(self, body: Body) -> int:
-        """Note the keys of a body; return the offset of the first for which there was no room, or
-        -1. Raises Malformed, and has noted none then."""
+        """Add the keys of a body; return the offset of the first key without a free slot, or -1.
+        Raises Malformed, with no key added."""
         full = NO_OFFSET
         for record in list(_records(body)):
             if record.key is None or full != NO_OFFSET:
@@ -110,17 +113,19 @@ class Sieve:
         return full
 
     def filter_batches(self, buffer: Buffer, position: int) -> int:
-        """Put out what stays of usual batches from `position` on; return where it stopped.
+        """Output the remaining part of plain batches from `position`; return the position of the
+        first batch not processed.
 
-        That is in front of a batch that reaches beyond the buffer or wants a look: it is
-        compressed, of a transaction, gets a delete horizon, or is wrong.
+        Processing stops at a batch that reaches beyond the buffer, is compressed or transactional,
+        needs a delete horizon, or is invalid.
         """
         return _checked(buffer, position)
 
     def filter_body(self, body: Body, is_due: bool) -> tuple[memoryview | None, int, int, bool]:
-        """Return (records, count, max timestamp, has tombstones) of what stays of a body.
+        """Return (records, count, max timestamp, has tombstones) of the records of a body that
+        stay.
 
-        The records are None when all of them stay. Raises Malformed.
+        The records are None if all of them stay. Raises Malformed.
         """
         kept = []
         count = 0
@@ -147,13 +152,13 @@ class Sieve:
         return self.keys.offset_of(record.key) <= record.offset
 
     def add(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """Put a batch out behind the others."""
+        """Append a batch to the output."""
         self._output += batch
         self._notes.extend((len(batch), last_offset, max_timestamp))
 
     def take(self) -> tuple[memoryview, memoryview]:
-        """Return the batches put out since the last call, and (size, last offset, max timestamp)
-        of each as int64."""
+        """Return the batches output since the last call, and (size, last offset, max timestamp) of
+        each as int64."""
         output, notes = self._output, self._notes
         self._output, self._notes = bytearray(), array("q")
         return memoryview(output), memoryview(notes)
@@ -164,7 +169,7 @@ class _Found(NamedTuple):
     timestamp_ms: int
     key: bytes | None
     is_tombstone: bool
-    raw: memoryview  # all its bytes
+    raw: memoryview  # all bytes of the record
 
 
 def _checked(buffer: Buffer, position: int) -> int:
@@ -174,7 +179,7 @@ def _checked(buffer: Buffer, position: int) -> int:
 
 
 def _records(body: Body) -> Iterator[_Found]:
-    """Yield the records of a body; raises Malformed where one is wrong."""
+    """Yield the records of a body; raises Malformed at an invalid record."""
     reader = _Reader(body)
     last_delta = -1
     for reader.index in range(body.record_count):
@@ -195,8 +200,8 @@ def _records(body: Body) -> Iterator[_Found]:
 
 
 def rebase_records(body: Body, by: int) -> memoryview:
-    """Return the records of a body with `by` added to each timestamp delta; raises Malformed,
-    OverflowError when a delta or a record's length leaves its range."""
+    """Return the records of a body with `by` added to each timestamp delta; raises Malformed, and
+    OverflowError if a delta or a record's length leaves its range."""
     if not INT64_MIN <= by <= INT64_MAX:
         raise _no_fit(0, by)
     reader = _Reader(body)
@@ -206,7 +211,7 @@ def rebase_records(body: Body, by: int) -> memoryview:
         delta = reader.record()[0] + by
         end = reader.position
         reader.position = start
-        reader.varint(end, 5)  # once more: length, attributes, the old delta
+        reader.varint(end, 5)  # skip the length, the attributes and the old delta
         content = bytearray(reader.data[reader.position : reader.position + 1])
         reader.position += 1
         reader.varint(end, 10)

@@ -1,10 +1,10 @@
-"""Arrow in, batches out; batches in, Arrow out: buffers are wrapped, records never become objects.
+"""Conversion between Arrow arrays and record batches, without an object per record.
 
-pyarrow is imported when a function is called, so that whoever needs no columns does not pay for it.
-Encoding reads the arrays' own buffers, decoding wraps the codec's: the only copy is the codec's.
+pyarrow is imported inside the functions, so that processes without columns do not load it. Encoding
+reads the arrays' own buffers; decoding wraps the codec's buffers. The codec makes the only copy.
 
-The types of `decode_arrow` are exactly those that Spark's `to_arrow_schema` makes of the field's
-connector schema, so that a batch goes to Spark as it is.
+The types of `decode_arrow` are those of Spark's `to_arrow_schema` for the Kafka connector's schema,
+so that Spark takes a batch unchanged.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ COLUMNS: Final[dict[str, int]] = {
     "timestamp_type": WANT_TIMESTAMP_TYPE,
     "headers": WANT_HEADERS,
 }
-"""What `decode_arrow` can give, by name."""
+"""The columns of `decode_arrow`, by name."""
 
 DEFAULT_COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestamp_type")
 BATCH_BYTES: Final = 1024 * 1024 - 64 * 1024
@@ -48,7 +48,7 @@ BATCH_BYTES: Final = 1024 * 1024 - 64 * 1024
 
 
 def arrow_schema(columns: Sequence[str] = DEFAULT_COLUMNS) -> "pa.Schema":
-    """Return the schema that `decode_arrow` gives for `columns`; raises InvalidRequest."""
+    """Return the schema of `decode_arrow` for `columns`; raises InvalidRequest."""
     import pyarrow as pa
 
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -84,10 +84,10 @@ def decode_arrow(
 ) -> "pa.RecordBatch":
     """Return the records of [start_offset, end_offset) of all batches in `buffer`, in order.
 
-    Only the columns asked for are built, in the order asked for. `headers` is null for a record
-    without any; a timestamp that microseconds cannot hold is clamped. Raises what
-    `codec.decode_all` raises, and InvalidRequest for an unknown column or when one would pass the
-    2 GiB of its 32-bit offsets.
+    Only the requested columns are built, in the requested order. `headers` is null for a record
+    without headers; a timestamp outside the range of microseconds is clamped. Raises the errors of
+    `codec.decode_all`, and InvalidRequest for an unknown column or a column above the 2 GiB of its
+    32-bit offsets.
     """
     import pyarrow as pa
 
@@ -191,13 +191,13 @@ def encode_arrow(
     envelope: Envelope | None = None,
     batch_bytes: int = BATCH_BYTES,
 ) -> list[bytes]:
-    """Return the rows as batches, each at most `batch_bytes` before compression (one record at
-    least), in row order.
+    """Return the rows as batches, each at most `batch_bytes` before compression (at least one
+    record), in row order.
 
-    `values` and `keys` are binary, string, their large kinds or fixed-size binary; `timestamps_ms`
-    is int64 or any timestamp type (cut to milliseconds), a null one takes `timestamp_ms`; `headers`
-    is a list of structs with a string `key` and a binary `value`. `envelope` says more than
-    `codec` (producer id, ...) and then replaces it. Raises InvalidRequest for other types.
+    `values` and `keys` are binary, string, their large kinds or fixed-size binary. `timestamps_ms`
+    is int64 or any timestamp type (cut to milliseconds); a null one takes `timestamp_ms`. `headers`
+    is a list of structs with a string `key` and a binary `value`. `envelope` carries more fields
+    than `codec` (producer id, ...) and replaces it. Raises InvalidRequest for other types.
     """
     table = record_columns(
         values, keys=keys, timestamps_ms=timestamps_ms, headers=headers, timestamp_ms=timestamp_ms
@@ -205,11 +205,11 @@ def encode_arrow(
     return _encode(table, envelope=envelope or Envelope(codec=codec), batch_bytes=batch_bytes)
 
 
-def _encode(columns: RecordColumns, **how: Any) -> list[bytes]:
+def _encode(columns: RecordColumns, **options: Any) -> list[bytes]:
     try:
-        return record_codec.encode_columns(columns, **how)
+        return record_codec.encode_columns(columns, **options)
     except ValueError as error:  # a header without a key, timestamps 292 million years apart
-        raise InvalidRequest(f"the table cannot be encoded: {error}") from None
+        raise InvalidRequest(f"table: not encodable; {error}") from None
 
 
 def encode_partitions(
@@ -222,11 +222,11 @@ def encode_partitions(
 ) -> list[list[bytes]]:
     """Return each partition's rows as batches, by the murmur2 of the key, in row order.
 
-    Rows with a null key are dealt out in turn, from partition `null_start % partitions` on; a
-    table without keys is not for this function (deal out slices instead).
+    Rows with a null key are distributed round-robin from partition `null_start % partitions`.
+    Raises InvalidRequest for a table without keys; distribute slices of such a table instead.
     """
     if columns.keys is None:
-        raise InvalidRequest("rows are partitioned by key, and there is no key column")
+        raise InvalidRequest("no key column; rows are partitioned by key")
     rows, bounds = record_codec.partition_rows(columns.keys, partitions, null_start)
     return [
         _encode(
@@ -244,10 +244,10 @@ def encode_partitions(
 def partition_table(
     keys: "pa.Array | pa.ChunkedArray", *, partitions: int, null_start: int = 0
 ) -> "list[pa.Array]":
-    """Return for each partition the indices (int64) of the rows that belong to it, rising.
+    """Return for each partition the ascending indices (int64) of its rows.
 
-    For `table.take(indices)`; `encode_partitions` does both at once without the copy. Null keys
-    are dealt out in turn from partition `null_start % partitions` on.
+    Pass them to `table.take(indices)`; `encode_partitions` does both without the copy. Null keys
+    are distributed round-robin from partition `null_start % partitions`.
     """
     import pyarrow as pa
 
@@ -284,7 +284,7 @@ def record_columns(
 
 
 def _one_chunk(array: Any) -> Any:
-    """Return a pa.Array; chunks are put together, in large offsets where 2 GiB would overflow."""
+    """Return one pa.Array; chunks are concatenated, with large offsets if 2 GiB would overflow."""
     import pyarrow as pa
 
     if not isinstance(array, pa.ChunkedArray):
@@ -311,7 +311,7 @@ def _binary_column(array: Any) -> BinaryColumn:
         array = array.cast(pa.large_binary())
     is_wide = kinds.is_large_binary(array.type) or kinds.is_large_string(array.type)
     if not (is_wide or kinds.is_binary(array.type) or kinds.is_string(array.type)):
-        raise InvalidRequest(f"a column of {array.type} holds no keys or values: cast it to binary")
+        raise InvalidRequest(f"a column of {array.type} holds no keys or values; cast it to binary")
     array = _one_chunk(array)
     is_wide = kinds.is_large_binary(array.type) or kinds.is_large_string(array.type)
     validity, offsets, data = array.buffers()
@@ -326,8 +326,8 @@ def _binary_column(array: Any) -> BinaryColumn:
 
 
 def _without_dictionary(array: Any) -> Any:
-    """Return the values themselves; views become large bytes first, since pyarrow takes no element
-    of a dictionary of views."""
+    """Return the values without the dictionary. Views become large bytes first, since pyarrow
+    cannot take elements of a dictionary of views."""
     import pyarrow as pa
 
     kind = array.type.value_type
@@ -354,7 +354,7 @@ def _timestamp_column(array: Any) -> Int64Column:
     if pa.types.is_timestamp(array.type):
         array = array.cast(pa.timestamp("ms", tz=array.type.tz), safe=False)
     elif not pa.types.is_integer(array.type):
-        raise InvalidRequest(f"a column of {array.type} holds no timestamps")
+        raise InvalidRequest(f"a column of {array.type} holds no timestamps; cast it to int64")
     elif array.type != pa.int64():
         array = array.cast(pa.int64())
     array = _one_chunk(array)

@@ -1,6 +1,6 @@
-"""The record batch, version 2: its header as a value, and walking over batches in a buffer.
+"""The record batch, version 2: the header as a value, and iteration over batches in a buffer.
 
-Layout (big endian), from the field's format description:
+Layout (big endian), from Kafka's description of the format:
 
     0   8  base offset             stamped by the log
     8   4  batch length            bytes after this field
@@ -18,8 +18,8 @@ Layout (big endian), from the field's format description:
     57  4  record count
     61     records                 compressed as one block
 
-The first 16 bytes lie outside the CRC, so a log stamps offset and leader epoch in front of what
-the producer built and stores the rest untouched. Nothing here looks into the records.
+The first 16 bytes lie outside the CRC. A log stamps offset and leader epoch there and stores the
+rest of the producer's bytes unchanged. This module does not parse records.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ PREFIX_SIZE: Final = 16
 """Bytes that the log stamps: base offset, batch length, leader epoch."""
 
 LENGTH_END: Final = 12
-"""Where `batch_length` starts to count: a batch is this many bytes longer than it says."""
+"""Offset of the byte after `batch_length`: a batch is this many bytes longer than that field."""
 
 CRC_START: Final = 21
 """First byte under the CRC."""
@@ -48,7 +48,7 @@ NO_TIMESTAMP: Final = -1
 NO_PRODUCER: Final = -1
 
 CODEC_MASK: Final = 0x07
-"""The codec within a batch's attributes."""
+"""Mask of the codec in a batch's attributes."""
 
 TIMESTAMP_TYPE_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
@@ -61,8 +61,8 @@ OFFSET_MAX: Final = 2**63 - 1
 class BatchHeader(NamedTuple):
     """The first 61 bytes of a batch.
 
-    A tuple and no dataclass: one is made for every batch that passes through a log, and thirteen
-    frozen fields take four times as long.
+    A tuple instead of a dataclass: one is created for every appended batch, and thirteen frozen
+    fields take four times as long.
     """
 
     base_offset: int
@@ -91,7 +91,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Offset behind the batch."""
+        """Offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -101,63 +101,63 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """The records are markers of the log itself, never shown to applications."""
+        """True if the records are control records of the log, hidden from applications."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def is_transactional(self) -> bool:
-        """The records count only once their transaction is committed."""
+        """True if the records are visible only after their transaction is committed."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def log_append_time(self) -> bool:
-        """Every record's timestamp is `max_timestamp`, set by the broker."""
+        """True if every record's timestamp is `max_timestamp`, set by the broker."""
         return bool(self.attributes & TIMESTAMP_TYPE_BIT)
 
     @property
     def has_delete_horizon(self) -> bool:
-        """`base_timestamp` is the time from which the cleaner may drop tombstones."""
+        """True if `base_timestamp` is the time from which the cleaner may drop tombstones."""
         return bool(self.attributes & DELETE_HORIZON_BIT)
 
 
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Return the header of the batch at `position`; the records need not be there.
+    """Return the header of the batch at `position`; the records may be missing.
 
-    Raises CorruptionError when the buffer is too short for a header, or magic or length are
-    impossible. The CRC is not looked at.
+    Raises CorruptionError if the buffer is too short for a header, or magic or length are invalid.
+    The CRC is not checked.
     """
     if position < 0 or len(buffer) - position < HEADER_SIZE:
         raise CorruptionError(
-            f"{max(0, len(buffer) - position)} bytes left, a batch header has {HEADER_SIZE}",
+            f"{max(0, len(buffer) - position)} bytes left; a batch header has {HEADER_SIZE}",
             position=position,
         )
     header = BatchHeader(*HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC:
         raise CorruptionError(
-            f"magic is {header.magic}, only record batches of version {MAGIC} are known",
+            f"magic is {header.magic}; only record batches of version {MAGIC} are supported",
             position=position,
         )
     if header.batch_length < HEADER_SIZE - LENGTH_END:
         raise CorruptionError(
-            f"batch length {header.batch_length} is shorter than a header", position=position
+            f"batch length {header.batch_length} is below the size of a header", position=position
         )
     return header
 
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Raise CorruptionError unless the batch is whole and its CRC-32C is right."""
+    """Raise CorruptionError unless the batch is whole and its CRC-32C matches."""
     end = position + header.size
     if end > len(buffer):
         raise CorruptionError(
             f"the batch at offset {header.base_offset} has {header.size} bytes, "
-            f"{len(buffer) - position} are there",
+            f"{len(buffer) - position} remain",
             position=position,
         )
     crc = crc32c(memoryview(buffer)[position + CRC_START : end])
     if crc != header.crc:
         raise CorruptionError(
             f"CRC-32C of the batch at offset {header.base_offset} is {crc:08x}, "
-            f"its header says {header.crc:08x}",
+            f"its header has {header.crc:08x}",
             position=position,
         )
 
@@ -165,14 +165,14 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 def iterate_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of each whole batch from `position` to the buffer's end.
 
-    Raises CorruptionError at a torn or impossible one, after the batches in front of it.
+    Raises CorruptionError at a torn or invalid batch, after the batches before it.
     """
     while position < len(buffer):
         header = parse_header(buffer, position)
         if position + header.size > len(buffer):
             raise CorruptionError(
                 f"the batch at offset {header.base_offset} has {header.size} bytes, "
-                f"{len(buffer) - position} are there",
+                f"{len(buffer) - position} remain",
                 position=position,
             )
         yield position, header
@@ -180,7 +180,7 @@ def iterate_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Ba
 
 
 def whole_batches_end(buffer: Buffer, position: int = 0) -> int:
-    """Return the position behind the last whole batch; what follows is torn or not a batch."""
+    """Return the position after the last whole batch; a torn batch or other bytes may follow."""
     while len(buffer) - position >= HEADER_SIZE:
         try:
             header = parse_header(buffer, position)
@@ -196,8 +196,7 @@ _PREFIX: Final = Struct(">qii")
 
 
 def stamp(header: BatchHeader, *, base_offset: int, leader_epoch: int) -> bytes:
-    """Return the 16 bytes to write in place of the batch's first 16; the CRC does not cover
-    them."""
+    """Return the 16 bytes that replace the first 16 of the batch; the CRC does not cover them."""
     return _PREFIX.pack(base_offset, header.batch_length, leader_epoch)
 
 
@@ -207,7 +206,7 @@ _PRODUCER_START: Final = 43
 
 
 def renumber(batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
-    """Return a whole batch of another producer, or with another sequence: its CRC covers them."""
+    """Return the batch with another producer id, epoch and base sequence, and a new CRC."""
     head, rest = renumbered(
         batch,
         producer_id=producer_id,
@@ -220,7 +219,7 @@ def renumber(batch: Buffer, *, producer_id: int, producer_epoch: int, base_seque
 def renumbered(
     batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> tuple[bytes, memoryview]:
-    """Do as `renumber` does, without a copy: return the header, and a view of what follows it."""
+    """Return the header of `renumber` and a view of the bytes after it, without a copy."""
     view = memoryview(batch)
     head, rest = bytearray(view[:HEADER_SIZE]), view[HEADER_SIZE:]
     _PRODUCER.pack_into(head, _PRODUCER_START, producer_id, producer_epoch, base_sequence)
@@ -230,8 +229,8 @@ def renumbered(
 
 
 def without_records(base_offset: int, next_offset: int, *, leader_epoch: int = -1) -> bytes:
-    """Return a batch that spans [base_offset, next_offset) and has no record, as compaction may
-    leave one; at most 2^31 offsets, at least one."""
+    """Return a batch without records that spans [base_offset, next_offset), such as compaction
+    leaves; the span is 1 to 2^31 offsets."""
     delta = next_offset - base_offset - 1
     header = HEADER.pack(
         base_offset,

@@ -1,7 +1,7 @@
 """CRC-32C, the checksum of batches, frames and small files (RFC 3720, 12.1).
 
-From the compiled part of the package `crc32c`, loaded by itself: the package as a whole brings its
-command line and what it takes to read the metadata of packages, a twentieth of a node's start.
+Only the compiled module of the package `crc32c` is loaded: the package itself also imports its
+command line and metadata readers, which take a twentieth of a node's start.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ _PACKAGE: Final = "crc32c"
 _COMPILED: Final = "crc32c._crc32c"
 
 
-def _loaded() -> Checksum:
+def _load_crc32c() -> Checksum:
     package = PathFinder.find_spec(_PACKAGE)
-    places = None if package is None else package.submodule_search_locations
-    compiled = None if places is None else PathFinder.find_spec(_COMPILED, places)
-    if compiled is None or compiled.loader is None:  # packed in a way of its own
+    folders = None if package is None else package.submodule_search_locations
+    compiled = None if folders is None else PathFinder.find_spec(_COMPILED, folders)
+    if compiled is None or compiled.loader is None:  # packed in another layout
         from crc32c import crc32c as whole
 
         return whole
@@ -29,5 +29,6 @@ def _loaded() -> Checksum:
     return found
 
 
-crc32c: Final = _loaded()
-"""crc32c(data, value=0): the checksum of bytes, going on from that of the bytes before them."""
+crc32c: Final = _load_crc32c()
+"""crc32c(data, value=0): the checksum of `data`, continued from `value`, the checksum of the bytes
+before it."""

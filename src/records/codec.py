@@ -1,14 +1,14 @@
-"""Records to batches and back: headers, CRC and compression around one of the two codecs.
+"""Encoding and decoding of batches: headers, CRC and compression around a record codec.
 
-`_codec` (compiled) does the records when it is there, `_plain` when not or when the environment
-asks for it (QUORUMLOG_PLAIN_CODEC=1); both give the same bytes, the same records and the same
-faults. `COMPILED` says which, `describe()` says so to people; a process that runs the plain one
-without having asked for it hears of that once, by a RuntimeWarning.
+`_codec` (compiled) encodes the records if it is available, otherwise `_plain`. The environment
+variable QUORUMLOG_PLAIN_CODEC=1 selects `_plain`. Both give the same bytes, records and faults.
+`COMPILED` is the selection, `describe()` a sentence about it. If `_plain` runs without having been
+requested, the import emits one RuntimeWarning.
 
-Errors when reading: CorruptionError for whatever bytes are not a batch (torn, bad CRC, malformed
-records), UnsupportedCompression for an unknown codec, MessageTooLarge when a batch would inflate
-beyond the limit. Errors when writing: MessageTooLarge for what no batch can hold, ValueError for
-what is no record.
+Errors when decoding: CorruptionError for an invalid batch (torn, bad CRC, malformed records),
+UnsupportedCompression for an unknown codec, MessageTooLarge if a batch would inflate beyond the
+limit. Errors when encoding: MessageTooLarge if the records do not fit into a batch, ValueError for
+an invalid record.
 """
 
 import os
@@ -41,12 +41,12 @@ from .record import INT32_MAX, Body, Headers, Malformed, Record, Seal
 R = TypeVar("R")
 
 PLAIN_VARIABLE: Final = "QUORUMLOG_PLAIN_CODEC"
-"""Environment variable: anything but "" and "0" chooses the plain codec."""
+"""Environment variable: any value but "" and "0" selects the plain codec."""
 
 PLAIN_WANTED: Final = os.environ.get(PLAIN_VARIABLE, "") not in ("", "0")
 
 if TYPE_CHECKING or PLAIN_WANTED:
-    from . import _plain as _kernel  # the other has the same functions, see `_codec.pyi`
+    from . import _plain as _kernel  # the compiled one has the same functions, see `_codec.pyi`
 else:
     try:
         from . import _codec as _kernel
@@ -56,22 +56,22 @@ else:
 LENGTH_MIN: Final = HEADER_SIZE - LENGTH_END
 CRC_POSITION: Final = CRC_START - 4
 UNUSUAL_BITS: Final = 0x07 | TIMESTAMP_TYPE_BIT | CONTROL_BIT
-OFFSET_END: Final = OFFSET_MAX  # exclusive: nobody reaches the last offset of 64 bits
-PART_RECORDS: Final = 10_000  # about as many at a time, when a batch is decoded in parts ...
-PARTS_MAX: Final = 32  # ... of which one batch makes so many
+OFFSET_END: Final = OFFSET_MAX  # exclusive: the last offset of 64 bits is never used
+PART_RECORDS: Final = 10_000  # size of a part of a batch, about
+PARTS_MAX: Final = 32  # parts of one batch
 
 COMPILED: Final = _kernel.__name__.endswith("._codec")
-"""Whether the compiled codec is in use."""
+"""True if the compiled codec is in use."""
 
 
 def describe() -> str:
-    """Return a sentence that says which codec runs."""
+    """Return a sentence that names the codec in use."""
     if COMPILED:
         return "The compiled record codec is in use."
     if PLAIN_WANTED:
-        return f"The record codec runs in plain Python, as {PLAIN_VARIABLE} asks for."
+        return f"The record codec runs in plain Python because {PLAIN_VARIABLE} is set."
     return (
-        "The record codec runs in plain Python, which is a hundred times slower: the compiled "
+        "The record codec runs in plain Python, which is a hundred times slower; the compiled "
         "module is missing. Install a C compiler and reinstall quorumlog."
     )
 
@@ -82,12 +82,12 @@ if not (COMPILED or PLAIN_WANTED):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """What a batch's header says beside what follows from its records."""
+    """The header fields of a batch that do not follow from its records."""
 
     codec: Codec = Codec.NONE
-    level: int | None = None  # of the codec, see `LEVELS`; None: its own choice
-    base_offset: int = 0  # the log stamps its own
-    leader_epoch: int = -1  # the log stamps its own
+    level: int | None = None  # of the codec, see `LEVELS`; None: the codec's default
+    base_offset: int = 0  # replaced by the log
+    leader_epoch: int = -1  # replaced by the log
     producer_id: int = NO_PRODUCER
     producer_epoch: int = -1
     base_sequence: int = -1
@@ -129,11 +129,11 @@ def encode_batch(
 ) -> bytes:
     """Return one batch of `records`, at least one.
 
-    Their offsets are ignored and count from `base_offset`, unless `keep_offsets` is set: then they
-    must rise and start at or above it, and gaps stay gaps (what compaction leaves).
+    Their offsets are ignored and count from `base_offset`. With `keep_offsets` the records' offsets
+    must ascend from `base_offset` or above, and gaps (left by compaction) remain.
     """
     if not records:
-        raise ValueError("a batch has at least one record")
+        raise ValueError("no records; a batch has at least one record")
     envelope = Envelope(
         codec=codec,
         level=level,
@@ -150,9 +150,9 @@ def encode_batch(
 
 
 def encode_plain_batch(records: Sequence[Record]) -> bytes:
-    """Return what `encode_batch` does of `records` alone, in half the time where they are few."""
+    """Return `encode_batch(records)`, in half the time for few records."""
     if not records:
-        raise ValueError("a batch has at least one record")
+        raise ValueError("no records; a batch has at least one record")
     return _encode(records, PLAIN_ENVELOPE, keep_offsets=False)
 
 
@@ -184,7 +184,7 @@ def encode_columns(
     first: int = 0,
     end: int | None = None,
 ) -> list[bytes]:
-    """Return what `encode_batches` yields, all at once."""
+    """Return all batches of `encode_batches`."""
     return list(
         encode_batches(
             columns, envelope=envelope, batch_bytes=batch_bytes, rows=rows, first=first, end=end
@@ -203,10 +203,10 @@ def encode_batches(
 ) -> Iterator[bytes]:
     """Yield the rows as batches of at most `batch_bytes` before compression, in order.
 
-    A batch has at least one record, so that a record larger than `batch_bytes` makes a larger
-    batch. `rows` (int64 buffer) lists the rows to take, [first, end) counts in that list; without
-    it, in the columns. Base offsets and base sequences continue from batch to batch. The columns'
-    buffers must not change meanwhile.
+    A batch has at least one record, so a record larger than `batch_bytes` makes a larger batch.
+    `rows` (int64 buffer) lists the selected rows, and [first, end) indexes that list; without it,
+    [first, end) indexes the columns. Base offsets and base sequences continue from batch to batch.
+    The columns' buffers must not change until the iterator ends.
     """
     writer = _kernel.ColumnWriter(columns, rows)
     if end is None:
@@ -220,7 +220,8 @@ def encode_batches(
 
 
 def _seal(envelope: Envelope, ahead: int) -> Seal:
-    """Return what makes the header of a batch with `ahead` records of its envelope before it."""
+    """Return the function that makes the header of a batch after `ahead` records of the
+    envelope."""
 
     def seal(body: memoryview, count: int, base_timestamp: int, max_timestamp: int) -> bytes:
         return _header(
@@ -239,7 +240,7 @@ def _seal(envelope: Envelope, ahead: int) -> Seal:
 def _encode_next(
     writer: _kernel.ColumnWriter, first: int, end: int, limit: int, envelope: Envelope, seal: Seal
 ) -> tuple[bytes, int]:
-    """Return the next batch and the row behind it."""
+    """Return the next batch and the index of the row after it."""
     codec = envelope.codec
     is_plain = codec is Codec.NONE
     try:
@@ -265,10 +266,10 @@ def _header(
     max_timestamp: int,
     ahead: int = 0,
 ) -> bytes:
-    """Return the 61 bytes in front of `body`; raises MessageTooLarge when it is 2 GiB."""
+    """Return the 61 bytes before `body`; raises MessageTooLarge above 2 GiB."""
     length = HEADER_SIZE - LENGTH_END + len(body)
     if length > INT32_MAX:
-        raise MessageTooLarge(f"a batch of {length} bytes does not fit its length field")
+        raise MessageTooLarge(f"batch length {length} exceeds its field; the limit is {INT32_MAX}")
     sequence = envelope.base_sequence
     header = HEADER.pack(
         envelope.base_offset + ahead,
@@ -305,7 +306,7 @@ def record_size_max(
 def decode_batch(
     buffer: Buffer, position: int = 0, *, inflate_limit: int = INFLATE_LIMIT
 ) -> list[Record]:
-    """Return the records of the one batch at `position`, a control batch's too."""
+    """Return the records of the batch at `position`, including those of a control batch."""
     header = parse_header(buffer, position)
     check_crc(buffer, position, header)
     records: list[Record] = []
@@ -327,8 +328,7 @@ def decode_all(
 ) -> list[Record]:
     """Return the records of [start_offset, end_offset) of all batches in `buffer`.
 
-    Control batches are left out unless `with_control`. Batches wholly outside the interval are
-    skipped unread.
+    Control batches are skipped unless `with_control`. Batches outside the interval are not read.
     """
     first, end = _interval(start_offset, end_offset)
     records: list[Record] = []
@@ -347,8 +347,8 @@ def decode_as(
     start_offset: int | None = None,
     end_offset: int | None = None,
 ) -> list[R]:
-    """Return what `make(offset, timestamp_ms, key, value, headers)` makes of the records that
-    `decode_all` would return: one object a record, where that is to be another one."""
+    """Return `make(offset, timestamp_ms, key, value, headers)` for each record of `decode_all`: the
+    caller's object type without an intermediate Record."""
     first, end = _interval(start_offset, end_offset)
     made: list[R] = []
     for position, body in _bodies(buffer, first, end, False, INFLATE_LIMIT):
@@ -367,11 +367,11 @@ def decode_parts(
     part_records: int = PART_RECORDS,
     inflate_limit: int = INFLATE_LIMIT,
 ) -> Iterator[list[Record]]:
-    """Yield the same records as `decode_all`, some at a time, never of two batches at once.
+    """Yield the records of `decode_all` in parts; a part has records of one batch only.
 
-    A megabyte of compressed batch may be millions of records, each a hundred times as large in
-    memory. So a batch comes in parts of about `part_records`, no more than PARTS_MAX of them, since
-    the whole batch is walked for each.
+    A megabyte of a compressed batch may hold millions of records, which take a hundred times as
+    much memory. A batch is split into parts of about `part_records`, at most PARTS_MAX, because
+    each part walks the whole batch.
     """
     first, end = _interval(start_offset, end_offset)
     for position, body in _bodies(buffer, first, end, False, inflate_limit):
@@ -403,7 +403,7 @@ def decode_columns(
 ) -> DecodedColumns:
     """Return the wanted columns (a sum of WANT_ bits) of all batches in one set of buffers.
 
-    The same records as `decode_all`. Raises `ColumnTooLarge` when a column has more than
+    The records are those of `decode_all`. Raises `ColumnTooLarge` if a column has more than
     `data_limit` bytes.
     """
     first, end = _interval(start_offset, end_offset)
@@ -425,7 +425,7 @@ def find_timestamp(
     inflate_limit: int = INFLATE_LIMIT,
 ) -> tuple[int, int] | None:
     """Return (offset, timestamp) of the first record of the batch at `position` whose timestamp is
-    at least `timestamp_ms` and whose offset at least `start_offset`; None when it has none."""
+    at least `timestamp_ms` and whose offset is at least `start_offset`; None if there is none."""
     header = parse_header(buffer, position)
     check_crc(buffer, position, header)
     body = batch_body(buffer, position, header, inflate_limit=inflate_limit)
@@ -444,10 +444,10 @@ def _interval(start_offset: int | None, end_offset: int | None) -> tuple[int, in
 def _bodies(
     buffer: Buffer, start_offset: int, end_offset: int, with_control: bool, inflate_limit: int
 ) -> Iterator[tuple[int, Body]]:
-    """Yield (position, body) of the batches that have offsets of the interval; CRCs are checked.
+    """Yield (position, body) of the batches with offsets in the interval; CRCs are checked.
 
-    Reads the headers without making an object of each, since small batches would feel it; what is
-    wrong is left to the functions of `batch` to say.
+    Headers are unpacked without an object each, which would slow small batches down. The functions
+    of `batch` raise the errors of invalid headers.
     """
     view = memoryview(buffer)
     position, size = 0, len(view)
@@ -485,9 +485,9 @@ def batch_body(
     inflate_limit: int = INFLATE_LIMIT,
     base_offset: int | None = None,
 ) -> Body:
-    """Return the records of a batch inflated; its CRC has been checked by the caller.
+    """Return the inflated records of a batch; the caller has checked its CRC.
 
-    `base_offset` stands in for the header's, where that one is not to be believed.
+    `base_offset` replaces the header's base offset where that one is not trusted.
     """
     first = header.base_offset if base_offset is None else base_offset
     delta = header.last_offset_delta
@@ -523,16 +523,17 @@ def walk(body: Body, *, min_timestamp: int, max_timestamp: int, keys_required: b
 
 
 def sealed_headers(batches: Buffer) -> list[tuple[int, BatchHeader]] | None:
-    """Return (position, header) of each batch if all are whole and their CRCs right; None: that is
-    not known, `iterate_batches` and `check_crc` find out."""
+    """Return (position, header) of each batch if all are whole and their CRCs match; None means
+    unknown, and `iterate_batches` and `check_crc` must decide."""
     return _kernel.sealed_headers(batches)
 
 
 def sound_header(
     batch: Buffer, *, keys_required: bool, oldest_ms: int, newest_ms: int
 ) -> BatchHeader | None:
-    """Return the header of one uncompressed batch that `validate_batch` would take, with timestamps
-    in [oldest_ms, newest_ms] or -1; None: that is not known, `validate_batch` finds out."""
+    """Return the header of one uncompressed batch that `validate_batch` would accept, with
+    timestamps in [oldest_ms, newest_ms] or -1; None means unknown, and `validate_batch` must
+    decide."""
     return _kernel.sound_header(batch, keys_required, oldest_ms, newest_ms)
 
 

@@ -1,12 +1,12 @@
 """Columns of records in Arrow's memory layout, as plain buffers.
 
-What the codecs read from and decode into. No pyarrow here: `arrow.py` wraps these buffers and
-unwraps arrays into them, without copying either way.
+The codecs encode from and decode into these columns. This module does not import pyarrow:
+`arrow.py` converts between these buffers and arrays without a copy.
 
 Layout (the Arrow columnar format): a validity bitmap is least-significant-bit first, 1 = present,
-and None when nothing is null; a binary column has length + 1 offsets into its data. `start` is the
-first element that counts, so that a slice shares its parent's buffers. Buffers too short for their
-column raise ValueError when it is made.
+and None without nulls; a binary column has length + 1 offsets into its data. `start` is the index
+of the first element, so that a slice shares its parent's buffers. A buffer too short for its column
+raises ValueError at construction.
 """
 
 from dataclasses import dataclass
@@ -68,13 +68,13 @@ class HeaderColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordColumns:
-    """What a producer hands over: equally long columns, only `values` is needed."""
+    """The columns of a producer's records, all of one length; only `values` is required."""
 
     values: BinaryColumn
     keys: BinaryColumn | None = None
     timestamps_ms: Int64Column | None = None
     headers: HeaderColumn | None = None
-    timestamp_ms: int = -1  # of every record without one of its own; -1 is the field's "none"
+    timestamp_ms: int = -1  # of records without an own timestamp; -1 is Kafka's "none"
 
     @property
     def length(self) -> int:
@@ -92,7 +92,7 @@ class RecordColumns:
 
 def _check_slice(start: int, length: int) -> None:
     if start < 0 or length < 0:
-        raise ValueError(f"a column of {length} rows from {start}")
+        raise ValueError(f"a column of {length} rows from {start}; neither may be negative")
 
 
 def _check_size(name: str, buffer: Buffer, least: int) -> None:
@@ -116,9 +116,9 @@ WANT_HEADERS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedColumns:
-    """What a reader gets: the columns it asked for, of many batches, the others None.
+    """The decoded columns of many batches; columns that were not requested are None.
 
-    `timestamps_us` is microseconds since 1970 (milliseconds that do not fit are clamped),
+    `timestamps_us` is microseconds since 1970 (milliseconds outside its range are clamped),
     `timestamp_types` is 0 for the producer's time and 1 for the log's.
     """
 
@@ -128,4 +128,4 @@ class DecodedColumns:
     offsets: Buffer | None = None  # int64
     timestamps_us: Buffer | None = None  # int64
     timestamp_types: Buffer | None = None  # int32
-    headers: HeaderColumn | None = None  # null where a record has none
+    headers: HeaderColumn | None = None  # null for a record without headers

@@ -1,14 +1,14 @@
-"""The five codecs of a record batch, and inflation that cannot be abused.
+"""The five codecs of a record batch, with bounded inflation.
 
-Owns the codec numbers and the byte framings the field's clients expect: gzip (RFC 1952), snappy in
-the framing of the Java library `snappy-java` (a raw block is understood on read), lz4 frames with
-independent blocks (what the Java reader insists on), zstd frames. Read is whatever the formats
-allow: several gzip members, frames or snappy streams one behind the other, frames to be skipped,
-linked lz4 blocks, sizes declared or not; their checksums are checked where they have some.
-`cramjam` does the work, and releases the GIL but where it compresses by lz4.
+This module defines the codec numbers and the byte framings of Kafka's clients: gzip (RFC 1952),
+snappy in the framing of the Java library `snappy-java` (a raw block is read too), lz4 frames with
+independent blocks (the Java reader requires them), zstd frames. The reader accepts everything the
+formats allow: consecutive gzip members, frames or snappy streams, skippable frames, linked lz4
+blocks, sizes declared or not. Checksums are checked if present. `cramjam` implements the codecs; it
+releases the GIL except during lz4 compression.
 
-What others compressed is not trusted: every inflation writes into a buffer that is never larger
-than the caller's limit, and sizes that a frame declares are checked before anything is allocated.
+Compressed input is not trusted: each inflation writes into a buffer no larger than the caller's
+limit, and declared sizes are checked before an allocation.
 """
 
 from enum import IntEnum
@@ -22,12 +22,13 @@ from ..errors import CorruptionError, MessageTooLarge, UnsupportedCompression
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 INFLATE_LIMIT: Final = 256 * 1024 * 1024
-"""Bytes that a reader lets one batch inflate to unless it says otherwise; a batch of ours is cut
-by its size before compression and never comes near."""
+"""Default limit of a reader, in bytes, of one inflated batch. Our producers limit batches before
+compression and stay far below."""
 
 
 class Codec(IntEnum):
-    """Codec of a batch: the low three bits of its attributes. Stored numbers; do not change."""
+    """Codec of a batch: the low three bits of its attributes. The numbers are stored; do not change
+    them."""
 
     NONE = 0
     GZIP = 1
@@ -37,12 +38,12 @@ class Codec(IntEnum):
 
 
 def codec_of(attributes: int) -> Codec:
-    """Return the codec that a batch's attributes name; raises UnsupportedCompression (5, 6, 7)."""
+    """Return the codec of a batch's attributes; raises UnsupportedCompression (5, 6, 7)."""
     try:
         return _CODECS[attributes & 0x07]
     except IndexError:
         raise UnsupportedCompression(
-            f"codec {attributes & 0x07} is unknown; known are "
+            f"codec {attributes & 0x07} is unknown; codecs: "
             + ", ".join(f"{codec.value} {codec.name.lower()}" for codec in Codec)
         ) from None
 
@@ -53,7 +54,7 @@ def codec_named(name: str) -> Codec:
         return Codec[name.upper()]
     except KeyError:
         known = ", ".join(codec.name.lower() for codec in Codec)
-        raise UnsupportedCompression(f"no codec is called {name!r}; known are {known}") from None
+        raise UnsupportedCompression(f"codec {name!r} is unknown; codecs: {known}") from None
 
 
 LEVELS: Final[dict[Codec, range]] = {
@@ -61,18 +62,18 @@ LEVELS: Final[dict[Codec, range]] = {
     Codec.LZ4: range(1, 13),
     Codec.ZSTD: range(1, 23),
 }
-"""What `compress` takes as a level, where the codec has levels: a higher one is smaller, slower."""
+"""Levels of `compress` for codecs that have levels: a higher one is smaller and slower."""
 
 
 LZ4_LEVEL: Final = 1
-"""The library's own choice, 4, takes six times as long and saves a fifth of the bytes."""
+"""The fastest level. The library's default, 4, takes six times as long and saves a fifth of the
+bytes."""
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     """Return `data` compressed; the bytes themselves with `Codec.NONE`.
 
-    `level` is one of `LEVELS`; None, and a codec without levels, is the codec's own choice, but
-    for lz4, which is chosen for its speed: its fastest.
+    `level` is one of `LEVELS`. None selects the codec's default, and for lz4 the fastest level.
     """
     match codec:
         case Codec.NONE:
@@ -90,8 +91,8 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 def decompress(codec: Codec, data: Buffer, limit: int) -> memoryview:
     """Return `data` inflated, at most `limit` bytes.
 
-    Raises MessageTooLarge when it would inflate to more (nothing larger than the limit is ever
-    allocated) and CorruptionError when it is not what the codec wrote.
+    Raises MessageTooLarge if the result would exceed the limit (nothing larger than the limit is
+    allocated) and CorruptionError if `data` is not valid for the codec.
     """
     match codec:
         case Codec.NONE:
@@ -121,16 +122,16 @@ _RATIO_MAX: Final = {
     Codec.LZ4: 255,  # a byte of a match's length
     Codec.ZSTD: 32 * 1024,  # a block of one repeated byte: 128 KiB from four bytes
 }
-"""Bytes that one compressed byte can stand for."""
-_FULL: Final = "failed to write whole buffer"  # what cramjam says when the output does not fit
+"""The largest number of bytes that one compressed byte can represent."""
+_FULL: Final = "failed to write whole buffer"  # cramjam's message when the output does not fit
 _FIRST_GUESS_MIN: Final = 64 * 1024
 
 
 def _inflate(codec: Codec, data: Buffer, limit: int, *, hint: int | None) -> memoryview:
-    """Inflate into a buffer of the declared size, or one that grows fourfold up to the limit.
+    """Inflate into a buffer of the declared size, or a buffer that grows fourfold up to the limit.
 
-    A declared size only chooses the first guess (it may lie, but not beyond what so many bytes
-    can inflate to); the writer stops at the buffer's end.
+    A declared size is only the first guess, bounded by the codec's highest ratio. The writer stops
+    at the buffer's end.
     """
     if hint is not None and hint > limit:
         raise _too_large(limit)
@@ -138,7 +139,7 @@ def _inflate(codec: Codec, data: Buffer, limit: int, *, hint: int | None) -> mem
     size = min(limit, size, max(_RATIO_MAX[codec] * len(data), _FIRST_GUESS_MIN))
     inflate_into = _INFLATE_INTO[codec]
     while True:
-        output = bytearray(max(size, 1))  # cramjam takes no empty output
+        output = bytearray(max(size, 1))  # cramjam rejects an empty output
         try:
             count = inflate_into(data, output)
         except cramjam.DecompressionError as error:
@@ -162,10 +163,9 @@ _U64: Final = Struct("<Q")
 
 
 def _gzip_size(data: Buffer) -> int | None:
-    """Return the length modulo 2^32 that a gzip member ends with (RFC 1952, ISIZE).
+    """Return the length modulo 2^32 at the end of a gzip member (RFC 1952, ISIZE).
 
-    It is the size of the last member only, and so no more than a guess: a value that deflate cannot
-    reach is ignored.
+    It covers the last member only, so it is a guess. A value that deflate cannot reach is ignored.
     """
     if len(data) < 18:
         return None
@@ -174,7 +174,8 @@ def _gzip_size(data: Buffer) -> int | None:
 
 
 def _lz4_size(data: Buffer) -> int | None:
-    """Return the content size an lz4 frame's header declares (bit 3 of FLG), if it does."""
+    """Return the content size that an lz4 frame's header declares (bit 3 of FLG), None without
+    one."""
     if len(data) < 15 or _U32.unpack_from(data)[0] != 0x184D2204 or not data[4] & 0x08:
         return None
     return int(_U64.unpack_from(data, 6)[0])
@@ -187,11 +188,11 @@ _ZSTD_WINDOW_MAX: Final = (
 
 
 def _zstd_size(data: Buffer, limit: int) -> int | None:
-    """Return the content size that a zstd frame declares, if it does (RFC 8878, 3.1.1.1).
+    """Return the content size that a zstd frame declares, None without one (RFC 8878, 3.1.1.1).
 
-    A frame also declares the window its decoder allocates; one above both the limit and the 8 MiB
-    that every decoder offers raises MessageTooLarge. (A later frame may declare 128 MiB, the
-    library's own bound; its pages are touched only as far as output is written.)
+    A frame also declares the window its decoder allocates. A window above both the limit and the 8
+    MiB of every decoder raises MessageTooLarge. (A later frame may declare 128 MiB, the library's
+    own bound; its pages are touched only as far as output is written.)
     """
     if len(data) < 6 or _U32.unpack_from(data)[0] != _ZSTD_MAGIC:
         return None
@@ -219,14 +220,14 @@ _LZ4_BLOCK: Final = 64 * 1024
 
 
 def _compress_lz4(data: Buffer, level: int) -> bytes:
-    """Compress to one frame of independent blocks: the Java reader refuses linked ones.
+    """Compress to one frame of independent blocks: the Java reader rejects linked ones.
 
-    A block at a time: the compressor keeps the GIL, and other threads get it in between.
+    One block per call: the compressor holds the GIL, and other threads run between the calls.
     """
     compressor = cramjam.lz4.Compressor(level, content_checksum=False, block_linked=False)
     view = memoryview(data)
     for start in range(0, len(view), _LZ4_BLOCK):
-        compressor.compress(bytes(view[start : start + _LZ4_BLOCK]))  # it takes nothing else
+        compressor.compress(bytes(view[start : start + _LZ4_BLOCK]))  # it accepts only bytes
     return bytes(compressor.finish())
 
 
@@ -256,7 +257,7 @@ def _decompress_snappy(data: Buffer, limit: int) -> memoryview:
     blocks = []
     position = 0
     while position < len(view):
-        if view[position : position + 8] == _SNAPPY_MAGIC:  # a stream, or the next one
+        if view[position : position + 8] == _SNAPPY_MAGIC:  # the start of a stream
             if len(view) - position < len(_SNAPPY_HEADER):
                 raise CorruptionError("the snappy framing ends inside its header")
             position += len(_SNAPPY_HEADER)
@@ -266,14 +267,14 @@ def _decompress_snappy(data: Buffer, limit: int) -> memoryview:
         size = _BLOCK_SIZE.unpack_from(view, position)[0]
         position += 4
         if not 0 <= size <= len(view) - position:
-            raise CorruptionError(f"a snappy block of {size} bytes leaves the framing")
+            raise CorruptionError(f"a snappy block of {size} bytes exceeds the framing")
         blocks.append(view[position : position + size])
         position += size
     return _inflate_blocks(blocks, limit)
 
 
 def _inflate_blocks(blocks: list[memoryview], limit: int) -> memoryview:
-    """Inflate raw snappy blocks one behind the other; their declared sizes are summed first."""
+    """Inflate raw snappy blocks in order; their declared sizes are summed first."""
     sizes = [_snappy_size(block) for block in blocks]
     if sum(sizes) > limit:
         raise _too_large(limit)
@@ -281,22 +282,22 @@ def _inflate_blocks(blocks: list[memoryview], limit: int) -> memoryview:
     position = 0
     for block, size in zip(blocks, sizes, strict=True):
         if size == 0 and len(block) == 1:
-            continue  # the empty block; cramjam takes no empty output
+            continue  # the empty block; cramjam rejects an empty output
         try:
             count = cramjam.snappy.decompress_raw_into(block, output[position : position + size])
         except cramjam.DecompressionError as error:
             raise CorruptionError(f"snappy data does not inflate: {error}") from None
         position += count
     if position != len(output):
-        raise CorruptionError(f"snappy declared {len(output)} bytes and gave {position}")
+        raise CorruptionError(f"snappy declared {len(output)} bytes and inflated to {position}")
     return output
 
 
 def _snappy_size(block: memoryview) -> int:
-    """Return the size that a raw block declares in front (a varint of at most 32 bits).
+    """Return the size that a raw block declares at its start (a varint of at most 32 bits).
 
-    A block whose elements cannot reach it (64 bytes from 3) is damaged; so no small block makes us
-    allocate much.
+    A block that cannot reach its declared size (64 bytes from 3) is invalid, so a small block
+    cannot cause a large allocation.
     """
     size = 0
     for index in range(min(5, len(block))):

@@ -1,9 +1,9 @@
-"""The control batch that ends a transaction: one record, a marker, never shown to applications.
+"""The control batch that ends a transaction: one record, a marker, hidden from applications.
 
 Its key is (version int16 = 0, type int16: 0 abort, 1 commit), its value (version int16 = 0,
-coordinator epoch int32), both big endian. Newer writers may append fields and raise the version,
-so what follows the known fields is not looked at. Other types of control record exist (a quorum's
-snapshots carry them); they end no transaction.
+coordinator epoch int32), both big endian. Newer writers may append fields and raise the version, so
+bytes after these fields are ignored. Other types of control records exist (a quorum's snapshots
+contain them); they end no transaction.
 """
 
 from enum import IntEnum
@@ -25,17 +25,17 @@ INFLATE_MAX: Final = 64 * 1024
 
 
 class MarkerType(IntEnum):
-    """How a transaction ended; the number in the record's key."""
+    """The outcome of a transaction; the number in the record's key."""
 
     ABORT = 0
     COMMIT = 1
 
 
 class Marker(NamedTuple):
-    """What ends a transaction of the batch's producer."""
+    """The end of a transaction of the batch's producer."""
 
     kind: MarkerType
-    coordinator_epoch: int  # of who wrote it; an older one than the last seen is fenced
+    coordinator_epoch: int  # of the writer; an older epoch than the last one is fenced
 
 
 def encode_marker(
@@ -67,10 +67,10 @@ def encode_marker(
 
 
 def parse_marker(batch: Buffer, position: int, header: BatchHeader) -> Marker | None:
-    """Return the marker in the control batch at `position`; None when it is another control record,
-    or an empty batch that compaction left.
+    """Return the marker in the control batch at `position`; None for another control record, or an
+    empty batch left by compaction.
 
-    Raises CorruptionError when the batch is torn, its CRC is wrong or the record is too short.
+    Raises CorruptionError if the batch is torn, its CRC is wrong or the record is too short.
     """
     if header.record_count == 0:
         return None
@@ -79,14 +79,16 @@ def parse_marker(batch: Buffer, position: int, header: BatchHeader) -> Marker | 
     key, value = record.key or b"", record.value or b""
     if len(key) < KEY.size:
         raise CorruptionError(
-            f"the key of a control record has {len(key)} bytes, not {KEY.size}", position=position
+            f"the key of a control record has {len(key)} bytes; {KEY.size} are needed",
+            position=position,
         )
     _, kind = KEY.unpack_from(key)
     if kind not in (MarkerType.ABORT, MarkerType.COMMIT):
         return None
     if len(value) < VALUE.size:
         raise CorruptionError(
-            f"the value of a marker has {len(value)} bytes, not {VALUE.size}", position=position
+            f"the value of a marker has {len(value)} bytes; {VALUE.size} are needed",
+            position=position,
         )
     _, coordinator_epoch = VALUE.unpack_from(value)
     return Marker(MarkerType(kind), coordinator_epoch)

@@ -1,7 +1,7 @@
-"""The field's default partitioner: murmur2 of the key, as its Java client computes it.
+"""Kafka's default partitioner: murmur2 of the key, as the Java client computes it.
 
-Pure Python for single keys; the codec has the same in C for whole columns. A key must land in the
-same partition whichever client sent it, so nothing here may ever change.
+Pure Python for single keys; the codec has the same in C for whole columns. All clients must map a
+key to the same partition, so the result must never change.
 """
 
 from .compression import Buffer
@@ -32,5 +32,5 @@ def murmur2(key: Buffer) -> int:
 
 
 def partition_for_key(key: Buffer, partitions: int) -> int:
-    """Return the partition of [0, partitions) that `key` belongs to; partitions >= 1."""
+    """Return the partition of `key`, in [0, partitions); partitions >= 1."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

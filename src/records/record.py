@@ -1,4 +1,4 @@
-"""One record as an object, for those who want objects; columns are in `columns.py`."""
+"""One record as an object; columns are in `columns.py`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 
 RECORD_SIZE_MIN = 7
-"""Smallest record in bytes: length, attributes, two deltas, null key, null value, no headers."""
+"""Size of the smallest record in bytes: length, attributes, two deltas, null key, null value, no
+headers."""
 
 
 @dataclass(slots=True)
@@ -29,9 +30,9 @@ class Record:
 
 
 class Body(NamedTuple):
-    """The inflated records of one batch, and what its header says about them.
+    """The inflated records of one batch, with fields of its header.
 
-    What both codecs work on: header, CRC and compression are behind us when one exists.
+    The input of both codecs; header, CRC and compression are already processed.
     """
 
     buffer: Buffer
@@ -45,7 +46,7 @@ class Body(NamedTuple):
 
 
 class Fault(IntEnum):
-    """What can be wrong with the records of a batch whose header and CRC are right."""
+    """The possible faults of the records of a batch whose header and CRC are valid."""
 
     COUNT = 1
     TRUNCATED = 2
@@ -66,8 +67,8 @@ class Fault(IntEnum):
 
 
 FAULT_TEXT: dict[Fault, str] = {
-    Fault.COUNT: "the header counts more records than the batch has room for",
-    Fault.TRUNCATED: "it runs off its end",
+    Fault.COUNT: "the record count of the header exceeds the size of the batch",
+    Fault.TRUNCATED: "it is truncated",
     Fault.VARINT: "a varint is too long",
     Fault.LENGTH: "its length is impossible",
     Fault.KEY_LENGTH: "the key's length is impossible",
@@ -75,18 +76,18 @@ FAULT_TEXT: dict[Fault, str] = {
     Fault.HEADER_COUNT: "the number of headers is impossible",
     Fault.HEADER_KEY: "a header's key is not UTF-8 or its length is impossible",
     Fault.HEADER_VALUE: "the length of a header's value is impossible",
-    Fault.TRAILING: "its fields end before its length does",
-    Fault.OFFSET: "its offset is not where it must be",
+    Fault.TRAILING: "bytes follow its last field",
+    Fault.OFFSET: "its offset is out of order",
     Fault.TIMESTAMP: "its timestamp is out of range",
     Fault.LEFTOVER: "bytes follow the last record",
     Fault.KEY_MISSING: "it has no key",
     Fault.TIMESTAMP_MAX: "its timestamp is above the batch's maximum",
-    Fault.TIMESTAMP_MIN: "its timestamp is older than the topic takes",
+    Fault.TIMESTAMP_MIN: "its timestamp is older than the topic allows",
 }
 
 
 class Malformed(Exception):
-    """Record `index` (0-based) of a body is wrong; both codecs raise it with equal arguments."""
+    """An invalid record, `index` (0-based) of a body; both codecs raise it with equal arguments."""
 
     def __init__(self, fault: int, index: int) -> None:
         super().__init__(fault, index)
@@ -98,8 +99,8 @@ class Malformed(Exception):
 
 
 class ColumnTooLarge(Exception):
-    """A column would pass the 2 GiB that its 32-bit offsets can address."""
+    """A column would exceed the 2 GiB that its 32-bit offsets can address."""
 
 
 Seal: TypeAlias = Callable[[memoryview, int, int, int], bytes]
-"""(records, count, base timestamp, max timestamp) -> the header to put in front of them."""
+"""(records, count, base timestamp, max timestamp) -> the header of the batch."""

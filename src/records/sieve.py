@@ -1,7 +1,7 @@
-"""What compaction needs of the codec: compiled when `codec` runs compiled, else in plain Python.
+"""The codec's part for compaction: compiled if `codec` runs compiled, otherwise plain Python.
 
-`KeyMap` knows the newest offset of each key, `Sieve` drops records by it. See `_plain_clean.py`,
-which says what they do.
+`KeyMap` maps keys to their newest offsets, `Sieve` drops records by it. `_plain_clean.py` documents
+both.
 """
 
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .codec import COMPILED
 
 if TYPE_CHECKING or not COMPILED:
-    from . import _plain_clean as _kernel  # the other has the same, see `_codec.pyi`
+    from . import _plain_clean as _kernel  # the compiled one has the same names, see `_codec.pyi`
 else:
     from . import _codec as _kernel
 

@@ -1,9 +1,9 @@
-"""What a log demands of a batch that a producer sent, before a byte of it is stored.
+"""Validation of a producer's batch before the log stores it.
 
-Pure checks; which of them run over the records is the topic's `record.validation`. Compressed
-batches are inflated within a bound only in the full mode. The rules are the field's own: a fault
-gives the error number its clients know. Here too: the same batch with another codec or with the
-log's time, which is how it is stored where its topic wants that.
+Pure checks; the topic's `record.validation` selects those on records. Compressed batches are
+inflated within a limit, in the full mode only. The rules are Kafka's, and an error has the number
+that Kafka's clients expect. This module also re-encodes a batch with another codec or with the
+log's time, as its topic requires.
 """
 
 from enum import StrEnum
@@ -35,16 +35,17 @@ from .record import INT32_MAX, INT64_MAX, INT64_MIN, Body, Fault, Malformed
 
 
 class ValidationMode(StrEnum):
-    """How far a producer's batch is looked into."""
+    """The depth of the checks of a producer's batch."""
 
     FULL = "full"  # every record, inflating compressed batches
     HEADER = "header"  # every record of uncompressed batches, only the header of compressed ones
 
 
 class TimestampLimits(NamedTuple):
-    """How far a producer's timestamps may be from the log's clock, in ms; -1 (none) always may.
+    """The allowed distance of a producer's timestamps from the log's clock, in ms; -1 (none) is
+    always allowed.
 
-    The default takes any timestamp.
+    The default allows any timestamp.
     """
 
     wall_ms: int = 0  # the log's clock, ms since 1970
@@ -53,7 +54,7 @@ class TimestampLimits(NamedTuple):
 
     @property
     def oldest_ms(self) -> int:
-        """The oldest timestamp that is taken."""
+        """The oldest allowed timestamp, ms since 1970."""
         return self.wall_ms - self.before_max_ms
 
 
@@ -61,11 +62,11 @@ ANY_TIMESTAMP: Final = TimestampLimits()
 
 
 def check_size(size: int, max_bytes: int) -> None:
-    """Raise MessageTooLarge for a batch of more bytes than its topic takes."""
+    """Raise MessageTooLarge for a batch above the topic's max.message.bytes."""
     if size > max_bytes:
         raise MessageTooLarge(
-            f"a batch has {size} bytes, the topic takes at most {max_bytes}: send smaller"
-            " batches, or raise its max.message.bytes"
+            f"the batch has {size} bytes; the topic's max.message.bytes is {max_bytes};"
+            " send smaller batches, or raise the limit"
         )
 
 
@@ -80,15 +81,15 @@ def validate_batch(
     keys_required: bool = False,
     timestamps: TimestampLimits = ANY_TIMESTAMP,
 ) -> Body | None:
-    """Check the batch at `position`, whose header was parsed, as one that a producer sent.
+    """Check the batch at `position` as one of a producer; `header` is its parsed header.
 
-    Returns its records inflated; None when they were not looked at.
+    Return its records inflated, None if they were not checked.
 
-    Raises MessageTooLarge above `max_bytes` or when it would inflate beyond `inflate_limit`,
+    Raises MessageTooLarge above `max_bytes` or if it would inflate beyond `inflate_limit`,
     CorruptionError for a torn batch or a wrong CRC, UnsupportedCompression, InvalidTimestamp, and
-    InvalidRecord for whatever else is wrong. Uncompressed records are always walked, compressed
-    ones in the full mode. Base offset and leader epoch are the log's to stamp and not looked at.
-    Of records that are not walked, the header's timestamps stand for the first and the newest.
+    InvalidRecord for every other fault. Uncompressed records are always checked, compressed ones in
+    the full mode. Base offset and leader epoch are not checked, since the log stamps them. If the
+    records are not checked, the header's timestamps stand for the first and the newest one.
     """
     check_size(header.size, max_bytes)
     check_crc(buffer, position, header)
@@ -101,7 +102,7 @@ def validate_batch(
         return None
     try:
         body = batch_body(buffer, position, header, inflate_limit=inflate_limit, base_offset=0)
-    except CorruptionError as error:  # the CRC is right, so a repeat would not help
+    except CorruptionError as error:  # the CRC matches, so a retry would not help
         raise InvalidRecord(f"the batch does not inflate: {error.message}") from None
     try:
         walk(
@@ -122,27 +123,27 @@ def _check_newest(header: BatchHeader, timestamps: TimestampLimits) -> None:
     if ahead_ms > timestamps.after_max_ms and header.max_timestamp != NO_TIMESTAMP:
         raise InvalidTimestamp(
             f"the newest timestamp, {header.max_timestamp}, is {ahead_ms} ms ahead of the broker's"
-            f" clock, the topic takes {timestamps.after_max_ms}: give milliseconds since 1970, set"
-            " the producer's clock, or raise message.timestamp.after.max.ms"
+            f" clock; the topic's message.timestamp.after.max.ms is {timestamps.after_max_ms}; send"
+            " milliseconds since 1970, set the producer's clock, or raise the limit"
         )
 
 
 def _too_old(timestamps: TimestampLimits, which: str = "the first record") -> InvalidTimestamp:
     return InvalidTimestamp(
         f"{which} is more than {timestamps.before_max_ms} ms older than the broker's clock,"
-        f" {timestamps.wall_ms}: give milliseconds since 1970, or raise"
+        f" {timestamps.wall_ms}; send milliseconds since 1970, or raise the topic's"
         " message.timestamp.before.max.ms"
     )
 
 
 def _check_header(header: BatchHeader) -> None:
-    """Check what a header must say when it comes from a producer."""
+    """Check the header fields of a producer's batch."""
     if header.is_control:
         raise InvalidRecord("producers may not write control batches")
     if header.has_delete_horizon:
-        raise InvalidRecord("a delete horizon is the log's to set")
+        raise InvalidRecord("producers may not set a delete horizon")
     if header.record_count < 1:
-        raise InvalidRecord(f"the batch has {header.record_count} records")
+        raise InvalidRecord(f"the batch has {header.record_count} records; at least 1 is needed")
     if header.last_offset_delta != header.record_count - 1:
         raise InvalidRecord(
             f"{header.record_count} records cannot end at offset delta {header.last_offset_delta}"
@@ -157,7 +158,7 @@ def _check_header(header: BatchHeader) -> None:
     if header.is_transactional and header.producer_id == NO_PRODUCER:
         raise InvalidRecord("a transactional batch has no producer id")
     if header.log_append_time:
-        raise InvalidTimestamp("producers may not set the log's own time on a batch")
+        raise InvalidTimestamp("producers may not set log append time")
     if header.max_timestamp < NO_TIMESTAMP or header.base_timestamp < NO_TIMESTAMP:
         raise InvalidTimestamp(
             f"timestamps [{header.base_timestamp}, {header.max_timestamp}] are below zero"
@@ -167,7 +168,7 @@ def _check_header(header: BatchHeader) -> None:
 def with_append_time(
     buffer: Buffer, position: int, header: BatchHeader, *, timestamp_ms: int
 ) -> bytes:
-    """Return the batch with the log's own time for every record; the records stay as they are."""
+    """Return the batch with the log's time for every record; the records are unchanged."""
     return _reseal(
         header._replace(
             attributes=header.attributes | TIMESTAMP_TYPE_BIT, max_timestamp=timestamp_ms
@@ -179,11 +180,11 @@ def with_append_time(
 def with_newest(
     buffer: Buffer, position: int, header: BatchHeader, *, inflate_limit: int = INFLATE_LIMIT
 ) -> bytes | None:
-    """Return the batch with the time of its newest record in its header; None when that one is no
-    newer than the header says, or the records cannot be read.
+    """Return the batch with the timestamp of its newest record in the header; None if that one is
+    not above the header's, or the records are unreadable.
 
-    Some producers understate it: one that gave some records of a batch a time, and left others to
-    the clock, has only looked at the former. Brokers of the field put it right.
+    Some producers understate it: a producer that sets the times of some records only may have
+    considered only those. Kafka's brokers correct it as well.
     """
     try:
         records = decode_batch(buffer, position, inflate_limit=inflate_limit)
@@ -212,8 +213,8 @@ def with_codec(
 
 
 def with_records(header: BatchHeader, records: Buffer, *, codec: Codec) -> bytes:
-    """Return the batch of a header whose records are given inflated, compressed by `codec`; raises
-    MessageTooLarge when that is 2 GiB."""
+    """Return the batch of a header and inflated records, compressed by `codec`; raises
+    MessageTooLarge above 2 GiB."""
     packed = records if codec is Codec.NONE else compress(codec, records)
     return _reseal(
         header._replace(attributes=(header.attributes & ~CODEC_MASK) | codec), memoryview(packed)
@@ -221,10 +222,10 @@ def with_records(header: BatchHeader, records: Buffer, *, codec: Codec) -> bytes
 
 
 def _reseal(header: BatchHeader, body: memoryview) -> bytes:
-    """Return header and body with length and CRC made right."""
+    """Return header and body, with batch length and CRC recomputed."""
     length = HEADER_SIZE - LENGTH_END + len(body)
     if length > INT32_MAX:
-        raise MessageTooLarge(f"a batch of {length} bytes does not fit its length field")
+        raise MessageTooLarge(f"batch length {length} exceeds its field; the limit is {INT32_MAX}")
     header = header._replace(batch_length=length, crc=0)
     fields = HEADER.pack(*header)
     crc = crc32c(body, crc32c(fields[CRC_START:]))

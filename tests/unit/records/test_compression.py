@@ -127,7 +127,7 @@ def test_codecs_are_found_by_number_and_by_name() -> None:
     assert [codec_named(name) for name in ("none", "gzip", "Snappy", "lz4", "zstd")] == list(Codec)
     with pytest.raises(UnsupportedCompression, match="codec 7 is unknown"):
         codec_of(7)
-    with pytest.raises(UnsupportedCompression, match="'brotli'; known are none, gzip"):
+    with pytest.raises(UnsupportedCompression, match="'brotli' is unknown; codecs: none, gzip"):
         codec_named("brotli")
 
 
