@@ -1,8 +1,9 @@
-"""A folder becomes a log of record batches: segments, indexes, recovery, one owner a directory.
+"""Logs of record batches in a data directory: segments, indexes, recovery.
 
-`Log` is the bookkeeping of one partition (or of the metadata log); `shell.directory.Directory` owns
-a data directory's lock, its write lane, group commit and checkpoints. The format on disk is the
-one that the field's own tools read. Knows no network, no Raft, no topics.
+`Log` holds the state of one partition's log (or of the metadata log).
+`shell.data_directory.DataDirectory` owns a data directory's lock, write lane, group commit and
+checkpoints. The format on disk is Kafka's. This package does not depend on the network, Raft or
+topics.
 """
 
 from .appending.appends import Write

@@ -1,7 +1,7 @@
-"""What a log and a data directory are configured by.
+"""Configuration of a log and of a data directory.
 
-Field's name of each value in its comment. Values are checked once, here; a topic's configs arrive
-as strings that the metadata layer's table of topic configs has already validated.
+The comment of a field has Kafka's key. Values are checked once, here. A topic's configs arrive as
+strings already validated by the metadata layer's table of topic configs.
 """
 
 from collections.abc import Mapping
@@ -18,29 +18,29 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 MIB: Final = 1024 * 1024
 SEGMENT_BYTES_MAX: Final = 2**31 - 1
-"""Positions in an index file are signed 32-bit numbers in the field's tools."""
+"""Positions in an index file are signed 32-bit numbers in Kafka's tools."""
 
 KEEP: Final = -1
-"""Of retention.ms and retention.bytes: no segment goes for that reason. The default here, so that
-a log of whose topic nothing is known loses nothing; a topic's own default is the metadata's."""
+"""Value of retention.ms and retention.bytes that disables them. It is the default here, so that a
+log of an unknown topic loses nothing; the metadata layer has the defaults of topics."""
 
 
 class FlushPolicy(StrEnum):
-    """What an acknowledgement promises of the disk."""
+    """The durability that an acknowledgement guarantees."""
 
-    REPLICATED = "replicated"  # the in-sync replicas have it in memory
-    FSYNC = "fsync"  # the in-sync replicas have it on their disks
+    REPLICATED = "replicated"  # the in-sync replicas have the batch in memory
+    FSYNC = "fsync"  # the in-sync replicas have the batch on disk
 
 
 class TimestampType(StrEnum):
-    """Whose clock the timestamps of a log are."""
+    """The clock that sets a log's timestamps."""
 
     CREATE = "CreateTime"
     APPEND = "LogAppendTime"
 
 
 PRODUCER: Final = "producer"
-"""Of compression.type: a batch keeps the codec that it came with."""
+"""Value of compression.type: a batch keeps its producer's codec."""
 
 KEPT_CODECS: Final = {
     "uncompressed": Codec.NONE,
@@ -54,31 +54,32 @@ KEPT_CODECS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """How one log is kept."""
+    """The configuration of one log."""
 
     segment_bytes: int = 1024 * MIB  # segment.bytes: roll before a segment grows beyond it
     segment_ms: int = 7 * 24 * 3600 * 1000  # segment.ms: roll when a segment spans more time
-    index_bytes_max: int = 10 * MIB  # segment.index.bytes: roll when an index is this large
-    index_interval_bytes: int = 4096  # index.interval.bytes: one index entry per so many bytes
-    message_bytes_max: int = MIB + 12  # max.message.bytes: largest batch a client may send
-    inflate_bytes_max: int = 64 * MIB  # what one compressed batch may inflate to
+    index_bytes_max: int = 10 * MIB  # segment.index.bytes: roll at this size of an index
+    index_interval_bytes: int = 4096  # index.interval.bytes: one index entry per this many bytes
+    message_bytes_max: int = MIB + 12  # max.message.bytes: largest batch of a client
+    inflate_bytes_max: int = 64 * MIB  # limit of one compressed batch, inflated
     flush_policy: FlushPolicy = FlushPolicy.REPLICATED  # flush.policy
     record_validation: ValidationMode = ValidationMode.FULL  # record.validation
-    compression_type: Codec | None = None  # compression.type: how batches are kept; None: producer
+    # compression.type: codec of stored batches; None: producer
+    compression_type: Codec | None = None
     log_append_time: bool = False  # message.timestamp.type is LogAppendTime
-    timestamp_before_max_ms: int = 2**63 - 1  # message.timestamp.before.max.ms: older ones refused
-    timestamp_after_max_ms: int = 2**63 - 1  # message.timestamp.after.max.ms: refused when so early
-    delete_enabled: bool = True  # cleanup.policy has "delete": retention_ms and _bytes count
+    timestamp_before_max_ms: int = 2**63 - 1  # message.timestamp.before.max.ms: reject older
+    timestamp_after_max_ms: int = 2**63 - 1  # message.timestamp.after.max.ms: reject later
+    delete_enabled: bool = True  # cleanup.policy has "delete": retention_* apply
     compacted: bool = False  # cleanup.policy has "compact": offsets may have gaps
-    retention_ms: int = KEEP  # retention.ms: segments whose newest record is older may go
-    retention_bytes: int = KEEP  # retention.bytes: oldest segments may go while so much stays
-    min_cleanable_dirty_ratio: float = 0.5  # min.cleanable.dirty.ratio: clean from this share on
-    delete_retention_ms: int = 24 * 3600 * 1000  # delete.retention.ms: tombstones stay so long
-    min_compaction_lag_ms: int = 0  # min.compaction.lag.ms: younger records are left alone
-    max_compaction_lag_ms: int = 2**63 - 1  # max.compaction.lag.ms: older dirt is cleaned anyway
-    file_delete_delay_ms: int = 60_000  # file.delete.delay.ms: files stay `.deleted` so long
-    mirror_source: str = ""  # mirror.source: of which log this is a copy; empty: of none
-    holds: tuple[Hold, ...] = ()  # retention.holds: who has not read what retention would take
+    retention_ms: int = KEEP  # retention.ms: delete segments with older records only
+    retention_bytes: int = KEEP  # retention.bytes: delete oldest segments above this
+    min_cleanable_dirty_ratio: float = 0.5  # min.cleanable.dirty.ratio: clean above it
+    delete_retention_ms: int = 24 * 3600 * 1000  # delete.retention.ms: keep tombstones as long
+    min_compaction_lag_ms: int = 0  # min.compaction.lag.ms: keep younger records
+    max_compaction_lag_ms: int = 2**63 - 1  # max.compaction.lag.ms: clean older dirt anyway
+    file_delete_delay_ms: int = 60_000  # file.delete.delay.ms: keep `.deleted` files as long
+    mirror_source: str = ""  # mirror.source: log that this one copies; empty: none
+    holds: tuple[Hold, ...] = ()  # retention.holds: groups whose unread records are kept
 
     def __post_init__(self) -> None:
         require("segment.bytes", self.segment_bytes, 61, SEGMENT_BYTES_MAX)
@@ -100,7 +101,7 @@ class LogConfig:
 
     @staticmethod
     def from_topic_configs(configs: Mapping[str, str]) -> "LogConfig":
-        """Read a topic's configs; keys that are not storage's are skipped, absent ones default.
+        """Read a topic's configs; other keys are skipped, missing ones default.
 
         Raises InvalidConfig for a value that does not parse.
         """
@@ -159,66 +160,65 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryConfig:
-    """How one data directory is worked."""
+    """The configuration of one data directory."""
 
     write_group_bytes_max: int = MIB
     """Bytes of one write group; a larger batch is a group of its own. An fsync log has at most two
-    groups un-synced, so this bounds both a torn tail and the latency one fsync adds."""
+    groups unsynced, so this bounds a torn tail and the latency of one fsync."""
 
     write_bytes_max: int = 4 * MIB
-    """Bytes of one write of a log that does not flush each: what queues during a write leaves with
-    the next, so that a busy loop does not hold the disk up batch by batch."""
+    """Bytes of one write of a log that does not flush each write. Batches queued during a write go
+    out with the next one, so that a busy loop does not write batch by batch."""
 
     inline_write_bytes_max: int = 2 * MIB
-    """A write up to this size is done on the loop, into the page cache, while such writes return at
-    once: another thread's processor would first fetch the bytes from the cache of this one, which
-    takes several times as long as the write. Larger ones go to the write lane, and so do those of
-    fsync logs above 64 KiB, since they wait for the device anyway."""
+    """Largest write performed on the loop, into the page cache, while such writes return at once.
+    On another thread, the processor would first fetch the bytes from this one's cache, which takes
+    several times as long as the write. Larger writes go to the write lane, as do those of fsync
+    logs above 64 KiB, which wait for the device anyway."""
 
     queue_bytes_max: int = 64 * MIB
-    """Bytes of batches that wait for their write; beyond it appends raise Overloaded. Of a batch
-    that a lane compresses anew, what it may become counts too until that is known."""
+    """Bytes of batches queued for their write; above it appends raise Overloaded. A batch being
+    recompressed counts with its largest possible result until the result is known."""
 
     checkpoint_interval_ms: int = 1000
-    """Under load, logs are flushed and recovery points stored this often."""
+    """Interval under load at which logs are flushed and recovery points stored."""
 
     reserve_bytes: int = 0
-    """Free space below which clients' appends are refused, at most 3 % of the disk; 0: none."""
+    """Free space below which client appends are rejected, at most 3 % of the disk; 0: none."""
 
-    open_files_max: int = 1000  # files kept open, least recently used closed first
+    open_files_max: int = 1000  # files kept open; least recently used ones are closed first
     index_cache_bytes: int = 32 * MIB  # indexes of inactive segments kept in memory
     cpu_lane_bytes_min: int = 64 * 1024
-    """Batches above this size that must be inflated or compressed are worked on in the cpu lane;
-    so are smaller ones once it shows that they inflate to more than four times as much, or that
-    more than a quarter of it is to be compressed."""
+    """Batches above this size that must be inflated or compressed are processed in the cpu lane. So
+    are smaller ones that inflate to more than four times this size, or of which more than a quarter
+    of it must be compressed."""
 
     retention_check_interval_ms: int = 60_000
-    """Every log is looked at this often, to drop old segments and to see what to compact; the
-    first look comes at a drawn moment of its second half, so that nodes started together do not
-    work together."""
+    """Interval at which each log is checked for old segments and for compaction. The first check is
+    at a random time in the second half of the interval, so that nodes started together do not work
+    together."""
 
     clean_bytes_per_second: int = 128 * MIB
-    """Bytes that compaction reads and writes; more cleans sooner, and takes the disk from others.
-    0: no limit."""
+    """Limit of the bytes that compaction reads and writes; a higher one cleans sooner and takes
+    disk bandwidth from other work. 0: no limit."""
 
     unlink_bytes_per_second: int = 1024 * MIB
-    """Bytes of files that retention and compaction took out that are given back to the file system:
-    a file system that frees much at once holds up the writes beside it. 0: no limit. Where space
-    is short there is none."""
+    """Limit of the bytes unlinked after retention and compaction: a file system that frees much
+    space at once delays concurrent writes. 0: no limit. It is ignored when space is short."""
 
     clean_buffer_bytes: int = 128 * MIB
-    """Memory for the keys of one compaction: with fewer a large log takes more passes."""
+    """Memory for the key map of one cleaning run; with less memory a large log needs more runs."""
 
     clean_slice_bytes: int = MIB
-    """Bytes of compaction in one job of its lane: what a stop or a deletion waits for."""
+    """Bytes of compaction per job of its lane; a shutdown or a deletion waits for one job."""
 
     producer_expiration_ms: int = 24 * 3600 * 1000
-    """A producer id that wrote nothing for so long is forgotten: a batch of it that is repeated
-    later is stored twice. The time a node is down is not counted."""
+    """Idle time after which a producer id is dropped; a later retry of its batches is stored twice.
+    Downtime of the node does not count."""
 
     producers_max: int = 10_000
-    """Producer ids that one log remembers, about 1 KiB each; beyond it the longest idle goes, or,
-    where all wrote within two minutes, a new producer has to wait."""
+    """Limit of producer ids per log, about 1 KiB each. Above it the longest idle one is dropped; if
+    all wrote within two minutes, a new producer has to wait."""
 
     def __post_init__(self) -> None:
         require("write_group_bytes_max", self.write_group_bytes_max, 1, 2**40)
@@ -259,7 +259,7 @@ def fraction(configs: Mapping[str, str], key: str, default: float) -> float:
 
 
 def kept_codec(text: str) -> Codec | None:
-    """Return the codec that a topic's compression.type demands, None for the producer's own; raises
+    """Return the codec of a topic's compression.type, None for the producer's own; raises
     InvalidConfig."""
     if text == PRODUCER:
         return None
@@ -270,7 +270,7 @@ def kept_codec(text: str) -> Codec | None:
 
 
 def choice(kind: type[Choice], key: str, text: str) -> Choice:
-    """Return the member of an enum, or raise InvalidConfig that lists them."""
+    """Return the member of an enum; raise InvalidConfig with the valid values otherwise."""
     try:
         return kind(text)
     except ValueError:

@@ -1,16 +1,16 @@
-"""The partition log: offsets, epochs and positions of what its segments hold.
+"""The partition log: offsets, epochs and positions of the batches in its segments.
 
-Bookkeeping over the files port; it belongs to the loop thread. Every change of the disk comes in
-two halves: one that decides and reserves (`prepare`, `begin_flush`, `begin_truncate`), one that
-ends it (`complete`, `failed`, `complete_flush`, ...). Between them a shell does the waiting part,
-which is a plain function over handles, buffers and numbers. Readers see completed data only.
+The state over the files port, owned by the loop thread. Every change of the disk has two halves:
+the first decides and reserves (`prepare`, `begin_flush`, `begin_truncate`), the second ends it
+(`complete`, `failed`, `complete_flush`, ...). Between them a shell performs the blocking part, a
+plain function of handles, buffers and numbers. Readers see completed data only.
 
 Offsets that only grow, except by truncation:
 
     log_start_offset <= recovery_point <= flushed_end_offset <= log_end_offset
     log_start_offset <= high_watermark <= log_end_offset
 
-It must not know who leads, what is committed, or when it is called.
+This module does not depend on leadership, commitment or scheduling.
 """
 
 from collections import deque
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class Log:
-    """One log. `failure` is set once its disk failed: it then takes no more appends."""
+    """One log. `failure` is set once its disk failed: it then accepts no more appends."""
 
     def __init__(
         self,
@@ -74,19 +74,20 @@ class Log:
         self.folder = folder
         self.topic_id = topic_id
         self.config = config
-        self.unsynced_bytes_max = state.unsynced_bytes_max  # the config keeps to it
+        self.unsynced_bytes_max = state.unsynced_bytes_max  # the config respects it
         self.epochs = state.epochs
         self.producers = state.producers or ProducerBook.empty(folder)
         self.log_start_offset = state.log_start_offset
         self.log_end_offset = state.log_end_offset  # completed appends
         self.flushed_end_offset = state.log_end_offset  # durable appends
-        self.high_watermark = state.log_start_offset  # committed, as far as this node was told
-        self.gaps_below = state.gaps_below  # as the folder durably says
-        self.was_compacted = config.compacted or state.gaps_below is not None  # now or ever: gaps
-        self._cut_from: int | None = None  # base of the segment that a truncation is cutting
-        self.replacements = 0  # of what its files' names stand for; odd: one is under way
+        self.high_watermark = state.log_start_offset  # committed, as reported to this node
+        self.gaps_below = state.gaps_below  # as stored durably in the folder
+        # now or earlier: offsets may have gaps
+        self.was_compacted = config.compacted or state.gaps_below is not None
+        self._cut_from: int | None = None  # base of the segment being truncated
+        self.replacements = 0  # changes of the file contents behind names; odd during one
         self.failure: StorageError | None = None
-        self.is_closed = False  # that is why, and no disk
+        self.is_closed = False  # the reason of `failure`, rather than the disk
         self._pool = pool
         self._outstanding: deque[Write] = deque()  # prepared, oldest first; all in one segment
         self._unflushed = Unflushed()
@@ -97,7 +98,8 @@ class Log:
 
     @property
     def recovery_point(self) -> int:
-        """Below it everything was fsynced: a recovery need not read it, and may not find it bad."""
+        """The offset below which everything is fsynced: a recovery need not read it, and finds no
+        torn batch there."""
         return self.flushed_end_offset
 
     @property
@@ -121,14 +123,15 @@ class Log:
         origin: Origin,
         is_validated: bool = False,
     ) -> Write | None:
-        """Check whole batches and reserve their offsets and place; `complete` or `failed` ends it.
+        """Check whole batches and reserve their offsets and position in the log.
 
-        CLIENT and INTERNAL batches get the next offsets and `leader_epoch`; REPLICATED ones keep
-        theirs, which must continue the log. `is_validated`: a lane has walked the records already.
-        None when a new segment is due while writes are outstanding, or the batch repeats one of
-        them: end those first, then repeat. AlreadyStored when it repeats one that is in the log.
-        Raises the errors of `validate_batch`, InvalidRecord, MessageTooLarge, DiskFull,
-        StorageError; nothing is reserved then.
+        `complete` or `failed` ends the append. CLIENT and INTERNAL batches get the next offsets
+        and `leader_epoch`; REPLICATED ones keep theirs, which must continue the log.
+        `is_validated`: a lane has already checked the records. Return None if a new segment is due
+        while writes are outstanding, or if the batch retries an outstanding write: end those first,
+        then call again. Raises AlreadyStored for a retry of a stored batch, and the errors of
+        `validate_batch`, InvalidRecord, MessageTooLarge, DiskFull, StorageError; nothing is
+        reserved then.
         """
         self._check_usable()
         if is_validated:
@@ -180,7 +183,8 @@ class Log:
         return write
 
     def complete(self, write: Write) -> None:
-        """The write is in the file: show it to readers. Oldest outstanding write first."""
+        """Make a write visible to readers after it reached the file. Oldest outstanding write
+        first."""
         oldest = self._outstanding.popleft()
         assert oldest is write, f"{write.base_offset} completed before {oldest.base_offset}"
         segment = write.segment
@@ -204,10 +208,10 @@ class Log:
             self.producers.complete(write.producers, segment.base_offset)
 
     def failed(self, write: Write, failure: WriteFailed) -> DiskFull | StorageError:
-        """The write is not in the file: give its reservation back; return what to tell the caller.
+        """Release the reservation of a failed write; return the error for the caller.
 
         Newest outstanding write first. A full disk whose partial write was undone leaves the log
-        usable; anything else is final.
+        usable; every other error is final.
         """
         newest = self._outstanding.pop()
         assert newest is write, f"{write.base_offset} failed before {newest.base_offset}"
@@ -218,21 +222,23 @@ class Log:
         return self.give_up(failure.error)
 
     def give_up(self, error: OSError) -> StorageError:
-        """Take no more appends: the disk failed in a way that cannot be undone."""
+        """Fail the log: its disk failed in a way that cannot be undone, and it accepts no more
+        appends."""
         if self.failure is None or self.is_closed:
-            why = f"{error.strerror or error}; the log takes no more appends"
-            self.failure, self.is_closed = StorageError(f"{self.folder}: {why}"), False
+            reason = f"{error.strerror or error}; the log accepts no more appends"
+            self.failure, self.is_closed = StorageError(f"{self.folder}: {reason}"), False
         return StorageError(self.failure.message)
 
     def note_high_watermark(self, offset: int) -> None:
-        """Everything below `offset` is committed; a lower one than the present is ignored."""
+        """Raise the high watermark to `offset`; a lower one is ignored."""
         assert offset <= self.log_end_offset, f"{offset} beyond the end {self.log_end_offset}"
         self.high_watermark = max(self.high_watermark, offset)
         self.producers.states.replicated_to(offset)
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it everything is committed, and no transaction is undecided (KIP-98)."""
+        """The offset below which everything is committed and no transaction is undecided
+        (KIP-98)."""
         stable = self.producers.states.last_stable_offset(self.high_watermark)
         return max(stable, self.log_start_offset)
 
@@ -244,11 +250,11 @@ class Log:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether a flush would have anything to do."""
+        """True if a flush would have anything to do."""
         return self.flushed_end_offset < self.log_end_offset or self._unflushed.is_any
 
     def begin_flush(self, *, is_last: bool = False) -> Flush:
-        """Capture what makes everything completed so far durable; one flush at a time.
+        """Capture a flush of everything completed so far; one flush at a time.
 
         `is_last`: the log is about to be closed, and its active segment's index is stored too.
         """
@@ -263,18 +269,20 @@ class Log:
         return self._unflushed.take(self.log_end_offset, writing, producers)
 
     def complete_flush(self, flush: Flush) -> None:
-        """The flush was performed."""
+        """Apply a performed flush."""
         self._unflushed.end(flush)
         self.producers.complete_flush(flush.producers)
         assert flush.end_offset <= self.log_end_offset, f"{flush.end_offset} beyond the log's end"
         self.flushed_end_offset = max(self.flushed_end_offset, flush.end_offset)
 
     def put_flush_off(self, flush: Flush) -> None:
-        """No file could be opened for it, so nothing was lost: the next flush does all of it."""
+        """Postpone a flush for which a file could not be opened; nothing was lost, and the next
+        flush repeats it."""
         self._unflushed.put_off(flush)
 
     def flush_failed(self, flush: Flush, error: OSError) -> StorageError:
-        """The flush failed: final, since a repeated fsync would claim what is lost."""
+        """Fail the log after a failed flush: a repeated fsync would report success for lost
+        data."""
         self._unflushed.end(flush)
         return self.give_up(error)
 
@@ -288,11 +296,12 @@ class Log:
         end_offset: int | None = None,
         min_one: bool = True,
     ) -> Range | None:
-        """Return whole batches of [start_offset, end_offset), from the one that holds
-        `start_offset` on; None when there are none, or a truncation of their segment is under way.
+        """Return whole batches of [start_offset, end_offset), starting with the batch of
+        `start_offset`; None if there are none, or their segment is being truncated.
 
-        The range ends with its segment; at most `max_bytes`, but the first batch in any case when
-        `min_one`. Raises OffsetOutOfRange, CorruptionError, StorageError. Release the range.
+        The range ends with its segment and has at most `max_bytes`, but always the first batch if
+        `min_one`. Raises OffsetOutOfRange, CorruptionError, StorageError. The caller releases the
+        range.
         """
         log_end = self.log_end_offset
         if not self.log_start_offset <= start_offset <= log_end:
@@ -311,12 +320,12 @@ class Log:
             min_one=min_one,
         )
 
-    # --- look up -------------------------------------------------------------------------------
+    # --- lookups -------------------------------------------------------------------------------
 
     def time_lookup(self, timestamp_ms: int | None, *, end_offset: int | None = None) -> TimeLookup:
         """Plan a lookup by time below `end_offset`; run it in the read lane.
 
-        None asks for the first record that has the largest timestamp.
+        None looks up the first record with the largest timestamp.
         """
         timed = [self._places.timed(segment, timestamp_ms) for segment in self._segments]
         return TimeLookup(
@@ -333,23 +342,24 @@ class Log:
 
     @property
     def latest_epoch(self) -> int:
-        """Leader epoch of the last batch, -1 when none has one."""
+        """Leader epoch of the last batch, -1 without one."""
         return self.epochs.latest
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of the batch that holds `offset`, -1 when unknown."""
+        """Return the leader epoch of the batch with `offset`, -1 if unknown."""
         return self.epochs.epoch_at(offset)
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """Return (largest epoch <= `epoch`, its end offset); (-1, -1) when it is not known here."""
+        """Return (largest epoch <= `epoch`, its end offset); (-1, -1) if it is unknown to this
+        log."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     # --- truncate ------------------------------------------------------------------------------
 
     def begin_truncate(self, offset: int) -> Truncation | None:
-        """Plan to cut every batch that holds or follows `offset`; None when there is none.
+        """Plan a truncation of every batch that holds or follows `offset`; None if there is none.
 
-        Nothing may be outstanding until `complete_truncate`.
+        No write may be outstanding until `complete_truncate`.
         """
         self._check_usable()
         assert not self._outstanding, f"{self.name}: truncated during a write"
@@ -364,7 +374,7 @@ class Log:
         return replace(planned, producers=self.producers.begin_truncate(kept))
 
     def complete_truncate(self, truncation: Truncation, cut: Cut) -> None:
-        """The truncation was performed, durably."""
+        """Apply a truncation performed durably."""
         self._cut_from = None
         self.replacements += 1
         self._places.forget()
@@ -377,13 +387,13 @@ class Log:
             self.producers.complete_truncate(truncation.producers, cut.end_offset)
 
     def cancel_truncate(self, truncation: Truncation) -> None:
-        """Where to cut could not be found; nothing was cut."""
+        """Cancel a truncation whose position could not be found; nothing was changed."""
         self._cut_from = None
         self.replacements += 1
         truncation.lease.release()
 
     def truncate_to(self, offset: int) -> None:
-        """Cut every batch that holds or follows `offset`. Waits for the device."""
+        """Truncate every batch that holds or follows `offset`. Waits for the device."""
         truncation = self.begin_truncate(offset)
         if truncation is not None:
             cut = find_cut(truncation)
@@ -391,14 +401,15 @@ class Log:
             self.complete_truncate(truncation, cut)
 
     def begin_reset(self) -> tuple[str, ...]:
-        """Plan to drop every segment: their .log paths, newest first; nobody reads until then."""
+        """Plan to drop every segment; return their .log paths, newest first. Reads return nothing
+        until the reset is complete."""
         self._check_usable()
-        self.replacements += self._cut_from is None  # it may be repeated
+        self.replacements += self._cut_from is None  # may be called again
         self._cut_from = self.log_start_offset
         return tuple(segment.path for segment in reversed(list(self._segments)))
 
     def complete_reset(self, offset: int) -> None:
-        """The segments were dropped, durably: the log is empty and goes on at `offset`."""
+        """Continue at `offset` with an empty log, after the segments were dropped durably."""
         self._cut_from = None
         self.replacements += 1
         self._places.forget()
@@ -409,23 +420,23 @@ class Log:
         self.high_watermark = offset
 
     def check_deletion(self, offset: int) -> int:
-        """Return below which offset records may be deleted: `offset`, or the high watermark where
-        that is -1. Raises OffsetOutOfRange, StorageError."""
+        """Return the offset below which records may be deleted: `offset`, or the high watermark for
+        -1. Raises OffsetOutOfRange, StorageError."""
         self._check_usable()
         if offset == -1:
             return self.high_watermark
         if not 0 <= offset <= self.high_watermark:
             raise OffsetOutOfRange(
-                f"records cannot be deleted up to offset {offset}: the high watermark is "
-                f"{self.high_watermark}; name an offset in [0, {self.high_watermark}]"
+                f"records cannot be deleted up to offset {offset}; the high watermark is"
+                f" {self.high_watermark}; use an offset in [0, {self.high_watermark}]"
             )
         return offset
 
     def advance_log_start(self, offset: int) -> None:
-        """Make everything below `offset` unreadable; lower offsets than the present are ignored.
+        """Raise the log start offset to `offset`; a lower one is ignored.
 
-        Nothing below it comes back once the checkpoint of log start offsets says so, and that must
-        not be before everything below it is flushed.
+        The offsets below are unreadable at once, and for good once the checkpoint of log start
+        offsets is stored. Everything below must be flushed before that.
         """
         assert offset <= self.log_end_offset, f"{offset} beyond the end {self.log_end_offset}"
         if offset > self.log_start_offset:
@@ -436,23 +447,25 @@ class Log:
     # --- remove and replace --------------------------------------------------------------------
 
     def aged_segments(self) -> Iterator[Aged]:
-        """Yield what retention asks of each segment, oldest first, for use at once."""
+        """Yield the properties of each segment for retention, oldest first; valid until the log
+        changes."""
         return map(self.aged_segment, range(len(self._segments)))
 
     def aged_segment(self, place: int) -> Aged:
-        """Return what retention asks of a segment, by its place; 0 is the oldest."""
+        """Return the properties of a segment for retention, by its index; 0 is the oldest."""
         return self._segments.aged(place, self.log_end_offset)
 
     def outline(self) -> Outline:
-        """Return what compaction asks of the segments, for use at once."""
+        """Return the properties of the segments for compaction; valid until the log changes."""
         return self._segments.outline(self.log_end_offset)
 
     def note_times(self, segment_base: int, first_ms: int, largest_ms: int) -> None:
-        """An inactive segment was found to have these timestamps (ms, below 0: none)."""
+        """Set the timestamps of an inactive segment (ms, below 0: none)."""
         self._segments.note_times(segment_base, first_ms, largest_ms)
 
     def roll(self, wall_ms: int) -> bool:
-        """Start a new segment, unless the active one is empty; returns whether. Raises DiskFull."""
+        """Start a new segment, unless the active one is empty; return True if one was started.
+        Raises DiskFull."""
         self._check_usable()
         assert not self._outstanding, f"{self.name}: rolled during a write"
         if not self._segments or self._segments.active.size == 0:
@@ -464,8 +477,8 @@ class Log:
         return True
 
     def begin_remove(self, count: int) -> Removal:
-        """Plan to remove the oldest `count` segments; nobody reads them from here on. What they
-        hold must be flushed, and stable."""
+        """Plan to remove the oldest `count` segments, and advance the log start offset past them.
+        Their records must be flushed and stable."""
         self._check_usable()
         removal = self._segments.plan_removal(count)
         assert removal.log_start_offset <= self.recovery_point, f"{self.name}: removed un-flushed"
@@ -474,15 +487,15 @@ class Log:
         return removal
 
     def complete_remove(self, removal: Removal) -> None:
-        """The removal was performed, durably."""
+        """Apply a removal performed durably."""
         self._places.forget()
         self._segments.removed(removal)
         self.producers.removed(removal.log_start_offset)
         self.replacements += 1
 
     def begin_replace(self, group: CleanedGroup) -> Swap | None:
-        """Plan to put a cleaned segment in the place of its sources; None when these are not there
-        any more as they were read. Raises StorageError, OSError."""
+        """Plan to replace segments by a cleaned one; None if they changed since they were read.
+        Raises StorageError, OSError."""
         self._check_usable()
         is_cut = group.end_offset > self.recovery_point
         swap = None if is_cut else self._segments.plan_swap(group)
@@ -490,7 +503,8 @@ class Log:
         return swap
 
     def complete_replace(self, swap: Swap, *, is_done: bool = True) -> None:
-        """The swap was performed, durably; or refused, with everything as it was."""
+        """Apply a swap performed durably, or with `is_done` False a rejected one that changed
+        nothing."""
         self._places.forget()
         self._segments.swapped(swap, is_done=is_done)
         if is_done:
@@ -499,11 +513,11 @@ class Log:
         self.replacements += 1
 
     def free_descriptors(self) -> None:
-        """Close some of the files that all logs keep open for the next use."""
+        """Close some of the pooled files of all logs."""
         self._pool.shed()
 
     def close(self, reason: str) -> None:
-        """Close its files; it takes no more appends. What was not flushed is not made durable."""
+        """Close the log's files; it accepts no more appends. Unflushed data is not made durable."""
         assert not self._outstanding, f"{self.name}: closed during a write"
         if self.failure is None:
             self.failure, self.is_closed = StorageError(f"{self.folder}: {reason}"), True
@@ -518,11 +532,11 @@ class Log:
             raise StorageError(self.failure.message)
 
     def _check_new(self, size: int, leader_epoch: int) -> None:
-        """Check what this node is about to stamp."""
+        """Check the epoch and the size of batches stamped by this node."""
         check_epoch(self.folder, leader_epoch, latest=self.epochs.latest)
         if size > self.config.segment_bytes:
             raise MessageTooLarge(
-                f"{size} bytes do not fit a segment of {self.config.segment_bytes}"
+                f"the batches have {size} bytes; segment.bytes is {self.config.segment_bytes}"
             )
 
     def _outstanding_epoch(self) -> int:
@@ -537,15 +551,15 @@ class Log:
             raise self._refused(error) from error
 
     def _reserved_size(self, active: Segment) -> int:
-        """Return the size of the active segment once every outstanding write is in it."""
+        """Return the size of the active segment after all outstanding writes."""
         if not self._outstanding:
             return active.size
         newest = self._outstanding[-1]
         return newest.position + newest.size
 
     def _room(self, size: int, end_offset: int, timestamp: int, wall_ms: int) -> Segment | None:
-        """Return the segment to append to, rolling when due; None when outstanding writes must
-        end first."""
+        """Return the segment to append to, after a roll if due; None if outstanding writes must end
+        first."""
         try:
             if not self._segments:
                 self._create(wall_ms)
@@ -586,7 +600,7 @@ class Log:
         return active
 
     def _refused(self, error: OSError) -> DiskFull | StorageError:
-        """Return what to tell of a file that could not be opened or made; nothing was written."""
+        """Return the error for a file that could not be opened or created; nothing was written."""
         if error.errno in OUT_OF_SPACE:
             return _disk_full(self.folder)
         if error.errno in OUT_OF_DESCRIPTORS:
@@ -595,4 +609,4 @@ class Log:
 
 
 def _disk_full(folder: str) -> DiskFull:
-    return DiskFull(f"no space is left for {folder}; nothing was stored")
+    return DiskFull(f"{folder}: no space is left; nothing was stored; free some space")

@@ -1,4 +1,4 @@
-"""Who built the batches of an append, and what is known of each when its header was read."""
+"""The origin of appended batches, and the headers of an append."""
 
 from enum import Enum
 from typing import TypeAlias
@@ -6,12 +6,13 @@ from typing import TypeAlias
 from ..records.batch import BatchHeader
 
 Headers: TypeAlias = list[tuple[int, BatchHeader]]
-"""Position in the buffer, header."""
+"""(position in the buffer, header) of each batch."""
 
 
 class Origin(Enum):
-    """Who built the batches, and so what of them is believed."""
+    """The origin of an append, which determines its validation."""
 
-    CLIENT = "client"  # nothing is believed; offsets and epoch are stamped
-    INTERNAL = "internal"  # this node built it: only its CRC is checked; offsets and epoch stamped
-    REPLICATED = "replicated"  # a leader stamped it: offsets stay and must continue the log
+    CLIENT = "client"  # fully validated; offsets and epoch are stamped
+    # built by this node: only the CRC is checked; offsets and epoch are stamped
+    INTERNAL = "internal"
+    REPLICATED = "replicated"  # stamped by a leader: offsets stay and must continue the log

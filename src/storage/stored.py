@@ -1,11 +1,12 @@
-"""What the checkpoint files of a data directory say: an offset a log in each, and epochs a log.
+"""The content of the checkpoint files of a data directory: offsets by log, and leader epochs by
+log.
 
-    recovery-point-offset-checkpoint    below it everything was fsynced
-    log-start-offset-checkpoint         below it nothing may be read any more
-    replication-offset-checkpoint       the high watermark: below it everything is committed
-    cleaner-offset-checkpoint           below it a compacted log is clean
+    recovery-point-offset-checkpoint    everything below is fsynced
+    log-start-offset-checkpoint         nothing below is readable
+    replication-offset-checkpoint       the high watermark: everything below is committed
+    cleaner-offset-checkpoint           a compacted log is clean below
 
-The first three come from the logs themselves; what the cleaner reached is told by it. Pure.
+The first three come from the logs themselves, the last one from the cleaner. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Stored:
-    """What the checkpoint files say now; offsets by log name, a log without one has 0."""
+    """The current content of the checkpoint files; offsets by log name, 0 for a missing log."""
 
     recovery_points: dict[str, int] = field(default_factory=dict)
     log_starts: dict[str, int] = field(default_factory=dict)
@@ -31,7 +32,7 @@ class Stored:
 
     @staticmethod
     def of_files(contents: Mapping[str, bytes]) -> "Stored":
-        """Read the offset checkpoints among a directory's small files; raises CorruptionError."""
+        """Decode the offset checkpoints among a directory's small files; raises CorruptionError."""
         stored = Stored()
         for name, offsets in stored.by_file().items():
             if name in contents:
@@ -39,7 +40,7 @@ class Stored:
         return stored
 
     def by_file(self) -> dict[str, dict[str, int]]:
-        """Return the offsets of each file by its name, in the order in which to replace them."""
+        """Return the offsets of each file by its name, in the order of replacement."""
         return {
             LOG_START_OFFSETS: self.log_starts,
             HIGH_WATERMARKS: self.high_watermarks,
@@ -48,7 +49,7 @@ class Stored:
         }
 
     def copy(self) -> "Stored":
-        """Return one that may be changed on its own."""
+        """Return an independent copy."""
         return Stored(
             recovery_points=dict(self.recovery_points),
             log_starts=dict(self.log_starts),
@@ -58,17 +59,17 @@ class Stored:
         )
 
     def take(self, logs: "Iterable[Log]") -> list["Log"]:
-        """Take in what these logs have come to; returns those whose epochs changed.
+        """Update from the state of these logs; return the logs whose epochs changed.
 
-        A log that failed, or was never flushed, says nothing new.
+        A log that failed, or was never flushed, is skipped.
         """
         changed = []
         for log in logs:
             if log.failure is not None or log.recovery_point == 0:
                 continue
             epochs = log.epochs.entries()
-            # An epoch that starts at the log's start may be of what is deleted, or of an append
-            # that is not durable yet: it is stored when it can only be one of them.
+            # An epoch that starts at the log start may belong to deleted records, or to an append
+            # that is not durable yet. It is stored only if it can be just one of them.
             is_sure = not log.log_start_offset == log.recovery_point < log.log_end_offset
             if is_sure and self.epochs.get(log.name) != epochs:
                 self.epochs[log.name] = epochs
@@ -81,12 +82,12 @@ class Stored:
         return changed
 
     def files_beside(self, other: "Stored") -> dict[str, dict[str, int]]:
-        """Return the files, with their offsets, that would say something else than in `other`."""
+        """Return the files, with their offsets, whose content differs from `other`."""
         others = other.by_file()
         return {name: own for name, own in self.by_file().items() if own != others[name]}
 
     def forget(self, name: str) -> dict[str, dict[str, int]]:
-        """Forget a log that is deleted; returns the files that spoke of it, without it now."""
+        """Remove a deleted log; return the changed files without it."""
         self.epochs.pop(name, None)
         return {
             file: dict(offsets)

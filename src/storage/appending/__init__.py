@@ -1,1 +1,1 @@
-"""What an append is checked for, what it becomes, what it reserves and writes."""
+"""The steps of an append: validation, conversion, reservation and the write."""

@@ -1,8 +1,7 @@
-"""Whether a log takes what it is given to append: right in itself, as its origin demands, and in
-its place behind what the log has.
+"""Acceptance of an append: valid in itself, allowed for its origin, and contiguous with the log.
 
-Fast to accept, slow to explain: one call of the codec decides on the usual append, and only what it
-does not take is looked at rule by rule, which says what is wrong with it, if anything is.
+The usual append takes one call of the codec. Only if that call does not accept it, each rule is
+checked in turn to find the error, if there is one.
 """
 
 from typing import TYPE_CHECKING
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 def accepted(
     batches: "Buffer", config: LogConfig, *, origin: Origin, wall_ms: int
 ) -> tuple["Buffer", Headers]:
-    """Return what an append holds, and its headers: whole batches with right CRCs, and of a
-    client's every record as the config demands; the same object unless `taken` changes a batch.
-    Raises the errors of `validate_batch`, InvalidRecord when it is empty."""
+    """Return the batches of an append and their headers: whole batches with valid CRCs, and a
+    client's batches as the config requires. The result is the same object unless `taken` changes a
+    batch. Raises the errors of `validate_batch`, InvalidRecord if there is no batch."""
     if origin is Origin.CLIENT:
         headers = _sound_headers(batches, config, wall_ms)
     else:
@@ -47,7 +46,7 @@ def accepted(
 
 
 def _sound_headers(batches: "Buffer", config: LogConfig, wall_ms: int) -> Headers | None:
-    """Return the header of a client's one uncompressed batch if nothing is wrong with it."""
+    """Return the header of a client's single uncompressed batch if it is valid, else None."""
     if len(batches) > config.message_bytes_max:
         return None
     oldest_ms, newest_ms = INT64_MIN, INT64_MAX
@@ -68,8 +67,8 @@ def check_continues(
     span = headers[-1][1].next_offset - next_offset
     if span > RELATIVE_OFFSET_MAX:
         raise InvalidRecord(
-            f"a replicated batch ends {span} offsets behind the log's end, {next_offset}, and no "
-            "index spans that: start the log anew behind the gap"
+            f"a replicated batch ends {span} offsets after the log end, {next_offset}; an index"
+            f" spans {RELATIVE_OFFSET_MAX}; delete the replica's log to start it after the gap"
         )
     for _, header in headers:
         expected = header.base_offset == next_offset

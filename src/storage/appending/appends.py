@@ -1,7 +1,7 @@
-"""What one append reserves in a log, and the write itself: whole, undone, or the end of the log.
+"""The reservation of an append in a log, and its write to the file.
 
-`Log.prepare` makes a `Write`, the shell puts it on the disk with `write_fully` (on the loop or in
-the write lane), `Log.complete` or `Log.failed` ends it.
+`Log.prepare` makes a `Write`, the shell writes it with `write_fully` (on the loop or in the write
+lane), and `Log.complete` or `Log.failed` ends it. A failed write is undone, or the log fails.
 """
 
 from collections.abc import Sequence
@@ -35,13 +35,15 @@ if TYPE_CHECKING:
     from ..segments.segment import Segment
 
 BUFFERS_MAX: Final = 512
-"""Buffers a write call takes; the kernel's bound (IOV_MAX) is 1024."""
+"""Maximum buffers per write call; the kernel's limit (IOV_MAX) is 1024."""
 
 
 @dataclass(init=False, slots=True)
 class Placed:
-    """One batch where it lies in its segment. Changed by nobody; each append makes one, and an
-    `__init__` of its own is compiled."""
+    """The position of one batch in its segment, immutable by convention.
+
+    Each append makes one: a written `__init__` is compiled, that of a dataclass is not.
+    """
 
     position: int
     size: int
@@ -68,10 +70,10 @@ class Placed:
 
 
 class Write:
-    """An append with its place reserved: `buffers` belong at `position` of `file`.
+    """An append with reserved offsets: `buffers` are written at `position` of `file`.
 
     Offsets are [base_offset, next_offset). Nothing is copied: the buffers are a stamped prefix and
-    a view of the rest of what the producer sent.
+    a view of the rest of the producer's bytes.
     """
 
     __slots__ = (
@@ -104,7 +106,7 @@ class Write:
         self.size = size
         self.buffers = buffers
         self.batches = batches
-        self.producers: Changes = ()  # what it changes for its producers, if they have ids
+        self.producers: Changes = ()  # its changes to producers with ids
 
     @property
     def last_offset(self) -> int:
@@ -113,7 +115,7 @@ class Write:
 
 
 class WriteFailed(Exception):
-    """A write did not reach the file whole. `is_undone`: the file is as long as before."""
+    """A write did not reach the file completely. `is_undone`: the file has its former size."""
 
     def __init__(self, error: OSError, *, is_undone: bool) -> None:
         super().__init__(str(error))
@@ -126,9 +128,8 @@ def write_fully(
 ) -> None:
     """Write all buffers at `position`, completing short writes.
 
-    With a bound on un-synced bytes a longer write is synced on its way, so that a power cut tears
-    no more of it than that. Raises WriteFailed after having cut the file back to `position`, if
-    that was possible.
+    With `unsynced_bytes_max` a longer write is synced in between, so that a power cut tears at most
+    that many bytes. Raises WriteFailed after truncating the file to `position`, if possible.
     """
     left: Sequence[Buffer] = buffers
     at = synced = position
@@ -148,12 +149,12 @@ def write_fully(
 def _sync_on_the_way(file: "File") -> None:
     try:
         file.sync()
-    except OSError as error:  # final, whatever it says: what was written may be lost already
+    except OSError as error:  # not undoable: earlier bytes may be lost already
         raise WriteFailed(error, is_undone=False) from error
 
 
 def _first(buffers: "Sequence[Buffer]", most: int) -> "Sequence[Buffer]":
-    """Return what one write call takes: at most BUFFERS_MAX buffers, and `most` bytes if > 0."""
+    """Return the buffers of one write call: at most BUFFERS_MAX, and `most` bytes if > 0."""
     taken = buffers if len(buffers) <= BUFFERS_MAX else buffers[:BUFFERS_MAX]
     if not most:
         return taken
@@ -173,23 +174,23 @@ def _is_cut_back(file: "File", size: int) -> bool:
 
 
 def _behind(buffers: "Sequence[Buffer]", count: int) -> "Sequence[Buffer]":
-    """Return what follows the first `count` bytes."""
+    """Return the buffers after the first `count` bytes."""
     for index, buffer in enumerate(buffers):
         if count < len(buffer):
             rest: Buffer = memoryview(buffer)[count:] if count else buffer
             return [rest, *buffers[index + 1 :]]
         count -= len(buffer)
-    assert count == 0, f"{count} bytes more written than given"
+    assert count == 0, f"{count} more bytes written than passed"
     return []
 
 
 class Taken(NamedTuple):
-    """One batch of a client as the log takes it."""
+    """One batch of a client, as the log stores it."""
 
     batch: "Buffer"
     header: BatchHeader
-    body: Body | None  # its records inflated; None when they were not looked at
-    is_changed: bool  # not as it came
+    body: Body | None  # its records inflated; None if they were not checked
+    is_changed: bool  # the batch differs from the client's
 
 
 def taken(
@@ -202,10 +203,10 @@ def taken(
     inflate_limit: int | None = None,
     is_walked: bool = False,
 ) -> Taken:
-    """Check one batch of a client as the log's config demands; a header that understates the newest
-    timestamp is put right, see `with_newest`. Raises the errors of `validate_batch`.
+    """Validate one batch of a client under the log's config. A header that understates the newest
+    timestamp is corrected, see `with_newest`. Raises the errors of `validate_batch`.
 
-    `inflate_limit` stands in for the config's, `is_walked` for its mode.
+    `inflate_limit` overrides the config's limit, `is_walked` its validation mode.
     """
     limits = TimestampLimits(wall_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
     limit = config.inflate_bytes_max if inflate_limit is None else inflate_limit
@@ -229,10 +230,10 @@ def taken(
 
 
 def headers_of(batches: "Buffer") -> Headers:
-    """Parse what an append holds; raises CorruptionError unless it is whole batches, InvalidRecord
-    when it is empty."""
+    """Return (position, header) of each batch of an append; raises CorruptionError for torn
+    batches, InvalidRecord if there is no batch."""
     if not len(batches):
-        raise InvalidRecord("there is no batch to append")
+        raise InvalidRecord("the append has no batch")
     header = parse_header(batches)
     if header.size == len(batches):
         return [(0, header)]  # the usual case
@@ -240,17 +241,17 @@ def headers_of(batches: "Buffer") -> Headers:
 
 
 def check_epoch(folder: str, leader_epoch: int, *, latest: int) -> None:
-    """Raise StorageError when a log holds a later epoch than that of its leader, whose is the
-    newest in its own cluster: the folder came from another one."""
+    """Raise StorageError if a log holds a later epoch than its leader's: the leader has the newest
+    epoch of its cluster, so another cluster wrote the folder."""
     if leader_epoch < latest:
         raise StorageError(
-            f"{folder} holds batches of leader epoch {latest}, the partition's is {leader_epoch}: "
-            "another cluster wrote it; it is read, and not appended to"
+            f"{folder} holds batches of leader epoch {latest}, above the partition's epoch"
+            f" {leader_epoch}; another cluster wrote it; it can be read, not appended to"
         )
 
 
 def extent(headers: Headers) -> tuple[int, int]:
-    """Return how many offsets the batches take, and their largest timestamp."""
+    """Return (number of offsets, largest timestamp) of the batches."""
     if len(headers) == 1:
         header = headers[0][1]
         return header.last_offset_delta + 1, header.max_timestamp
@@ -261,7 +262,7 @@ def extent(headers: Headers) -> tuple[int, int]:
 def stamp_batches(
     batches: "Buffer", headers: Headers, position: int, next_offset: int, leader_epoch: int
 ) -> "tuple[list[Buffer], list[Placed]]":
-    """Give the batches their offsets; return what to write and where each batch will lie."""
+    """Stamp offsets and epoch; return the buffers to write and the position of each batch."""
     view = memoryview(batches)
     buffers: list[Buffer] = []
     placed = []

@@ -1,21 +1,21 @@
-"""What a client's batches become before `Log.prepare`: checked, with the topic's codec and time.
+"""Conversion of a client's batches before `Log.prepare`: validation, codec and timestamps.
 
-Pure. Three things, in this order:
+Pure. Three steps, in this order:
 
-- every batch is validated as the topic demands (`records.validate`); a header that understates its
-  newest timestamp is put right;
-- where `compression.type` names another codec than the batch has, its records are compressed anew:
-  the same records under the same header (producer, sequence, attributes), only smaller or larger.
-  It is then walked in either mode of `record.validation`, since it is inflated anyway;
-- where `message.timestamp.type` is LogAppendTime, the batch gets the log's time. The records stay
-  as they are, compressed or not; readers take the time of the header.
+- Validate each batch as the topic requires (`records.validate`), and correct a header that
+  understates its newest timestamp.
+- If `compression.type` names another codec than the batch has, recompress its records under the
+  same header (producer, sequence, attributes). Its records are then checked in either mode of
+  `record.validation`, since they are inflated anyway.
+- If `message.timestamp.type` is LogAppendTime, set the log's time in the header. The records stay
+  unchanged, compressed or not; readers use the time of the header.
 
-The first two are `admit`; they may take long, so a lane may do them ahead. The third is `stamp`; it
-is done in the log's order, so that times rise as offsets do while the clock does. A batch that is
-stored as it came is not copied.
+`admit` performs the first two; they may take long, so a lane may run them in advance. `stamp`
+performs the third; it runs in log order, so that timestamps ascend with offsets while the clock
+does. A batch that needs no change is not copied.
 
-Bounds: what one batch inflates to, and what one append grows to, is `inflate_bytes_max`; no batch
-is stored above `message_bytes_max`, whether the client or the codec made it so large.
+Bounds: `inflate_bytes_max` limits the inflated size of a batch and the converted size of an append.
+No batch is stored above `message_bytes_max`, before or after recompression.
 """
 
 from struct import Struct
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from ...runtime.ports import Buffer
 
 COMPRESSION_WEIGHT: Final = 16
-"""To compress a byte takes about so many times as long as to inflate and walk one."""
+"""Cost of compressing a byte, in units of inflating and checking one."""
 
 WORK_RATIO: Final = 4
-"""A batch that may be walked on the loop may inflate to so many times the size of one that is sent
-to the lane unseen."""
+"""The inflated size allowed on the loop, as a multiple of the size that goes to the lane
+directly."""
 
 _LENGTH: Final = Struct(">i")
 _LENGTH_START: Final = LENGTH_END - _LENGTH.size
@@ -45,11 +45,12 @@ _CODEC_BYTE: Final = 22
 
 
 class TooMuchWork(Exception):
-    """The batches take longer than the loop may be held up: a lane is the place for them."""
+    """The batches would block the loop too long; a lane must process them."""
 
 
 def is_plain(batches: "Buffer", config: LogConfig) -> bool:
-    """Whether `Log.prepare` can do all that is to do: one uncompressed batch, kept as it came."""
+    """Return True if `Log.prepare` needs no conversion: one uncompressed batch, stored
+    unchanged."""
     return (
         len(batches) >= HEADER_SIZE
         and not batches[_CODEC_BYTE] & CODEC_MASK
@@ -60,9 +61,9 @@ def is_plain(batches: "Buffer", config: LogConfig) -> bool:
 
 
 def is_worth_a_lane(batches: "Buffer", config: LogConfig, bytes_min: int) -> bool:
-    """Whether to admit a client's batches takes too long for the loop, as far as their size says:
-    large and, any of them, to be inflated or compressed. What is no row of batches is not: it is
-    refused unread."""
+    """Return True if `admit` would block the loop too long, judged by size: the batches are large
+    and at least one must be inflated or compressed. Malformed batches give False: they are rejected
+    unread."""
     if len(batches) <= bytes_min:
         return False
     try:
@@ -75,7 +76,7 @@ def is_worth_a_lane(batches: "Buffer", config: LogConfig, bytes_min: int) -> boo
 
 
 def growth_max(batches: "Buffer", config: LogConfig) -> int:
-    """Return by how many bytes `admit` may make the batches larger."""
+    """Return the largest number of bytes by which `admit` can grow the batches."""
     if config.compression_type is None:
         return 0
     count = len(headers_of(batches))
@@ -86,40 +87,39 @@ def growth_max(batches: "Buffer", config: LogConfig) -> int:
 def admit(
     batches: "Buffer", config: LogConfig, *, wall_ms: int, bytes_min: int | None = None
 ) -> "Buffer":
-    """Return the batches of one append validated and in the topic's codec; the same object when
-    nothing is to be changed.
+    """Return the batches of one append validated and in the topic's codec; the same object if
+    nothing changes.
 
-    With `bytes_min` (see `DirectoryConfig.cpu_lane_bytes_min`) raises TooMuchWork when that takes
-    too long for the loop, at the cost of what it may take. Raises the errors of `validate_batch`,
-    and MessageTooLarge for what the topic's codec makes too large.
+    With `bytes_min` (see `DirectoryConfig.cpu_lane_bytes_min`) raises TooMuchWork if that would
+    block the loop too long, after at most the allowed work. Raises the errors of `validate_batch`,
+    and MessageTooLarge if recompression exceeds a limit.
     """
     work_left = None if bytes_min is None else WORK_RATIO * bytes_min
     parts: list[Buffer] = []
     is_changed = False
     total = 0
     for position, given in headers_of(batches):
-        part, header, body, is_put_right = _walked(
+        part, header, body, is_corrected = _walked(
             batches, position, given, config, wall_ms, work_left
         )
-        is_changed = is_changed or is_put_right
+        is_changed = is_changed or is_corrected
         if work_left is not None and body is not None:
             work_left -= _work(header, config, body)
         if body is not None and _must_change(header, config):
-            part = _packed_anew(header, config, body)
+            part = _recompressed(header, config, body)
             is_changed = True
         total += len(part)
         if is_changed and total > _total_max(batches, config):
             raise MessageTooLarge(
-                f"an append of {len(batches)} bytes becomes more than"
-                f" {_total_max(batches, config)} {_as_the_topic_wants(config)}: send fewer batches"
-                " at once"
+                f"an append of {len(batches)} bytes exceeds {_total_max(batches, config)} bytes"
+                f" {_codec_clause(config)}; send fewer batches at once"
             )
         parts.append(part)
     return b"".join(parts) if is_changed else batches
 
 
 def stamp(batches: "Buffer", *, timestamp_ms: int) -> bytes:
-    """Return the batches with the log's own time for every record; no record is touched."""
+    """Return the batches with the log's time for every record; the records are unchanged."""
     stamped = [
         with_append_time(batches, position, header, timestamp_ms=timestamp_ms)
         for position, header in headers_of(batches)
@@ -142,7 +142,7 @@ def _must_compress(header: BatchHeader, config: LogConfig) -> bool:
 
 
 def _work(header: BatchHeader, config: LogConfig, body: Body) -> int:
-    """Return how long a batch takes, in bytes inflated."""
+    """Return the cost of a batch, in bytes inflated."""
     weight = COMPRESSION_WEIGHT if _must_compress(header, config) else 1
     return weight * (body.end - body.start)
 
@@ -179,24 +179,24 @@ def _walked(
         raise
 
 
-def _packed_anew(header: BatchHeader, config: LogConfig, body: Body) -> bytes:
+def _recompressed(header: BatchHeader, config: LogConfig, body: Body) -> bytes:
     assert config.compression_type is not None, "the topic keeps the producer's codec"
     records = memoryview(body.buffer)[body.start : body.end]
     packed = with_records(header, records, codec=config.compression_type)
     if len(packed) > config.message_bytes_max:
         raise MessageTooLarge(
-            f"a batch of {header.size} bytes becomes one of {len(packed)}"
-            f" {_as_the_topic_wants(config)}, which takes at most {config.message_bytes_max}: send"
-            " smaller batches, raise its max.message.bytes, or set its compression.type=producer"
+            f"a batch of {header.size} bytes takes {len(packed)} {_codec_clause(config)}; the"
+            f" topic's max.message.bytes is {config.message_bytes_max}; send smaller batches, raise"
+            " the limit, or set compression.type=producer"
         )
     return packed
 
 
-def _as_the_topic_wants(config: LogConfig) -> str:
+def _codec_clause(config: LogConfig) -> str:
     codec = config.compression_type
     assert codec is not None, "the topic keeps the producer's codec"
     form = "uncompressed" if codec is Codec.NONE else f"compressed by {codec.name.lower()}"
-    return f"{form} as the topic's compression.type wants"
+    return f"{form} (the topic's compression.type)"
 
 
 def _total_max(batches: "Buffer", config: LogConfig) -> int:

@@ -1,1 +1,1 @@
-"""What leaves a log: old segments by retention, superseded records by compaction."""
+"""Deletion by retention, and compaction."""

@@ -1,31 +1,31 @@
-"""Which records compaction keeps: the rules of one round, applied to the bytes of a log.
+"""Compaction: the rules of one cleaning run, applied to the bytes of a log.
 
-`KeyScan` notes the newest offset of each key in the dirty part of a log; `Compactor` then takes the
-log from its start and puts out what stays. Both are fed pieces of back-to-back batches, and believe
-none of them before its CRC, its offsets and its leader epoch were checked. Usual batches are done
-many at a call by the codec (`records.sieve`), the others one by one here.
+`KeyScan` maps keys to their newest offset in the dirty part of a log. `Compactor` then reads the
+log from its start and outputs the remaining batches. Both are fed pieces of consecutive batches,
+and verify CRC, offsets and leader epoch of each batch before using it. The codec (`records.sieve`)
+processes plain batches many per call; the others are processed here one by one.
 
-The rules, below the end of what was mapped; from there on everything stays as it is:
+The rules, below the end of the mapped part; everything above it stays unchanged:
 
-1. A record stays when its key has no newer offset in the map. Offsets and order never change.
-2. Records without a key leave, as with the field's own cleaner: such were written before the topic
-   was compacted, and can be superseded by nothing.
-3. A tombstone (null value) that stays gives its batch a delete horizon: the time of the round plus
-   `delete.retention.ms`, in the base timestamp, with bit 6 set; the records' deltas then count from
-   there. Once a later round finds the horizon passed, the tombstone leaves. It must lie below the
-   first dirty offset for that, so that no value of its key leaves at the same time as it.
-4. Records of aborted transactions leave at once.
-5. Markers have no key to match (R25, KAFKA-14055). One whose transaction has no batch left gets a
-   delete horizon, and leaves once that passed.
-6. A batch without records leaves, but for the last one of the round, and the last one of each live
-   producer, which has its sequence; these stay as headers. A live producer of whom only a marker is
-   known keeps that.
-7. A batch of which some records stay keeps everything of its header but length, count, CRC, largest
-   timestamp (that of what stays), and is compressed by its own codec again. One of which all stay
-   is copied; so is one that would outgrow what a segment may have.
-8. A compressed batch whose CRC is right and whose records cannot be read stays as it is, and its
-   keys supersede nothing: with `record.validation=header` a producer may store such, and no log may
-   be kept from being cleaned by one. Uncompressed ones are damage: every producer's are looked at.
+1. A record stays if its key has no newer offset in the map. Offsets and order never change.
+2. Records without a key are removed, as by Kafka's cleaner: they were written before the topic was
+   compacted, and nothing can supersede them.
+3. A tombstone (null value) that stays gives its batch a delete horizon: the time of the run plus
+   `delete.retention.ms`, in the base timestamp, with bit 6 set; the records' deltas are relative to
+   it. A later run that finds the horizon passed removes the tombstone, if it lies below the first
+   dirty offset, so that no value of its key is removed at the same time.
+4. Records of aborted transactions are removed at once.
+5. Markers have no key to match (R25, KAFKA-14055). A marker whose transaction has no batch left
+   gets a delete horizon, and is removed once that passed.
+6. A batch without records is removed, except the last one of the run, and the last one of each live
+   producer, which has its sequence; these stay as headers. If only a marker of a live producer is
+   known, that marker stays.
+7. A batch of which some records stay keeps its header except length, count, CRC and largest
+   timestamp (that of the remaining records), and is compressed by its own codec again. A batch of
+   which all records stay is copied; so is a batch that would exceed the segment's size limit.
+8. A compressed batch with a valid CRC and unreadable records stays unchanged, and its keys
+   supersede nothing: with `record.validation=header` a producer may store one, and it must not
+   block the cleaning of the log. An uncompressed one is corruption, since those are always checked.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -63,10 +63,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a round keeps to."""
+    """The parameters of a cleaning run."""
 
-    first_dirty_offset: int  # below it earlier rounds have been
-    end_offset: int  # exclusive; of what may be mapped
+    first_dirty_offset: int  # earlier runs cleaned the log below it
+    end_offset: int  # exclusive; of the part that may be mapped
     wall_ms: int
     delete_retention_ms: int
     inflate_bytes_max: int
@@ -75,13 +75,13 @@ class Rules:
 
 
 class KeyScan:
-    """Notes the keys of a log's dirty part, from any batch at or before it on."""
+    """Maps the keys of a log's dirty part, starting with any batch at or before it."""
 
     def __init__(self, rules: Rules, keys: KeyMap, *, base_offset: int) -> None:
-        """`base_offset`: no batch starts below it."""
+        """`base_offset`: a lower bound of the first batch's base offset."""
         self.mapped_end = rules.end_offset  # exact once `is_done`
         self.is_done = False
-        self.last_offset = -1  # of the last batch that was taken
+        self.last_offset = -1  # of the last batch processed
         self._rules = rules
         self._sieve = Sieve(keys, rules.first_dirty_offset, rules.end_offset, rules.wall_ms)
         self._sieve.next_offset = base_offset
@@ -89,11 +89,11 @@ class KeyScan:
 
     @property
     def next_offset(self) -> int:
-        """The least offset that the next batch may have."""
+        """The lowest valid base offset of the next batch."""
         return self._sieve.next_offset
 
     def feed(self, piece: Buffer) -> int:
-        """Take whole batches; return the bytes taken. Raises CorruptionError."""
+        """Process whole batches; return the number of bytes processed. Raises CorruptionError."""
         sieve, position = self._sieve, 0
         while not self.is_done:
             taken = sieve.map_batches(piece, position)
@@ -126,7 +126,7 @@ class KeyScan:
             try:
                 full = read_body(piece, position, header, self._rules, self._sieve.map_body)
             except Unreadable:
-                full = -1  # the next pass tells
+                full = -1  # `Compactor` reports it
             if full >= 0:
                 self.mapped_end = full
                 self.is_done = True
@@ -137,7 +137,7 @@ class KeyScan:
 
 
 class Compactor:
-    """Puts out what stays of a log, whose batches it takes from the first one on."""
+    """Outputs the remaining batches of a log, from its first batch on."""
 
     def __init__(
         self,
@@ -148,12 +148,12 @@ class Compactor:
         mapped_end: int,
         kept_empty: Iterable[int],
     ) -> None:
-        """`mapped_end`: the exclusive end of what is in `keys`; `kept_empty`: last offsets of
-        batches that stay without records."""
-        self.rewritten = 0  # batches that were put out otherwise than they came, of this length too
-        self.unread = 0  # batches whose records could not be read, and why the first one's not
+        """`mapped_end`: the exclusive end of the part mapped in `keys`; `kept_empty`: last offsets
+        of batches that stay without records."""
+        self.rewritten = 0  # batches output with other content, even of equal length
+        self.unread = 0  # batches with unreadable records, and the reason of the first
         self.unread_reason = ""
-        self.growth_max = TIME_MAX  # bytes by which batches may become longer
+        self.growth_max = TIME_MAX  # bytes by which batches may grow in total
         self._rules = rules
         self._end = mapped_end
         self._horizon_ms = min(rules.wall_ms + rules.delete_retention_ms, TIME_MAX)
@@ -161,25 +161,25 @@ class Compactor:
         self._sieve.next_offset = base_offset
         self._sieve.keep_batches(kept_empty)
         self._transactions = EndedTransactions(rules.aborted)
-        self._records_aside = 0  # read here, not by the sieve
+        self._records_aside = 0  # processed here, not by the sieve
 
     @property
     def next_offset(self) -> int:
-        """The least offset that the next batch may have."""
+        """The lowest valid base offset of the next batch."""
         return self._sieve.next_offset
 
     @property
     def records_read(self) -> int:
-        """Records of batches below the mapped end."""
+        """Number of records below the mapped end."""
         return self._sieve.records_read + self._records_aside
 
     @property
     def records_kept(self) -> int:
-        """Those of them that stay, markers not counted."""
+        """Number of those records that stay, without markers."""
         return self._sieve.records_kept
 
     def feed(self, piece: Buffer) -> int:
-        """Take whole batches; return the bytes taken. Raises CorruptionError."""
+        """Process whole batches; return the number of bytes processed. Raises CorruptionError."""
         sieve, position = self._sieve, 0
         while True:
             position = sieve.filter_batches(piece, position)
@@ -195,15 +195,15 @@ class Compactor:
             position += header.size
 
     def take(self) -> tuple[memoryview, memoryview]:
-        """Return what was put out since the last call, and (size, last offset, max timestamp) of
-        each batch in it as int64."""
+        """Return the bytes output since the last call, and (size, last offset, max timestamp) of
+        each batch in them as int64."""
         return self._sieve.take()
 
     def is_left(self, entry: AbortedTransaction) -> bool:
-        """Whether the transaction index still needs an aborted transaction.
+        """Return True if the transaction index still needs an aborted transaction.
 
-        Its batches lose their records in this round, but readers that have them already will ask
-        for it: so it stays for as long as the round met any.
+        Its batches lose their records in this run, but readers that already have them still need
+        the entry. It stays as long as the run found a batch of the transaction.
         """
         return entry.last_offset >= self._end or self._transactions.is_left(entry)
 
@@ -266,12 +266,12 @@ class Compactor:
         self._put_whole(piece, position, header)
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """Whether a control batch has to stay though nothing needs its marker."""
+        """Return True if a control batch must stay although nothing needs its marker."""
         last = self._rules.live_producers.get(header.producer_id)
         is_last = last is not None and last.last_offset < 0 and last.epoch == header.producer_epoch
         return is_last or self._sieve.stays_empty(header.last_offset)
 
-    # --- putting out ---
+    # --- output ---
 
     def _put_whole(self, piece: Buffer, position: int, header: BatchHeader) -> None:
         self._sieve.add(
@@ -281,7 +281,7 @@ class Compactor:
         )
 
     def _put_empty(self, piece: Buffer, position: int, header: BatchHeader) -> None:
-        """Put a batch of which no record stays, if it has to."""
+        """Output a batch without remaining records, if it must stay."""
         if not self._sieve.stays_empty(header.last_offset):
             return
         if header.record_count == 0:
@@ -295,10 +295,10 @@ class Compactor:
         self._put(seal(empty, b""))
 
     def _put_with_horizon(self, header: BatchHeader, body: Body) -> bool:
-        """Put the batch with these records and a delete horizon; False, and nothing is put, when it
-        cannot have one: it then keeps its tombstones for longer."""
+        """Output the batch with these records and a delete horizon. Return False, with no output,
+        if it cannot have one: it then keeps its tombstones longer."""
         records: Buffer = memoryview(body.buffer)[body.start : body.end]
-        if not header.log_append_time:  # the deltas count
+        if not header.log_append_time:  # the deltas are relative to the base timestamp
             try:
                 records = rebase_records(body, header.base_timestamp - self._horizon_ms)
             except OverflowError:
@@ -314,7 +314,8 @@ class Compactor:
         return self._put_grown(batch, header.size)
 
     def _put_grown(self, batch: bytes, size: int) -> bool:
-        """Put a batch that had `size` bytes; False, and nothing is put, when it grows too much."""
+        """Output a batch that had `size` bytes. Return False, with no output, if it grows too
+        much."""
         growth = max(0, len(batch) - size)
         if growth > self.growth_max:
             return False
@@ -336,7 +337,7 @@ class Compactor:
 
 
 def admit(sieve: Sieve, piece: Buffer, position: int, header: BatchHeader) -> None:
-    """Raise CorruptionError unless the batch is whole, right, and follows the one before."""
+    """Raise CorruptionError unless the batch is whole, valid, and follows the previous one."""
     if header.base_offset < sieve.next_offset or not (
         0 <= header.last_offset_delta < OFFSET_MAX - header.base_offset
     ):
@@ -354,24 +355,24 @@ def admit(sieve: Sieve, piece: Buffer, position: int, header: BatchHeader) -> No
 
 
 class Unreadable(Exception):
-    """A compressed batch has a right CRC, and records that cannot be read."""
+    """A compressed batch has a valid CRC but unreadable records."""
 
 
 def read_body(
     piece: Buffer, position: int, header: BatchHeader, rules: Rules, take: Callable[[Body], T]
 ) -> T:
-    """Return what `take` makes of the records of a batch; raises Unreadable where they cannot be
-    read and are compressed, else CorruptionError."""
+    """Return `take(body)` of a batch. If the records are unreadable, raise Unreadable for a
+    compressed batch, CorruptionError for another one."""
     try:
         return take(batch_body(piece, position, header, inflate_limit=rules.inflate_bytes_max))
     except Malformed as fault:
         reason = str(fault)
     except (MessageTooLarge, UnsupportedCompression, CorruptionError) as error:
         reason = error.message
-    told = f"the batch at offset {header.base_offset} cannot be compacted: {reason}"
+    message = f"the batch at offset {header.base_offset} cannot be compacted: {reason}"
     if header.attributes & CODEC_BITS:
-        raise Unreadable(told)
-    raise CorruptionError(told, position=position)
+        raise Unreadable(message)
+    raise CorruptionError(message, position=position)
 
 
 def _itself(body: Body) -> Body:
@@ -379,7 +380,7 @@ def _itself(body: Body) -> Body:
 
 
 def seal(header: BatchHeader, records: Buffer) -> bytes:
-    """Return the batch of a header and its records, which are compressed by its codec."""
+    """Return the batch of a header and its records, compressed by its codec."""
     packed = compress(header.codec, records) if len(records) else b""
     header = header._replace(batch_length=HEADER_SIZE - LENGTH_END + len(packed), crc=0)
     if header.batch_length > INT32_MAX:

@@ -1,11 +1,11 @@
-"""What of a compacted log is dirty, whether that is worth a round, and which log comes first.
+"""The cleanable part of a compacted log, and its priority for cleaning.
 
-A log is clean up to where the last round came, dirty behind. What a round may take ends before the
-active segment, before the limit offset (the last stable offset, and what is flushed), and before
-the first dirty segment that has a record younger than `min_compaction_lag_ms`. A log is due when
-the dirty part of what could be cleaned is `min_cleanable_dirty_ratio` of it or more, or when its
-oldest dirty record is older than `max_compaction_lag_ms`; for that even the active segment is
-rolled. Batches without timestamps are as old as their segment's file, as retention has it. Pure.
+A log is clean below the end of the last cleaning run, dirty above it. The cleanable part ends
+before the active segment, before the limit offset (the last stable offset, and the flushed offset),
+and before the first dirty segment with a record younger than `min_compaction_lag_ms`. A log is due
+if the dirty part is at least `min_cleanable_dirty_ratio` of the cleanable log, or if its oldest
+dirty record is older than `max_compaction_lag_ms`; in the latter case even the active segment is
+rolled. Batches without timestamps have the age of their segment's file, as for retention. Pure.
 """
 
 from bisect import bisect_right
@@ -18,31 +18,32 @@ from .retention import Aged, age_base
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """A log's segments, ascending, the last one active. A log may have 10,000: what is asked of
-    all of them is in lists of whole numbers, the rest is asked of a few."""
+    """A log's segments, ascending, the last one active. A log may have 10,000: properties needed of
+    all are lists of integers, the others are fetched for a few segments."""
 
     bases: Sequence[int]
     sizes: Sequence[int]  # bytes of their batches
     end_offset: int  # of the log
-    aged: Callable[[int], Aged]  # by place
+    aged: Callable[[int], Aged]  # by segment index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dirt:
-    """What could be cleaned of a log: offsets [first_dirty_offset, end_offset)."""
+    """The cleanable part of a log: offsets [first_dirty_offset, end_offset)."""
 
     first_dirty_offset: int = 0
-    end_offset: int = 0  # exclusive: where a segment starts
+    end_offset: int = 0  # exclusive: the base offset of a segment
     dirty_bytes: int = 0
-    ratio: float = 0.0  # of the dirty bytes in all that a round would see, [0, 1]
+    ratio: float = 0.0  # of the dirty bytes in the cleanable log, [0, 1]
     is_due: bool = False
-    is_overdue: bool = False  # by age: goes before all that are due by their ratio
-    rolls: bool = False  # the active segment has a record that is overdue: roll it first
-    unknown: int | None = None  # place of the segment whose timestamps decide: ask again with them
+    is_overdue: bool = False  # by age: cleaned before all logs due by their ratio
+    rolls: bool = False  # the active segment has an overdue record: roll it first
+    # index of a segment whose timestamps are needed; set them and call again
+    unknown: int | None = None
 
     @property
     def urgency(self) -> tuple[bool, float]:
-        """The larger, the sooner."""
+        """Sort key: the larger, the sooner."""
         return self.is_overdue, self.ratio
 
 
@@ -55,19 +56,20 @@ def dirt_of(
     cleaned_to: int,
     settled: int = 0,
 ) -> Dirt:
-    """Decide. `cleaned_to` is where earlier rounds came, 0 if there were none; `now_ms` is UTC.
-    Segments before the place `settled` are not too young, as an earlier answer implied: it asked
-    for the timestamps of the one there."""
+    """Return the cleanable part. `cleaned_to` is the end of earlier runs, 0 without one; `now_ms`
+    is UTC. Segments before index `settled` are known to be old enough: a former result asked for
+    the timestamps of the segment there."""
     bases, sizes = outline.bases, outline.sizes
     if not bases or not config.compacted:
         return Dirt()
     first_dirty = cleaned_to
     if not bases[0] <= cleaned_to <= outline.end_offset:
-        first_dirty = bases[0]  # of a log that is gone, or cut below it
+        first_dirty = bases[0]  # of a deleted log, or truncated below it
     first = max(0, bisect_right(bases, first_dirty) - 1)
     if first_dirty == outline.end_offset:
         first = len(bases)
-    stop = max(0, bisect_right(bases, limit_offset) - 1)  # the first one that must be left alone
+    # the first segment that must not be cleaned
+    stop = max(0, bisect_right(bases, limit_offset) - 1)
     oldest_place, oldest = -1, now_ms
     if config.max_compaction_lag_ms < now_ms:
         oldest_place = next((at for at in range(first, stop + 1) if sizes[at] > 0), -1)
@@ -97,8 +99,8 @@ def dirt_of(
 
 
 def _first_young(outline: Outline, first: int, stop: int, now_ms: int, config: LogConfig) -> int:
-    """Return the place of the first segment of [first, stop) that has a record younger than
-    `min_compaction_lag_ms`, or of whose records nothing is known yet; `stop` without one."""
+    """Return the index of the first segment of [first, stop) with a record younger than
+    `min_compaction_lag_ms`, or with unknown timestamps; `stop` without one."""
     before = now_ms - config.min_compaction_lag_ms
     for place in range(first, stop):
         if outline.sizes[place] > 0:

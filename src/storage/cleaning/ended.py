@@ -1,8 +1,7 @@
-"""Transactions as the cleaner meets them: whose batches were aborted, and which markers are left
-without any.
+"""Transaction metadata of a cleaning run: aborted batches, and markers without batches.
 
-A log is walked from its start, so a marker behind no batch of its transaction has outlived them
-all. Batches without records count as batches: they say that a producer was there.
+A log is read from its start, so a marker before which no batch of its transaction was found has
+outlived all of them. Batches without records count: they prove that the producer wrote.
 """
 
 from bisect import bisect_right
@@ -15,17 +14,18 @@ from ..producers.transactions import AbortedTransaction
 
 
 class EndedTransactions:
-    """The transactions of one walk over a log, in the order of its batches."""
+    """The transactions met while reading a log, in the order of its batches."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._aborted: dict[int, list[AbortedTransaction]] = {}  # by producer, by first offset
         for entry in sorted(aborted, key=lambda entry: entry.first_offset):
             self._aborted.setdefault(entry.producer_id, []).append(entry)
         self._met: set[AbortedTransaction] = set()
-        self._open: set[int] = set()  # producers of batches whose transaction was not aborted
+        # producers with batches of an undecided or committed transaction
+        self._open: set[int] = set()
 
     def on_batch(self, header: BatchHeader) -> bool:
-        """Take in a data batch; return whether its records were aborted."""
+        """Process a data batch; return True if its records were aborted."""
         if not header.is_transactional:
             return False
         entry = self._entry_at(header)
@@ -36,10 +36,10 @@ class EndedTransactions:
         return True
 
     def on_marker(self, header: BatchHeader, marker: Marker) -> bool:
-        """Take in a marker; return whether no batch of its transaction is left.
+        """Process a marker; return True if no batch of its transaction is left.
 
-        Raises CorruptionError when it aborts batches of which the index knows nothing: they would
-        pass for committed.
+        Raises CorruptionError if it aborts batches that are missing in the transaction index: they
+        would be treated as committed.
         """
         was_open = header.producer_id in self._open
         self._open.discard(header.producer_id)
@@ -56,7 +56,7 @@ class EndedTransactions:
                 return entry is None or entry not in self._met
 
     def is_left(self, entry: AbortedTransaction) -> bool:
-        """Whether a batch of an aborted transaction was met."""
+        """Return True if a batch of an aborted transaction was found."""
         return entry in self._met
 
     def _entry_at(self, header: BatchHeader) -> AbortedTransaction | None:

@@ -1,8 +1,8 @@
-"""A look at a log that nobody has opened: is it worth opening it to remove or clean something?
+"""The check of an idle log: is it worth opening to delete or clean segments?
 
-From names and sizes, and the timestamps of its oldest segment where they decide; so an idle log is
-not opened, and nothing of it is kept in memory, before something of it may go. A wrong yes costs an
-opening and no data: what goes is decided anew then. Runs in the lane `clean:<dir>`.
+It uses names and sizes, and the timestamps of the oldest segment where they decide. So an idle log
+stays closed and takes no memory until something may be deleted. A wrong yes costs an opening, never
+data: the opened log decides again. Runs in the lane `clean:<dir>`.
 """
 
 from collections.abc import Callable
@@ -26,10 +26,10 @@ EVERY_OFFSET: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glance:
-    """What a look found."""
+    """The result of a check."""
 
-    is_due: bool = False  # open it
-    due_ms: int | None = None  # wall time at which to look again; None: when its config changes
+    is_due: bool = False  # open the log
+    due_ms: int | None = None  # wall time of the next check; None: when its config changes
 
 
 def glance(
@@ -42,8 +42,8 @@ def glance(
     cleaned_to: int,
     since_ms: int,
 ) -> Glance:
-    """Look. `since_ms` is from when on segments age whose batches carry no timestamps. Raises
-    OSError, CorruptionError."""
+    """Check a closed log. `since_ms` is the age base of segments whose batches carry no timestamps.
+    Raises OSError, CorruptionError."""
     segments = _segments(files, folder, since_ms)
     interval = config.index_interval_bytes
     verdict = _settled(
@@ -91,8 +91,8 @@ def glance(
 def read_times(
     files: "Files", log_path: str, *, base_offset: int, size: int, interval_bytes: int
 ) -> tuple[int, int]:
-    """Return an inactive segment's first and its largest timestamp (ms, below 0: none). Reads its
-    index, or its headers where that is missing; raises OSError, CorruptionError."""
+    """Return an inactive segment's first and largest timestamp (ms, below 0: none). Reads its
+    index, or its headers if that is missing; raises OSError, CorruptionError."""
     index = load_index(
         files, log_path, base_offset=base_offset, size=size, interval_bytes=interval_bytes
     )
@@ -105,7 +105,7 @@ def _segments(files: "Files", folder: str, since_ms: int) -> list[Aged]:
         return []
     bases = [base for name in files.names(folder) if (base := segment_base(name)) is not None]
     if not bases:
-        return []  # a crash has come before its first segment
+        return []  # left by a crash before its first segment
     sizes = [files.size(join(folder, segment_file(base, LOG_SUFFIX))) for base in bases]
     ends = [*bases[1:], EVERY_OFFSET]
     return [
@@ -117,7 +117,7 @@ def _segments(files: "Files", folder: str, since_ms: int) -> list[Aged]:
 def _settled(
     files: "Files", folder: str, segments: list[Aged], interval: int, decide: Callable[[int], T]
 ) -> T:
-    """Decide, with the timestamps that it takes."""
+    """Return `decide`'s result, after loading the timestamps it needs."""
     known = 0
     while (found := decide(known)).unknown is not None:
         known = found.unknown
@@ -137,7 +137,7 @@ def _times(files: "Files", path: str, segment: Aged, interval: int) -> tuple[int
             size=segment.size,
             interval_bytes=interval,
         )
-    # The active one: where its index is not stored, its first batch says when to look again.
+    # The active segment: if its index is not stored, its first batch determines the next check.
     first = _first_timestamp(files, path, segment.size)
     index = read_index(
         files,

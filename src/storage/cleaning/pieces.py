@@ -1,6 +1,6 @@
-"""The files of a round: a source read in large pieces, a cleaned segment written beside it.
+"""The files of a cleaning run: a source read in large pieces, a cleaned segment written beside it.
 
-All of it waits for the device: it is run by a round's steps, in a lane.
+All functions wait for the device; a run's steps call them in a lane.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...runtime.ports import Files
 
 READ_SIZE: Final = 1024 * 1024
-"""Bytes of a log that are read at a time; a larger batch is read whole."""
+"""Bytes of a log per read; a larger batch is read completely."""
 
 READ_SIZE_MIN: Final = 16 * 1024
 
@@ -32,24 +32,24 @@ SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 
 
 class Pieces:
-    """One segment's batches from its start, in pieces that begin with a batch."""
+    """One segment's batches from its start, in pieces that begin at a batch."""
 
     def __init__(self, files: "Files", path: str, base_offset: int, size: int) -> None:
         self.path = path
         self.base_offset = base_offset
         self.size = size
-        self.position = 0  # of the next batch
+        self.position = 0  # position of the next batch
         self._file = files.open_readonly(path)
 
     @property
     def is_at_end(self) -> bool:
-        """Whether every batch was taken."""
+        """True if every batch was processed."""
         return self.position >= self.size
 
     def read(self, wanted: int) -> bytes:
         """Return the next piece, of about `wanted` bytes, with at least one whole batch.
 
-        Raises CorruptionError when the segment ends inside one.
+        Raises CorruptionError if the segment ends inside a batch.
         """
         left = self.size - self.position
         size = min(left, READ_SIZE, max(wanted, READ_SIZE_MIN))
@@ -67,14 +67,14 @@ class Pieces:
             piece = self._file.read(self.position, header.size)
         if header.size > len(piece):
             raise CorruptionError(
-                f"the file ends at {self.position + len(piece)}, it had {self.size} bytes",
+                f"the file ends at {self.position + len(piece)}, {self.size} bytes are expected",
                 path=self.path,
                 position=self.position,
             )
         return piece
 
     def took(self, count: int) -> None:
-        """So many bytes of the last piece are done with."""
+        """Advance by the bytes processed of the last piece."""
         self.position += count
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class Pieces:
 
 
 class CleanedFiles:
-    """A cleaned segment that grows, and its indexes."""
+    """A cleaned segment being written, and its indexes."""
 
     def __init__(
         self, files: "Files", log_path: str, base_offset: int, interval_bytes: int
@@ -96,12 +96,12 @@ class CleanedFiles:
         self._file.truncate(0)
 
     def append(self, batches: memoryview, notes: memoryview) -> int:
-        """Write batches, of which `notes` says (size, last offset, max timestamp); returns their
-        bytes. Raises CorruptionError when the segment would pass what its positions can say."""
+        """Write batches with their `notes` (size, last offset, max timestamp); return their bytes.
+        Raises CorruptionError if the segment would exceed the range of its positions."""
         if self.size + len(batches) > SEGMENT_BYTES_MAX:
             raise CorruptionError(
-                f"what stays of the segment needs more than {SEGMENT_BYTES_MAX} bytes: its batches "
-                "were compressed better than this node does it",
+                f"the rest of the segment needs more than {SEGMENT_BYTES_MAX} bytes: its batches "
+                "were compressed better than this node compresses them",
                 path=self.log_path,
                 position=0,
             )
@@ -123,7 +123,7 @@ class CleanedFiles:
         return position - started
 
     def finish(self, aborted: Sequence[AbortedTransaction]) -> int:
-        """Write the indexes, sync everything and close it; returns the bytes of the indexes."""
+        """Write the indexes, sync everything and close it; return the bytes of the indexes."""
         self._file.sync()
         self._file.close()
         self.index.seal()
@@ -148,7 +148,7 @@ def cleaned_path(log_path: str, suffix: str) -> str:
 
 
 def discard_cleaned(files: "Files", log_path: str) -> None:
-    """Remove the files of a cleaned segment that are there."""
+    """Remove the existing files of a cleaned segment."""
     for suffix in SUFFIXES:
         path = cleaned_path(log_path, suffix)
         if files.exists(path):

@@ -1,14 +1,14 @@
-"""Removing a log's oldest segments: renamed first, unlinked later.
+"""Removal of a log's oldest segments: renamed first, unlinked later.
 
 Planned on the loop, performed in the write lane, completed on the loop. Each segment's .log is
-renamed to `.deleted`, durably, before the next newer one is touched: whatever moment a crash picks
-and whatever names a power cut keeps, what is found again has lost some of its oldest segments and
-has no hole. Its other files follow without a sync; without their .log they are swept away at the
-next opening, as `.deleted` files are. Nothing of this needs space: where a full disk refuses even a
-rename, the file is unlinked at once.
+renamed to `.deleted`, durably, before the next newer one is renamed. After a crash or a power cut
+at any point, the log has lost some of its oldest segments and has no gap. The segment's other files
+follow without a sync; the next opening removes them if their .log is gone, and it removes
+`.deleted` files. Renames need no space; if a full disk rejects even a rename, the file is unlinked
+at once.
 
-Readers that have a file open read on: what is unlinked stays theirs. The delay before the unlinking
-serves people, who may want a file back, so it is left out when space is short.
+Readers with an open file continue to read it after the unlink. The delay before the unlink lets an
+operator restore a file; it is skipped when space is short.
 """
 
 from dataclasses import dataclass
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
     from ...runtime.ports import Files
 
 BESIDE: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
-"""What a segment has beside its .log. Snapshots of producers are no segment's: who takes a new one
-removes the oldest."""
+"""The files of a segment besides its .log. Producer snapshots belong to no segment: storing a new
+one removes the oldest."""
 
 REMOVED_AT_ONCE: Final = 4
-"""Segments in one job: each waits for a sync of the folder, and appends to any log wait for it."""
+"""Segments per job: each waits for a sync of the folder, and all appends wait for the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """The oldest segments of a log, to be removed."""
+    """A planned removal of the oldest segments of a log."""
 
     folder: str
-    log_paths: tuple[str, ...]  # oldest first; none is active
+    log_paths: tuple[str, ...]  # the new log start offset
     log_start_offset: int  # where the log starts without them
 
 
 def perform_removal(files: "Files", removal: Removal) -> list[str]:
-    """Take the segments out of the log, durably; return the paths to unlink later.
+    """Rename the segments' files, durably; return the paths to unlink later.
 
-    Waits for the device; raises OSError, and what was done by then is unknown: it may be repeated.
+    Waits for the device; raises OSError, after which an unknown part is done. May be repeated.
     """
-    files.sync_folder(removal.folder)  # the segment that stays may be new
+    files.sync_folder(removal.folder)  # the next segment may be new
     renamed: list[str] = []
     for path in removal.log_paths:
         if files.exists(path):
@@ -64,7 +64,7 @@ def perform_removal(files: "Files", removal: Removal) -> list[str]:
 
 
 def set_aside(files: "Files", path: str) -> list[str]:
-    """Rename a file to `.deleted`; return its new path, or nothing when it had to be unlinked."""
+    """Rename a file to `.deleted`; return its new path, or nothing if it had to be unlinked."""
     new = path + DELETED_SUFFIX
     try:
         files.rename(path, new)
@@ -77,14 +77,14 @@ def set_aside(files: "Files", path: str) -> list[str]:
 
 
 def unlink(files: "Files", path: str) -> int:
-    """Unlink a file that was set aside, if it is still there; return its bytes. May wait long for a
-    large one; raises OSError.
+    """Unlink a renamed file, if it still exists; return its bytes. May take long for a large file;
+    raises OSError.
 
-    It is not shortened before, in steps: somebody may still be reading it.
+    The file is not truncated in steps before: a reader may still have it open.
     """
     try:
         size = files.size(path)
         files.remove(path)
     except FileNotFoundError:
-        return 0  # its log was deleted meanwhile, or it was set aside twice
+        return 0  # deleted with its log, or renamed twice
     return size

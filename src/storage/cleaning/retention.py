@@ -1,21 +1,20 @@
-"""Which of a log's oldest segments may go: by age, by size, or since their records were deleted.
+"""Retention: which of a log's oldest segments are deletable, by age, size, or log start offset.
 
-Whole segments, oldest first, up to the first that must stay, so that a log never has a hole:
+Whole segments, oldest first, up to the first one that must stay, so that a log never has a gap:
 
-- below the log start offset everything may go, whatever the policy is;
-- by time, when the segment's largest timestamp is more than `retention_ms` ago. A segment whose
-  batches carry none has the age of its file, as far as this process knows it: since it was made,
-  or opened, so a restart prolongs its life and never shortens it. A timestamp of the future keeps
-  its segment until that time has passed too: the records say so; `is_from_future` is there so that
-  nobody keeps them without a word;
-- by size, while what would stay has `retention_bytes` or more.
+- A segment below the log start offset is deletable under every policy.
+- By time: the segment's largest timestamp is more than `retention_ms` ago. A segment whose batches
+  have no timestamps has the age of its file in this process: since it was created or opened. A
+  restart so prolongs its retention, never shortens it. A timestamp in the future keeps its segment
+  until that time has passed too; `is_from_future` is set so that a warning can be logged.
+- By size: the remaining segments have `retention_bytes` or more.
 
-Neither reaches what a group holds that has not read it yet, while the log with it has no more than
-the bytes that the hold is bounded by.
+Time and size do not apply to records held by a consumer group that has not read them yet, while the
+log including them is not larger than the hold's limit in bytes.
 
-Time and size count under `cleanup.policy` delete alone. Nothing reaches the limit offset (the last
-stable offset, below the high watermark). When even the active segment may go, it is to be rolled
-first: an idle log becomes empty. Pure.
+Time and size apply only under `cleanup.policy` delete. Nothing at or above the limit offset (the
+last stable offset, at most the high watermark) is deletable. If even the active segment is
+deletable, it must be rolled first: an idle log becomes empty. Pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,11 +25,11 @@ from typing import Final, NamedTuple
 from ..config import KEEP, LogConfig
 
 FUTURE_MS: Final = 24 * 3600 * 1000
-"""Timestamps further ahead than this are worth a warning: no clock is that wrong by accident."""
+"""Timestamps further ahead are worth a warning: they exceed every plausible clock error."""
 
 
 class Reason(StrEnum):
-    """Why a segment may go."""
+    """The reason to delete a segment."""
 
     DELETED = "log_start"  # its records were deleted
     AGE = "retention.ms"
@@ -38,36 +37,37 @@ class Reason(StrEnum):
 
 
 class Held(NamedTuple):
-    """What a group holds of a log: everything from an offset on."""
+    """A hold of a consumer group on a log: everything from an offset on."""
 
-    offset: int  # of the next record that it reads
-    bytes_max: int  # of the whole log: what makes it larger is not held
+    offset: int  # of the next record that the group reads
+    bytes_max: int  # limit of the whole log: a larger log is not held
 
 
 class Aged(NamedTuple):
-    """What is asked of one segment. Not a dataclass: a log may have 10,000."""
+    """The properties of one segment that retention needs. Not a dataclass: a log may have
+    10,000."""
 
     base_offset: int
-    end_offset: int  # exclusive: where the next one starts, or the log ends
+    end_offset: int  # exclusive: the next base offset, or the log end
     size: int  # bytes of its batches
-    max_timestamp: int | None  # ms; below 0: its batches carry none; None: not known yet
-    created_ms: int  # wall clock: its file was made, or opened, then
-    first_timestamp: int = -1  # ms, of its first batch; known where max_timestamp is; below 0: none
+    max_timestamp: int | None  # ms; below 0: its batches have none; None: unknown
+    created_ms: int  # wall clock: creation or opening of the file
+    first_timestamp: int = -1  # ms, of its first batch; known if max_timestamp is; below 0: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How many of the oldest segments may go, and when to ask again."""
+    """The number of deletable segments, and the time of the next decision."""
 
-    reasons: tuple[Reason, ...] = ()  # one for each that may go, oldest first
+    reasons: tuple[Reason, ...] = ()  # one per deletable segment, oldest first
     rolls: bool = False  # the last of them is active: roll it first
-    unknown: int | None = None  # place of the segment whose largest timestamp decides
-    due_ms: int | None = None  # wall time at which age lets the next one go; None: not by age
-    is_from_future: bool = False  # the one that stays has a timestamp far in the future
+    unknown: int | None = None  # index of the segment whose largest timestamp is needed
+    due_ms: int | None = None  # wall time at which the next one expires by age; None: not by age
+    is_from_future: bool = False  # the remaining one has a timestamp far in the future
 
     @property
     def count(self) -> int:
-        """Segments that may go."""
+        """Number of deletable segments."""
         return len(self.reasons)
 
 
@@ -83,9 +83,9 @@ def removable(
     most: int | None = None,
     held: Sequence[Held] = (),
 ) -> Verdict:
-    """Decide. `segments` are the log's, ascending, and are taken as far as they go; there are
-    `count` of them, the last one active, with `size_bytes` in all. `now_ms` is UTC. No more than
-    `most` are let go at once: ask again then."""
+    """Return the deletable segments. `segments` are the log's, ascending, and are consumed as far
+    as needed; there are `count` of them, the last one active, with `size_bytes` in all. `now_ms` is
+    UTC. At most `most` are returned; call again for more."""
     reasons: list[Reason] = []
     left = size_bytes
     by_age = config.delete_enabled and config.retention_ms != KEEP
@@ -119,6 +119,8 @@ def removable(
 
 
 def age_base(segment: Aged) -> int:
-    """Return from when on a segment ages (ms, UTC)."""
-    assert segment.max_timestamp is not None, f"the age of segment {segment.base_offset} is asked"
+    """Return the time from which a segment's age counts (ms, UTC)."""
+    assert segment.max_timestamp is not None, (
+        f"the timestamps of segment {segment.base_offset} are needed"
+    )
     return segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms

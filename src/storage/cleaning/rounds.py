@@ -1,23 +1,23 @@
-"""One round of compaction: a resumable object that a lane runs in slices.
+"""One cleaning run: a resumable object that a lane runs in slices.
 
-A round is made on the loop from numbers alone and touches files only in `step`. It first reads the
-dirty offsets and notes the newest offset of each key (`RoundPlan.map_bytes` bounds that: a full map
-ends the round there, and the next one goes on), then rewrites the log from its start to the end of
-what was noted into `.cleaned` files. Nobody sees these until `swap` puts them in the place of their
-sources. What may stay is said in `compaction`.
+A run is created on the loop from numbers and touches files only in `step`. It first reads the dirty
+part and maps each key to its newest offset. `CleaningPlan.map_bytes` limits the map: a full map
+ends the dirty part there, and the next run continues. Then it rewrites the log from its start to
+the end of the mapped part into `.cleaned` files. No reader sees these until `swap` replaces their
+sources. `compaction` defines which records stay.
 
-Who runs it: `step` again and again until `finished`, in one lane; then, in ascending order, each of
-`groups` is swapped in; then `cleaned_to` is stored. A group must never be swapped before one that
-lies below it: a tombstone's removal would outlive the values that it deletes. After an error, or
-instead of going on, `discard` removes what is left of the files.
+Protocol: call `step` in one lane until `finished`; then swap each of `groups` in ascending order;
+then store `cleaned_to`. A group must never be swapped before a lower one: the removal of a
+tombstone would outlive the values it deletes. After an error, or to cancel, `discard` removes the
+remaining files.
 
-Segments are merged as long as what stays of them fits `segment.bytes`, the indexes their bound and
-the offsets an index's 32 bits. A segment of which everything stays is no group: it is left alone.
-Leader epochs are not touched: batches vanish, the offsets at which epochs began do not.
+Segments are merged while the remaining bytes fit `segment.bytes`, the indexes their limit and the
+offsets the 32 bits of an index. A segment of which everything stays forms no group. Leader epochs
+are unchanged: batches are removed, the start offsets of epochs are not.
 
-The delete horizon counts from `wall_ms`. So a reader that starts at the log's first offset sees
-every key's last state if it comes to the end within `delete.retention.ms`, less the time from the
-round's start to its last swap.
+The delete horizon counts from `wall_ms`. A reader that starts at the log start sees the last state
+of every key if it reaches the end within `delete.retention.ms`, less the time from the start of the
+run to its last swap.
 
 Memory: `map_bytes`, and a few times the larger of READ_SIZE and the largest batch inflated.
 """
@@ -40,33 +40,34 @@ if TYPE_CHECKING:
     from ...runtime.ports import Files
 
 SLOT_SIZE: Final = 24
-"""Bytes of the map per key, at a load of nine tenths: a hash of 16 and an offset."""
+"""Bytes of the map per key, at a load of nine tenths: a hash of 16 bytes and an offset."""
 
 SLOTS_MIN: Final = 4096
 BYTES_PER_KEY_MIN: Final = 16
-"""A map has no more slots than one for so many dirty bytes; where that is too few, as it may be for
-batches that inflate well, the round covers less."""
+"""The map has at most one slot per this many dirty bytes. If that is too few, as for batches with
+high compression, the run covers less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSegment:
-    """An inactive segment."""
+    """An inactive segment to be cleaned."""
 
     path: str  # of its .log
     base_offset: int
-    end_offset: int  # exclusive: where the next segment starts
+    end_offset: int  # exclusive: the base offset of the next segment
     size: int  # bytes of its batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundPlan:
-    """What a round has to know."""
+    """The parameters of a cleaning run."""
 
-    segments: tuple[SourceSegment, ...]  # ascending, from the log's first; none active
-    first_dirty_offset: int  # below it earlier rounds have been
+    segments: tuple[SourceSegment, ...]  # ascending, from the log's first; none is active
+    first_dirty_offset: int  # earlier runs cleaned the log below it
     end_offset: int  # exclusive; at most the last stable offset and the active segment's base
     wall_ms: int
-    seed: bytes  # 16 random bytes, new for every round: nobody can make keys that collide
+    # 16 random bytes, new for every run, so that no client can construct colliding keys
+    seed: bytes
     map_bytes: int  # clean_buffer_bytes
     segment_bytes: int
     index_bytes_max: int
@@ -74,17 +75,18 @@ class RoundPlan:
     delete_retention_ms: int
     inflate_bytes_max: int
     aborted: tuple[AbortedTransaction, ...] = ()
-    """All with records or markers in the segments: without one its records pass for committed."""
-    live_producers: Mapping[int, LastRecord] = field(default_factory=dict)  # for the round alone
+    """All aborted transactions with records or markers in the segments; records of a missing one
+    would be treated as committed."""
+    live_producers: Mapping[int, LastRecord] = field(default_factory=dict)  # used by this run only
 
     def __post_init__(self) -> None:
-        assert self.segments, "a round has segments"
+        assert self.segments, "a run has segments"
         end = min(self.end_offset, self.segments[-1].end_offset)
         assert self.first_dirty_offset < end, f"nothing in [{self.first_dirty_offset}, {end})"
 
     @property
     def slots(self) -> int:
-        """Keys that the map has slots for."""
+        """Number of slots of the key map."""
         dirty = sum(s.size for s in self.segments if s.end_offset > self.first_dirty_offset)
         wanted = max(SLOTS_MIN, dirty // BYTES_PER_KEY_MIN)
         return max(2, min(self.map_bytes // SLOT_SIZE, wanted, 1 << 32))
@@ -92,45 +94,47 @@ class RoundPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedGroup:
-    """Consecutive segments, and the one that is to stand in their place.
+    """Consecutive segments, and the cleaned segment that replaces them.
 
     Its files lie beside theirs, synced: `<base>.log.cleaned`, `.index.cleaned`,
-    `.timeindex.cleaned`, and `.txnindex.cleaned` where it has an aborted transaction.
+    `.timeindex.cleaned`, and `.txnindex.cleaned` if it has an aborted transaction.
     """
 
     sources: tuple[SourceSegment, ...]
     base_offset: int  # of the first source
     size: int  # bytes of the .log; may be 0
-    index: SegmentIndex  # sealed, as in the files
-    aborted: tuple[AbortedTransaction, ...]  # what the transaction index holds
+    index: SegmentIndex  # final, as in the files
+    aborted: tuple[AbortedTransaction, ...]  # the entries of its transaction index
 
     @property
     def end_offset(self) -> int:
-        """Exclusive: where the segment behind the group starts."""
+        """Exclusive: the base offset of the segment after the group."""
         return self.sources[-1].end_offset
 
 
 @dataclass(slots=True, kw_only=True)
 class RoundStats:
-    """What a round has done so far."""
+    """Counters of a cleaning run."""
 
     bytes_read: int = 0
     bytes_written: int = 0
-    records_read: int = 0  # of those that could go
+    records_read: int = 0  # below the mapped end
     records_kept: int = 0
     keys: int = 0  # in the map
-    batches_unread: int = 0  # that stay because their records cannot be read
+    batches_unread: int = 0  # kept because their records are unreadable
     unread_reason: str = ""  # of the first of them
 
 
 class CleaningRound:
-    """One round over one log. Made on the loop; then it belongs to whoever steps it."""
+    """One cleaning run over one log. Created on the loop; then used only by the lane that steps
+    it."""
 
     def __init__(self, plan: RoundPlan) -> None:
         self.plan = plan
         self.groups: list[CleanedGroup] = []  # ascending; complete once finished
         self.stats = RoundStats()
-        self.cleaned_to = plan.first_dirty_offset  # the next round's first dirty offset, when done
+        # the next run's first dirty offset, once finished
+        self.cleaned_to = plan.first_dirty_offset
         self.finished = False
         self._rules = Rules(
             first_dirty_offset=plan.first_dirty_offset,
@@ -141,18 +145,18 @@ class CleaningRound:
             aborted=plan.aborted,
             live_producers=plan.live_producers,
         )
-        self._keys: KeyMap | None = None  # made by the first step: it is large
+        self._keys: KeyMap | None = None  # created by the first step: it is large
         self._scan: KeyScan | None = None
         self._compactor: Compactor | None = None
         self._todo = [s for s in plan.segments if s.end_offset > plan.first_dirty_offset][::-1]
-        self._pieces: Pieces | None = None  # of the source that is read
-        self._sources: list[SourceSegment] = []  # of the group that is written
+        self._pieces: Pieces | None = None  # of the source being read
+        self._sources: list[SourceSegment] = []  # of the group being written
         self._cleaned: CleanedFiles | None = None
 
     def step(self, files: "Files", *, budget_bytes: int) -> int:
-        """Read and write about that many bytes, at least one batch; return how many it were.
+        """Read and write about `budget_bytes`, at least one batch; return the actual number.
 
-        A lane job. Raises CorruptionError for damage, OSError; the round is to be discarded then.
+        A lane job. Raises CorruptionError, OSError; the run must be discarded then.
         """
         if self._keys is None:
             self._keys = KeyMap(self.plan.slots, self.plan.seed)
@@ -165,9 +169,9 @@ class CleaningRound:
         return done
 
     def discard(self, files: "Files") -> None:
-        """Close what is open and remove every `.cleaned` file of the round that is still there.
+        """Close open files and remove all existing `.cleaned` files of the run.
 
-        Raises OSError when one cannot be removed; the next opening of the log does it then.
+        Raises OSError if one cannot be removed; the next opening of the log removes it then.
         """
         self.finished = True
         self._keys = self._scan = self._compactor = None
@@ -184,7 +188,7 @@ class CleaningRound:
     # --- first pass ----------------------------------------------------------------------------
 
     def _map(self, files: "Files", budget: int, keys: KeyMap) -> int:
-        """Note the keys of the next piece."""
+        """Map the keys of the next piece."""
         if self._scan is None:
             self._scan = KeyScan(self._rules, keys, base_offset=self._todo[-1].base_offset)
         scan = self._scan
@@ -221,7 +225,7 @@ class CleaningRound:
     # --- second pass ---------------------------------------------------------------------------
 
     def _filter(self, files: "Files", budget: int, compactor: Compactor) -> int:
-        """Write what stays of the next piece."""
+        """Write the remaining batches of the next piece."""
         if self._pieces is None and not self._joins_group():
             return self._end_group(files, compactor)
         pieces = self._open_next(files)
@@ -253,7 +257,8 @@ class CleaningRound:
         return len(piece) + written
 
     def _joins_group(self) -> bool:
-        """Whether the next source belongs to the group that is written, or there is neither."""
+        """Return True if the next source belongs to the group being written, or there is no
+        group."""
         cleaned = self._cleaned
         if cleaned is None:
             return True
@@ -269,7 +274,7 @@ class CleaningRound:
         )
 
     def _end_group(self, files: "Files", compactor: Compactor) -> int:
-        """Make the group durable, or drop it when its one source may stay as it is."""
+        """Make the group durable, or drop it if its only source is unchanged."""
         cleaned, sources = self._cleaned, tuple(self._sources)
         assert cleaned is not None, "a group is written"
         is_same = len(sources) == 1 and not compactor.rewritten and cleaned.size == sources[0].size
@@ -301,7 +306,7 @@ class CleaningRound:
     # --- reading -------------------------------------------------------------------------------
 
     def _open_next(self, files: "Files") -> Pieces | None:
-        """Return the source that is read, opening the next one when it is its turn."""
+        """Return the source being read; open the next one if there is none."""
         if self._pieces is None and self._todo:
             source = self._todo[-1]
             self._pieces = Pieces(files, source.path, source.base_offset, source.size)
@@ -322,7 +327,7 @@ class CleaningRound:
             ) from None
 
     def _check_end(self, next_offset: int) -> None:
-        """Raise CorruptionError when a segment reaches into the next one."""
+        """Raise CorruptionError if a segment overlaps the next one."""
         source = self._todo[-1]
         if next_offset > source.end_offset:
             raise CorruptionError(

@@ -1,21 +1,21 @@
-"""Putting a cleaned segment in the place of its sources, whatever moment a crash picks.
+"""The replacement of segments by a cleaned one, atomic across crashes.
 
-    b.log.cleaned, b.index.cleaned, ...       written and synced by a round; nobody looks at them
+    b.log.cleaned, b.index.cleaned, ...       written and synced by a cleaning run, not yet used
     1  b-e.index.swap, ...                    all but the .log renamed; folder synced
     2  b-e.log.swap                           the commit point: renamed; folder synced
-    3  sources b .. e: .log -> .log.deleted   what lies beside those above b unlinked;
+    3  sources b .. e: .log -> .log.deleted   other files of the sources above b unlinked;
        b-e.index.swap, ... -> b.index, ...    folder synced
     4  b-e.log.swap -> b.log                  folder synced
 
-b is the base offset of the first source and e the offset behind the last one: the name says what is
-replaced, since the cleaned content may have lost its last offsets. Before 2 an opening finds the
-sources, and removes what is beside them. From 2 on it finds `b-e.log.swap`, and does 3 and 4 once
-more: each file beside the .log is either still to be renamed or new already, for each has a
-`.swap`, also the empty one. The groups of a round are swapped from the lowest up, one after the
-other: a tombstone must not go before the values it deletes.
+b is the base offset of the first source and e the end offset of the last one. The name contains the
+replaced range, since the cleaned content may have lost its last offsets. Before step 2 an opening
+finds the sources, and removes the other files. From step 2 on it finds `b-e.log.swap`, and repeats
+steps 3 and 4: each file beside the .log is either still to be renamed or already new, since each
+has a `.swap`, even an empty one. The groups of a run are swapped in ascending order, one by one: a
+tombstone must not be removed before the values it deletes.
 
-A rename that fails before the commit point undoes the swap; what fails behind it ends the log, and
-the next opening finishes. Needs no space but for names.
+A rename that fails before the commit point undoes the swap. A failure after it fails the log, and
+the next opening completes the swap. Needs no space except for names.
 """
 
 from dataclasses import dataclass
@@ -43,26 +43,27 @@ if TYPE_CHECKING:
     from ...runtime.ports import Files
 
 SWAPPED_BESIDE: Final = (TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, INDEX_SUFFIX)
-"""What is swapped beside the .log."""
+"""The files swapped besides the .log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """Consecutive segments, none active, and what is to replace them."""
+    """A planned replacement of consecutive inactive segments."""
 
     folder: str
-    base_offset: int  # of the first one, and of the new one
-    end_offset: int  # exclusive: where the segment behind them starts
+    base_offset: int  # of the first source, and of the new segment
+    end_offset: int  # exclusive: the base offset of the segment after them
     sources: tuple[int, ...]  # base offsets, ascending
     size: int  # bytes of the new .log; may be 0
-    index: SegmentIndex  # sealed; for the loop alone
-    aborted: tuple[AbortedTransaction, ...] = ()  # what its .txnindex holds; for the loop alone
+    index: SegmentIndex  # final; for the loop only
+    aborted: tuple[AbortedTransaction, ...] = ()  # the entries of its .txnindex; for the loop only
 
 
 def perform_swap(files: "Files", swap: Swap) -> list[str] | OSError:
-    """Swap, durably; return the paths to unlink later, or the error that let the log as it was.
+    """Swap, durably; return the paths to unlink later, or the error that left the log unchanged.
 
-    Waits for the device. Raises OSError behind the commit point: the next opening finishes then.
+    Waits for the device. Raises OSError after the commit point: the next opening completes the
+    swap.
     """
     try:
         _prepare(files, swap)
@@ -76,10 +77,10 @@ def perform_swap(files: "Files", swap: Swap) -> list[str] | OSError:
 
 
 def finish_swaps(files: "Files", folder: str, names: list[str]) -> list[str]:
-    """Finish what a crash left behind the commit point, and remove what it left before it.
+    """Complete swaps interrupted after the commit point, and remove files of others.
 
-    For the opening of a log, before anybody looks at its segments; takes the names in its folder
-    and returns those that are there then. Raises OSError.
+    For the opening of a log, before its segments are read; takes the names in its folder and
+    returns the remaining ones. Raises OSError.
     """
     if not any(name.endswith(SWAP_SUFFIX) for name in names):
         return names
@@ -90,7 +91,7 @@ def finish_swaps(files: "Files", folder: str, names: list[str]) -> list[str]:
             continue
         base, end = found
         is_ours = end >= 0
-        if not is_ours:  # the field's broker did not finish: it replaces what its batches span
+        if not is_ours:  # left by Kafka's broker: it replaces the range of its batches
             end = _end_of(files, join(folder, name), base)
         sources = tuple(each for each in bases if base <= each < end)
         for path in _finish(files, folder, name, base, end if is_ours else None, sources):
@@ -116,7 +117,7 @@ def _rename_cleaned(files: "Files", swap: Swap, suffix: str) -> None:
 
 
 def _undo(files: "Files", swap: Swap) -> None:
-    """Remove what was prepared; what cannot be removed is removed at the next opening."""
+    """Remove the prepared files; the next opening removes the others."""
     for suffix in (LOG_SUFFIX, *SWAPPED_BESIDE):
         for path in (_cleaned(swap, suffix), _swap(swap, suffix)):
             unlink(files, path)
@@ -125,8 +126,8 @@ def _undo(files: "Files", swap: Swap) -> None:
 def _finish(
     files: "Files", folder: str, name: str, base: int, end: int | None, sources: tuple[int, ...]
 ) -> list[str]:
-    """Do steps 3 and 4 for the .log of this name; return what was set aside. Without an end it is
-    the field's: of what is beside its .log only the transactions are taken, the rest is rebuilt."""
+    """Perform steps 3 and 4 for the .log of this name; return the renamed files. Without `end` the
+    swap is Kafka's: only its transaction index is used, the other indexes are rebuilt."""
     renamed: list[str] = []
     for source in sources:
         path = join(folder, segment_file(source, LOG_SUFFIX))
@@ -151,7 +152,7 @@ def _finish(
 
 
 def _end_of(files: "Files", path: str, base: int) -> int:
-    """Return the offset behind the last batch of a file."""
+    """Return the offset after the last batch of a file."""
     file = files.open_readonly(path)
     try:
         end = base

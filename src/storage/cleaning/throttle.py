@@ -1,18 +1,18 @@
-"""A bound on bytes a second: what was spent says how long to wait. Pure."""
+"""A limit in bytes per second, as a delay after each piece of work. Pure."""
 
 
 class Throttle:
-    """No more than `bytes_per_second` on average, 0: no bound. What was not spent is not saved up:
-    an idle hour does not earn a burst."""
+    """A limit of `bytes_per_second` on average; 0 disables it. Unused budget does not accumulate:
+    an idle hour allows no burst."""
 
     __slots__ = ("_free_at_us", "_rate")
 
     def __init__(self, bytes_per_second: int) -> None:
         self._rate = bytes_per_second
-        self._free_at_us = 0  # monotonic; what was spent until now is paid for then
+        self._free_at_us = 0  # monotonic; time at which the bytes spent so far are paid for
 
     def spend(self, size: int, now_ms: int) -> int:
-        """Note that `size` bytes were spent; return how many ms to wait before more are."""
+        """Spend `size` bytes; return the delay in ms before more may be spent."""
         if self._rate == 0:
             return 0
         now_us = now_ms * 1000

@@ -1,1 +1,1 @@
-"""Names, small files and open files of a data directory: what every other room stands on."""
+"""File names, small files and open files of a data directory."""

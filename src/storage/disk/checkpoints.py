@@ -1,8 +1,8 @@
-"""The small text files of a data directory, in the field's formats.
+"""The small text files of a data directory, in Kafka's formats.
 
 Three shapes: offset checkpoints ("version, count, entries": recovery points, log start offsets,
 high watermarks), the leader epoch checkpoint of a log, and Java properties (meta.properties,
-partition.metadata). Text in, values out; reading and replacing the files is the shell's.
+partition.metadata). Text in, values out; the shell reads and replaces the files.
 
     0                       version
     2                       number of entries
@@ -28,7 +28,7 @@ GAPS_BELOW: Final = "gaps_below"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryMeta:
-    """Whose data directory this is (meta.properties)."""
+    """The identity of a data directory (meta.properties)."""
 
     cluster_id: ClusterId
     node_id: NodeId
@@ -62,7 +62,7 @@ def encode_offsets(offsets: Mapping[str, int]) -> bytes:
 def decode_offsets(content: bytes, path: str = "") -> dict[str, int]:
     """Decode log name -> offset; raises CorruptionError.
 
-    No bytes are no entries: the field makes the files of a new directory before it has any.
+    An empty file has no entries: Kafka creates the files of a new directory empty.
     """
     offsets: dict[str, int] = {}
     if not content:
@@ -70,7 +70,7 @@ def decode_offsets(content: bytes, path: str = "") -> dict[str, int]:
     for number, row in enumerate(_decode_rows(content, path), start=3):
         parts = row.split(" ")
         if len(parts) != 3:
-            raise CorruptionError(f"line {number} is not 'topic partition offset'", path=path)
+            raise CorruptionError(f"line {number} must be 'topic partition offset'", path=path)
         offsets[log_name(parts[0], _int(parts[1], path))] = _int(parts[2], path)
     return offsets
 
@@ -86,7 +86,7 @@ def decode_epochs(content: bytes, path: str = "") -> list[tuple[int, int]]:
     for number, row in enumerate(_decode_rows(content, path), start=3):
         parts = row.split(" ")
         if len(parts) != 2:
-            raise CorruptionError(f"line {number} is not 'epoch offset'", path=path)
+            raise CorruptionError(f"line {number} must be 'epoch offset'", path=path)
         entry = (_int(parts[0], path), _int(parts[1], path))
         if epochs and not (epochs[-1][0] < entry[0] and epochs[-1][1] <= entry[1]):
             raise CorruptionError(f"line {number}: epochs and offsets must ascend", path=path)
@@ -101,12 +101,12 @@ def _encode_rows(rows: Sequence[str]) -> bytes:
 def _decode_rows(content: bytes, path: str) -> list[str]:
     lines = _text(content, path).splitlines()
     if len(lines) < 2:
-        raise CorruptionError("a checkpoint has a version and a count", path=path)
+        raise CorruptionError("the version and the count are missing", path=path)
     if lines[0] != str(CHECKPOINT_VERSION):
-        raise CorruptionError(f"version {lines[0]!r} of a checkpoint is not known", path=path)
+        raise CorruptionError(f"checkpoint version {lines[0]!r} is not supported", path=path)
     rows = [line for line in lines[2:] if line]
     if _int(lines[1], path) != len(rows):
-        raise CorruptionError(f"{lines[1]} entries announced, {len(rows)} found", path=path)
+        raise CorruptionError(f"the count is {lines[1]}, {len(rows)} entries follow", path=path)
     return rows
 
 
@@ -139,7 +139,7 @@ def decode_meta(content: bytes, path: str = "") -> DirectoryMeta:
 def encode_partition_metadata(
     topic_id: TopicId, unsynced_bytes_max: int | None = None, gaps_below: int | None = None
 ) -> bytes:
-    """Encode partition.metadata. The field's readers stop behind the topic id."""
+    """Encode partition.metadata. Kafka's readers stop after the topic id."""
     text = f"version: 0\ntopic_id: {encode_id(topic_id)}\n"
     if unsynced_bytes_max is not None:
         text += f"{UNSYNCED_BYTES_MAX}: {unsynced_bytes_max}\n"
@@ -149,7 +149,7 @@ def encode_partition_metadata(
 
 
 def decode_partition_metadata(content: bytes, path: str = "") -> PartitionMeta:
-    """Decode partition.metadata; raises CorruptionError. What was torn is not said."""
+    """Decode partition.metadata; raises CorruptionError. A value on a torn line is None."""
     values = _properties(content, path, ":")
     if "topic_id" not in values:
         raise CorruptionError("topic_id missing", path=path)
@@ -166,7 +166,7 @@ def decode_partition_metadata(content: bytes, path: str = "") -> PartitionMeta:
 
 
 def encode_id(raw: bytes) -> str:
-    """Return 16 bytes as 22 characters of base64url, the field's text form of an id."""
+    """Return 16 bytes as 22 characters of base64url, Kafka's text form of an id."""
     return urlsafe_b64encode(raw).decode().rstrip("=")
 
 
@@ -177,7 +177,7 @@ def decode_id(text: str, path: str = "") -> bytes:
     except ValueError:
         raw = b""
     if len(raw) != ID_SIZE:
-        raise CorruptionError(f"{text!r} is not an id", path=path)
+        raise CorruptionError(f"{text!r} is no id of 22 base64url characters", path=path)
     return raw
 
 

@@ -1,4 +1,4 @@
-"""Whole small files: read, rewritten in place, replaced atomically. All of it waits for the
+"""Whole small files: read, rewrite in place, replace atomically. All functions wait for the
 device."""
 
 import errno
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ...runtime.ports import File, Files
 
 OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors that freeing space cures."""
+"""Errors that free space resolves."""
 
 
 def read_file(files: "Files", path: str) -> bytes:
@@ -23,7 +23,7 @@ def read_file(files: "Files", path: str) -> bytes:
 
 
 def write_file(files: "Files", path: str, content: bytes) -> None:
-    """Replace a file's content in place and sync it. Not atomic: for what can be rebuilt."""
+    """Replace a file's content in place and sync it. Not atomic: for files that can be rebuilt."""
     file = files.open(path, create=True)
     try:
         fill(file, content)
@@ -33,7 +33,7 @@ def write_file(files: "Files", path: str, content: bytes) -> None:
 
 
 def replace_file(files: "Files", folder: str, name: str, content: bytes) -> None:
-    """Replace a file atomically and durably: after a crash the old or the new content is there."""
+    """Replace a file atomically and durably: after a crash it has the old or the new content."""
     path = join(folder, name)
     write_file(files, path + TEMPORARY_SUFFIX, content)
     files.rename(path + TEMPORARY_SUFFIX, path)
@@ -41,7 +41,7 @@ def replace_file(files: "Files", folder: str, name: str, content: bytes) -> None
 
 
 def remove_tree(files: "Files", path: str) -> None:
-    """Remove a file, or a folder with all that is in it."""
+    """Remove a file, or a folder with its contents."""
     if files.is_folder(path):
         for name in files.names(path):
             remove_tree(files, join(path, name))
@@ -49,7 +49,7 @@ def remove_tree(files: "Files", path: str) -> None:
 
 
 def fill(file: "File", content: bytes) -> None:
-    """Make `content` all that a file holds, without a sync."""
+    """Replace the content of an open file, without a sync."""
     file.truncate(0)
     position = 0
     while position < len(content):

@@ -1,12 +1,12 @@
-"""Names of files and folders in a data directory, as the field's own tools know them.
+"""Names of files and folders in a data directory, as Kafka's tools expect them.
 
-One folder a partition, `<topic>-<partition>`; in it a segment's files are named by its base offset
-in 20 digits. Owns names only; nothing here touches a file.
+One folder per partition, `<topic>-<partition>`; the files of a segment are named by its base offset
+in 20 digits. This module touches no file.
 """
 
 from typing import Final
 
-# --- at the top of a data directory ------------------------------------------------------------
+# --- in the data directory ---------------------------------------------------------------------
 
 META_PROPERTIES: Final = "meta.properties"
 LOCK: Final = ".lock"
@@ -46,16 +46,16 @@ SWAP_SUFFIX: Final = ".swap"
 TEMPORARY_SUFFIX: Final = ".tmp"
 PART_SUFFIX: Final = ".part"
 DELETED_FOLDER_SUFFIX: Final = "-delete"
-ASIDE_FOLDER_SUFFIX: Final = "-damaged"  # of logs that are kept for people alone
+ASIDE_FOLDER_SUFFIX: Final = "-damaged"  # of damaged logs, kept for inspection
 
 LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, TEMPORARY_SUFFIX, PART_SUFFIX, CLEANED_SUFFIX)
-"""Of what unfinished work left: the next open of the log removes it."""
+"""Suffixes of unfinished work; the next opening of the log removes such files."""
 
 NAME_BYTES_MAX: Final = 255
-"""Of a name in a folder, on every file system of note."""
+"""Maximum size of a name in a folder, on every common file system."""
 
 OFFSET_DIGITS: Final = 20
-"""Base offsets are zero-padded to this width, so that names sort as offsets do."""
+"""Base offsets are zero-padded to this width, so that names sort like offsets."""
 
 
 def segment_file(base_offset: int, suffix: str) -> str:
@@ -64,7 +64,7 @@ def segment_file(base_offset: int, suffix: str) -> str:
 
 
 def segment_base(name: str, suffix: str = LOG_SUFFIX) -> int | None:
-    """Return the base offset that a file's name says, None when it is not a segment's file."""
+    """Return the base offset in a file's name, None if it is not a segment's file."""
     stem = name.removesuffix(suffix)
     if stem == name or len(stem) != OFFSET_DIGITS or not is_number(stem):
         return None
@@ -72,13 +72,13 @@ def segment_base(name: str, suffix: str = LOG_SUFFIX) -> int | None:
 
 
 def swap_file(base_offset: int, end_offset: int, suffix: str) -> str:
-    """Return the name of a file that is to replace those of the segments of [base, end)."""
+    """Return the name of a file that will replace the files of the segments of [base, end)."""
     return f"{base_offset:0{OFFSET_DIGITS}d}-{end_offset}{suffix}{SWAP_SUFFIX}"
 
 
 def swap_range(name: str, suffix: str = LOG_SUFFIX) -> tuple[int, int] | None:
-    """Return which offsets [base, end) a file is to replace, None when it is no such file. The
-    field's own names do not say the end: it is -1 then."""
+    """Return the offsets [base, end) that a swap file replaces, None for another file. Kafka's own
+    names omit the end: it is -1 then."""
     stem = name.removesuffix(suffix + SWAP_SUFFIX)
     if stem == name:
         return None
@@ -94,7 +94,7 @@ def log_name(topic: str, partition: int) -> str:
 
 
 def split_log_name(name: str) -> tuple[str, int] | None:
-    """Return (topic, partition) of a folder name, None when it is not a log's folder."""
+    """Return (topic, partition) of a folder name, None if it is not a log's folder."""
     topic, dash, partition = name.rpartition("-")
     if not dash or not topic or not is_number(partition):
         return None
@@ -102,14 +102,14 @@ def split_log_name(name: str) -> tuple[str, int] | None:
 
 
 def deleted_folder(name: str, token: str) -> str:
-    """Return the name a log's folder gets before its files are unlinked; the token tells apart
-    those whose beginnings are alike, for a long name is cut."""
+    """Return the name of a log's folder before its files are unlinked. The token makes truncated
+    long names unique."""
     suffix = f".{token}{DELETED_FOLDER_SUFFIX}"
     return name[: NAME_BYTES_MAX - len(suffix)] + suffix
 
 
 def aside_folder(name: str, token: str) -> str:
-    """Return the name a damaged log's folder gets when it is put aside: no log's name."""
+    """Return the name of a quarantined log's folder; it is not a log's name."""
     suffix = f".{token}{ASIDE_FOLDER_SUFFIX}"
     return name[: NAME_BYTES_MAX - len(suffix)] + suffix
 
@@ -120,17 +120,17 @@ def join(folder: str, name: str) -> str:
 
 
 def parent_of(path: str) -> str:
-    """Return the folder that a path's last name lies in."""
+    """Return the folder part of a path."""
     return path.rpartition("/")[0]
 
 
 def is_number(text: str) -> bool:
-    """Whether the text is ASCII digits alone."""
+    """Return True if the text consists of ASCII digits."""
     return text.isascii() and text.isdigit()
 
 
 def side_lane(path: str) -> str:
-    """Return the name of the lane of what lies beside a data directory's segments."""
+    """Return the name of the lane for the small files of a data directory."""
     return f"side:{path}"
 
 

@@ -1,8 +1,7 @@
-"""Open files, capped: what a node with 10,000 logs keeps of its descriptors.
+"""The pool of open files, limited: a node with 10,000 logs keeps few descriptors.
 
-Least recently used files are closed first. Whoever needs a file beyond the moment takes a lease on
-it; close() then takes effect when the last lease is back, so evicting never pulls a file from
-under a reader or a sync.
+Least recently used files are closed first. A user of a file takes a lease on it. close() takes
+effect when the last lease is released, so eviction never closes a file under a reader or a sync.
 """
 
 import errno
@@ -13,14 +12,14 @@ if TYPE_CHECKING:
     from ...runtime.ports import File, Files
 
 OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
-"""Errors that closing files cures."""
+"""Errors that closing files resolves."""
 
 SHED: Final = 4
-"""Where no file can be opened, one in so many of the open ones is closed."""
+"""If no file can be opened, one in this many open files is closed."""
 
 
 class FilePool:
-    """Files by path. Belongs to the loop thread."""
+    """Open files by path. Owned by the loop thread."""
 
     def __init__(self, files: "Files", *, open_files_max: int) -> None:
         assert open_files_max >= 1, f"open_files_max is {open_files_max}"
@@ -30,7 +29,7 @@ class FilePool:
         self._pinned: dict[str, File] = {}
 
     def file(self, path: str, *, create: bool = False) -> "File":
-        """Return the open file of a path, opening it when needed; raises OSError."""
+        """Return the open file of a path, opening it if needed; raises OSError."""
         if self._pinned and (file := self._pinned.get(path)) is not None:
             return file
         file = self._open.get(path)
@@ -51,19 +50,19 @@ class FilePool:
         return file
 
     def shed(self) -> None:
-        """Others took the descriptors that this pool counts on, or need some: do with fewer."""
+        """Close some files, because descriptors are scarce in the process."""
         for _ in range(min(len(self._open), max(1, len(self._open) // SHED))):
             _, oldest = self._open.popitem(last=False)
             oldest.close()
 
     def pin(self, path: str) -> None:
-        """Keep the file of a path open until `forget`: another is about to get the path. Raises
+        """Keep the file of a path open until `forget`, before another file takes the path. Raises
         OSError."""
         self._pinned[path] = self.file(path)
         self._open.pop(path, None)
 
     def forget(self, path: str) -> None:
-        """Close the file of a path, if it is open."""
+        """Close the file of a path, if open."""
         for files in (self._open, self._pinned):
             file = files.pop(path, None)
             if file is not None:

@@ -1,8 +1,8 @@
-"""How much of a disk is kept for what must go on when it fills up, and whether that is reached.
+"""The free-space reserve of a disk, and its thresholds.
 
-Below the reserve clients' appends are refused; reads, retention, deletions, checkpoints, the
-metadata log and what a leader replicates go on. Room is given again only somewhat above it, so that
-the answer does not flap with every segment that retention removes. Pure.
+Below the reserve, client appends are rejected; reads, retention, deletions, checkpoints, the
+metadata log and replication continue. Appends resume only at a higher threshold, so that the state
+does not flap with every segment that retention removes. Pure.
 """
 
 from typing import Final
@@ -12,32 +12,32 @@ from ...errors import DiskFull
 MIB: Final = 1024 * 1024
 
 SHARE_MAX: Final = 32
-"""The reserve is at most one part in so many of the disk (3 %): a small one is there to be used."""
+"""The reserve is at most this fraction of the disk (3 %), so that small disks remain usable."""
 
 BACK: Final = 4
-"""Appends are taken again when the reserve and one part in so many of it are free."""
+"""Appends resume when the reserve plus this fraction of it is free."""
 
 LOOKS: Final = 16
-"""The disk is looked at when one part in so many of the reserve was written."""
+"""Free space is checked after writing this fraction of the reserve."""
 
 UNCHECKED_BYTES_MIN: Final = 64 * 1024
 
 
 class Reserve:
-    """The reserve of one disk; 0 bytes: none, and appends go on until the disk is full."""
+    """The reserve of one disk. With 0 bytes appends continue until the disk is full."""
 
     __slots__ = ("_path", "_wanted", "bytes", "free_bytes", "is_low", "unchecked_bytes_max")
 
     def __init__(self, path: str, wanted_bytes: int) -> None:
-        self.bytes = wanted_bytes  # what is kept of this disk
-        self.free_bytes = 0  # at the last look
-        self.is_low = False  # clients' appends are refused
-        self.unchecked_bytes_max = 0  # so much may be written until the next look
+        self.bytes = wanted_bytes  # reserved bytes on this disk
+        self.free_bytes = 0  # at the last check
+        self.is_low = False  # client appends are rejected
+        self.unchecked_bytes_max = 0  # bytes that may be written before the next check
         self._path = path
         self._wanted = wanted_bytes
 
     def look(self, *, free_bytes: int, capacity_bytes: int) -> bool:
-        """Take in how the disk is; returns whether that changes what is refused."""
+        """Update from the state of the disk; return True if `is_low` changed."""
         self.free_bytes = free_bytes
         self.bytes = min(self._wanted, capacity_bytes // SHARE_MAX)
         self.unchecked_bytes_max = max(UNCHECKED_BYTES_MIN, self.bytes // LOOKS)
@@ -47,23 +47,22 @@ class Reserve:
 
     @property
     def _bytes_back(self) -> int:
-        """With so much free space appends are taken again."""
+        """Free bytes at which appends resume."""
         return self.bytes + self.bytes // BACK
 
     def refusal(self) -> DiskFull:
-        """Return what a client is told."""
-        kept = f"the {size_text(self.bytes)} that are kept in reserve (storage.reserve.bytes)"
+        """Return the error for a rejected append."""
+        needed = f"the reserve of {size_text(self.bytes)} (storage.reserve.bytes)"
         if self.free_bytes >= self.bytes:
-            kept = f"the {size_text(self._bytes_back)} that it takes after {kept} were touched"
+            needed = f"the {size_text(self._bytes_back)} needed to resume after {needed} was used"
         return DiskFull(
-            f"{size_text(self.free_bytes)} are free on the disk of {self._path}, less than "
-            f"{kept}; nothing was stored: free some space, let retention do it, or repeat at "
-            "another time"
+            f"{size_text(self.free_bytes)} are free on the disk of {self._path}, less than"
+            f" {needed}; nothing was stored; free some space, wait for retention, or retry later"
         )
 
 
 def size_text(size: int) -> str:
-    """Return bytes as people say them, rounded down."""
+    """Return a size as readable text, rounded down."""
     if size < MIB:
         return f"{size * 10 // 1024 / 10:.1f} KiB"
     if size < 100 * MIB:

@@ -1,6 +1,6 @@
-"""Looks at what lies in a data directory without a node: shows, proves, mends, compares it.
+"""Offline inspection of a data directory: dump, check, repair, diff.
 
-`dump` shows a file row by row, `check` proves a log or a whole directory, `repair` does what is
-safe about what a check found, `diff` compares two copies. All of it works on files alone, through
-the files port, in bounded memory, and believes nothing that it reads. Only `repair` writes.
+`dump` prints a file row by row, `check` verifies a log or a whole directory, `repair` fixes the
+findings that are safe to fix, `diff` compares two copies. All of it works on files only, through
+the files port, in bounded memory, and trusts no content. Only `repair` writes.
 """

@@ -1,8 +1,8 @@
-"""What the batches of a log say together: offsets and leader epochs, from the first to the last.
+"""Verification of offsets and leader epochs across the batches of a log.
 
-Bytes 0 to 15 of a batch lie outside its CRC: only its neighbours and the other files of the log can
-tell that an offset or an epoch there is not the one that was written. Faults are collected here as
-they come; whether one is damage or a torn tail is decided at the end, by the rules of recovery.
+Bytes 0 to 15 of a batch lie outside its CRC: only its neighbours and the other files of the log
+reveal a wrong offset or epoch there. Faults are collected here in order. At the end the rules of
+recovery classify each as corruption or a torn tail.
 """
 
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from .scanning import Bad, Good
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that no log has whose writes all came through."""
+    """A fault that no log has whose writes all completed."""
 
     kind: Kind
     file: str
     position: int
-    offset: int  # where the log goes on in front of it
+    offset: int  # the expected offset at the fault
     what: str
-    bytes_before: int  # of good batches
+    bytes_before: int  # of valid batches
 
 
 @dataclass(slots=True)
 class EpochRun:
-    """Batches of one leader epoch that follow one another."""
+    """Consecutive batches of one leader epoch."""
 
     epoch: int
     first_offset: int  # base offset of its first batch
@@ -36,8 +36,8 @@ class EpochRun:
 
 
 class Course:
-    """Follows the batches of one log. `is_compacted`: offsets may have gaps, but in the active
-    segment none around `recovery_point`, which was the log's end once."""
+    """Verifies the batches of one log in order. `is_compacted`: offsets may have gaps, except
+    around `recovery_point` in the active segment, which was the log end once."""
 
     def __init__(self, *, is_compacted: bool, recovery_point: int | None = None) -> None:
         self.is_compacted = is_compacted
@@ -47,17 +47,17 @@ class Course:
         self.faults: list[Fault] = []
         self.fault_count = 0
         self.good_bytes = 0
-        self.next_offset = 0  # behind the last good batch
+        self.next_offset = 0  # after the last valid batch
         self.runs: list[EpochRun] = []
-        self._epoch: int = NO_EPOCH  # of the batch before
-        self._is_sure = False  # whether the next batch must start at `next_offset`
-        self._lost: Bad | None = None  # in front of the next good batch
+        self._epoch: int = NO_EPOCH  # of the previous batch
+        self._is_sure = False  # the next batch must start at `next_offset`
+        self._lost: Bad | None = None  # before the next valid batch
         self._lost_file = ""
 
     def start_segment(
         self, path: str, base_offset: int, *, is_first: bool, is_active: bool
     ) -> None:
-        """A segment begins."""
+        """Start the next segment."""
         self._base_offset, self._is_active = base_offset, is_active
         if is_first:
             self.next_offset, self._is_sure = base_offset, True
@@ -72,13 +72,13 @@ class Course:
                 Kind.OFFSET_ORDER,
                 path,
                 0,
-                f"the segment starts at offset {base_offset}, the log goes on at"
+                f"the segment starts at offset {base_offset}; the expected offset is"
                 f" {self.next_offset}",
             )
         self.next_offset, self._is_sure = max(base_offset, self.next_offset), True
 
     def bad(self, path: str, bad: Bad) -> None:
-        """Take in a stretch without a good batch."""
+        """Add a range without a valid batch."""
         self._fault(
             Kind.BATCH_DAMAGED,
             path,
@@ -89,7 +89,7 @@ class Course:
         self._lost, self._lost_file = bad, path
 
     def good(self, path: str, good: Good) -> None:
-        """Take in a batch that is good by itself."""
+        """Add a batch that is valid by itself."""
         header = good.header
         base = header.base_offset
         if base != self.next_offset or header.last_offset_delta < 0 or not self._is_sure:
@@ -98,7 +98,7 @@ class Course:
             self.next_offset = base + header.last_offset_delta + 1
         if header.leader_epoch != self._epoch:
             self._note_epoch(path, good.position, header)
-        if self._is_sure and header.leader_epoch >= 0:  # else its base offset may be wrong
+        if self._is_sure and header.leader_epoch >= 0:  # otherwise its base offset may be wrong
             if self.runs and self.runs[-1].epoch == header.leader_epoch:
                 self.runs[-1].last_offset = base
             else:
@@ -108,8 +108,8 @@ class Course:
             self._fault(Kind.BATCH_MALFORMED, path, good.position, good.fault, offset=base)
 
     def malformed(self, path: str, good: Good, what: str) -> None:
-        """Take in that a batch says what no batch may say where it stands."""
-        self.good_bytes -= good.header.size  # `good` has counted it: it does not lie in front
+        """Record that the batch at this position is invalid."""
+        self.good_bytes -= good.header.size  # `good` counted it, but it does not precede the fault
         self._fault(Kind.BATCH_MALFORMED, path, good.position, what, offset=good.header.base_offset)
         self.good_bytes += good.header.size
 
@@ -131,10 +131,10 @@ class Course:
                 Kind.OFFSET_ORDER,
                 path,
                 good.position,
-                f"a batch of offsets [{base}, {base + delta + 1}) stands where the log goes on at"
+                f"a batch of offsets [{base}, {base + delta + 1}) follows; the expected offset is"
                 f" {expected}",
             )
-            # Which of the two is wrong is not known: whatever follows counts anew.
+            # Either one may be wrong: the next batches restart the count.
             self.next_offset = expected if base > expected else base + delta + 1
             self._is_sure = False
             return
@@ -142,13 +142,13 @@ class Course:
         self.next_offset, self._is_sure = base + delta + 1, True
 
     def _may_skip_to(self, offset: int) -> bool:
-        """Whether compaction may have left a gap in front of `offset`."""
+        """Return True if compaction may have left a gap before `offset`."""
         point = self._recovery_point
         is_across = point is not None and self.next_offset < point < offset
         return self.is_compacted and not (self._is_active and is_across)
 
     def _found_lost_end(self, offset: int) -> None:
-        """A good batch follows a bad stretch: say which offsets were in it."""
+        """Add the lost offsets to a fault, after the next valid batch."""
         lost, self._lost = self._lost, None
         if lost is None or offset == self.next_offset or not self.faults:
             return
@@ -189,15 +189,16 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastStop:
-    """What is known of how the log was left."""
+    """The state of the log's last shutdown."""
 
-    is_clean: bool | None  # None: there is no data directory around it
+    is_clean: bool | None  # None: the log is not in a data directory
     recovery_point: int | None
-    torn_bytes_max: int | None  # of an fsync log: bytes that can be torn; None: no bound
+    torn_bytes_max: int | None  # of an fsync log: bytes that can be torn; None: no limit
 
 
 def first_torn(course: Course, stop: LastStop) -> int | None:
-    """Return which fault begins a torn tail, by the rules of recovery; None when none does."""
+    """Return the index of the fault that starts a torn tail, by the rules of recovery; None without
+    one."""
     if stop.is_clean:
         return None
     for at, fault in enumerate(course.faults):
@@ -212,7 +213,7 @@ def first_torn(course: Course, stop: LastStop) -> int | None:
 
 
 def tell_faults(course: Course, stop: LastStop, report: LogReport, *, size: int) -> Fault | None:
-    """Write the faults into the report; return where its torn tail begins, None without one."""
+    """Add the faults to the report; return the start of the torn tail, None without one."""
     torn_at = first_torn(course, stop)
     for fault in course.faults[:torn_at]:
         report.findings.add(
@@ -225,6 +226,6 @@ def tell_faults(course: Course, stop: LastStop, report: LogReport, *, size: int)
     behind = course.good_bytes - torn.bytes_before
     what = f"the log ends at offset {torn.offset}: {torn.what}"
     if behind:
-        what += f"; {behind} bytes of good batches behind it go with it"
+        what += f"; {behind} bytes of valid batches after it are truncated too"
     report.findings.add(Kind.TORN_TAIL, torn.file, what, position=torn.position, offset=torn.offset)
     return torn

@@ -1,9 +1,9 @@
-"""Cutting a damaged log in front of its first bad batch, with a copy of all that is cut.
+"""Truncation of a damaged log at its first invalid batch, with a copy of the removed part.
 
-Only ever on request, in two halves. `copy_aside` makes the copy, with every folder on the way to
-it, durable; only then may anything, a checkpoint included, speak of the new end: a start that found
-a lower recovery point would take the damage for a torn tail, and cut it. `cut_damage` lets the
-newest segments go first: whatever moment a crash picks, the log that is left is contiguous.
+Only on request, in two steps. `copy_aside` makes the copy durable, with every folder on the way to
+it. Only then may a checkpoint contain the new end: a start that found a lower recovery point would
+treat the damage as a torn tail, and truncate it. `cut_damage` removes the newest segments first:
+after a crash at any point the remaining log is contiguous.
 """
 
 import errno
@@ -27,23 +27,23 @@ COPY_SIZE: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutPlan:
-    """What is cut of a log."""
+    """A planned truncation of a damaged log."""
 
     log: str
     folder: str
-    aside: str  # folder that gets the copy
-    end_offset: int  # the log's new end
-    position: int  # in the first segment, where it is cut; -1: it is too short already
-    bases: tuple[int, ...]  # of the segment that is cut and of those that go, ascending
-    sources: tuple[str, ...]  # where their bytes are now; a swap may not be finished
-    size: int  # bytes that go
-    what: str  # says all this
+    aside: str  # folder of the copy
+    end_offset: int  # the new log end
+    position: int  # of the truncation in the first segment; -1: it is too short already
+    bases: tuple[int, ...]  # of the truncated segment and of the removed ones, ascending
+    sources: tuple[str, ...]  # current paths of their bytes; a swap may be incomplete
+    size: int  # removed bytes
+    what: str  # description of the plan
 
 
 def plan_cut(files: "Files", check: LogCheck, aside: str) -> CutPlan:
-    """Plan to cut at the first fault. Raises InvalidRequest when the copy's folder is there."""
+    """Plan a truncation at the first fault. Raises InvalidRequest if the copy's folder exists."""
     if files.exists(aside):
-        raise InvalidRequest(f"{aside} exists already: name a new folder for what is cut")
+        raise InvalidRequest(f"{aside} exists already; name a new folder for the copy")
     report, course = check.report, check.course
     point = check.around.recovery_point or 0
     if not course.faults:
@@ -57,8 +57,7 @@ def plan_cut(files: "Files", check: LogCheck, aside: str) -> CutPlan:
             bases=(),
             sources=(),
             size=0,
-            what=f"{report.name}: go on at offset {end}; offsets [{end}, {point}) are lost, they"
-            " are not there any more",
+            what=f"{report.name}: continue at offset {end}; offsets [{end}, {point}) are lost",
         )
     fault = course.faults[0]
     first = next(at for at, base in enumerate(check.bases) if check.path_of(base) == fault.file)
@@ -75,14 +74,14 @@ def plan_cut(files: "Files", check: LogCheck, aside: str) -> CutPlan:
         bases=bases,
         sources=sources,
         size=size,
-        what=f"{report.name}: cut offsets [{fault.offset}, {last}), {size} bytes from byte"
+        what=f"{report.name}: truncate offsets [{fault.offset}, {last}), {size} bytes from byte"
         f" {fault.position} of {fault.file} on, and keep a copy in {aside}",
     )
 
 
 def copy_aside(files: "Files", plan: CutPlan) -> None:
-    """Copy all that is to go, durably. Waits for the device; raises OSError, and then no copy is
-    there."""
+    """Copy all removed bytes, durably. Waits for the device; raises OSError, after which no copy
+    exists."""
     if plan.position < 0:
         return
     try:
@@ -95,7 +94,7 @@ def copy_aside(files: "Files", plan: CutPlan) -> None:
             position = 0
         files.sync_folder(plan.aside)
         if copied != plan.size:
-            raise OSError(errno.EIO, f"{copied} of {plan.size} bytes could be copied")
+            raise OSError(errno.EIO, f"{copied} of {plan.size} bytes were copied")
     except OSError:
         with suppress(OSError):
             remove_tree(files, plan.aside)
@@ -103,7 +102,7 @@ def copy_aside(files: "Files", plan: CutPlan) -> None:
 
 
 def cut_damage(files: "Files", plan: CutPlan) -> None:
-    """Cut, durably. Waits for the device; raises OSError."""
+    """Truncate, durably. Waits for the device; raises OSError."""
     if plan.position < 0:
         return
     finish_swaps(files, plan.folder, files.names(plan.folder))
@@ -121,7 +120,7 @@ def cut_damage(files: "Files", plan: CutPlan) -> None:
 
 
 def _make_folder(files: "Files", path: str) -> None:
-    """Make a folder and its missing parents; all their names are durable then."""
+    """Make a folder and its missing parents, with durable names."""
     parents = []
     missing = path
     while missing and not files.exists(missing):
@@ -133,7 +132,7 @@ def _make_folder(files: "Files", path: str) -> None:
 
 
 def _copy(files: "Files", source: str, target: str, position: int) -> int:
-    """Copy a file from a position on, and sync the copy; return how many bytes it has."""
+    """Copy a file from a position on, and sync the copy; return its size in bytes."""
     old, new = files.open_readonly(source), files.open(target, create=True)
     try:
         at = 0

@@ -1,9 +1,9 @@
-"""Compares two copies of a log record by record, or all logs of two data directories.
+"""Comparison of two copies of a log record by record, or of all logs of two data directories.
 
-What counts is what a reader gets: offset, leader epoch, timestamp, key, value, headers, producer.
-How records are put into batches, and the codec, does not. Where a batch has the same bytes on both
-sides (and so in copies that a leader sent) no record is decoded. Memory is bounded: one part of a
-batch a side, and CANDIDATES_MAX keys of CANDIDATE_BYTES_MAX that may have been superseded.
+It compares the records that a reader gets: offset, leader epoch, timestamp, key, value, headers,
+producer. The division into batches and the codec do not matter. If a batch has the same bytes on
+both sides (as in replicated copies), no record is decoded. Memory is bounded: one part of a batch
+per side, and CANDIDATES_MAX keys of CANDIDATE_BYTES_MAX that may have been superseded.
 """
 
 from dataclasses import dataclass, field
@@ -19,51 +19,50 @@ if TYPE_CHECKING:
     from ...runtime.ports import Files
 
 CANDIDATES_MAX: Final = 100_000
-"""Records without a counterpart whose keys are looked for at once; each such pass reads the other
-log once more."""
+"""Unmatched records whose keys are searched together; each search reads the other log once more."""
 
 CANDIDATE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of their keys."""
 
 
 class Why(StrEnum):
-    """How two records, or a record and nothing, differ."""
+    """The kind of a difference between two records, or of an unmatched record."""
 
     BELOW_START = "below-start"  # the other log starts above it
     ABOVE_HIGH_WATERMARK = "above-high-watermark"  # not committed yet
-    SUPERSEDED = "superseded"  # compaction left a newer record of its key
-    TOMBSTONE = "tombstone"  # compaction may drop a delete once it is old
-    CONTROL = "control"  # compaction may drop a marker once nobody needs it
-    MISSING = "missing"  # in one log only, and nothing explains it
+    SUPERSEDED = "superseded"  # compaction kept a newer record of its key
+    TOMBSTONE = "tombstone"  # compaction may drop an old tombstone
+    CONTROL = "control"  # compaction may drop a marker without records
+    MISSING = "missing"  # in one log only, without an explanation
     CONTENT = "content"  # timestamp, key, value or headers differ
     EPOCH = "epoch"  # written by another leader
     PRODUCER = "producer"  # written by another producer
-    UNREADABLE = "unreadable"  # no good batch there
-    TOPIC_ID = "topic-id"  # logs of two topics
+    UNREADABLE = "unreadable"  # no valid batch at this position
+    TOPIC_ID = "topic-id"  # the logs belong to two topics
 
 
 EXPLAINED: Final = frozenset(
     {Why.BELOW_START, Why.ABOVE_HIGH_WATERMARK, Why.SUPERSEDED, Why.TOMBSTONE, Why.CONTROL}
 )
-"""What two healthy replicas of one log may differ in."""
+"""Differences that two healthy replicas of one log may have."""
 
 SENTENCES: Final = {
     Why.BELOW_START: "the other log starts above them",
     Why.ABOVE_HIGH_WATERMARK: "they are not committed",
     Why.SUPERSEDED: "compacted: the other log has a newer record of each key",
-    Why.TOMBSTONE: "compacted: deletes may be dropped once they are old",
-    Why.CONTROL: "compacted: markers go once the records that they decide are gone",
-    Why.MISSING: "nothing explains that the other log has none",
+    Why.TOMBSTONE: "compacted: old tombstones may be dropped",
+    Why.CONTROL: "compacted: markers are dropped after the records of their transaction",
+    Why.MISSING: "missing in the other log, without an explanation",
     Why.CONTENT: "timestamp, key, value or headers differ",
     Why.EPOCH: "the leader epochs differ",
     Why.PRODUCER: "the producers differ",
-    Why.UNREADABLE: "there is no good batch",
+    Why.UNREADABLE: "no valid batch",
     Why.TOPIC_ID: "the folders hold different topics",
 }
 
 
 class Candidate(NamedTuple):
-    """A record without a counterpart: compaction may have taken it from the other log."""
+    """An unmatched record, which compaction may have removed from the other log."""
 
     side: Side
     offset: int
@@ -73,10 +72,10 @@ class Candidate(NamedTuple):
 
 @dataclass(slots=True)
 class Difference:
-    """Records that differ in one way, at offsets that follow one another."""
+    """Consecutive records with the same kind of difference."""
 
     why: Why
-    only_in: str  # A or B; empty: both have them
+    only_in: str  # A or B; empty: in both logs
     first_offset: int
     last_offset: int
     count: int
@@ -97,7 +96,8 @@ class Difference:
 
 @dataclass(slots=True)
 class LogDiff:
-    """How two copies of one log differ. `differences` are the first ones; `counts` has all."""
+    """The differences of two copies of one log. `differences` has the first ones; `counts` counts
+    all."""
 
     log: str
     limit: int  # of `differences`
@@ -107,7 +107,7 @@ class LogDiff:
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing is left unexplained."""
+        """True if all differences are explained."""
         return all(why in EXPLAINED for why, _ in self.counts)
 
     def add(
@@ -120,7 +120,7 @@ class LogDiff:
         last: int = -1,
         detail: str = "",
     ) -> None:
-        """Take a difference in; one that continues the last one is joined to it."""
+        """Add a difference; one that continues the last one is merged into it."""
         key = (why, only_in)
         self.counts[key] = self.counts.get(key, 0) + count
         last = max(last, offset)
@@ -153,7 +153,7 @@ class LogDiff:
 
 @dataclass(slots=True)
 class Diff:
-    """How two folders differ."""
+    """The differences of two folders."""
 
     a: str
     b: str
@@ -163,7 +163,7 @@ class Diff:
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing is left unexplained."""
+        """True if all differences are explained."""
         lonely = self.only_in_a or self.only_in_b
         return not lonely and all(log.is_same for log in self.logs)
 
@@ -213,7 +213,7 @@ class _Comparison:
                 self._out.add(Why.UNREADABLE, -1, only_in=side.name, count=0, detail=detail)
 
     def _take_batches(self) -> bool:
-        """Compare the next batches as bytes; False when their records must be looked at."""
+        """Compare the next batches as bytes; return False if their records must be compared."""
         one, other = self._a.batch, self._b.batch
         if one is None or other is None:
             return self._take_lonely_batch()
@@ -244,15 +244,16 @@ class _Comparison:
         return True
 
     def _take_lonely_batch(self) -> bool:
-        """One side is over: what the other has left needs no look, unless compaction is about."""
+        """Skip a batch after the end of the other side; return False if its records must be
+        checked."""
         side, other = (self._a, self._b) if self._b.batch is None else (self._b, self._a)
         if side.batch is None or not other.is_exhausted or side.batch.header.is_control:
             return False
         if side.batch.header.base_offset < other.end_offset:
-            return False  # a gap of the other, not its end
+            return False  # a gap of the other side, not its end
         is_uncommitted = self._is_uncommitted(side.batch.header.base_offset)
         if not is_uncommitted and self._is_uncommitted(side.batch.header.last_offset):
-            return False  # one by one
+            return False  # record by record
         return self._skip(side, Why.ABOVE_HIGH_WATERMARK if is_uncommitted else Why.MISSING)
 
     def _skip(self, side: Side, why: Why) -> bool:
@@ -296,7 +297,7 @@ class _Comparison:
             self._out.same_count += 1
 
     def _lonely(self, side: Side, other: Side, placed: Placed) -> None:
-        """A record that the other log has not."""
+        """Process a record that the other log lacks."""
         offset, key = placed.record.offset, placed.record.key
         if offset < other.start_offset:
             why = Why.BELOW_START
@@ -305,7 +306,7 @@ class _Comparison:
         elif placed.is_control and self._is_compacted:
             why = Why.CONTROL
         elif other.is_exhausted and offset >= other.end_offset:
-            why = Why.MISSING  # compaction takes no log's end
+            why = Why.MISSING  # compaction never removes the end of a log
         elif self._is_compacted and key is not None:
             self._candidates.append(Candidate(side, offset, key, placed.record.value is None))
             self._candidate_bytes += len(key)
@@ -318,11 +319,11 @@ class _Comparison:
         self._out.add(why, offset, only_in=side.name)
 
     def _is_uncommitted(self, offset: int) -> bool:
-        """Whether neither log knows an offset to be committed: there even leaders may differ."""
+        """Return True if neither log has an offset committed; leaders may differ there."""
         return self._committed is not None and offset >= self._committed
 
     def _settle(self) -> None:
-        """Find out which of the candidates were superseded, by one more pass over each log."""
+        """Classify the candidates by one more pass over each log."""
         candidates, self._candidates, self._candidate_bytes = self._candidates, [], 0
         for side, other in ((self._a, self._b), (self._b, self._a)):
             wanted = {one.key for one in candidates if one.side is side}
@@ -334,18 +335,19 @@ class _Comparison:
 
 
 def _why_compacted(one: Candidate, there: Spread | None) -> Why:
-    """Say why the other log, where the key's records lie `there`, does not have a record."""
+    """Return the reason why the other log lacks a record; `there` are its records of the same
+    key."""
     if there is not None and there.newest > one.offset:
         return Why.SUPERSEDED
     if one.is_delete and there is None:
-        return Why.TOMBSTONE  # and what it deleted went before it
+        return Why.TOMBSTONE  # and the deleted records were removed before it
     return Why.MISSING
 
 
 def _content(one: Placed, other: Placed) -> str:
-    """Say which parts of two records differ."""
+    """Return the differing parts of two records as text."""
     if one.is_control != other.is_control:
-        return "a control record in one of them"
+        return "a control record in one of the logs"
     mine, theirs = one.record, other.record
     parts = [
         f"{name}: {getattr(mine, name)!r:.60} in A, {getattr(theirs, name)!r:.60} in B"
@@ -356,10 +358,10 @@ def _content(one: Placed, other: Placed) -> str:
 
 
 def diff_logs(a: Side, b: Side, *, limit: int) -> LogDiff:
-    """Compare two copies of one log; at most about `limit` unexplained differences are listed.
+    """Compare two copies of one log; list at most about `limit` unexplained differences.
 
-    Waits for the device; raises OSError, and CorruptionError for records whose CRC is right and
-    which do not decode.
+    Waits for the device; raises OSError, and CorruptionError for records with a valid CRC that do
+    not decode.
     """
     out = LogDiff(a.folder.rpartition("/")[2], limit)
     _Comparison(a, b, out).run()
@@ -376,14 +378,14 @@ def diff(
 ) -> Diff:
     """Compare two logs' folders, or two data directories log by log.
 
-    `compacted`: topics or logs where compaction may have dropped records, besides those that a
-    cleaner's checkpoint names. Raises InvalidRequest when one is a directory and the other is not.
+    `compacted`: topics or logs where compaction may have dropped records, besides those in a
+    cleaner checkpoint. Raises InvalidRequest if only one path is a data directory.
     """
     a, b = a.rstrip("/"), b.rstrip("/")
     found = Diff(a, b)
     is_log = [_is_log(files, path) for path in (a, b)]
     if is_log[0] != is_log[1]:
-        raise InvalidRequest(f"{a} and {b} are not alike: name two data directories, or two logs")
+        raise InvalidRequest(f"{a} and {b} differ in kind; name two data directories, or two logs")
     if is_log[0]:
         pairs = [(a, b)]
     else:
@@ -402,7 +404,7 @@ def diff(
 
 def _is_log(files: "Files", path: str) -> bool:
     if not files.is_folder(path):
-        raise InvalidRequest(f"{path} is no folder")
+        raise InvalidRequest(f"{path} is not a folder")
     if any(segment_base(name) is not None for name in files.names(path)):
         return True
     if files.exists(join(path, META_PROPERTIES)) or _logs(files, path):

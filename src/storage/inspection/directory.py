@@ -1,8 +1,8 @@
-"""Proves a data directory: its own files, and every log in it.
+"""Verification of a data directory: its own files, and every log in it.
 
-The checkpoints are read before the logs, so that a node which appends meanwhile cannot make them
-look as if they were ahead. Read-only but for one thing: whether a node has the directory open is
-asked by taking its lock for an instant, where the lock's file is there and may be opened.
+The checkpoints are read before the logs, so that concurrent appends do not make them appear to be
+ahead. Read-only, with one exception: to find out if a node has the directory open, the check takes
+its lock for an instant, if the lock file exists and may be opened.
 """
 
 import json
@@ -41,14 +41,14 @@ QUORUM_KEYS: Final = ("leaderId", "leaderEpoch", "votedId", "votedDirectoryId", 
 QUORUM_CHECKSUM: Final = "crc32c"
 OWN_QUORUM_KEYS: Final = (*QUORUM_KEYS, QUORUM_CHECKSUM)
 REPEATS_MAX: Final = 5
-"""How often a log is checked anew that a node changes meanwhile."""
+"""Number of repeated checks of a log that a node changes during the check."""
 
 CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTopic:
-    """What the metadata log says of a topic."""
+    """The metadata log's entry of a topic."""
 
     topic_id: TopicId
     is_compacted: bool
@@ -56,15 +56,15 @@ class KnownTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known besides the files: from the metadata log, or said by who checks."""
+    """Facts from outside the files: from the metadata log or the caller."""
 
-    topics: Mapping[str, KnownTopic] | None = None  # by name; None: the metadata is not at hand
+    topics: Mapping[str, KnownTopic] | None = None  # by name; None: no metadata available
     directories: Mapping[NodeId, DirectoryId] = field(default_factory=dict)  # of registered nodes
     compacted: frozenset[str] = frozenset()  # topics, or logs, whose offsets may have gaps
 
     def is_compacted(self, log: str, cleaner_offsets: Mapping[str, int]) -> bool:
-        """Whether gaps in a log are right: the cleaner was there once, the topic's config says so
-        now, or somebody said so."""
+        """Return True if a log may have gaps: the cleaner ran once, the topic's config is compacted
+        now, or the caller declared it."""
         topic = (split_log_name(log) or (log, 0))[0]
         known = self.topics.get(topic) if self.topics is not None else None
         return (
@@ -76,7 +76,7 @@ class Known:
 
 @dataclass(slots=True)
 class DirectoryCheck:
-    """One check of one data directory; make it with `check_directory`."""
+    """One check of one data directory; create it with `check_directory`."""
 
     files: "Files"
     path: str
@@ -91,11 +91,11 @@ class DirectoryCheck:
 
     @property
     def findings(self) -> Findings:
-        """Of the directory's own files."""
+        """The findings about the directory's own files."""
         return self.report.findings
 
     def run(self, progress: Progress, *, only: str | None, ask_lock: bool) -> None:
-        """Fill the report in; `only`: of the logs just this one."""
+        """Fill the report; with `only`, check just that log."""
         names = self.files.names(self.path)
         self.report.is_in_use = ask_lock and is_in_use(self.files, self.path)
         if self.report.is_in_use:
@@ -136,13 +136,14 @@ class DirectoryCheck:
     def _compare_meta(self, path: str, meta: DirectoryMeta) -> None:
         self.meta = meta
         directories = self.known.directories
-        mine = directories.get(meta.node_id)  # None: it has not registered, as long as
-        is_other = mine is None and meta.directory_id in directories.values()  # nobody else did
+        # A node without an entry is not registered yet; then no other node may have the directory.
+        mine = directories.get(meta.node_id)
+        is_other = mine is None and meta.directory_id in directories.values()
         if is_other or (mine is not None and mine != meta.directory_id):
             self.findings.add(
                 Kind.METADATA_WRONG,
                 path,
-                f"the metadata log knows no node {meta.node_id} with directory"
+                f"the metadata log has no node {meta.node_id} with directory"
                 f" {encode_id(meta.directory_id)}",
             )
 
@@ -155,7 +156,7 @@ class DirectoryCheck:
             return {}
 
     def _check_names(self, names: list[str]) -> list[str]:
-        """Return the folders of logs; tell what belongs to nothing."""
+        """Return the folders of logs; report unknown names."""
         folders = []
         own = {META_PROPERTIES, CLEAN_MARKER, LOCK, QUORUM_STATE, *CHECKPOINTS}
         for name in names:
@@ -165,7 +166,7 @@ class DirectoryCheck:
             if name.endswith(DELETED_FOLDER_SUFFIX):
                 self.findings.add(Kind.UNFINISHED, path, "a deleted log's folder")
             elif name.endswith(TEMPORARY_SUFFIX):
-                self.findings.add(Kind.UNFINISHED, path, "a file that was to replace another one")
+                self.findings.add(Kind.UNFINISHED, path, "a replacement file that was not renamed")
             elif split_log_name(name) is not None and self.files.is_folder(path):
                 folders.append(name)
             else:
@@ -192,9 +193,9 @@ class DirectoryCheck:
         if self.report.is_in_use:
             for _ in range(REPEATS_MAX):
                 if not self.files.exists(folder):
-                    return  # deleted meanwhile
+                    return  # deleted in between
                 if check.report.is_ok or self.files.names(folder) == check.names:
-                    break  # else segments came or went under the check
+                    break  # otherwise segments were added or removed during the check
                 check = check_log(self.files, folder, around, progress=progress)
         self.logs[name] = check
         self.report.logs.append(check.report)
@@ -210,28 +211,29 @@ class DirectoryCheck:
                 if log in self.logs:
                     wrong = self._outside(file, offset, self.logs[log])
                 elif log in folders:
-                    wrong = None  # it went away meanwhile
+                    wrong = None  # removed during the check
                 else:
-                    wrong = "it has no folder here" if offset > 0 else None
+                    wrong = "the log has no folder" if offset > 0 else None
                 if wrong is not None:
-                    what = f"it says {offset} for {log}: {wrong}"
+                    what = f"it has {offset} for {log}: {wrong}"
                     self.findings.add(Kind.CHECKPOINT_WRONG, path, what, offset=offset)
         if self.report.is_clean:
             self._check_complete()
 
     def _outside(self, file: str, offset: int, log: LogCheck) -> str | None:
-        """Return why a checkpoint cannot be right.
+        """Return the reason why a checkpoint is wrong, None if it may be right.
 
-        After an unclean stop a log start may be ahead of all others, for records are deleted
-        durably at once; and a power cut may have taken what no sync had covered, which replicated
-        logs commit all the same.
+        After an unclean shutdown a log start may be ahead of all others, since record deletions are
+        durable at once. A power cut may also have lost unsynced records, which replicated logs
+        commit all the same.
         """
         if not log.is_read:
-            return None  # nobody knows where it ends
+            return None  # its end is unknown
         end, start = log.report.log_end_offset, log.report.log_start_offset
         if file == RECOVERY_POINTS:
-            is_wrong = offset != end if self.report.is_clean else False  # else told of the log
-            return f"after a clean stop it is the log's end, {end}" if is_wrong else None
+            # otherwise reported for the log
+            is_wrong = offset != end if self.report.is_clean else False
+            return f"after a clean shutdown it must be the log end, {end}" if is_wrong else None
         is_sure = self.report.is_clean or (
             file != LOG_START_OFFSETS and log.unsynced_bytes_max is not None
         )
@@ -242,8 +244,8 @@ class DirectoryCheck:
         return None
 
     def _check_topic_ids(self) -> None:
-        """A topic has one id, and an id one topic: a folder that was renamed or copied in is
-        another's."""
+        """Check that every topic has one id, and every id one topic: a renamed or copied folder
+        violates it."""
         topics: dict[TopicId, str] = {}
         ids: dict[str, TopicId] = {}
         for name, check in self.logs.items():
@@ -253,14 +255,15 @@ class DirectoryCheck:
             other = topics.setdefault(check.topic_id, topic)
             path = join(check.folder, PARTITION_METADATA)
             if other != topic:
-                what = f"its topic id is that of {other} too"
+                what = f"its topic id is also that of {other}"
                 check.report.findings.add(Kind.METADATA_WRONG, path, what)
             elif ids.setdefault(topic, check.topic_id) != check.topic_id:
-                what = f"its topic id is not that of the other partitions of {topic}"
+                what = f"its topic id differs from that of other partitions of {topic}"
                 check.report.findings.add(Kind.METADATA_WRONG, path, what)
 
     def _check_complete(self) -> None:
-        """After a clean stop every log is in the checkpoints that must have it."""
+        """Check that after a clean shutdown every log is in the checkpoints that must contain
+        it."""
         points, starts = self.offsets[RECOVERY_POINTS], self.offsets[LOG_START_OFFSETS]
         for name, check in self.logs.items():
             report = check.report
@@ -275,25 +278,26 @@ class DirectoryCheck:
 
 
 def _quorum_state_fault(content: bytes) -> str | None:
-    """Return what is wrong with the file of epoch and vote, as far as it shows."""
+    """Return the fault of the file of epoch and vote, None without a visible one."""
     try:
         fields = json.loads(content)
         if not isinstance(fields, dict) or tuple(fields) not in (QUORUM_KEYS, OWN_QUORUM_KEYS):
-            return f"it has not the fields {', '.join(QUORUM_KEYS)}"
+            return f"its fields are not {', '.join(QUORUM_KEYS)}"
         is_canonical = json.dumps(fields).encode() == content
     except ValueError as error:
-        return f"it is no JSON: {error}"
+        return f"invalid JSON: {error}"
     checksum = fields.pop(QUORUM_CHECKSUM, None)
     if checksum is not None and checksum != quorum_checksum(fields):
         return f"its {QUORUM_CHECKSUM} is wrong"
     numbers = [fields[key] for key in ("leaderId", "leaderEpoch", "votedId", "data_version")]
     if not is_canonical or not all(type(number) is int and number >= -1 for number in numbers):
-        return "its values are not those that a writer of such files writes"
+        return "its values are not in the form of its writer"
     return None if fields["data_version"] == 1 else f"version {fields['data_version']} is unknown"
 
 
 def is_in_use(files: "Files", path: str) -> bool:
-    """Whether another process holds a data directory's lock; False where that cannot be asked."""
+    """Return True if another process holds a data directory's lock; False if that cannot be
+    tested."""
     lock = join(path, LOCK)
     if not files.exists(lock):
         return False
@@ -302,7 +306,7 @@ def is_in_use(files: "Files", path: str) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return False  # read-only: then nobody writes, or we may not know
+        return False  # read-only: no process writes, or the state is unknown
     return False
 
 
@@ -315,9 +319,9 @@ def check_directory(
     progress: Progress = lambda size: None,
     ask_lock: bool = True,
 ) -> DirectoryCheck:
-    """Check a data directory; `only`: the one log of this name. Waits for the device.
+    """Check a data directory; with `only`, just that log. Waits for the device.
 
-    `ask_lock`: find out whether a node has it open; not for one who holds the lock.
+    `ask_lock`: test if a node has it open; False for a caller that holds the lock.
     """
     found = DirectoryCheck(files, path, known or Known())
     found.run(progress, only=only, ask_lock=ask_lock)
@@ -331,22 +335,22 @@ def check(
     known: Known | None = None,
     progress: Progress = lambda size: None,
 ) -> CheckReport:
-    """Check a data directory, or one log's folder; in a data directory that one's checkpoints
-    count for it.
+    """Check a data directory, or one log's folder; the checkpoints of its data directory apply to a
+    log.
 
-    Raises InvalidRequest when it is neither. What cannot be read is a finding; OSError is raised
-    only for the folder itself.
+    Raises InvalidRequest for another path. Unreadable files are findings; OSError is raised only
+    for the folder itself.
     """
     path = path.rstrip("/") or "/"
     if not files.is_folder(path):
-        raise InvalidRequest(f"{path} is no folder")
+        raise InvalidRequest(f"{path} is not a folder")
     if files.exists(join(path, META_PROPERTIES)):
         return check_directory(files, path, known=known, progress=progress).report
     if any(segment_base(name) is not None for name in files.names(path)):
         return _check_one(files, path, known or Known(), progress)
     if any(name in CHECKPOINTS or split_log_name(name) for name in files.names(path)):
         report = check_directory(files, path, known=known, progress=progress).report
-        report.findings.add(Kind.METADATA_WRONG, join(path, META_PROPERTIES), "it is not there")
+        report.findings.add(Kind.METADATA_WRONG, join(path, META_PROPERTIES), "it is missing")
         return report
     raise InvalidRequest(
         f"{path} is neither a data directory (it has no {META_PROPERTIES}) nor a log's folder"

@@ -1,10 +1,9 @@
-"""Prints what a file of a data directory holds: one row a batch, record, entry or line.
+"""Dump of a file of a data directory: one row per batch, record, entry or line.
 
-For people and tools; rows are plain dicts of JSON's types (bytes that are no text are written as
-`\\x..`). Nothing is trusted and nothing is repaired: what is bad is a row with an `error`. Files of
-unfinished work (`.cleaned`, `.swap`, `.deleted`, `.tmp`) are shown as what they would be. Works on
-a directory that is in use, and on one that Kafka wrote; memory is bounded by the largest batch, or
-by part of one that is compressed.
+Rows are dicts of JSON's types; bytes that are not text are written as `\\x..`. Nothing is trusted
+or repaired: an invalid part is a row with an `error`. Files of unfinished work (`.cleaned`,
+`.swap`, `.deleted`, `.tmp`) are shown like finished ones. Works on a directory in use, and on one
+written by Kafka. Memory is bounded by the largest batch, or by part of a compressed one.
 """
 
 import json
@@ -60,7 +59,7 @@ UNFINISHED_SUFFIXES: Final = (
 )
 METADATA_SNAPSHOT_SUFFIX: Final = ".checkpoint"
 ENTRIES_READ: Final = 4096
-"""Entries of an index read at a time."""
+"""Entries of an index per read."""
 
 CONTROL_NAMES: Final = {
     0: "abort",
@@ -83,11 +82,11 @@ def dump_file(
     records: bool = False,
     controls: Callable[[bytes], Row] = lambda batch: {},
 ) -> Iterator[Row]:
-    """Yield the rows of any file of a data directory.
+    """Yield the rows of a file of a data directory.
 
-    With `records` the records of each batch follow it. `controls` says of a control batch that
-    ends no transaction what is to be added to its row. Raises InvalidRequest for a file of no
-    known kind, CorruptionError for a small file that does not parse, OSError. Waits for the device.
+    With `records`, the records of each batch follow it. `controls` returns additional fields for a
+    control batch that ends no transaction. Raises InvalidRequest for an unknown kind of file,
+    CorruptionError for a small file that does not parse, OSError. Waits for the device.
     """
     name = kind_name(path.rpartition("/")[2])
     if name.endswith((LOG_SUFFIX, METADATA_SNAPSHOT_SUFFIX)):
@@ -110,21 +109,21 @@ def dump_file(
     if name in (QUORUM_STATE, CLEAN_MARKER):
         return _dump_json(files, path)
     raise InvalidRequest(
-        f"{name} is no file of a log: one of *.log, *.index, *.timeindex, *.txnindex, *.snapshot, "
-        f"*.checkpoint, *-checkpoint, {META_PROPERTIES}, {PARTITION_METADATA}, {QUORUM_STATE}, "
-        f"{CLEAN_MARKER}"
+        f"{name} is not a file of a log: one of *.log, *.index, *.timeindex, *.txnindex,"
+        f" *.snapshot, *.checkpoint, *-checkpoint, {META_PROPERTIES}, {PARTITION_METADATA},"
+        f" {QUORUM_STATE}, {CLEAN_MARKER}"
     )
 
 
 def kind_name(name: str) -> str:
-    """Return a file's name without what says that work on it was not finished."""
+    """Return a file's name without suffixes of unfinished work."""
     for suffix in UNFINISHED_SUFFIXES:
         name = name.removesuffix(suffix)
     return name
 
 
 def _base(path: str) -> int:
-    """Return the base offset that a file's name begins with, 0 when it has none."""
+    """Return the base offset at the start of a file's name, 0 without one."""
     digits = path.rpartition("/")[2][:OFFSET_DIGITS]
     return int(digits) if len(digits) == OFFSET_DIGITS and is_number(digits) else 0
 
@@ -186,7 +185,7 @@ def _batch_row(position: int, header: BatchHeader) -> Row:
 
 
 def _control(content: bytes, good: Good, controls: Callable[[bytes], Row]) -> Row:
-    """Return what a control batch says."""
+    """Return the fields of a control batch."""
     header = good.header
     if not header.is_control or header.record_count == 0:
         return {"marker": None}
@@ -203,7 +202,7 @@ def _control(content: bytes, good: Good, controls: Callable[[bytes], Row]) -> Ro
     _, kind = KEY.unpack_from(key)
     assert kind not in tuple(MarkerType), f"{kind} ends a transaction"
     said: Row = {}
-    with suppress(QuorumlogError):  # another server's, or a newer one's: its CRC is right
+    with suppress(QuorumlogError):  # of another server or a newer version; the CRC is valid
         said = controls(content)
     return {"marker": CONTROL_NAMES.get(kind, f"type {kind}")} | said
 
@@ -233,7 +232,7 @@ def _record_row(record: Record) -> Row:
 
 
 def _entries(files: "Files", path: str, entry: Struct) -> Iterator[tuple[int, ...] | Row]:
-    """Yield the entries of a file, and an error row for what is left over."""
+    """Yield the entries of a file, and an error row for remaining bytes."""
     file = files.open_readonly(path)
     try:
         position, size = 0, file.size()
@@ -241,13 +240,13 @@ def _entries(files: "Files", path: str, entry: Struct) -> Iterator[tuple[int, ..
             content = file.read(position, min(size - position, ENTRIES_READ * entry.size))
             whole = len(content) - len(content) % entry.size
             if not whole:
-                break  # it became shorter
+                break  # the file was truncated
             yield from entry.iter_unpack(memoryview(content)[:whole])
             position += whole
     finally:
         file.close()
     if position < size:
-        yield {"position": position, "error": f"{size - position} bytes are no whole entry"}
+        yield {"position": position, "error": f"{size - position} bytes are not a whole entry"}
 
 
 def _dump_index(files: "Files", path: str) -> Iterator[Row]:
@@ -326,9 +325,9 @@ def _dump_json(files: "Files", path: str) -> Iterator[Row]:
     try:
         fields = json.loads(read_file(files, path) or b"{}")
     except ValueError as error:
-        raise CorruptionError(f"it is no JSON: {error}", path=path) from None
+        raise CorruptionError(f"invalid JSON: {error}", path=path) from None
     if not isinstance(fields, dict):
-        raise CorruptionError("it is no JSON object", path=path)
+        raise CorruptionError("not a JSON object", path=path)
     for key, value in fields.items():
         yield {"key": str(key), "value": str(value)}
 

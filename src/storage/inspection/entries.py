@@ -1,9 +1,9 @@
-"""Whether a segment's indexes agree with its batches, entry by entry, while the batches go by.
+"""Verification of a segment's indexes against its batches, entry by entry, during the scan.
 
-An entry is right when a batch starts at its position and ends with its offset; a time entry, when
-the batch that ends with its offset is the first to have its timestamp and none before it a larger
-one. Nothing is remembered of the batches: the entries are in memory (the files are bounded by
-segment.index.bytes), and one of each kind is waited for at a time.
+An offset entry is right if a batch starts at its position and ends with its offset. A time entry is
+right if the batch that ends with its offset is the first one with its timestamp, and no earlier
+batch has a larger one. No batch is kept: the entries are in memory (segment.index.bytes bounds the
+files), and one entry of each kind is pending at a time.
 """
 
 import sys
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from ...runtime.ports import Files
 
 INDEX_BYTES_MAX: Final = 256 * 1024 * 1024
-"""A larger index is not read; none of ours passes segment.index.bytes."""
+"""A larger index is not read; the broker never writes one above segment.index.bytes."""
 
 NOTHING: Final = 1 << 62
-"""A position that no batch has: no entry is waited for."""
+"""A position that no batch has, for no pending entry."""
 
 TOLD_MAX: Final = 3
-"""Wrong entries told of one file."""
+"""Wrong entries reported per file."""
 
 
 class Entries:
-    """One index file, decoded without being believed: two columns of whole numbers."""
+    """One index file, decoded without validation: two columns of integers."""
 
     __slots__ = ("count", "error", "firsts", "path", "seconds")
 
@@ -51,7 +51,7 @@ class Entries:
 
 
 def load_entries(files: "Files", path: str, entry_size: int) -> Entries | None:
-    """Return an index file's entries, None when it is not there. Raises OSError."""
+    """Return an index file's entries, None if it does not exist. Raises OSError."""
     try:
         if files.size(path) > INDEX_BYTES_MAX:
             entries = Entries(path, b"", entry_size)
@@ -63,26 +63,26 @@ def load_entries(files: "Files", path: str, entry_size: int) -> Entries | None:
 
 
 class Comparison:
-    """Compares both indexes of one segment with its batches. `wrong` is the outcome: (kind, path,
-    position in the file, what)."""
+    """Compares both indexes of one segment with its batches. `wrong` is the result: (kind, path,
+    position in the file, description)."""
 
     def __init__(self, base_offset: int, offsets: Entries | None, times: Entries | None) -> None:
         self.wrong: list[tuple[Kind, str, int, str]] = []
         self._base = base_offset
         self._offsets = offsets
         self._times = times
-        self._at = 0  # entry of `offsets` that is waited for
+        self._at = 0  # index of the pending entry of `offsets`
         self._time_at = 0
         self._awaited = offsets.seconds[0] if offsets and offsets.count else NOTHING
         self._max = NO_TIMESTAMP
-        self._is_blind = False  # a bad stretch may have held the largest timestamp
+        self._is_blind = False  # an invalid range may have held the largest timestamp
         self._told = {Kind.INDEX_WRONG: 0, Kind.TIME_INDEX_WRONG: 0, Kind.INDEX_FOREIGN: 0}
         for entries, kind in ((offsets, Kind.INDEX_WRONG), (times, Kind.TIME_INDEX_WRONG)):
             if entries is not None and entries.error is not None:
                 self.wrong.append((kind, entries.path, 0, entries.error))
 
     def batch(self, position: int, last_offset: int, base_offset: int, max_timestamp: int) -> None:
-        """The next good batch."""
+        """Compare the next valid batch."""
         if self._awaited <= position:
             self._compare_offset(position, last_offset)
         if max_timestamp > self._max:
@@ -91,47 +91,49 @@ class Comparison:
             self._max = max_timestamp
 
     def bad(self, position: int, end: int) -> None:
-        """A stretch without a good batch: nobody knows what the entries there should say."""
+        """Skip a range without a valid batch, whose entries cannot be verified."""
         self._is_blind = True
         while self._offsets is not None and position <= self._awaited < end:
             self._next_offset()
 
     def end(self, *, is_sealed: bool) -> None:
-        """The segment ends."""
+        """Finish at the end of the segment."""
         if self._offsets is not None:
             while self._at < self._offsets.count:
-                self._tell_offset(f"points to {self._awaited}, where no batch starts")
+                self._tell_offset(f"points to {self._awaited}, which is not the start of a batch")
                 self._next_offset()
         times = self._times
         if times is None or self._is_blind:
             return
         while self._time_at < times.count:
-            self._tell_time(f"says {times.firsts[self._time_at]}, which no batch reaches first")
+            self._tell_time(
+                f"has timestamp {times.firsts[self._time_at]}, which no batch reaches first"
+            )
             self._time_at += 1
         last = times.firsts[-1] if times.count else NO_TIMESTAMP
         if is_sealed and last != self._max and not self._told[Kind.TIME_INDEX_WRONG]:
-            what = f"it ends with the timestamp {last}, the largest of the segment is {self._max}"
+            what = f"its last timestamp is {last}, the largest of the segment is {self._max}"
             self._add(Kind.TIME_INDEX_WRONG, times.path, times.count * TIME_ENTRY_SIZE, what)
 
     def _compare_offset(self, position: int, last_offset: int) -> None:
         offsets = self._offsets
-        assert offsets is not None, "an entry is awaited"
+        assert offsets is not None, "an entry is pending"
         while self._awaited < position:
-            self._tell_offset(f"points to {self._awaited}, where no batch starts")
+            self._tell_offset(f"points to {self._awaited}, which is not the start of a batch")
             self._next_offset()
         if self._awaited != position:
             return
-        said = self._base + offsets.firsts[self._at]
-        if said != last_offset:
-            # Another server's entry may name the last batch of an append of many.
-            is_foreign = said > last_offset and self._is_below_next(said)
-            what = f"says offset {said} for {position}, where a batch ends with {last_offset}"
+        found = self._base + offsets.firsts[self._at]
+        if found != last_offset:
+            # Another server's entry may have the last batch of an append of several.
+            is_foreign = found > last_offset and self._is_below_next(found)
+            what = f"has offset {found} for {position}, where a batch ends with {last_offset}"
             self._tell_offset(what, kind=Kind.INDEX_FOREIGN if is_foreign else Kind.INDEX_WRONG)
         self._next_offset()
 
     def _is_below_next(self, offset: int) -> bool:
         offsets = self._offsets
-        assert offsets is not None, "an entry is awaited"
+        assert offsets is not None, "an entry is pending"
         following = self._at + 1
         if following >= offsets.count:
             return False
@@ -139,26 +141,26 @@ class Comparison:
 
     def _next_offset(self) -> None:
         offsets = self._offsets
-        assert offsets is not None, "an entry is awaited"
+        assert offsets is not None, "an entry is pending"
         self._at += 1
         self._awaited = offsets.seconds[self._at] if self._at < offsets.count else NOTHING
 
     def _compare_time(self, last_offset: int, base_offset: int, timestamp: int) -> None:
         times = self._times
-        assert times is not None, "there is a time index"
+        assert times is not None, "the time index exists"
         while self._time_at < times.count and times.firsts[self._time_at] < timestamp:
             if not self._is_blind:
-                said = times.firsts[self._time_at]
-                self._tell_time(f"says {said}, which no batch reaches first")
+                found = times.firsts[self._time_at]
+                self._tell_time(f"has timestamp {found}, which no batch reaches first")
             self._time_at += 1
         if self._time_at == times.count or times.firsts[self._time_at] != timestamp:
             return
-        said = self._base + times.seconds[self._time_at]
-        if said != last_offset and not self._is_blind:
-            is_foreign = base_offset <= said < last_offset
+        found = self._base + times.seconds[self._time_at]
+        if found != last_offset and not self._is_blind:
+            is_foreign = base_offset <= found < last_offset
             self._tell_time(
-                f"says offset {said} for {timestamp}, which the batch that ends with"
-                f" {last_offset} reaches first",
+                f"has offset {found} for {timestamp}, which the batch that ends with {last_offset}"
+                " reaches first",
                 kind=Kind.INDEX_FOREIGN if is_foreign else Kind.TIME_INDEX_WRONG,
             )
         self._time_at += 1

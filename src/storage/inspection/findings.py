@@ -1,7 +1,7 @@
-"""What a check says: findings of fixed kinds, a report a log, a report a directory.
+"""Results of a check: findings of fixed kinds, a report per log, a report per directory.
 
-Owns the table of kinds: how bad each is, and what to do about it. The names are part of what
-programs read, so they do not change; docs/checking.md has a paragraph for each.
+This module has the table of kinds with severity and remedy. Programs read the names of kinds, so
+they do not change; docs/checking.md has a paragraph for each.
 """
 
 from collections.abc import Iterator
@@ -10,18 +10,18 @@ from enum import StrEnum
 from typing import Any, Final
 
 FINDINGS_MAX: Final = 1000
-"""Findings kept of one log, or of the directory itself; further ones are counted."""
+"""Findings kept per log and for the directory itself; further ones are counted."""
 
 
 class Severity(StrEnum):
-    """Whether a finding makes the whole not ok."""
+    """The severity of a finding; a problem makes the result not ok."""
 
     PROBLEM = "problem"
     NOTE = "note"
 
 
 class Kind(StrEnum):
-    """What can be found."""
+    """The kinds of findings."""
 
     BATCH_DAMAGED = "batch-damaged"
     BATCH_MALFORMED = "batch-malformed"
@@ -53,81 +53,78 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How bad a kind is, what it means in a few words, and what to do."""
+    """Severity, short description and remedy of a kind."""
 
     severity: Severity
     title: str
     remedy: str
 
 
-_RECOVERS: Final = "Nothing: the node's next start mends it."
-_REPAIR: Final = "Stop the node and run `quorumlog check DIR --repair`: it is built again."
+_RECOVERS: Final = "Nothing: the node's next start repairs it."
+_REPAIR: Final = "Stop the node and run `quorumlog check DIR --repair`: it is rebuilt."
 _DAMAGE: Final = (
-    "Let the replica fetch the log from its leader again. Where no other replica exists,"
-    " `quorumlog check DIR --repair --cut-damage FOLDER` keeps what lies before it."
+    "Let the replica fetch the log from its leader again. If no other replica exists,"
+    " `quorumlog check DIR --repair --cut-damage FOLDER` keeps the part before it."
 )
 
 RULES: Final[dict[Kind, Rule]] = {
     Kind.BATCH_DAMAGED: Rule(
-        Severity.PROBLEM, "a batch is not what was written, where a sync had completed", _DAMAGE
+        Severity.PROBLEM, "a batch below the recovery point is not as written", _DAMAGE
     ),
     Kind.BATCH_MALFORMED: Rule(
-        Severity.PROBLEM, "a batch's CRC is right, its records are not", _DAMAGE
+        Severity.PROBLEM, "a batch has a valid CRC but invalid records", _DAMAGE
     ),
     Kind.BATCH_UNPROVEN: Rule(
         Severity.NOTE,
-        "a batch inflates beyond the bound, so its records were not looked at",
+        "a batch inflates beyond the limit, so its records were not checked",
         "Nothing, if producers may send such batches.",
     ),
     Kind.OFFSET_ORDER: Rule(
         Severity.PROBLEM,
         "offsets do not continue",
-        _DAMAGE
-        + " If the topic is or was compacted, say so with --compacted: gaps are right there.",
+        _DAMAGE + " If the topic is or was compacted, pass --compacted: such logs may have gaps.",
     ),
     Kind.EPOCH_ORDER: Rule(Severity.PROBLEM, "a leader epoch is impossible or goes back", _DAMAGE),
     Kind.LOG_SHORT: Rule(
         Severity.PROBLEM,
-        "the log ends below what was fsynced",
-        _DAMAGE + " What is missing here is lost.",
+        "the log ends below its recovery point",
+        _DAMAGE + " The missing part is lost.",
     ),
     Kind.TORN_TAIL: Rule(
         Severity.NOTE,
-        "writes that no sync had covered were cut short",
-        "Nothing: the node's next start cuts it off, as --repair does.",
+        "unsynced writes are incomplete",
+        "Nothing: the node's next start truncates it, as --repair does.",
     ),
     Kind.EPOCH_FILE_WRONG: Rule(
-        Severity.PROBLEM, "leader-epoch-checkpoint does not say what the batches say", _REPAIR
+        Severity.PROBLEM, "leader-epoch-checkpoint does not match the batches", _REPAIR
     ),
-    Kind.EPOCH_FILE_MISSING: Rule(Severity.NOTE, "there is no leader-epoch-checkpoint", _RECOVERS),
-    Kind.INDEX_WRONG: Rule(Severity.PROBLEM, "an .index does not agree with its .log", _REPAIR),
+    Kind.EPOCH_FILE_MISSING: Rule(Severity.NOTE, "leader-epoch-checkpoint is missing", _RECOVERS),
+    Kind.INDEX_WRONG: Rule(Severity.PROBLEM, "an .index does not match its .log", _REPAIR),
     Kind.INDEX_STALE: Rule(
-        Severity.NOTE, "an index that the next start builds again does not agree", _RECOVERS
+        Severity.NOTE, "an index that the next start rebuilds does not match", _RECOVERS
     ),
     Kind.INDEX_MISSING: Rule(
         Severity.NOTE,
         "an index file is missing",
-        "Nothing: it is built in memory when it is needed; --repair writes it.",
+        "Nothing: it is built in memory when needed; --repair writes it.",
     ),
     Kind.INDEX_FOREIGN: Rule(
         Severity.NOTE,
-        "an index entry is right, but not one that this software writes",
-        "Nothing, if another server wrote the log; --repair writes our own.",
+        "an index entry is valid, but not as quorumlog writes it",
+        "Nothing, if another server wrote the log; --repair rewrites it.",
     ),
-    Kind.TIME_INDEX_WRONG: Rule(
-        Severity.PROBLEM, "a .timeindex does not agree with its .log", _REPAIR
-    ),
+    Kind.TIME_INDEX_WRONG: Rule(Severity.PROBLEM, "a .timeindex does not match its .log", _REPAIR),
     Kind.TRANSACTION_INDEX_WRONG: Rule(
-        Severity.PROBLEM, "a .txnindex does not agree with its .log", _REPAIR
+        Severity.PROBLEM, "a .txnindex does not match its .log", _REPAIR
     ),
     Kind.SNAPSHOT_WRONG: Rule(
         Severity.PROBLEM,
-        "a .snapshot is damaged, or is not the producers' state at its offset",
-        "Stop the node and run `quorumlog check DIR --repair`: it is removed, and the state is read"
-        " from the log again.",
+        "a .snapshot is damaged, or differs from the producer state at its offset",
+        "Stop the node and run `quorumlog check DIR --repair`: it is removed, and the state is"
+        " rebuilt from the log.",
     ),
     Kind.SNAPSHOT_STALE: Rule(
-        Severity.NOTE, "a .snapshot lies above what is sure to stay", _RECOVERS
+        Severity.NOTE, "a .snapshot lies above the part that is certain to stay", _RECOVERS
     ),
     Kind.CHECKPOINT_WRONG: Rule(
         Severity.PROBLEM,
@@ -136,49 +133,47 @@ RULES: Final[dict[Kind, Rule]] = {
     ),
     Kind.METADATA_WRONG: Rule(
         Severity.PROBLEM,
-        "a file that says whose data this is does not parse or names another",
-        "Compare it with another node's, and with `quorumlog topics describe`; write it by hand.",
+        "a file with the owner of the data does not parse or names another owner",
+        "Compare it with another node's, and with `quorumlog topics describe`; correct it by hand.",
     ),
     Kind.METADATA_SNAPSHOT_WRONG: Rule(
         Severity.PROBLEM,
         "a .checkpoint of the metadata is damaged or missing, or does not belong to the log",
-        "Where an older .checkpoint and the log reach as far, move the damaged one away; otherwise"
+        "If an older .checkpoint and the log cover its range, move it away; otherwise"
         " format a new data directory and let the node join the quorum with it.",
     ),
     Kind.METADATA_MISSING: Rule(
         Severity.NOTE,
-        "a log's folder does not say which topic it holds",
+        "a log's folder has no topic id",
         "Nothing, if the log was never flushed: the next start discards it.",
     ),
     Kind.CLEAN_MARKER_WRONG: Rule(
         Severity.NOTE,
-        "the clean marker is not whole: a stop was cut short at its last step",
-        "Nothing: all else was durable by then. --repair removes it, and the next start recovers.",
+        "the clean-shutdown marker is incomplete: a shutdown was interrupted at its last step",
+        "Nothing: everything else was durable. --repair removes it, and the next start recovers.",
     ),
     Kind.UNFINISHED: Rule(
         Severity.NOTE,
-        "unfinished work left a file behind",
-        "Nothing: the node's next start finishes or removes it, as --repair does.",
+        "a file of unfinished work",
+        "Nothing: the node's next start completes or removes it, as --repair does.",
     ),
-    Kind.STRAY: Rule(
-        Severity.NOTE, "a name that belongs to nothing known", "Move it away if it is not yours."
-    ),
+    Kind.STRAY: Rule(Severity.NOTE, "an unknown name", "Move it away if it is not yours."),
     Kind.IN_USE: Rule(
         Severity.NOTE,
-        "a node has the directory open",
-        "What it writes meanwhile may show up here as torn or stale; stop it for a sure answer.",
+        "the directory is in use by a node",
+        "Its concurrent writes may appear as torn or stale; stop it for a reliable result.",
     ),
     Kind.UNREADABLE: Rule(
         Severity.PROBLEM,
         "a file cannot be read",
-        "Look at its permissions and at the disk (`dmesg`); then check again.",
+        "Check its permissions and the disk (`dmesg`); then retry.",
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found."""
+    """One finding."""
 
     kind: Kind
     file: str  # path
@@ -193,7 +188,7 @@ class Finding:
 
     @property
     def remedy(self) -> str:
-        """What to do."""
+        """The recommended action."""
         return RULES[self.kind].remedy
 
     def as_dict(self) -> dict[str, Any]:
@@ -210,7 +205,7 @@ class Finding:
 
 
 class Findings:
-    """Findings in the order in which they were met, bounded."""
+    """Findings in order of discovery, bounded."""
 
     def __init__(self) -> None:
         self.kept: list[Finding] = []
@@ -226,7 +221,7 @@ class Findings:
         position: int | None = None,
         offset: int | None = None,
     ) -> None:
-        """Take one in."""
+        """Add a finding."""
         if RULES[kind].severity is Severity.PROBLEM:
             self.problem_count += 1
         else:
@@ -239,29 +234,29 @@ class Findings:
 
     @property
     def unlisted(self) -> int:
-        """How many are counted, but not kept."""
+        """Number of findings that are counted but not kept."""
         return self.problem_count + self.note_count - len(self.kept)
 
 
 @dataclass(slots=True)
 class LogReport:
-    """One log's folder."""
+    """The report of one log's folder."""
 
     name: str
     folder: str
     findings: Findings = field(default_factory=Findings)
     segments: int = 0
-    batches: int = 0  # good ones
-    records: int = 0  # in good batches
+    batches: int = 0  # valid ones
+    records: int = 0  # in valid batches
     bytes: int = 0  # of the .log files
     log_start_offset: int = 0
-    log_end_offset: int = 0  # behind the last good batch
-    good_end_offset: int = 0  # behind the last good batch in front of the first bad one
-    recovery_point: int | None = None  # None: nothing says
+    log_end_offset: int = 0  # after the last valid batch
+    good_end_offset: int = 0  # after the last valid batch before the first invalid one
+    recovery_point: int | None = None  # None: unknown
 
     @property
     def is_ok(self) -> bool:
-        """No problem was found."""
+        """True if no problem was found."""
         return not self.findings.problem_count
 
     def as_dict(self) -> dict[str, Any]:
@@ -286,22 +281,22 @@ class LogReport:
 
 @dataclass(slots=True)
 class CheckReport:
-    """A data directory with its logs, or a single log's folder."""
+    """The report of a data directory with its logs, or of a single log's folder."""
 
     path: str
     is_directory: bool  # a data directory
-    is_clean: bool | None = None  # the clean marker is there; None: a log's folder by itself
+    is_clean: bool | None = None  # the clean-shutdown marker exists; None: a log's folder by itself
     is_in_use: bool = False  # a node holds the lock
     findings: Findings = field(default_factory=Findings)  # of the directory's own files
     logs: list[LogReport] = field(default_factory=list)
 
     @property
     def is_ok(self) -> bool:
-        """No problem was found anywhere."""
+        """True if no problem was found anywhere."""
         return not self.findings.problem_count and all(log.is_ok for log in self.logs)
 
     def all_findings(self) -> Iterator[Finding]:
-        """Every finding that was kept: the directory's, then each log's."""
+        """Yield every kept finding: the directory's, then each log's."""
         yield from self.findings
         for log in self.logs:
             yield from log.findings

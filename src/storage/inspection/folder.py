@@ -1,6 +1,6 @@
-"""Proves one log's folder: its batches, and every file beside them.
+"""Verification of one log's folder: its batches, and every other file in it.
 
-Reads each .log once, from end to end; the indexes are compared on the way. Nothing is changed.
+Reads each .log once, from end to end, and compares the indexes on the way. Changes nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,43 +40,44 @@ if TYPE_CHECKING:
 
 METADATA_LOG: Final = "__cluster_metadata-0"
 GROUPS_BYTES: Final = 2 * 1024 * 1024
-"""What of the metadata log can be torn: two write groups."""
+"""Limit of a torn tail of the metadata log: two write groups."""
 
 Progress = Callable[[int], None]
-"""Is told how many more bytes of .log files were read."""
+"""Callback with the number of further .log bytes read."""
 
 PROGRESS_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What is known of a log from outside its folder."""
+    """The state of a log from outside its folder."""
 
-    is_clean: bool | None = None  # None: there is no data directory around it
-    recovery_point: int | None = None  # None: nothing says
+    is_clean: bool | None = None  # None: the log is not in a data directory
+    recovery_point: int | None = None  # None: unknown
     log_start_offset: int | None = None
     high_watermark: int | None = None
     cleaner_offset: int | None = None
-    is_compacted: bool = False  # gaps between offsets are right
-    topic_id: TopicId | None = None  # as the metadata log says; None: it does not say
+    is_compacted: bool = False  # gaps between offsets are allowed
+    topic_id: TopicId | None = None  # from the metadata log; None: unknown
     inflate_limit: int = INFLATE_LIMIT
 
 
 @dataclass(slots=True)
 class LogCheck:
-    """One check of one log; make it with `check_log`."""
+    """One check of one log; create it with `check_log`."""
 
     files: "Files"
     report: LogReport
     around: Surroundings
     names: list[str] = field(default_factory=list)
     bases: list[int] = field(default_factory=list)
-    swapped: dict[int, str] = field(default_factory=dict)  # base -> cleaned .log about to take over
-    torn: Fault | None = None  # where the torn tail begins
+    # base -> cleaned .log whose swap is incomplete
+    swapped: dict[int, str] = field(default_factory=dict)
+    torn: Fault | None = None  # start of the torn tail
     unsynced_bytes_max: int | None = None
     gaps_below: int | None = None
-    topic_id: TopicId | None = None  # as partition.metadata says
-    is_read: bool = False  # to its end: the report is whole
+    topic_id: TopicId | None = None  # from partition.metadata
+    is_read: bool = False  # to its end: the report is complete
     course: Course = field(init=False)
     producers: ProducerCheck = field(init=False)
 
@@ -91,7 +92,7 @@ class LogCheck:
         return self.report.folder
 
     def run(self, progress: Progress) -> None:
-        """Fill the report in."""
+        """Fill the report."""
         report = self.report
         self.names = self.files.names(report.folder)
         self._list_segments()
@@ -115,8 +116,8 @@ class LogCheck:
         self.is_read = True
 
     def _list_segments(self) -> None:
-        """A cleaned segment past its commit point stands for those that it replaces: the next start
-        finishes the swap."""
+        """List the segments; a cleaned segment past its commit point replaces its sources, since
+        the next start completes the swap."""
         paths = segment_paths(self.folder, self.names)
         self.bases = sorted(paths)
         self.swapped = {base: path for base, path in paths.items() if path.endswith(SWAP_SUFFIX)}
@@ -124,7 +125,7 @@ class LogCheck:
     # --- batches -------------------------------------------------------------------------------
 
     def path_of(self, base: int) -> str:
-        """The .log that holds a segment."""
+        """Return the path of a segment's .log."""
         return self.swapped.get(base) or join(self.folder, segment_file(base, LOG_SUFFIX))
 
     def _check_segment(self, base: int, at: int, progress: Progress) -> None:
@@ -197,10 +198,10 @@ class LogCheck:
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             name = segment_file(base, suffix)
             if name not in self.names:
-                findings.add(Kind.INDEX_MISSING, join(self.folder, name), "it is not there")
+                findings.add(Kind.INDEX_MISSING, join(self.folder, name), "it is missing")
 
     def _is_recovered(self, base: int) -> bool:
-        """Whether the next start reads this segment anew, and builds its indexes."""
+        """Return True if the next start reads this segment and rebuilds its indexes."""
         if self.around.is_clean or not self.bases:
             return False
         if self.around.is_clean is None:
@@ -210,7 +211,7 @@ class LogCheck:
         return base >= self.bases[first]
 
     def _conclude(self) -> None:
-        """Tell damage from a torn tail; find where the log ends."""
+        """Distinguish corruption from a torn tail, and set the log end."""
         report, course, around = self.report, self.course, self.around
         bound = self.unsynced_bytes_max
         if bound is None and report.name == METADATA_LOG:
@@ -234,7 +235,7 @@ class LogCheck:
         findings = self.report.findings
         if PARTITION_METADATA not in self.names:
             if self.report.name != METADATA_LOG:
-                findings.add(Kind.METADATA_MISSING, path, "it is not there")
+                findings.add(Kind.METADATA_MISSING, path, "it is missing")
             return
         try:
             meta = strict_partition(read_file(self.files, path), path)
@@ -253,7 +254,7 @@ class LogCheck:
         known = self.around.topic_id
         if known is not None and meta.topic_id != known:
             findings.add(
-                Kind.METADATA_WRONG, path, "the topic id is not the one that the metadata log has"
+                Kind.METADATA_WRONG, path, "the topic id differs from that of the metadata log"
             )
 
     def _check_epochs(self) -> None:
@@ -264,7 +265,7 @@ class LogCheck:
                 around.recovery_point if around.is_clean is False else self.report.log_end_offset
             )
             if course.runs and course.runs[0].first_offset < (point or 0):
-                findings.add(Kind.EPOCH_FILE_MISSING, path, "it is not there")
+                findings.add(Kind.EPOCH_FILE_MISSING, path, "it is missing")
             return
         try:
             entries = strict_epochs(read_file(self.files, path), path)
@@ -276,9 +277,9 @@ class LogCheck:
             findings.add(Kind.EPOCH_FILE_WRONG, path, wrong)
 
     def _epochs_contradict(self, entries: list[tuple[int, int]]) -> str | None:
-        """Return what the epoch file says that the batches do not say.
+        """Return the first contradiction between the epoch file and the batches, None without one.
 
-        After an unclean stop only what lies below the recovery point counts: above it the next
+        After an unclean shutdown only the part below the recovery point counts: above it the next
         start reads the epochs from the batches.
         """
         course = self.course
@@ -289,20 +290,20 @@ class LogCheck:
         if end <= start and self.around.is_clean is False:
             return None
         told = EpochCache(entries)
-        told.truncate_end(max(end, start + 1))  # an emptied log keeps its newest epoch
+        told.truncate_end(max(end, start + 1))  # an empty log keeps its newest epoch
         if not course.is_compacted and not course.faults:
             return self._first_other(told, start=start, end=end)
         for run in course.runs:
             for offset in (run.first_offset, run.last_offset):
                 if offset < end and offset >= start and told.epoch_at(offset) != run.epoch:
                     return (
-                        f"offset {offset} is of epoch {told.epoch_at(offset)} there,"
-                        f" its batch says {run.epoch}"
+                        f"offset {offset} has epoch {told.epoch_at(offset)} in the file,"
+                        f" {run.epoch} in its batch"
                     )
         return None
 
     def _first_other(self, told: EpochCache, *, start: int, end: int) -> str | None:
-        """Return where the epochs that are told are not exactly those of the batches."""
+        """Return the first difference between the file's epochs and those of the batches."""
         course = self.course
         derived = EpochCache()
         for run in course.runs:
@@ -310,12 +311,12 @@ class LogCheck:
         derived.truncate_end(end)
         derived.truncate_start(start)
         if start == end and not derived.entries():
-            return None  # no batch says what was deleted
+            return None  # the batches of that epoch are deleted
         if not self.around.is_clean:
             told.truncate_start(start)  # it may be older than the log start
         for said, is_so in zip(told.entries(), derived.entries(), strict=False):
             if said != is_so:
-                return f"epoch {said[0]} begins at {said[1]}, the batches say {is_so}"
+                return f"epoch {said[0]} starts at {said[1]} in the file; the batches have {is_so}"
         count, there = len(told.entries()), len(derived.entries())
         return None if count == there else f"it has {count} epochs, the batches have {there}"
 
@@ -340,14 +341,14 @@ class LogCheck:
                 findings.add(what[0], join(self.folder, name), what[1])
         for base in self._lost_segments():
             path = join(self.folder, segment_file(base, LOG_SUFFIX))
-            what_else = "its index is there, and the segments before and behind it, but not the log"
+            what_else = "its .log is missing between existing segments; its index exists"
             findings.add(Kind.OFFSET_ORDER, path, what_else, offset=base)
 
     def _lost_segments(self) -> list[int]:
-        """Return which segments of a compacted log are gone, without one of them a gap is right.
+        """Return the missing segments of a compacted log, in which a gap alone is valid.
 
-        No crash leaves an index alone between two segments: those go from the log's beginning, or
-        from its end, and a swap that took one has its .log.swap there still.
+        No crash leaves an index without its .log between two segments: segments are removed at the
+        start or the end of the log, and an incomplete swap still has its .log.swap.
         """
         if not self.course.is_compacted or len(self.bases) < 2:
             return []
@@ -364,11 +365,12 @@ class LogCheck:
 
 
 def segment_paths(folder: str, names: Sequence[str]) -> dict[int, str]:
-    """Return which .log holds each segment, by base offset, once unfinished swaps are finished."""
+    """Return the .log path of each segment, by base offset, as after completing interrupted
+    swaps."""
     found = {base: join(folder, name) for name in names if (base := segment_base(name)) is not None}
     swaps = {span: name for name in names if (span := swap_range(name)) is not None}
     for first, end in swaps:
-        if end >= 0:  # the field's does not say what it replaces
+        if end >= 0:  # Kafka's name does not contain the range
             found = {base: path for base, path in found.items() if not first <= base < end}
     for (first, end), name in swaps.items():
         if end >= 0:
@@ -377,17 +379,17 @@ def segment_paths(folder: str, names: Sequence[str]) -> dict[int, str]:
 
 
 UNFINISHED: Final = {
-    ".tmp": "a file that was to replace another one",
-    ".deleted": "a file of a segment that was removed",
-    ".cleaned": "a segment that the cleaner had not finished",
-    ".part": "a snapshot that was being received",
-    ".swap": "a cleaned segment that was about to take its place",
+    ".tmp": "a replacement file that was not renamed",
+    ".deleted": "a file of a removed segment",
+    ".cleaned": "an incomplete cleaned segment",
+    ".part": "a snapshot that was not received completely",
+    ".swap": "a cleaned segment whose swap is incomplete",
 }
 BESIDE_LOG: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 def stray_name(name: str, bases: list[int]) -> tuple[Kind, str] | None:
-    """Return what is odd about a name in a log's folder, None when it belongs there."""
+    """Return the finding about a name in a log's folder, None if the name is valid."""
     for suffix, what in UNFINISHED.items():
         if name.endswith(suffix):
             return Kind.UNFINISHED, what
@@ -411,7 +413,7 @@ def check_log(
     *,
     progress: Progress = lambda size: None,
 ) -> LogCheck:
-    """Check a log's folder. Waits for the device; what cannot be read is a finding."""
+    """Check a log's folder. Waits for the device; unreadable files are findings."""
     check = LogCheck(files, LogReport(folder.rpartition("/")[2], folder), around)
     try:
         check.run(progress)

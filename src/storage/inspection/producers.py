@@ -1,9 +1,9 @@
-"""Whether a log's snapshots and transaction indexes say what its batches say.
+"""Verification of a log's snapshots and transaction indexes against its batches.
 
-The batches are replayed into the same `ProducerStates` that a log keeps. A log whose first
-segments are gone starts with what its oldest snapshot says, once the walk gets there; before that
-nothing is compared. Time is no part of it: a log forgets idle producers, so a snapshot may lack
-some, never one with an open transaction.
+The batches are replayed into the same `ProducerStates` that a log uses. A log whose first segments
+are removed starts from its oldest snapshot, once the scan reaches its offset; nothing is compared
+before that. Idle time is ignored: a log drops idle producers, so a snapshot may lack some, but
+never one with an open transaction.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from ...runtime.ports import Files
 
 PRODUCERS_MAX: Final = 100_000
-"""Producers followed at once; beyond it the longest idle are not compared."""
+"""Producers tracked at once; above it the longest idle ones are not compared."""
 
 
 class ProducerCheck:
-    """Follows the producers of one log."""
+    """Tracks the producers of one log."""
 
     def __init__(
         self, files: "Files", folder: str, names: list[str], *, first: int, is_compacted: bool
@@ -34,17 +34,16 @@ class ProducerCheck:
         self._folder = folder
         self._names = frozenset(names)
         self._is_compacted = is_compacted
-        self._is_blind = False  # a batch is missing, so nothing behind it can be compared
-        self._is_whole = first == 0  # everything since the log's beginning was seen
+        self._is_blind = False  # a batch is missing, so nothing after it can be compared
+        self._is_whole = first == 0  # everything since the log's first offset was seen
         self._first = first
         self._states = ProducerStates(ProducerLimits(producers_max=PRODUCERS_MAX), wall_ms=0)
-        self._aborted: list[AbortedTransaction] = []  # in the present segment
+        self._aborted: list[AbortedTransaction] = []  # in the current segment
         offsets = (segment_base(name, SNAPSHOT_SUFFIX) for name in names)
         self._snapshots = sorted(offset for offset in offsets if offset is not None)
 
     def good(self, good: Good, findings: Findings) -> str | None:
-        """The next batch; returns why its producer cannot have sent it, or what is wrong with a
-        marker."""
+        """Process the next batch; return the fault of its sequence or marker, None without one."""
         header = good.header
         if self._snapshots and self._snapshots[0] <= header.base_offset:
             self._meet(header.base_offset, findings)
@@ -66,13 +65,13 @@ class ProducerCheck:
         return None
 
     def bad(self) -> None:
-        """Batches are missing from here on."""
+        """Mark everything from here on as incomplete."""
         self._is_blind = True
 
     # --- transaction indexes -------------------------------------------------------------------
 
     def end_segment(self, base_offset: int, end_offset: int, findings: Findings) -> None:
-        """The segment is over: its transaction index has an entry for each abort in it."""
+        """Compare the transaction index of the finished segment: one entry for each abort in it."""
         expected, self._aborted = self._aborted, []
         name = segment_file(base_offset, TXN_INDEX_SUFFIX)
         path = join(self._folder, name)
@@ -92,7 +91,7 @@ class ProducerCheck:
             self._compare_aborted(path, found, expected, findings)
 
     def skip_segment(self) -> None:
-        """The segment is over; the next start builds its transaction index again."""
+        """Skip the transaction index of the finished segment, which the next start rebuilds."""
         self._aborted = []
 
     def _compare_aborted(
@@ -109,18 +108,18 @@ class ProducerCheck:
                 said is not None and not self._is_whole and _is_alike(said, entry)
             ):
                 continue
-            what = f"it says {said}, the batches say {entry}" if said else f"it lacks {entry}"
+            what = f"it has {said}, the batches have {entry}" if said else f"it lacks {entry}"
             at = found.index(said) * ENTRY_SIZE if said else None
             findings.add(
                 Kind.TRANSACTION_INDEX_WRONG, path, what, position=at, offset=entry.last_offset
             )
         for said in there.values():
             if self._is_compacted or said.first_offset < self._first:
-                continue  # its records or its marker are gone
+                continue  # its records or its marker are removed
             findings.add(
                 Kind.TRANSACTION_INDEX_WRONG,
                 path,
-                f"it says {said}, and no marker there aborts such a transaction",
+                f"it has {said}, but no marker in the segment aborts that transaction",
                 position=found.index(said) * ENTRY_SIZE,
                 offset=said.last_offset,
             )
@@ -128,7 +127,7 @@ class ProducerCheck:
     # --- snapshots -----------------------------------------------------------------------------
 
     def end(self, end_offset: int, findings: Findings) -> None:
-        """The log is over; snapshots above its end the next start removes."""
+        """Finish at the end of the log; the next start removes snapshots above it."""
         self._meet(end_offset, findings)
         for offset in self._snapshots:
             path = join(self._folder, segment_file(offset, SNAPSHOT_SUFFIX))
@@ -136,7 +135,7 @@ class ProducerCheck:
             findings.add(Kind.SNAPSHOT_STALE, path, what, offset=offset)
 
     def _meet(self, offset: int, findings: Findings) -> None:
-        """All batches below `offset` were seen: compare the snapshots up to there."""
+        """Compare the snapshots up to `offset`, after all batches below it were seen."""
         while self._snapshots and self._snapshots[0] <= offset:
             end = self._snapshots.pop(0)
             path = join(self._folder, segment_file(end, SNAPSHOT_SUFFIX))
@@ -148,7 +147,7 @@ class ProducerCheck:
             if self._is_blind:
                 continue
             if end < self._first:
-                continue  # what came between it and the first segment is gone
+                continue  # the batches between it and the first segment are removed
             if not self._is_whole:
                 self._start_with(snapshot)
                 continue
@@ -169,16 +168,17 @@ class ProducerCheck:
         self._is_whole = True
 
     def _contradiction(self, snapshot: Snapshot) -> str | None:
-        """Return what a snapshot says that the batches below it do not say."""
+        """Return the first contradiction between a snapshot and the batches below it, None without
+        one."""
         said = dict(snapshot.entries)
         for producer_id, entry in said.items():
             seen = self._states.entry(producer_id)
             if seen is None:
-                return f"it knows producer {producer_id}, of whom there is no batch"
+                return f"it has producer {producer_id}, which has no batch"
             if _last(entry) != _last(seen):
                 return (
-                    f"of producer {producer_id} it says (epoch, transaction, last batch)"
-                    f" {_last(entry)}, the batches say {_last(seen)}"
+                    f"producer {producer_id} has (epoch, transaction, last batch)"
+                    f" {_last(entry)} in the snapshot, {_last(seen)} in the batches"
                 )
         for producer_id, seen in self._states.entries():
             if seen.transaction_start >= 0 and producer_id not in said:
@@ -187,12 +187,13 @@ class ProducerCheck:
 
 
 def _last(entry: ProducerEntry) -> tuple[object, ...]:
-    """What two views of a producer must agree on. Not the time of its last batch: the field's
-    snapshots give that of the marker behind it, where there is one."""
+    """Return the fields that two views of a producer must share. The time of its last batch is
+    excluded: Kafka's snapshots have the time of a later marker instead, if there is one."""
     batch = entry.batches[-1]._replace(timestamp=0) if entry.batches else None
     return entry.epoch, entry.transaction_start, batch
 
 
 def _is_alike(said: AbortedTransaction, entry: AbortedTransaction) -> bool:
-    """Whether both name one transaction; what was open before the log's start is not known."""
+    """Return True if both entries are the same transaction; its last stable offset may depend on
+    transactions before the log start."""
     return said[:3] == entry[:3]

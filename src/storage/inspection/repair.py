@@ -1,13 +1,13 @@
-"""Mends a data directory that no node has open: what is safe, one explained step after another.
+"""Repair of a data directory that is not in use: safe steps, each with a description.
 
-The torn tail is cut, unfinished work ended and everything above the recovery point built again by
-the code with which a node starts. Indexes, leader epochs, snapshots and checkpoints follow from the
-batches, so they are made from them. Batches that are damaged where a sync had completed are let be,
-unless the caller asks to cut there: then what goes is first copied aside, and the step names it.
+The start code of a node truncates the torn tail, completes unfinished work and rebuilds everything
+above the recovery point. Indexes, leader epochs, snapshots and checkpoints are rebuilt from the
+batches. Batches damaged below the recovery point stay, unless the caller requests a truncation:
+then the removed part is first copied to another folder, which the step names.
 
-Each step is atomic, or such that the next start (or the next repair) ends it: whatever moment a
-crash picks, no good batch is lost. A step that fails ends the repair; the report says which steps
-were done, which one failed, and which were not begun.
+Each step is atomic, or the next start (or repair) completes it: a crash at any point loses no valid
+batch. A failed step ends the repair. The report lists the completed steps, the failed one, and the
+ones not begun.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ INDEX_KINDS: Final = frozenset(
 RECOVERED_KINDS: Final = frozenset(
     {Kind.TORN_TAIL, Kind.UNFINISHED, Kind.INDEX_STALE, Kind.TRANSACTION_INDEX_WRONG}
 )
-"""What the code of a node's start mends."""
+"""Kinds that the start code of a node repairs."""
 
 DAMAGE_KINDS: Final = frozenset(
     {
@@ -63,7 +63,7 @@ DAMAGE_KINDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do, said in a sentence."""
+    """One step with its description."""
 
     what: str
     perform: Callable[[], None]
@@ -71,18 +71,18 @@ class Step:
 
 @dataclass(slots=True)
 class RepairReport:
-    """What a repair did. `after` is a new check; None when a step failed before."""
+    """The result of a repair. `after` is a new check; None if a step failed before."""
 
     before: CheckReport
     done: list[str] = field(default_factory=list)
     failed: tuple[str, str] | None = None  # (step, error)
     not_begun: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)  # damage that was let be, and why
+    refused: list[str] = field(default_factory=list)  # damage that stays, and the reason
     after: CheckReport | None = None
 
     @property
     def is_ok(self) -> bool:
-        """Whether the directory has no problem now."""
+        """True if the directory has no problem now."""
         return self.after is not None and self.after.is_ok
 
     def as_dict(self) -> dict[str, Any]:
@@ -107,20 +107,20 @@ def repair(
     cut_to: str | None = None,
     progress: Progress = lambda size: None,
 ) -> RepairReport:
-    """Check a data directory, mend it, check it again.
+    """Check a data directory, repair it, check it again.
 
-    `cut_to`: a folder outside of it; damaged logs are cut in front of their first bad batch, and
-    what is cut is copied there first. Raises InvalidRequest when the path is no data directory,
-    DirectoryInUse, OSError of the check.
+    `cut_to`: a folder outside of it. Damaged logs are truncated at their first invalid batch, after
+    copying the removed part to that folder. Raises InvalidRequest if the path is not a data
+    directory, DirectoryInUse, OSError of the check.
     """
     path = path.rstrip("/") or "/"
     if not files.exists(join(path, META_PROPERTIES)):
         raise InvalidRequest(
-            f"{path} is no data directory (it has no {META_PROPERTIES}): a repair needs the"
+            f"{path} is not a data directory ({META_PROPERTIES} is missing); a repair needs the"
             " checkpoints and the lock of the whole directory"
         )
     if cut_to is not None and (cut_to == path or cut_to.startswith(path + "/")):
-        raise InvalidRequest(f"{cut_to} lies in {path}: copies must be kept outside of it")
+        raise InvalidRequest(f"{cut_to} is inside {path}; name a folder outside of it")
     lock = _lock(files, path)
     try:
         found = check_directory(files, path, known=known, progress=progress, ask_lock=False)
@@ -139,7 +139,7 @@ def _lock(files: "Files", path: str) -> "FileLock":
         return files.lock(join(path, LOCK))
     except BlockingIOError:
         raise DirectoryInUse(
-            f"a node has {path} open: stop it before a repair, or check without --repair"
+            f"{path} is in use by a node; stop it before a repair, or check without --repair"
         ) from None
 
 
@@ -156,7 +156,7 @@ def _perform(steps: list[Step], report: RepairReport) -> None:
 
 
 class _Plan:
-    """What to do about the findings of one check, in the order in which to do it."""
+    """The steps for the findings of one check, in order."""
 
     def __init__(
         self, files: "Files", found: DirectoryCheck, report: RepairReport, cut_to: str | None
@@ -166,10 +166,10 @@ class _Plan:
         self._path = found.path
         self._report = report
         self._cut_to = cut_to
-        self._ends: dict[str, int] = {}  # of logs that a step cut
-        self._recovered: dict[str, int] = {}  # log -> durable end, once its step was done
+        self._ends: dict[str, int] = {}  # of logs truncated by a step
+        self._recovered: dict[str, int] = {}  # log -> durable end, after its step
         points = join(self._path, RECOVERY_POINTS)
-        # Nothing says how far the logs were flushed, so nobody knows what may be torn.
+        # The flushed offsets of the logs are unknown, and so is the possible torn part.
         self._is_unsure = not found.report.is_clean and any(
             finding.file == points and not found.offsets[RECOVERY_POINTS]
             for finding in found.report.findings
@@ -184,11 +184,13 @@ class _Plan:
         cuts = list(self._cuts())
         for name in self._gone():
             self._report.refused.append(
-                f"{name} has no folder here, and its checkpoints stay, so that no start takes it"
-                " for new: put the folder back, or let it go with --cut-damage FOLDER"
+                f"{name} has no folder; its checkpoints stay, so that no start treats it as new;"
+                " restore the folder, or drop the log with --cut-damage FOLDER"
             )
         if Kind.CLEAN_MARKER_WRONG in own:
-            yield Step("remove the clean marker: the next start recovers", self._remove_marker)
+            yield Step(
+                "remove the clean-shutdown marker; the next start recovers", self._remove_marker
+            )
         for finding in found.report.findings:
             if finding.kind is Kind.UNFINISHED:
                 yield self._removal(finding.file)
@@ -202,8 +204,8 @@ class _Plan:
             for finding in check.report.findings
         )
         if self._is_unsure and any(self._is_let_be(check) for check in found.logs.values()):
-            return  # written anew it would let a start cut what is let be
-        # What names no offset is told of a file that is damaged, or lacks a log.
+            return  # rewritten checkpoints would let a start truncate the kept damage
+        # A finding without an offset is about a damaged file, or a missing log.
         is_due = Kind.CHECKPOINT_WRONG in own and (
             self._clamped() != self._found.offsets
             or any(one.offset is None for one in own[Kind.CHECKPOINT_WRONG])
@@ -217,26 +219,26 @@ class _Plan:
         for name, check in self._found.logs.items():
             if not check.is_read:
                 self._report.refused.append(
-                    f"{name} cannot be read and stays as it is, with its checkpoints"
+                    f"{name} is unreadable and stays unchanged, with its checkpoints"
                 )
             if not check.is_read or not self._is_damaged(check):
                 continue
             if self._cut_to is None:
                 self._report.refused.append(
-                    f"{name} is damaged and stays as it is: fetch it from its leader again, or cut"
-                    " it with --cut-damage FOLDER"
+                    f"{name} is damaged and stays unchanged; fetch it from its leader again, or"
+                    " truncate it with --cut-damage FOLDER"
                 )
             elif name == METADATA_LOG:
                 self._report.refused.append(
-                    f"{name} is damaged and stays as it is: a voter that has forgotten what it"
-                    " acknowledged must not vote; format a new directory for it"
+                    f"{name} is damaged and stays unchanged: a voter that lost acknowledged records"
+                    " must not vote; format a new directory for it"
                 )
             else:
                 yield plan_cut(self._files, check, join(self._cut_to, name))
 
     def _gone(self) -> list[str]:
-        """Return the logs of which something was fsynced, whose folders are not there, and which
-        are to be remembered: a node forgets a log before it removes its folder."""
+        """Return the fsynced logs whose folders are missing and whose checkpoints must stay. A node
+        removes a log's checkpoints before its folder."""
         if self._cut_to is not None:
             return []
         points = self._found.offsets[RECOVERY_POINTS]
@@ -259,7 +261,7 @@ class _Plan:
         self._recover(self._found.logs[plan.log], recovery_point=plan.end_offset)
 
     def _lowered(self, log: str, end_offset: int) -> dict[str, dict[str, int]]:
-        """Return the checkpoints without a word of what is above a log's new end."""
+        """Return the checkpoints with all offsets above a log's new end lowered to it."""
         lowered = {}
         for file, offsets in self._found.offsets.items():
             lowered[file] = dict(offsets)
@@ -280,9 +282,9 @@ class _Plan:
             if finding.kind in (Kind.SNAPSHOT_WRONG, Kind.SNAPSHOT_STALE):
                 yield self._removal(finding.file)
         if kinds & RECOVERED_KINDS and not is_damaged:
-            what = f"{name}: do what a start does: end unfinished work, cut a torn tail at offset"
+            what = f"{name}: complete unfinished work, truncate a torn tail at offset"
             yield Step(
-                f"{what} {check.report.log_end_offset}, build what follows from the batches",
+                f"{what} {check.report.log_end_offset}, rebuild what follows from the batches",
                 lambda: self._recover(check, recovery_point=None),
             )
         logs = {
@@ -292,7 +294,7 @@ class _Plan:
         }
         for path in sorted(logs):
             if self._files.exists(path) and not is_damaged:
-                yield Step(f"build the indexes of {path}", lambda path=path: self._index(path))  # type: ignore[misc]
+                yield Step(f"rebuild the indexes of {path}", lambda path=path: self._index(path))  # type: ignore[misc]
         if kinds & {Kind.EPOCH_FILE_WRONG, Kind.EPOCH_FILE_MISSING} and not is_damaged:
             yield Step(
                 f"{name}: write {LEADER_EPOCHS} from the batches",
@@ -300,7 +302,7 @@ class _Plan:
             )
 
     def _recover(self, check: LogCheck, *, recovery_point: int | None) -> None:
-        """Open the log as a start after an unclean stop does, and store what that finds."""
+        """Open the log like a start after an unclean shutdown, and store the result."""
         around, name = check.around, check.report.name
         point = recovery_point
         if point is None:
@@ -380,7 +382,8 @@ class _Plan:
         self._store_offsets(self._clamped())
 
     def _clamped(self) -> dict[str, dict[str, int]]:
-        """Return what is stored, within what the logs hold; every log that must be named is."""
+        """Return the stored offsets limited to the range of the logs, with every log that must be
+        listed."""
         stored = {file: dict(self._found.offsets.get(file, {})) for file in CHECKPOINTS}
         there = {*self._found.logs, *self._gone()}
         for offsets in stored.values():
@@ -404,7 +407,7 @@ class _Plan:
         return stored
 
     def _store_offsets(self, stored: dict[str, dict[str, int]]) -> None:
-        """Replace the checkpoint files that do not say so already."""
+        """Replace the checkpoint files whose content changes."""
         for file, offsets in stored.items():
             if offsets or self._files.exists(join(self._path, file)):
                 replace_file(self._files, self._path, file, encode_offsets(offsets))

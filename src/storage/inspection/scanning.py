@@ -1,9 +1,9 @@
-"""Reading a .log file from end to end, past whatever is bad in it.
+"""Scan of a .log file from end to end, continuing after invalid parts.
 
-Each batch is proven by itself: magic, length, CRC-32C, codec, and every record (their number, their
-lengths, offsets and timestamps), all of it in compiled code. A stretch that is no good batch is
-handed out as one `Bad`; the next good batch behind it is searched for. Memory is bounded by
-`WINDOW_SIZE` and by the largest batch whose CRC is right: what a header says allocates nothing.
+Each batch is verified by itself: magic, length, CRC-32C, codec, and every record (number, lengths,
+offsets and timestamps), all in compiled code. A range without a valid batch is returned as one
+`Bad`, and the scan searches for the next valid batch. Memory is bounded by `WINDOW_SIZE` and the
+largest batch with a valid CRC: the content of a header causes no allocation.
 """
 
 from collections.abc import Iterator
@@ -32,45 +32,46 @@ if TYPE_CHECKING:
     from ...runtime.ports import File
 
 WINDOW_SIZE: Final = 4 * 1024 * 1024
-"""Bytes read at a time."""
+"""Bytes per read."""
 
 STREAMED_SIZE: Final = 16 * 1024 * 1024
-"""A larger batch is read whole only after its CRC was found right, a window at a time."""
+"""A larger batch is read as a whole only after its CRC was verified, a window at a time."""
 
 LENGTH: Final = Struct(">i")
 LENGTH_AT: Final = 8
 MAGIC_AT: Final = 16
 ATTRIBUTES_AT: Final = 22
-"""The lower byte of them."""
+"""The lower byte of the attributes."""
 NOT_PLAIN: Final = 0x6F
-"""Of the attributes: compressed, the log's own time, control, delete horizon."""
+"""Attributes: compressed, log append time, control, delete horizon."""
 OFFSETS_AHEAD: Final = 2**31
-"""Offsets that a bad stretch may have held."""
+"""Offsets that an invalid range may have held."""
 
 
 class Good(NamedTuple):
-    """A batch that is what its writer wrote, as far as it can be told from itself.
+    """A batch that is valid by itself.
 
-    `content[at : at + header.size]` are its bytes; they are not kept beyond the next step. A tuple
-    and no dataclass: one is made for every batch.
+    `content[at : at + header.size]` are its bytes; they are not kept after the next step. A tuple
+    instead of a dataclass: one is created for every batch.
     """
 
     position: int
     header: BatchHeader
     content: bytes
     at: int
-    fault: str | None = None  # its CRC is right, but its records are not
-    is_unproven: bool = False  # it inflates beyond the bound
+    fault: str | None = None  # its CRC is valid, but its records are not
+    is_unproven: bool = False  # it inflates beyond the limit
 
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """[position, end) holds no good batch; at `end` one follows, or the file ends."""
+    """The range [position, end) without a valid batch; `end` is the next valid batch, or the file's
+    end."""
 
     position: int
     end: int
     reason: str
-    header: BatchHeader | None  # where one could be read; what it says may be wrong
+    header: BatchHeader | None  # if readable; its fields may be wrong
 
 
 Piece: TypeAlias = Good | Bad
@@ -85,11 +86,11 @@ def scan(
     inflate_limit: int = INFLATE_LIMIT,
     with_records: bool = True,
 ) -> Iterator[Piece]:
-    """Yield what lies in [position, end), in order and without a gap. May wait for the device.
+    """Yield the content of [position, end), in order and without a gap. May wait for the device.
 
-    Behind a bad stretch only batches above `next_offset`, or above the last good batch, are
-    searched for: bytes of records that look like a batch are none. Without `with_records` the
-    records are not looked at, only their CRC.
+    After an invalid range, only batches above `next_offset`, or above the last valid batch, are
+    accepted: record bytes may look like a batch. Without `with_records` only the CRC is checked,
+    not the records.
     """
     window = _Window(file, end)
     while position < end:
@@ -113,9 +114,8 @@ def scan(
 
 
 def _goods(content: bytes, at: int, position: int, inflate_limit: int | None) -> Iterator[Good]:
-    """Yield the batches from content[at] on whose headers and CRCs are right, as far as they are
-    there whole; what comes then is for `_prove` to say. Without a limit the records are not looked
-    at."""
+    """Yield the batches from content[at] with valid headers and CRCs, as far as they are complete;
+    `_prove` decides about the next one. Without a limit the records are not checked."""
     view, limit = memoryview(content), len(content)
     while 0 <= at <= limit - HEADER_SIZE:
         size = LENGTH.unpack_from(content, at + LENGTH_AT)[0] + LENGTH_END
@@ -128,7 +128,7 @@ def _goods(content: bytes, at: int, position: int, inflate_limit: int | None) ->
                 keys_required=False,
                 oldest_ms=INT64_MIN,
                 newest_ms=INT64_MAX,
-            )  # most batches, in one call: header, CRC and records
+            )  # most batches take one call: header, CRC and records
         if header is not None:
             yield Good(position, header, content, at)
         else:
@@ -142,7 +142,7 @@ def _goods(content: bytes, at: int, position: int, inflate_limit: int | None) ->
 
 
 def _proven(good: Good, inflate_limit: int) -> Good:
-    """Return the batch with what is to say of its records."""
+    """Return the batch with the result of the check of its records."""
     fault, is_unproven = check_records(good.content, good.at, good.header, inflate_limit)
     if fault is None and not is_unproven:
         return good
@@ -150,16 +150,16 @@ def _proven(good: Good, inflate_limit: int) -> Good:
 
 
 class _Window:
-    """The bytes of a file around the present position, read in large pieces."""
+    """The bytes of a file around the current position, read in large pieces."""
 
     def __init__(self, file: "File", end: int) -> None:
         self._file = file
         self._end = end
         self.content = b""
-        self.start = 0  # where it lies in the file
+        self.start = 0  # its position in the file
 
     def take(self, position: int, size: int) -> tuple[bytes, int]:
-        """Return (content, at): `size` bytes from `position` on are content[at:], fewer at the
+        """Return (content, at): `size` bytes from `position` start at content[at], fewer at the
         end."""
         at = position - self.start
         if at < 0 or at + size > len(self.content):
@@ -168,13 +168,13 @@ class _Window:
             while len(self.content) < min(size, wanted):  # short reads
                 more = self._file.read(position + len(self.content), wanted - len(self.content))
                 if not more:
-                    break  # the file became shorter
+                    break  # the file was truncated
                 self.content += more
             self.start, at = position, 0
         return self.content, at
 
     def crc(self, position: int, end: int) -> int:
-        """Return the CRC-32C of [position, end), never more than a window in memory."""
+        """Return the CRC-32C of [position, end), with at most a window in memory."""
         crc = 0
         while position < end:
             part = self._file.read(position, min(WINDOW_SIZE, end - position))
@@ -186,7 +186,8 @@ class _Window:
 
 
 def _prove(window: _Window, position: int, end: int) -> tuple[str | None, BatchHeader | None]:
-    """Return why there is no good batch (None: there is one), and its header if there is one."""
+    """Return (reason, header): the reason is None for a valid batch, the header None without
+    one."""
     content, at = window.take(position, min(HEADER_SIZE, end - position))
     try:
         header = parse_header(content, at)
@@ -202,18 +203,18 @@ def _prove(window: _Window, position: int, end: int) -> tuple[str | None, BatchH
         content, at = window.take(position, size)
         crc = crc32c(memoryview(content)[at + CRC_START : at + size])
     if crc != header.crc:
-        return f"its CRC-32C is {crc:08x}, its header says {header.crc:08x}", header
+        return f"its CRC-32C is {crc:08x}, its header has {header.crc:08x}", header
     return None, header
 
 
 def check_records(
     content: bytes, at: int, header: BatchHeader, inflate_limit: int
 ) -> tuple[str | None, bool]:
-    """Return (what is wrong with the records of a batch whose CRC is right, whether they were too
-    many bytes to look at)."""
+    """Return (fault of the records of a batch with a valid CRC, True if they inflate beyond the
+    limit)."""
     delta, base = header.last_offset_delta, header.base_offset
     if delta < 0 or not 0 <= base <= OFFSET_MAX - delta:
-        return None, False  # the offset's fault is told where offsets are followed
+        return None, False  # reported by the check of offsets
     try:
         if header.record_count == delta + 1:
             body = batch_body(content, at, header, inflate_limit=inflate_limit)
@@ -223,7 +224,7 @@ def check_records(
                 max_timestamp=header.max_timestamp,
                 keys_required=False,
             )
-        else:  # compaction took some of them
+        else:  # compaction removed some of them
             batch = memoryview(content)[at : at + header.size]
             decode_columns(
                 batch, wanted=WANT_OFFSET, with_control=True, inflate_limit=inflate_limit
@@ -238,7 +239,7 @@ def check_records(
 def _next_good(
     window: _Window, position: int, end: int, header: BatchHeader | None, next_offset: int
 ) -> int:
-    """Return where the next good batch starts behind a bad one, `end` when none does."""
+    """Return the position of the next valid batch after an invalid one, `end` without one."""
     if header is not None and header.batch_length > 0:
         following = position + header.batch_length + LENGTH_END
         if following == end or (following < end and _prove(window, following, end)[0] is None):
@@ -263,9 +264,9 @@ def _next_good(
 
 
 def _is_likely(content: bytes, at: int, position: int, end: int, next_offset: int) -> bool:
-    """Whether a batch may start at `position`; when its header is not all there, maybe.
+    """Return True if a batch may start at `position`, or if its header is incomplete.
 
-    So narrow that among bytes of anything else hardly a place is left whose CRC has to be taken.
+    The test is so strict that among other bytes hardly any position needs a CRC.
     """
     if at < 0 or len(content) - at < HEADER_SIZE:
         return True

@@ -36,7 +36,7 @@ PART_RECORDS: Final = 10_000
 
 
 class Placed(NamedTuple):
-    """A record with what its batch says of it."""
+    """A record with fields of its batch."""
 
     record: Record
     leader_epoch: int
@@ -46,7 +46,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A stretch of a log without a good batch."""
+    """A range of a log without a valid batch."""
 
     path: str
     position: int
@@ -55,16 +55,16 @@ class Unreadable:
 
 @dataclass(slots=True)
 class Side:
-    """One of two logs. `name` is how it is called in what is said: A or B."""
+    """One of two logs, named A or B in the output."""
 
     files: "Files"
     name: str
     folder: str
-    start_offset: int = 0  # below it nothing may be read
-    high_watermark: int | None = None  # None: not known
+    start_offset: int = 0  # no offset below is readable
+    high_watermark: int | None = None  # None: unknown
     is_compacted: bool = False
     topic_id: TopicId | None = None
-    end_offset: int = 0  # behind the last batch seen so far
+    end_offset: int = 0  # after the last batch seen so far
     is_exhausted: bool = False
     unreadable: list[Unreadable] = field(default_factory=list)
     records: deque[Placed] = field(default_factory=deque)  # decoded, not yet compared
@@ -73,12 +73,12 @@ class Side:
     _parts: Iterator[list[Placed]] = field(default_factory=lambda: iter(()))
 
     def begin(self) -> None:
-        """Go to the first batch."""
+        """Move to the first batch."""
         self._pieces = _pieces(self.files, self.folder)
         self.advance()
 
     def advance(self) -> None:
-        """Go to the next batch that may be read, past whatever is bad."""
+        """Move to the next readable batch, skipping invalid ranges."""
         self.batch = None
         for path, piece in self._pieces:
             if isinstance(piece, Bad):
@@ -91,7 +91,7 @@ class Side:
         self.is_exhausted = True
 
     def fill(self) -> bool:
-        """Decode more records if none are left; return whether there are any now."""
+        """Decode more records if none are left; return True if there are any."""
         while not self.records:
             part = next(self._parts, None)
             if part is not None:
@@ -106,7 +106,7 @@ class Side:
 
     @property
     def is_between_batches(self) -> bool:
-        """Whether everything decoded was compared."""
+        """True if all decoded records were compared."""
         if self.records:
             return False
         part = next(self._parts, None)
@@ -127,7 +127,7 @@ def _pieces(files: "Files", folder: str) -> Iterator[tuple[str, Piece]]:
 
 
 def _parts(batch: Good) -> Iterator[list[Placed]]:
-    """Yield a batch's records, some at a time."""
+    """Yield a batch's records in parts."""
     header = batch.header
     content = batch.content[batch.at : batch.at + header.size]
     parts = (
@@ -144,16 +144,16 @@ def _placed(record: Record, header: BatchHeader) -> Placed:
 
 
 class Spread(NamedTuple):
-    """Where the records of one key lie in a log."""
+    """The offsets of the records of one key in a log."""
 
     oldest: int  # offset
     newest: int
 
 
 def spread_of_keys(side: Side, wanted: Set[bytes]) -> dict[bytes, Spread]:
-    """Return where a reader of committed records finds those of the wanted keys that are there.
+    """Return the offsets at which a read-committed reader finds the wanted keys.
 
-    Reads the log once more, keys and offsets alone. Raises CorruptionError.
+    Reads the keys and offsets of the log once more. Raises CorruptionError.
     """
     found: dict[bytes, Spread] = {}
     aborted = AbortedRanges(side.files, side.folder)
@@ -179,9 +179,9 @@ def spread_of_keys(side: Side, wanted: Set[bytes]) -> dict[bytes, Spread]:
 
 
 class AbortedRanges:
-    """Which batches of a log belong to transactions that were aborted, by its .txnindex files.
+    """The aborted transactions of a log, from its .txnindex files.
 
-    Compaction takes such records for nothing: no key's newest value is among them.
+    Compaction removes their records without a newer one of the same key.
     """
 
     def __init__(self, files: "Files", folder: str) -> None:
@@ -191,14 +191,14 @@ class AbortedRanges:
             if base is None:
                 continue
             path = join(folder, name)
-            with suppress(CorruptionError):  # `check` tells it
+            with suppress(CorruptionError):  # reported by `check`
                 content = read_file(files, path)
                 for one in decode_aborted(content, path, base_offset=base, end_offset=OFFSET_MAX):
                     ranges = self._ranges.setdefault(one.producer_id, [])
                     ranges.append((one.first_offset, one.last_offset))
 
     def holds(self, header: BatchHeader) -> bool:
-        """Whether a batch is of an aborted transaction."""
+        """Return True if a batch belongs to an aborted transaction."""
         return header.is_transactional and any(
             first <= header.base_offset <= last
             for first, last in self._ranges.get(header.producer_id, ())
@@ -206,7 +206,7 @@ class AbortedRanges:
 
 
 def open_side(files: "Files", name: str, folder: str, *, is_compacted: bool = False) -> Side:
-    """Return a log's folder as a side, with what the files around it say of its bounds."""
+    """Return a log's folder as a side, with the bounds from its data directory."""
     side = Side(files, name, folder.rstrip("/"), is_compacted=is_compacted)
     log = side.folder.rpartition("/")[2]
     parent = parent_of(side.folder) or "."
@@ -219,7 +219,7 @@ def open_side(files: "Files", name: str, folder: str, *, is_compacted: bool = Fa
     side.end_offset = side.start_offset
     path = join(side.folder, PARTITION_METADATA)
     if files.exists(path):
-        with suppress(CorruptionError):  # `check` tells it; the records can be compared
+        with suppress(CorruptionError):  # reported by `check`; the records are still comparable
             meta = decode_partition_metadata(read_file(files, path), path)
             side.topic_id = meta.topic_id
             side.is_compacted |= meta.gaps_below is not None

@@ -1,8 +1,8 @@
-"""Whether a small text file says exactly what a writer of such files writes.
+"""Strict verification of small text files: every byte must be as written by a broker.
 
-The decoders of `checkpoints` take what people edit: spaces, comments, signs. A check does not: a
-flipped bit may leave a file that still parses, so every byte must be one that a writer would put
-there. Another server's files are held to the same: lines, single spaces, digits.
+The decoders of `checkpoints` accept hand-edited files: spaces, comments, signs. A check does not: a
+flipped bit may leave a file that still parses. The same rules apply to files of other servers:
+lines, single spaces, digits.
 """
 
 import json
@@ -39,15 +39,15 @@ META_LINE: Final = re.compile(
 )
 META_KEYS: Final = (b"cluster.id=", b"directory.id=", b"node.id=", b"version=")
 
-UNEXPECTED: Final = "its bytes are not those that a writer of such files writes"
+UNEXPECTED: Final = "its bytes are not in the form of its writer"
 
 
 def strict_offsets(content: bytes, path: str) -> dict[str, int]:
-    """Decode an offset checkpoint; raises CorruptionError, also for a log that is named twice."""
+    """Decode an offset checkpoint; raises CorruptionError, also for a duplicate log."""
     offsets = decode_offsets(content, path)
     _match(OFFSETS, content, path)
     if len(offsets) != content.count(b"\n") - 2:
-        raise CorruptionError("a log is named twice", path=path)
+        raise CorruptionError("a log is listed twice", path=path)
     return offsets
 
 
@@ -64,7 +64,7 @@ def strict_partition(content: bytes, path: str) -> PartitionMeta:
     _match(PARTITION, content, path)
     text = content.split(b"topic_id: ")[1][:22].decode()
     if encode_id(decode_id(text, path)) != text:
-        raise CorruptionError(f"{text} is no id that anybody writes", path=path)
+        raise CorruptionError(f"{text} is not a canonical id", path=path)
     return meta
 
 
@@ -76,19 +76,19 @@ def strict_meta(content: bytes, path: str) -> DirectoryMeta:
         raise CorruptionError(UNEXPECTED, path=path)
     for key in META_KEYS:
         if sum(line.startswith(key) for line in lines) != 1:
-            raise CorruptionError(f"{key.decode()[:-1]} must be there once", path=path)
+            raise CorruptionError(f"{key.decode()[:-1]} must occur once", path=path)
     if encode_id(meta.directory_id).encode() not in content:
-        raise CorruptionError("directory.id is no id that anybody writes", path=path)
+        raise CorruptionError("directory.id is not a canonical id", path=path)
     return meta
 
 
 def strict_marker(content: bytes, path: str) -> None:
-    """Check the clean marker; raises CorruptionError."""
+    """Check the clean-shutdown marker; raises CorruptionError."""
     _match(MARKER, content, path)
 
 
 def quorum_checksum(fields: Mapping[str, Any]) -> int:
-    """Return the CRC-32C of the other fields of quorum-state, as its writer counts it."""
+    """Return the CRC-32C of the other fields of quorum-state, as its writer computes it."""
     return crc32c(json.dumps(fields, sort_keys=True).encode())
 
 

@@ -1,1 +1,1 @@
-"""From a folder on the disk to an open log: owners, recovery, what it found."""
+"""Opening of data directories and logs: ownership, recovery, recovered state."""

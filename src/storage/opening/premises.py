@@ -1,7 +1,7 @@
-"""What is done to the files at the top of a data directory: plain functions for the write lane.
+"""Operations on the files of a data directory: plain functions for the write lane.
 
-Formatting, taking over (lock, leftovers, checkpoints), recovering and deleting a log's folder,
-leaving the clean marker. Everything waits for the device; `shell.directory` decides when.
+Formatting, opening (lock, leftovers, checkpoints), recovering and deleting a log's folder, writing
+the clean-shutdown marker. All functions wait for the device; `shell.directory` schedules them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +59,7 @@ ANYWHERE: Final = 2**63 - 1
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What an opening found."""
+    """The state of a data directory at its opening."""
 
     lock: "FileLock"
     meta: DirectoryMeta
@@ -71,8 +71,8 @@ class Found:
 def format_folder(
     files: "Files", path: str, meta: DirectoryMeta, first: Mapping[str, Mapping[str, bytes]]
 ) -> DirectoryMeta:
-    """Make a directory somebody's. Before it counts as formatted, the folders of `first` are there
-    with their files: folder -> name -> content."""
+    """Format a data directory. Before it counts as formatted, the folders of `first` exist with
+    their files: folder -> name -> content."""
     _make_folder(files, path)
     lock = _lock(files, path)
     try:
@@ -82,12 +82,15 @@ def format_folder(
             check_owner(path, there, cluster_id=meta.cluster_id, node_id=meta.node_id)
             return there
         for name in log_names(files, path):
-            begun = first.get(name, {})  # by a formatting that was interrupted
+            begun = first.get(name, {})  # left by an interrupted formatting
             found = files.names(join(path, name))
             if name not in first or {one.removesuffix(TEMPORARY_SUFFIX) for one in found} - {
                 *begun
             }:
-                raise DirectoryMismatch(f"{path} holds logs ({name}, ...) but no {META_PROPERTIES}")
+                raise DirectoryMismatch(
+                    f"{path} holds logs ({name}, ...) but no {META_PROPERTIES};"
+                    " restore the file, or remove the logs"
+                )
         for folder, contents in first.items():
             files.make_folder(join(path, folder))
             for name, content in contents.items():
@@ -102,8 +105,8 @@ def format_folder(
 def _make_folder(files: "Files", path: str) -> None:
     """Make a folder and its missing parents, each name durable in the folder above it.
 
-    All the way up, not only above what was made here: an earlier attempt may have died between
-    making a folder and syncing its name, and nothing tells that folder from an old one.
+    All parents are synced, not only those of new folders: an earlier attempt may have crashed
+    between making a folder and syncing its name, and that folder looks like an old one.
     """
     files.make_folder(path)
     name = path
@@ -112,7 +115,7 @@ def _make_folder(files: "Files", path: str) -> None:
         try:
             files.sync_folder(name)
         except PermissionError:
-            return  # a folder that we may not even read: we have made nothing in it, or above
+            return  # no read permission, so no folder was made in it or above it
 
 
 def _parent(path: str) -> str:
@@ -122,7 +125,7 @@ def _parent(path: str) -> str:
 
 def find_folder(files: "Files", path: str) -> Found:
     if not files.exists(join(path, META_PROPERTIES)):
-        raise DirectoryNotFormatted(f"{path} is not formatted: it has no {META_PROPERTIES}")
+        raise DirectoryNotFormatted(f"{path} is not formatted: {META_PROPERTIES} is missing")
     lock = _lock(files, path)
     try:
         return _look_around(files, path, lock)
@@ -136,7 +139,7 @@ def _look_around(files: "Files", path: str, lock: "FileLock") -> Found:
     for name in files.names(path):
         if name.endswith((DELETED_FOLDER_SUFFIX, TEMPORARY_SUFFIX)):
             remove_tree(files, join(path, name))
-        elif name in SMALL_FILES:  # what others left here is theirs, however large
+        elif name in SMALL_FILES:  # other files belong to others, however large
             small[name] = read_file(files, join(path, name))
     stored = Stored.of_files(small)
     files.sync_folder(path)
@@ -153,7 +156,7 @@ def _lock(files: "Files", path: str) -> "FileLock":
     try:
         return files.lock(join(path, LOCK))
     except BlockingIOError:
-        raise DirectoryInUse(f"another process has {path} open") from None
+        raise DirectoryInUse(f"{path} is in use by another process") from None
 
 
 def check_owner(
@@ -178,25 +181,25 @@ def log_names(files: "Files", path: str) -> list[str]:
 
 
 def topic_of_folder(files: "Files", folder: str) -> TopicId | None:
-    """Return which topic a log's folder says it holds; None when it does not say."""
+    """Return the topic id in a log's folder; None if it is missing."""
     meta = meta_of_folder(files, folder)
     return None if meta is None else meta.topic_id
 
 
 def meta_of_folder(files: "Files", folder: str) -> PartitionMeta | None:
-    """Return what a log's folder says of itself; None when it does not say."""
+    """Return the metadata in a log's folder; None if it is missing."""
     path = join(folder, PARTITION_METADATA)
     try:
         return decode_partition_metadata(read_file(files, path), path)
     except (FileNotFoundError, CorruptionError):
-        return None  # torn before its first flush: nothing acknowledged lies beside it
+        return None  # torn before its first flush: no acknowledged record is in the folder
 
 
 def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) -> LogState:
-    """Recover a log, whose folder durably says whose it is before anything is acknowledged.
+    """Recover a log, and store its topic id durably before anything is acknowledged.
 
-    How much of it can be torn is what the folder says, not what the config says today: it may have
-    been written under another one. From here on the folder says what the config wants.
+    The stored limit of torn bytes applies, not today's config: the log may have been written under
+    another one. From now on the folder has the limit of the config.
     """
     wanted = recovery.torn_bytes_max
     if topic_id is None:
@@ -206,7 +209,7 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
     folder = recovery.folder
     there = meta_of_folder(files, folder)
     if there is not None and there.topic_id != topic_id:
-        raise StorageError(f"{folder} holds another topic of this name")
+        raise StorageError(f"{folder} belongs to another topic of this name")
     was_flushed = recovery.is_clean or recovery.recovery_point > 0
     if there is None and recovery.recovery_point == 0 and files.exists(folder):
         _clear_unowned(files, folder, is_clean=recovery.is_clean)
@@ -217,7 +220,8 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
     state.unsynced_bytes_max = wanted
     if not state.segments:
         state.gaps_below = 0 if recovery.config.compacted else None
-        # The first append says it anew, without a sync: what stays meanwhile must hold for any.
+        # The first append stores it again, without a sync; the content until then must hold for any
+        # config.
         if stored is not None:
             store_meta(files, folder, encode_partition_metadata(topic_id), is_needed=True)
         return state
@@ -240,10 +244,11 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
 
 
 def known_gaps(recovery: Recovery, said: int | None) -> int | None:
-    """Return below which offset a segment's last offsets may be missing; `said`: by its folder.
+    """Return the offset below which segments may lack their last offsets; `said`: as stored in the
+    folder.
 
-    Of a compacted log of which neither the folder nor a checkpoint says it, any may: it came from
-    another server, or its checkpoints are lost, and cutting it at a gap would empty it.
+    If neither the folder nor a checkpoint has it for a compacted log, it is unbounded: the log came
+    from another server or lost its checkpoints, and truncating it at a gap would empty it.
     """
     if said is None and recovery.cleaned_to is None:
         return ANYWHERE if recovery.config.compacted else None
@@ -251,13 +256,13 @@ def known_gaps(recovery: Recovery, said: int | None) -> int | None:
 
 
 def is_wider(bound: int | None, than: int | None) -> bool:
-    """Whether a bound of un-synced bytes allows what the other does not."""
+    """Return True if a limit of unsynced bytes allows more than another."""
     return than is not None and (bound is None or bound > than)
 
 
 def store_meta(files: "Files", folder: str, content: bytes, *, is_needed: bool) -> bool:
-    """Replace what a log's folder says of itself; returns whether it was done. It is let be on a
-    full disk where it is not needed: a wider bound than the true one is never wrong."""
+    """Store the metadata in a log's folder; return True if stored. On a full disk it is skipped
+    unless needed: a wider limit than the true one is never wrong."""
     try:
         replace_file(files, folder, PARTITION_METADATA, content)
     except OSError as error:
@@ -268,17 +273,18 @@ def store_meta(files: "Files", folder: str, content: bytes, *, is_needed: bool) 
 
 
 def change_bound(files: "Files", flush: Flush, folder: str, content: bytes | None) -> bool:
-    """Make a log durable, then have its folder say how much of it may be un-synced from here on;
-    returns whether it says so: not on a full disk."""
+    """Make a log durable, then store its new limit of unsynced bytes; return False if the disk is
+    full."""
     perform_flush(files, flush)
     return content is None or store_meta(files, folder, content, is_needed=False)
 
 
 def _clear_unowned(files: "Files", folder: str, *, is_clean: bool) -> None:
-    """Empty a folder that was never flushed and does not say whose it is: nobody was promised what
-    is in it, and it may be of a deleted topic of this name.
+    """Empty a folder that was never flushed and has no topic id: nothing in it was acknowledged,
+    and it may belong to a deleted topic of this name.
 
-    After a clean stop there is no such folder of ours: one with batches is refused and kept.
+    After a clean shutdown this directory has no such folder of its own: one with batches is
+    rejected and kept.
     """
     has_batches = any(
         segment_base(name) is not None and files.size(join(folder, name)) > 0
@@ -286,8 +292,8 @@ def _clear_unowned(files: "Files", folder: str, *, is_clean: bool) -> None:
     )
     if is_clean and has_batches:
         raise StorageError(
-            f"{folder} does not say whose it is: no node of this directory wrote it; put a "
-            f"{PARTITION_METADATA} with the topic's id into it, or take it away"
+            f"{folder} has no topic id, so no node of this directory wrote it; put a"
+            f" {PARTITION_METADATA} with the topic's id into it, or move it away"
         )
     _remove_segments(files, folder)
 
@@ -303,11 +309,12 @@ def _remove_segments(files: "Files", folder: str) -> None:
 def truncate_log(
     files: "Files", path: str, points: dict[str, int], name: str, truncation: Truncation
 ) -> Cut | CorruptionError | DiskFull:
-    """Truncate a log; the recovery point is lowered first, so that no recovery holds what a
-    truncation took to be lost. `points` is a copy of what is stored.
+    """Truncate a log. The recovery point is lowered first, so that no recovery treats truncated
+    offsets as lost. `points` is a copy of the stored points.
 
-    Returns what is wrong with a log that is too damaged to be cut, or that there is no room for the
-    recovery point; it has its batches then."""
+    Return the error of a log that is too damaged to be truncated, or DiskFull if the recovery point
+    cannot be stored; the log is unchanged then.
+    """
     try:
         cut = find_cut(truncation)
         point = 0 if cut.is_empty else cut.end_offset
@@ -324,10 +331,10 @@ def truncate_log(
 
 
 def _no_room(path: str, error: OSError) -> DiskFull:
-    """Say so; any other error is raised."""
+    """Return DiskFull for an error that free space resolves; raise any other error."""
     if error.errno not in OUT_OF_SPACE:
         raise error
-    return DiskFull(f"no space is left in {path}; free some, then repeat")
+    return DiskFull(f"{path}: no space is left; free some space, then retry")
 
 
 def reset_log(
@@ -338,11 +345,11 @@ def reset_log(
     before: Callable[[], None],
     after: Callable[[], None],
 ) -> None:
-    """Drop all of a log, newest first, each removal durable before the next.
+    """Drop all segments of a log, newest first, each removal durable before the next.
 
-    `before` lowers its recovery point, `after` stores where it starts from here on. A crash leaves
-    the log as it was, a beginning of it, or the empty log at its new start. Raises DiskFull where
-    nothing was dropped yet.
+    `before` lowers its recovery point, `after` stores its new start. A crash leaves the log
+    unchanged, a prefix of it, or the empty log at its new start. Raises DiskFull if nothing was
+    dropped yet.
     """
     try:
         before()
@@ -361,7 +368,7 @@ def reset_log(
 
 
 def replace_offsets(files: "Files", path: str, offsets: Mapping[str, Mapping[str, int]]) -> None:
-    """Replace offset checkpoints at the top of a data directory, in this order."""
+    """Replace offset checkpoints of a data directory, in this order."""
     for name, by_log in offsets.items():
         replace_file(files, path, name, encode_offsets(by_log))
 
@@ -375,9 +382,10 @@ def rename_away(
     *,
     is_wanted: bool = False,
 ) -> None:
-    """Rename a deleted log's folder, after its checkpoints forgot it: else they would speak of the
-    next log of its name. On a full disk its segments make room for them first, unless they are
-    wanted: they go anyway, and until the last step the folder says whose it was."""
+    """Rename a deleted log's folder, after removing it from the checkpoints, which would otherwise
+    apply to the next log of its name. If a full disk prevents that, its segments are removed first,
+    unless `is_wanted`: they are deleted anyway, and the folder keeps its topic id until the last
+    step."""
     try:
         replace_offsets(files, path, offsets)
     except OSError as error:
@@ -387,7 +395,7 @@ def rename_away(
         replace_offsets(files, path, offsets)
     if files.exists(old):
         files.rename(old, new)
-    if files.exists(new):  # maybe since an attempt that could not open the folder
+    if files.exists(new):  # possibly by an attempt that could not open the folder
         files.sync_folder(path)
 
 
@@ -402,8 +410,8 @@ def remove_marker(files: "Files", path: str) -> None:
 
 
 def leave_marker(files: "Files", path: str, opened: frozenset[str] | None) -> None:
-    """Leave the clean marker; not when an unclean stop left logs beside the `opened` ones, which
-    nobody has recovered yet."""
+    """Write the clean-shutdown marker, unless an unclean shutdown left logs besides the `opened`
+    ones that are not recovered yet."""
     if opened is None or opened.issuperset(log_names(files, path)):
         write_file(files, join(path, CLEAN_MARKER), b'{"version":0,"brokerEpoch":-1}')
         files.sync_folder(path)

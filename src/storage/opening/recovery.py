@@ -1,17 +1,16 @@
-"""Opening a log's folder: at once after a clean stop, by re-reading after any other.
+"""Recovery of a log's folder: from its files after a clean shutdown, by reading the log otherwise.
 
-After an unclean stop everything from the recovery point on is read and its CRCs are checked. Below
-the recovery point (a completed fsync) any bad batch is damage. At or above it writeback had no
-order, so a hole followed by valid batches is an ordinary torn tail:
+After an unclean shutdown everything from the recovery point on is read and its CRCs are checked.
+Below the recovery point (a completed fsync) an invalid batch is corruption. At or above it,
+writeback has no order, so a gap followed by valid batches is an ordinary torn tail:
 
-- `replicated` logs are cut at the first bad batch, whatever follows;
-- `fsync` logs never had more than two write groups un-synced, so a bad batch with more valid data
-  behind it than that is damage.
+- `replicated` logs are truncated at the first invalid batch, whatever follows;
+- `fsync` logs never had more than two write groups unsynced, so an invalid batch followed by more
+  valid data than that is corruption.
 
-Damage raises CorruptionError and changes nothing: the caller decides what a replica or a voter
-does without its log. Whatever is returned has been made durable: what lies above the recovery
-point is written once more before its sync, since an earlier sync of it may have failed. Runs in the
-write lane.
+Corruption raises CorruptionError and changes nothing: the caller decides about a replica or a voter
+without its log. The returned state is durable: batches above the recovery point are rewritten
+before the sync, since an earlier sync of them may have failed. Runs in the write lane.
 """
 
 from collections.abc import Iterator
@@ -65,10 +64,10 @@ if TYPE_CHECKING:
     from ...runtime.ports import File, Files
 
 SCAN_SIZE: Final = 256 * 1024
-"""Bytes read at a time while searching for valid batches behind a bad one."""
+"""Bytes per read while searching for valid batches after an invalid one."""
 
 REWRITE_SIZE: Final = 1024 * 1024
-"""Bytes written over themselves at a time."""
+"""Bytes per rewrite."""
 
 MAGIC_AT: Final = 16
 RELATIVE_MAX: Final = 2**31
@@ -76,34 +75,35 @@ RELATIVE_MAX: Final = 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """How to open one log."""
+    """The parameters of opening one log."""
 
     folder: str
     config: LogConfig
-    is_clean: bool  # the clean marker was there
+    is_clean: bool  # the clean-shutdown marker existed
     recovery_point: int  # offset below which everything was fsynced
-    log_start_offset: int  # as checkpointed; 0 when never
-    torn_bytes_max: int | None  # of an fsync log: bytes of two write groups; None: no bound
+    log_start_offset: int  # as checkpointed; 0 if never
+    torn_bytes_max: int | None  # of an fsync log: bytes of two write groups; None: no limit
     wall_ms: int
-    cleaned_to: int | None = None  # as checkpointed: compacted up to there; None: never was
+    # as checkpointed: end of the last cleaning run; None: never cleaned
+    cleaned_to: int | None = None
     producer_limits: ProducerLimits = field(default_factory=ProducerLimits)
-    gaps_below: int | None = None  # the same, as the log's folder has it; None: it does not say
+    gaps_below: int | None = None  # the same from the log's folder; None: not stored
 
     @property
     def may_have_gaps(self) -> bool:
-        """Whether offsets may be missing between batches, whatever the policy is today."""
+        """True if offsets may be missing between batches, whatever the policy is now."""
         was_cleaned = self.cleaned_to is not None or self.gaps_below is not None
         return self.config.compacted or was_cleaned
 
     def may_follow(self, base_offset: int, expected: int) -> bool:
-        """Whether a segment may come next: only compaction takes a segment's last offsets away;
-        above where it came, a segment was lost."""
+        """Return True if a segment may come next. Only compaction removes a segment's last offsets;
+        above its end a gap means a lost segment."""
         bound = max(self.cleaned_to or 0, self.gaps_below or 0)
         return base_offset == expected or expected < base_offset <= bound
 
 
 def recover(files: "Files", recovery: Recovery) -> LogState:
-    """Return what the folder holds; raises CorruptionError for damage, OSError."""
+    """Recover the log in a folder; raises CorruptionError, OSError."""
     names = _sweep(files, recovery.folder) if files.exists(recovery.folder) else []
     bases = [base for name in names if (base := segment_base(name)) is not None]
     epochs = _load_epochs(files, recovery, bases)
@@ -116,8 +116,8 @@ def recover(files: "Files", recovery: Recovery) -> LogState:
     if recovery.is_clean:
         segments, end = _open_clean(files, recovery, bases)
         if recovery.recovery_point > 0 and end != recovery.recovery_point:
-            # A clean stop leaves them equal. Read what is above the point, whoever wrote it; an end
-            # below it is damage.
+            # A clean shutdown leaves them equal. Read the log above the point, whichever broker
+            # wrote it; an end below it is corruption.
             return recover(files, replace(recovery, is_clean=False))
         producers = open_producers(
             files,
@@ -133,7 +133,7 @@ def recover(files: "Files", recovery: Recovery) -> LogState:
         segments, end = scan.run(bases)
         producers = scan.producers
     if end < recovery.log_start_offset:
-        if recovery.is_clean:  # nothing was cut, so an offset is not what was written
+        if recovery.is_clean:  # nothing was truncated, so an offset is invalid
             raise CorruptionError(
                 f"the log ends at {end}, but starts at {recovery.log_start_offset}",
                 path=recovery.folder,
@@ -152,7 +152,8 @@ def recover(files: "Files", recovery: Recovery) -> LogState:
 
 
 def _remove_all(files: "Files", recovery: Recovery, bases: list[int]) -> None:
-    """Everything that is left was deleted by its readers' leave: go on where the log starts."""
+    """Remove the remaining segments, whose records were all deleted; the log continues at its
+    start."""
     for base in reversed(bases):
         path = Segment(recovery.folder, base).path
         if files.exists(path):  # a scan may have cut it off already
@@ -165,7 +166,7 @@ def _recover_empty(recovery: Recovery, epochs: EpochCache, of_emptied: int) -> L
     start = recovery.log_start_offset
     if recovery.recovery_point > start:
         raise CorruptionError(
-            f"there is no segment, but offsets up to {recovery.recovery_point} were fsynced",
+            f"no segment exists, but offsets up to {recovery.recovery_point} were fsynced",
             path=recovery.folder,
         )
     return _empty(recovery, epochs, of_emptied)
@@ -186,7 +187,7 @@ def _empty(recovery: Recovery, epochs: EpochCache, of_emptied: int) -> LogState:
 
 
 def _sweep(files: "Files", folder: str) -> list[str]:
-    """Unlink what unfinished work left behind; return the names that stay, ascending."""
+    """Unlink files of unfinished work; return the remaining names, ascending."""
     names = finish_swaps(files, folder, files.names(folder))
     bases = {base for name in names if (base := segment_base(name)) is not None}
     kept = []
@@ -207,7 +208,7 @@ def _sweep(files: "Files", folder: str) -> list[str]:
 
 
 def _open_clean(files: "Files", recovery: Recovery, bases: list[int]) -> tuple[list[Segment], int]:
-    """Take the files' word for it, except for the active segment's index and end."""
+    """Open the segments without reading them, except the end of the active one."""
     segments = [_segment(files, recovery, base) for base in bases]
     active = segments[-1]
     file = files.open_readonly(active.path)
@@ -239,10 +240,10 @@ def _open_clean(files: "Files", recovery: Recovery, bases: list[int]) -> tuple[l
 
 
 def _end_behind(file: "File", index: SegmentIndex, segment: Segment) -> int | None:
-    """Return the offset behind a segment's last batch; None when its index names none at the place
-    of its last entry: then it is no good, and follows from the log. Raises CorruptionError."""
+    """Return the offset after a segment's last batch; None if its index has no batch at the
+    position of its last entry: the index is invalid then and rebuilt. Raises CorruptionError."""
     end, (offset, position) = segment.base_offset, index.last_entry or (-1, 0)
-    is_sure = offset < 0  # that a batch starts there
+    is_sure = offset < 0  # a batch starts at the position
     try:
         for _, header in walk(file, position, segment.size):
             if not is_sure and header.last_offset != offset:
@@ -265,8 +266,8 @@ def _segment(files: "Files", recovery: Recovery, base: int) -> Segment:
 
 
 def _load_epochs(files: "Files", recovery: Recovery, bases: list[int]) -> EpochCache:
-    """Read the checkpoint, or all headers when it cannot be read; after an unclean stop only what
-    lies below the recovery point may be trusted."""
+    """Read the checkpoint, or all headers if it is unreadable. After an unclean shutdown only
+    entries below the recovery point are trusted."""
     path = join(recovery.folder, LEADER_EPOCHS)
     try:
         epochs = EpochCache(decode_epochs(read_file(files, path), path))
@@ -278,8 +279,8 @@ def _load_epochs(files: "Files", recovery: Recovery, bases: list[int]) -> EpochC
 
 
 def _epoch_of_emptied(epochs: EpochCache, start: int) -> int:
-    """Return the epoch that a log of which everything was deleted had then, -1 when unknown: that
-    of what lies below its start, as far as its batches do not say it any more."""
+    """Return the epoch of a log whose records were all deleted, -1 if unknown: that of the offsets
+    below its start, which have no batches any more."""
     entries = epochs.entries()
     if not entries or entries[0][1] != start:
         return NO_EPOCH
@@ -287,7 +288,7 @@ def _epoch_of_emptied(epochs: EpochCache, start: int) -> int:
 
 
 def _settle_epochs(epochs: EpochCache, of_emptied: int, *, start: int, end: int) -> None:
-    """Drop what is not of the log's offsets; one that is empty keeps its newest epoch."""
+    """Drop epochs outside the log's offsets; an empty log keeps its newest epoch."""
     epochs.truncate_start(start)
     epochs.truncate_end(max(end, start + 1))
     if start == end and epochs.latest == NO_EPOCH:
@@ -307,7 +308,7 @@ def _walk_epochs(
                 if header.leader_epoch > epochs.latest:
                     epochs.assign(header.leader_epoch, header.base_offset)
                 if end is not None and header.next_offset >= end:
-                    return  # what follows may be torn
+                    return  # the following batches may be torn
         finally:
             file.close()
 
@@ -323,17 +324,17 @@ class _Scan:
     recovery: Recovery
     epochs: EpochCache
     found: FoundFiles
-    expected: int = 0  # offset the next batch must have
-    epoch: int = -1  # of the batch before it
+    expected: int = 0  # expected offset of the next batch
+    epoch: int = -1  # of the previous batch
     segments: list[Segment] = field(default_factory=list)
     unsure: dict[int, int] = field(default_factory=dict)  # base offset -> bytes known to be durable
     replay: Replay = field(init=False)
-    producers: ProducerBook = field(init=False)  # known at the end of `run`
+    producers: ProducerBook = field(init=False)  # set at the end of `run`
     scanned_from: int = 0  # base offset
 
     def run(self, bases: list[int]) -> tuple[list[Segment], int]:
-        """Return the segments that stay, and the log's end offset."""
-        # A segment that ends at the recovery point may have been closed since: its index is older.
+        """Return the remaining segments, and the log end offset."""
+        # A segment that ends at the recovery point may have been rolled since; its index is older.
         first = max(i for i, base in enumerate(bases) if i == 0 or base < self._point)
         self.segments = [_segment(self.files, self.recovery, base) for base in bases[:first]]
         self.expected = self.scanned_from = bases[first]
@@ -351,7 +352,7 @@ class _Scan:
                 f"the log ends at {self.expected}, but offsets up to {self._point} were fsynced",
                 path=self.segments[-1].path,
             )
-        if self.replay.start_offset > self.expected:  # of what is not there any more
+        if self.replay.start_offset > self.expected:  # beyond the remaining log
             self._know_producers(self.expected, floor=bases[0], ceiling=self.expected)
         self.producers = recovered_producers(
             self.files,
@@ -371,7 +372,7 @@ class _Scan:
         return self.recovery.recovery_point
 
     def _known_beginning(self, segment: Segment, *, floor: int) -> Beginning | None:
-        """Return what need not be read of the first segment, with the replay brought there."""
+        """Return the verified prefix of the first segment, after bringing the replay to its end."""
         beginning = known_beginning(
             self.files,
             segment,
@@ -383,8 +384,8 @@ class _Scan:
             self._know_producers(beginning.offset, floor=floor, ceiling=beginning.offset)
             if self.replay.start_offset == beginning.offset:
                 return beginning
-        # No such snapshot, or a torn one. Any other is good as well if the log reaches there, for
-        # it was stored behind the fsync of all that it speaks of.
+        # There is no such snapshot, or it is torn. Any other one is valid too if the log reaches
+        # its offset, since it was stored after the fsync of everything below it.
         ceiling = max(self.scanned_from, self._point)
         self._know_producers(self.scanned_from, floor=floor, ceiling=ceiling, or_above=True)
         return None
@@ -392,7 +393,7 @@ class _Scan:
     def _know_producers(
         self, offset: int, *, floor: int, ceiling: int, or_above: bool = False
     ) -> None:
-        """Bring the replay to `offset`, or further by a snapshot; see `Replay.load`."""
+        """Bring the replay to `offset`, or further with a snapshot; see `Replay.load`."""
         self.replay = Replay(
             self.files,
             self.recovery.folder,
@@ -404,7 +405,7 @@ class _Scan:
         self.replay.catch_up(self.segments, offset)
 
     def _scan(self, segment: Segment, beginning: Beginning | None) -> "_Bad | None":
-        """Take in a segment's batches until a bad one, from the end of its `beginning` on."""
+        """Add a segment's batches up to an invalid one, starting after its verified prefix."""
         if not self.recovery.may_follow(segment.base_offset, self.expected):
             return _Bad(0, f"the segment follows offset {self.expected}")
         self.expected = segment.base_offset
@@ -440,7 +441,7 @@ class _Scan:
         return None
 
     def _batches(self, file: "File", start: int, size: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield good batches; raises CorruptionError at the first bad one."""
+        """Yield valid batches; raises CorruptionError at the first invalid one."""
         for position, header in walk(file, start, size):
             fits = header.base_offset == self.expected or (
                 self.recovery.may_have_gaps and header.base_offset > self.expected
@@ -464,7 +465,8 @@ class _Scan:
             yield position, header
 
     def _cut(self, segment: Segment, bad: "_Bad", later: list[int]) -> None:
-        """Cut the log at a bad batch, or raise when that would lose what was fsynced."""
+        """Truncate the log at an invalid batch; raise CorruptionError if that would lose fsynced
+        data."""
         damage = CorruptionError(bad.reason, path=segment.path, position=bad.position)
         if self.expected < self._point:
             raise damage
@@ -472,7 +474,7 @@ class _Scan:
         if enough is not None:
             behind = self._valid_bytes(segment, bad.position + 1, later, enough)
             if behind > enough:
-                damage.add_note(f"{behind} bytes of valid batches or more follow it")
+                damage.add_note(f"at least {behind} bytes of valid batches follow it")
                 raise damage
         is_kept = bool(self.segments) and self.segments[-1] is segment
         for base in reversed(later if is_kept else [segment.base_offset, *later]):
@@ -487,7 +489,7 @@ class _Scan:
             segment.size = bad.position
 
     def _valid_bytes(self, segment: Segment, position: int, later: list[int], enough: int) -> int:
-        """Count bytes of valid batches behind a bad one, until there are too many."""
+        """Count the bytes of valid batches after an invalid one, up to `enough`."""
         total = 0
         for base in [segment.base_offset, *later]:
             path = Segment(segment.folder, base).path
@@ -504,10 +506,10 @@ class _Scan:
         return total
 
     def _finish(self) -> None:
-        """Make durable what was found above the recovery point, and store what was rebuilt."""
+        """Make the part above the recovery point durable, and store the rebuilt indexes."""
         for segment in self.segments:
             if segment.index is None:
-                continue  # wholly below the recovery point
+                continue  # completely below the recovery point
             file = self.files.open(segment.path)
             try:
                 durable = self.unsure.get(segment.base_offset, segment.size)
@@ -543,15 +545,16 @@ class _Scan:
 
 
 def rewrite(file: "File", position: int, end: int) -> None:
-    """Write [position, end) over itself, so that the next sync has to bring it to the disk.
+    """Write [position, end) over itself, so that the next sync must write it to the disk.
 
-    After a failed sync the page cache calls clean what the disk does not hold, and a process that
-    starts anew in the same boot reads it there: syncing it again would report success for nothing.
+    After a failed sync the page cache marks pages clean that the disk does not have, and a new
+    process in the same boot reads them from there. Another sync would report success without
+    writing.
     """
     while position < end:
         content = file.read(position, min(REWRITE_SIZE, end - position))
         if not content:
-            raise CorruptionError("the file ends before its batches", position=position)
+            raise CorruptionError("the file ends inside its batches", position=position)
         position += file.write(position, [content])
 
 
@@ -562,8 +565,8 @@ class _Bad:
 
 
 def valid_bytes(file: "File", position: int, end: int, *, expected: int, enough: int) -> int:
-    """Count bytes of valid batches of offsets above `expected` in [position, end), wherever they
-    start; stops once there are more than `enough`."""
+    """Count the bytes of valid batches with offsets above `expected` in [position, end), wherever
+    they start; stop above `enough`."""
     total = 0
     while position + HEADER_SIZE <= end and total <= enough:
         chunk = file.read(position, min(SCAN_SIZE, end - position))
@@ -582,7 +585,7 @@ def valid_bytes(file: "File", position: int, end: int, *, expected: int, enough:
 
 
 def _valid_size(file: "File", position: int, end: int, expected: int) -> int:
-    """Return the size of a valid batch at `position`, 0 when there is none."""
+    """Return the size of a valid batch at `position`, 0 without one."""
     try:
         header = parse_header(file.read(position, HEADER_SIZE))
         is_plausible = (

@@ -1,4 +1,4 @@
-"""What a recovery hands to the log that goes on from there."""
+"""The result of a recovery, from which the log continues."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,13 @@ from ..segments.segment import Segment
 
 @dataclass(slots=True, kw_only=True)
 class LogState:
-    """What a recovery found in a log's folder, all of it durable."""
+    """The state of a recovered log, durable on the disk."""
 
-    segments: list[Segment]  # ascending; empty when the folder does not exist yet
+    segments: list[Segment]  # ascending; empty if the folder does not exist yet
     epochs: EpochCache
     log_start_offset: int
     log_end_offset: int
-    unsynced_bytes_max: int | None = None  # what the folder durably says, or will say
-    producers: ProducerBook | None = None  # None: nothing is known of any
-    gaps_below: int | None = None  # as unsynced_bytes_max: see PartitionMeta
+    # as stored durably in the folder, now or with the first append
+    unsynced_bytes_max: int | None = None
+    producers: ProducerBook | None = None  # None: no producer is known
+    gaps_below: int | None = None  # like unsynced_bytes_max: see PartitionMeta

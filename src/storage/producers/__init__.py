@@ -1,7 +1,7 @@
-"""Producers with an id: a repeated batch is stored once, an aborted one is known as such.
+"""Producers with an id: deduplication of their batches, and aborted transactions.
 
-`ProducerStates` decides, `ProducerBook` keeps it beside a log, with its snapshots and its index of
-aborted transactions. Pure but for the parts that say that they run in the write lane.
+`ProducerStates` holds the rules. `ProducerStateManager` keeps the states of one log with its
+snapshots and its transaction index. Pure, except for functions marked as running in the write lane.
 """
 
 from .book import ProducerBook

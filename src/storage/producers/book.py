@@ -1,7 +1,7 @@
-"""All that a log keeps of its producers: their states, its aborted transactions, its snapshots.
+"""The producer state of one log: states, aborted transactions, snapshots.
 
-The log tells it of every step that concerns producers; it answers what has to be written with the
-next flush, or rebuilt by a truncation, and the lane does that. Belongs to the loop thread.
+The log reports every step that concerns producers. The manager returns the data that the next flush
+must store or a truncation must rebuild; the lane does that work. Owned by the loop thread.
 """
 
 from collections.abc import Sequence
@@ -28,41 +28,44 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerFlush:
-    """What a flush stores besides batches."""
+    """The producer data stored by a flush, besides batches."""
 
     folder: str
     snapshots: tuple[Snapshot, ...]
-    gone: tuple[int, ...]  # offsets of snapshots that are then too many
+    gone: tuple[int, ...]  # offsets of snapshots that it makes redundant
     aborted: tuple[Unstored, ...]
-    missing: list[Snapshot] = field(default_factory=list, init=False)  # the disk was full: by lane
+    # set by the lane if the disk was full
+    missing: list[Snapshot] = field(default_factory=list, init=False)
 
 
 @dataclass(slots=True, kw_only=True)
 class ProducerCut:
-    """What a truncation rebuilds; the lane fills `replayed` in, the loop takes it."""
+    """The producer data rebuilt by a truncation; the lane sets `replayed`, the loop applies it."""
 
     folder: str
     limits: ProducerLimits
     wall_ms: int
-    last_changed: int  # no batch above it concerned producers
+    last_changed: int  # no later batch changed a producer
     snapshots: tuple[int, ...]
-    segments: tuple[Segment, ...]  # copies of those that stay, the one that is cut last
-    aborted: tuple[AbortedTransaction, ...]  # in the segment that is cut
-    known: Snapshot | None  # before the cut; None: none may be stored, aborts below lack in files
+    segments: tuple[Segment, ...]  # copies of the remaining ones, the truncated one last
+    aborted: tuple[AbortedTransaction, ...]  # in the truncated segment
+    # state before the truncation; None if it may not be stored, because aborts below it lack in
+    # files
+    known: Snapshot | None
     replayed: Replay | None = field(default=None, init=False)
-    is_stored: bool = field(default=False, init=False)  # a snapshot of the new end is there
+    is_stored: bool = field(default=False, init=False)  # a snapshot of the new end exists
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """What a log's folder has of its producers."""
+    """The producer files in a log's folder."""
 
     snapshots: tuple[int, ...]  # end offsets
     indexed: frozenset[int]  # base offsets of segments with a .txnindex
 
     @staticmethod
     def among(names: Sequence[str]) -> "FoundFiles":
-        """Look through the names in the folder."""
+        """Collect the producer files among the names in the folder."""
         snapshots = (segment_base(name, SNAPSHOT_SUFFIX) for name in names)
         indexed = (segment_base(name, TXN_INDEX_SUFFIX) for name in names)
         return FoundFiles(
@@ -72,7 +75,7 @@ class FoundFiles:
 
 
 class ProducerBook:
-    """The producers of one log, in memory and on the disk."""
+    """The producer states of one log, in memory and on the disk."""
 
     __slots__ = (
         "_begun",
@@ -97,31 +100,31 @@ class ProducerBook:
     ) -> None:
         self.states = states
         self.transactions = transactions or TransactionIndex()
-        self.warnings = tuple(warnings)  # what the opening passed over
+        self.warnings = tuple(warnings)  # snapshots and indexes skipped by the opening
         self._folder = folder
         self._limits = limits
         self._shelf = shelf or Shelf()
-        self._rolled: list[Snapshot] = []  # to store with the next flush
-        self._begun: ProducerFlush | None = None  # and not completed
+        self._rolled: list[Snapshot] = []  # to be stored by the next flush
+        self._begun: ProducerFlush | None = None  # begun, not completed
 
     @staticmethod
     def empty(
         folder: str, *, limits: ProducerLimits | None = None, wall_ms: int = 0
     ) -> "ProducerBook":
-        """Return the book of a log that holds nothing."""
+        """Return the manager of an empty log."""
         limits = limits or ProducerLimits()
         return ProducerBook(folder, states=ProducerStates(limits, wall_ms=wall_ms), limits=limits)
 
     @property
     def snapshot_offsets(self) -> list[int]:
-        """End offsets of the snapshots that were stored, ascending; one may be missing after the
-        disk was full."""
+        """End offsets of the stored snapshots, ascending; one may be missing after the disk was
+        full."""
         return list(self._shelf.offsets)
 
     # --- appends -------------------------------------------------------------------------------
 
     def complete(self, changes: Changes, base_offset: int) -> None:
-        """A write that was reserved is in the segment of this base offset."""
+        """Apply the changes of a write that was completed in the segment of this base offset."""
         for ended in self.states.complete(changes):
             if ended.is_aborted:
                 self.transactions.add(
@@ -136,12 +139,13 @@ class ProducerBook:
 
     @property
     def has_unstored(self) -> bool:
-        """Whether snapshots wait for a flush: without it no segment below them should go."""
+        """True if snapshots wait for a flush; until then no segment below them should be
+        removed."""
         return bool(self._rolled)
 
     def rolled(self, end_offset: int) -> None:
-        """A segment starts at the log's end, and nothing is outstanding: keep what is known now, so
-        that no recovery has to read below it."""
+        """Snapshot the state at a roll, with no write outstanding, so that no recovery has to read
+        below the log end."""
         self._shelf.rolled(end_offset)
         snapshot = snapshot_of(self.states, end_offset)
         self._rolled = [*self._rolled, snapshot][-BASES_KEPT:]
@@ -149,8 +153,9 @@ class ProducerBook:
     # --- flush ---------------------------------------------------------------------------------
 
     def begin_flush(self, end_offset: int, *, is_last: bool) -> ProducerFlush | None:
-        """Return what the flush up to `end_offset` stores, if anything. `is_last`: nothing is
-        outstanding and the log is about to be closed, so that its next opening reads no batch."""
+        """Return the data that the flush up to `end_offset` stores, None without any. `is_last`:
+        the log is about to be closed with no write outstanding, so the state is snapshotted and the
+        next opening reads no batch."""
         self._put_off()
         stored = self._shelf.offsets
         snapshots, self._rolled = [s for s in self._rolled if s.end_offset not in stored], []
@@ -169,20 +174,22 @@ class ProducerBook:
         return self._begun
 
     def complete_flush(self, flush: ProducerFlush | None) -> None:
-        """The flush was performed; one that is not was put off, and the next one does all of it."""
+        """Apply a performed flush. A flush that is not completed counts as not performed; the next
+        one repeats it."""
         self._begun = None
         if flush is not None:
             self.transactions.stored(flush.aborted)
             self._store_later(flush.missing, flush.gone)
 
     def _put_off(self) -> None:
-        """A flush that was begun and not completed stored nothing that counts."""
+        """Return the data of a flush that was not completed to the unstored state."""
         begun, self._begun = self._begun, None
         if begun is not None:
             self._store_later(begun.snapshots, begun.gone)
 
     def _store_later(self, snapshots: Sequence[Snapshot], gone: Sequence[int]) -> None:
-        """These were not stored, so those that were to go for them are still there."""
+        """Keep snapshots that were not stored for the next flush, and those that they would have
+        replaced."""
         if snapshots:
             self._shelf.take_back([one.end_offset for one in snapshots], gone)
             self._rolled = [*snapshots, *self._rolled][-BASES_KEPT:]
@@ -190,7 +197,7 @@ class ProducerBook:
     # --- truncate ------------------------------------------------------------------------------
 
     def begin_truncate(self, segments: Sequence[Segment]) -> ProducerCut:
-        """Plan what cutting the last of these segments means; those above it go."""
+        """Plan a truncation of the last of these segments; the segments above it are removed."""
         self._put_off()
         return ProducerCut(
             folder=self._folder,
@@ -204,7 +211,7 @@ class ProducerBook:
         )
 
     def complete_truncate(self, cut: ProducerCut, end_offset: int) -> None:
-        """The log was cut, and what is known of its producers rebuilt."""
+        """Apply a truncation and the state rebuilt for it."""
         bases = [segment.base_offset for segment in cut.segments]
         self._shelf = Shelf(
             [at for at in self._shelf.offsets if at <= end_offset],
@@ -221,23 +228,24 @@ class ProducerBook:
             self._rolled = [*self._rolled, snapshot_of(self.states, end_offset)][-BASES_KEPT:]
 
     def removed(self, log_start_offset: int) -> None:
-        """Segments that start below the new start of the log are gone, with their .txnindex. What
-        is known of producers stays until it expires: batches may be repeated all the same (R22)."""
+        """Drop the transaction index of segments removed below the new log start. Producer state
+        stays until it expires: batches may still be retried (R22)."""
         self.transactions.remove_below(log_start_offset)
 
     def replaced(
         self, sources: Sequence[int], base_offset: int, aborted: Sequence[AbortedTransaction]
     ) -> None:
-        """Segments were cleaned into one, whose .txnindex holds `aborted`."""
+        """Replace the transaction index of cleaned segments by `aborted`, that of the segment in
+        their place."""
         self.transactions.replace(sources, base_offset, aborted)
 
 
-# --- what the lane does ------------------------------------------------------------------------
+# --- in the write lane -------------------------------------------------------------------------
 
 
 def store_producers(files: "Files", flush: ProducerFlush) -> None:
-    """Perform a flush, after that of the batches. Raises OSError, and a full disk is no exception
-    where aborted transactions are concerned: without its entry their records would be served."""
+    """Perform a flush, after that of the batches. Raises OSError, including for a full disk while
+    storing aborted transactions: without their entries, aborted records would be served."""
     for unstored in flush.aborted:
         append_aborted(files, flush.folder, unstored)
     if any(unstored.position == 0 for unstored in flush.aborted):
@@ -250,9 +258,9 @@ def store_producers(files: "Files", flush: ProducerFlush) -> None:
 
 
 def cut_producers(files: "Files", cut: ProducerCut, *, size: int, end_offset: int) -> None:
-    """Rebuild what is known below `end_offset`, where the last segment ends with `size` bytes; then
-    remove what speaks of more. Comes before the cut itself. Raises CorruptionError with nothing
-    changed, OSError."""
+    """Rebuild the state below `end_offset`, at which the last segment has `size` bytes, and remove
+    files about later offsets. Runs before the truncation itself. Raises OSError, or CorruptionError
+    with nothing changed."""
     if cut.last_changed >= end_offset:
         cut.segments[-1].size = size
         replay = Replay(
@@ -262,8 +270,8 @@ def cut_producers(files: "Files", cut: ProducerCut, *, size: int, end_offset: in
         replay.catch_up(cut.segments, end_offset)
         cut.replayed = replay
     _store_known(files, cut, end_offset)
-    # All that are there, known or not: one that stayed would be believed once the log, grown again
-    # from another past, has reached its offset.
+    # All snapshots above the end, listed or not: a remaining one would be loaded once the log has
+    # grown again, with other contents, to its offset.
     found = FoundFiles.among(files.names(cut.folder))
     above = [offset for offset in found.snapshots if offset > end_offset]
     remove_snapshots(files, cut.folder, above)
@@ -275,8 +283,8 @@ def cut_producers(files: "Files", cut: ProducerCut, *, size: int, end_offset: in
 
 
 def _store_known(files: "Files", cut: ProducerCut, end_offset: int) -> None:
-    """Store what is known at the new end. The older snapshots may lie far below, and the next
-    removal of segments would take the log from under them."""
+    """Store a snapshot of the new end. The older snapshots may lie far below, and the next removal
+    of segments would leave a gap above them."""
     cut.is_stored = files.exists(snapshot_path(cut.folder, end_offset))
     if not cut.is_stored and cut.known is not None:
         replayed = cut.replayed
@@ -294,7 +302,8 @@ def open_producers(
     limits: ProducerLimits,
     wall_ms: int,
 ) -> ProducerBook:
-    """Open after a clean stop; reads no batch when the newest snapshot is of the log's end."""
+    """Open the state after a clean shutdown; reads no batch if the newest snapshot is at the log
+    end."""
     snapshots = found.snapshots
     replay = Replay(files, folder, snapshots=snapshots, limits=limits, wall_ms=wall_ms)
     replay.load(end_offset, floor=segments[0].base_offset)
@@ -336,8 +345,9 @@ def recovered_producers(
     found: FoundFiles,
     limits: ProducerLimits,
 ) -> ProducerBook:
-    """Store what a recovery found that read the segments from `scanned_from` on, all of which went
-    through `replay` but what a snapshot of `known_to` speaks for; the caller syncs the folder."""
+    """Store the state found by a recovery that read the segments from `scanned_from`. All their
+    batches went through `replay`, except those covered by a snapshot at `known_to`. The caller
+    syncs the folder."""
     below = [segment for segment in segments if segment.base_offset < scanned_from]
     aborted = aborted_of_segments(
         files,

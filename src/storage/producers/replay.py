@@ -1,7 +1,7 @@
-"""Rebuilding what is known of a log's producers: from a snapshot, and the log above it.
+"""Rebuilding the producer state of a log from a snapshot and the batches after it.
 
-Reads headers, and of the batches themselves only markers. A snapshot that is torn or damaged is
-passed over for an older one; without any, the log's own batches say what they can: producers whose
+Reads headers, and of the batches only markers. A torn or damaged snapshot is skipped in favour of
+an older one. Without any snapshot the state comes from the remaining batches: producers whose
 batches were all removed are unknown then. Runs in the write lane.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """Takes in a log's batches in order; `states` and `aborted` are what came of it."""
+    """Applies a log's batches in order; `states` and `aborted` are the result."""
 
     def __init__(
         self,
@@ -38,24 +38,26 @@ class Replay:
         limits: ProducerLimits,
         wall_ms: int,
     ) -> None:
-        """`snapshots`: the end offsets of those that are there."""
+        """`snapshots`: the end offsets of the existing snapshots."""
         self.states = ProducerStates(limits, wall_ms=wall_ms)
-        self.aborted: dict[int, list[AbortedTransaction]] = {}  # by segment, of what was replayed
-        self.warnings: list[str] = []  # snapshots and indexes that were passed over
-        self.start_offset = NONE  # of the replay: what lies below is known, or unknown for good
+        # by segment, from the replayed batches
+        self.aborted: dict[int, list[AbortedTransaction]] = {}
+        self.warnings: list[str] = []  # skipped snapshots and indexes
+        # of the replay; batches below it are covered by the snapshot or not recoverable
+        self.start_offset = NONE
         self._files = files
         self._folder = folder
         self._snapshots = sorted(snapshots)
-        self._base = NONE  # of the segment that is replayed
+        self._base = NONE  # of the segment being replayed
         self._boundaries: list[Snapshot] = []  # at the starts of segments, newest last
 
     def load(self, ceiling: int, *, floor: int, or_above: bool = False) -> None:
-        """Begin with the newest good snapshot in [floor, ceiling], or with nothing.
+        """Start from the newest valid snapshot in [floor, ceiling], or from an empty state.
 
-        `floor` is where the log's first segment starts: with an older snapshot, batches would be
-        missing between it and the log, and a producer that wrote them seemed to leave a gap.
-        `or_above`: where there is none, begin with the lowest good one above, if the caller sees to
-        it that the log reaches there.
+        `floor` is the start of the log's first segment: with an older snapshot, batches between it
+        and the log would be missing, and their producers would seem to skip sequences. `or_above`:
+        without one in the range, start from the lowest valid snapshot above it; the caller ensures
+        that the log reaches there.
         """
         there = [offset for offset in self._snapshots if offset >= floor]
         below = [offset for offset in there if offset <= ceiling]
@@ -66,7 +68,7 @@ class Replay:
             except FileNotFoundError:
                 continue
             except CorruptionError as error:
-                self.warnings.append(f"{error}; an older one and the log stand in")
+                self.warnings.append(f"{error}; an older snapshot and the log replace it")
                 continue
             self.states.load(
                 snapshot.entries,
@@ -78,7 +80,8 @@ class Replay:
             return
 
     def catch_up(self, segments: Sequence[Segment], end_offset: int) -> None:
-        """Replay what these segments hold of [start_offset, end_offset). Raises CorruptionError."""
+        """Replay the batches of these segments in [start_offset, end_offset). Raises
+        CorruptionError."""
         for at, segment in enumerate(segments):
             is_last = at + 1 == len(segments)
             segment_end = end_offset if is_last else segments[at + 1].base_offset
@@ -96,14 +99,14 @@ class Replay:
                 file.close()
 
     def enter(self, base_offset: int) -> None:
-        """What follows lies in the segment of this base offset."""
+        """Set the segment of the following batches, by its base offset."""
         self._base = base_offset
         if base_offset > max(self.start_offset, 0):
             self._boundaries.append(snapshot_of(self.states, base_offset))
             del self._boundaries[:-KEPT]
 
     def note(self, file: "File", position: int, header: BatchHeader) -> None:
-        """Take in the batch of a producer; raises CorruptionError for a torn marker."""
+        """Apply the batch of a producer; raises CorruptionError for a torn marker."""
         if header.base_offset < self.start_offset:
             return
         batch = file.read(position, header.size) if header.is_control else b""
@@ -122,8 +125,8 @@ class Replay:
     def indexed_below_start(
         self, segments: Sequence[Segment], base_offset: int
     ) -> list[AbortedTransaction]:
-        """Return the aborted transactions of a segment whose markers lie below the replay, as its
-        .txnindex says, or, where that is damaged, the log."""
+        """Return the aborted transactions of a segment whose markers lie below the replay, from its
+        .txnindex, or from the log if that file is damaged."""
         try:
             found = read_aborted(self._files, self._folder, [base_offset])
         except CorruptionError as error:
@@ -138,8 +141,8 @@ class Replay:
         ]
 
     def store_boundaries(self, ceiling: int, *, bases: Sequence[int] = ()) -> Shelf:
-        """Store the snapshots of the segments that were replayed, in place of all above `ceiling`,
-        which may speak of what is no longer there. The caller syncs the folder after removals."""
+        """Store the snapshots of the replayed segments and remove all others above `ceiling`, which
+        may describe removed batches. The caller syncs the folder after removals."""
         stays = [offset for offset in self._snapshots if offset <= ceiling]
         new = {snapshot.end_offset for snapshot in self._boundaries}
         stale = [offset for offset in self._snapshots if offset > ceiling and offset not in new]
@@ -153,7 +156,7 @@ class Replay:
 
 
 def snapshot_of(states: ProducerStates, end_offset: int) -> Snapshot:
-    """Return what is known now, as of `end_offset`."""
+    """Return a snapshot of the current state, as of `end_offset`."""
     return Snapshot(
         end_offset=end_offset,
         entries=tuple(states.entries()),
@@ -171,8 +174,8 @@ def aborted_of_segments(
     indexed: frozenset[int],
     warnings: list[str],
 ) -> dict[int, list[AbortedTransaction]]:
-    """Return what the .txnindex files of segments say, up to `end_offset`; `indexed` are those that
-    have one. When one of them cannot be, all are rebuilt from the log."""
+    """Return the entries of the segments' .txnindex files up to `end_offset`; `indexed` are the
+    segments with a file. If one file is invalid, all are rebuilt from the log."""
     bases = [segment.base_offset for segment in segments if segment.base_offset in indexed]
     try:
         found = read_aborted(files, folder, bases)
@@ -181,7 +184,9 @@ def aborted_of_segments(
     else:
         if all(entries[-1].last_offset < end_offset for entries in found.values() if entries):
             return found
-        warnings.append(f"{folder}: aborted transactions end above {end_offset}; rebuilt")
+        warnings.append(
+            f"{folder}: aborted transactions end above {end_offset}; rebuilt from the log"
+        )
     replay = Replay(files, folder, snapshots=(), limits=ProducerLimits(), wall_ms=0)
     replay.catch_up(segments, end_offset)
     for segment in segments:
@@ -194,7 +199,8 @@ def aborted_of_segments(
 def merged(
     indexed: dict[int, list[AbortedTransaction]], replayed: dict[int, list[AbortedTransaction]]
 ) -> TransactionIndex:
-    """Return an index of what files hold and what a replay of the log's end found besides."""
+    """Return an index of the stored entries and of further entries found by a replay of the log's
+    end."""
     index = TransactionIndex(indexed)
     for base, entries in replayed.items():
         there = index.of_segment(base)

@@ -1,6 +1,6 @@
-"""The file `<offset>.snapshot`: what was known of a log's producers below that offset.
+"""The file `<offset>.snapshot`: the producer state of a log below that offset.
 
-The field's layout, version 1, big endian; the CRC-32C covers all that follows it:
+Kafka's layout, version 1, big endian; the CRC-32C covers the bytes after it:
 
     0   2  version = 1
     2   4  CRC-32C
@@ -10,8 +10,8 @@ The field's layout, version 1, big endian; the CRC-32C covers all that follows i
            4  offset delta           8  timestamp        of that batch
            4  coordinator epoch      8  first offset of the open transaction, -1 none
 
-The field keeps the last batch alone, so that a repeat of one before it is refused after a restart,
-or stored twice. Behind its entries, where its readers look no more, ours says the rest:
+Kafka stores the last batch only, so after a restart a retry of an earlier batch is rejected or
+stored twice. After Kafka's entries, where its readers stop, this format adds:
 
        4  tag "QLP1"
        8  clock, in ms, that idle times are measured on
@@ -21,8 +21,8 @@ or stored twice. Behind its entries, where its readers look no more, ours says t
     4  number of transactions whose marker was above the high watermark, and for each
        8  first offset               8  offset of its marker
 
-A file without the tag gives one batch a producer. Snapshots are stored at every roll, at a clean
-stop and by recoveries, each durably and under its own name; the newest few are kept.
+A file without the tag has one batch per producer. Snapshots are stored at every roll, at a clean
+shutdown and by recoveries, each durably and under its own name; the newest few are kept.
 """
 
 from collections.abc import Sequence
@@ -43,11 +43,12 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 TAG: Final = b"QLP1"
 KEPT: Final = 3
-"""Snapshots that stay: one for the recovery point's segment, one in case that is torn, one more for
-a truncation that goes back behind them."""
+"""Number of kept snapshots: one for the recovery point's segment, one in case that is torn, one for
+a truncation below them."""
 
 BASES_KEPT: Final = 2
-"""Segments whose snapshots stay: the recovery point that is stored may lie in the last but one."""
+"""Number of newest segments whose snapshots are kept: the stored recovery point may lie in the last
+but one."""
 
 _HEAD: Final = Struct(">hIi")
 CRC_END: Final = 6
@@ -61,12 +62,12 @@ _ENDS: Final = Struct(">qq")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What was known of everything below `end_offset`."""
+    """The producer state of all batches below `end_offset`."""
 
     end_offset: int
     entries: tuple[tuple[int, ProducerEntry], ...]  # (producer id, entry), longest idle first
     unreplicated: tuple[tuple[int, int], ...]  # (first offset, marker's offset)
-    age_ms: int  # the clock that `touched_ms` is on
+    age_ms: int  # the clock of `touched_ms`
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -98,28 +99,32 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def decode_snapshot(content: bytes, path: str = "", *, end_offset: int = 0) -> Snapshot:
-    """Return what a file of that end offset says; raises CorruptionError."""
+    """Decode the file of that end offset; raises CorruptionError."""
     if len(content) < _HEAD.size:
-        raise CorruptionError(f"{len(content)} bytes are no snapshot", path=path, position=0)
+        raise CorruptionError(
+            f"the snapshot has {len(content)} bytes, less than its header", path=path, position=0
+        )
     version, crc, count = _HEAD.unpack_from(content)
     if version != VERSION:
-        raise CorruptionError(f"version {version} of a snapshot is not known", path=path)
+        raise CorruptionError(f"snapshot version {version} is not supported", path=path)
     found = crc32c(memoryview(content)[CRC_END:])
     if found != crc:
         raise CorruptionError(
-            f"CRC-32C of the snapshot is {found:08x}, its header says {crc:08x}", path=path
+            f"CRC-32C of the snapshot is {found:08x}, its header has {crc:08x}", path=path
         )
     try:
         return _decode(content, count, end_offset)
     except StructError:
-        raise CorruptionError(f"{count} producers do not fit the snapshot", path=path) from None
+        raise CorruptionError(
+            f"the snapshot is too short for its {count} producers", path=path
+        ) from None
     except ValueError as error:
         raise CorruptionError(f"{error}", path=path) from None
 
 
 def _decode(content: bytes, count: int, end_offset: int) -> Snapshot:
     if count < 0:
-        raise ValueError(f"{count} producers are none")
+        raise ValueError(f"the number of producers is {count}")
     position = _HEAD.size
     entries: list[tuple[int, ProducerEntry]] = []
     for _ in range(count):
@@ -150,7 +155,7 @@ def _decode(content: bytes, count: int, end_offset: int) -> Snapshot:
 def _decode_entry(fields: tuple[int, ...]) -> tuple[int, ProducerEntry]:
     producer_id, epoch, sequence, offset, delta, timestamp, coordinator, start = fields
     if producer_id < 0 or delta < 0:
-        raise ValueError(f"producer {producer_id} with an offset delta of {delta} cannot be")
+        raise ValueError(f"producer {producer_id} with offset delta {delta} is invalid")
     batches: tuple[StoredBatch, ...] = ()
     following = NONE
     if offset >= 0 and sequence >= 0:
@@ -179,27 +184,28 @@ def _decode_more(
 
 
 class Shelf:
-    """The snapshots of one log, by offset; belongs to the loop thread, or to a recovery.
+    """The snapshots of one log, by offset; owned by the loop thread or a recovery.
 
-    Those at the starts of the two newest segments, or the nearest below, stay whatever comes after
-    them: a recovery that has to read a whole segment begins there, and without one it would read
-    the log from its start, where it finds nothing of producers whose batches are gone. For the same
-    reason the newest one stays at or below the high watermark, below which no truncation goes.
+    The snapshots at the starts of the two newest segments, or the nearest ones below, are kept
+    whatever follows: a recovery that reads a whole segment starts from one. Without it, it would
+    read the log from its start, which has no batches of some producers any more. The newest
+    snapshot at or below the high watermark is kept for the same reason: no truncation goes below
+    it.
     """
 
     __slots__ = ("_bases", "offsets")
 
     def __init__(self, offsets: Sequence[int] = (), *, bases: Sequence[int] = ()) -> None:
-        """`bases`: the segments' base offsets, ascending; the newest two are enough."""
+        """`bases`: the segments' base offsets, ascending; the newest two suffice."""
         self.offsets = sorted(offsets)
         self._bases = tuple(bases[-BASES_KEPT:])
 
     def rolled(self, base_offset: int) -> None:
-        """A segment starts here."""
+        """Add the base offset of a new segment."""
         self._bases = (*self._bases, base_offset)[-BASES_KEPT:]
 
     def put(self, offset: int, *, replicated_to: int = NONE) -> tuple[int, ...]:
-        """A snapshot is about to be stored; return those that then go."""
+        """Add a snapshot about to be stored; return the offsets of those it makes redundant."""
         offsets = sorted({*self.offsets, offset})
         kept = set(offsets[-KEPT:])
         for needed in (*self._bases, replicated_to):
@@ -208,7 +214,7 @@ class Shelf:
         return tuple(there for there in offsets if there not in kept)
 
     def take_back(self, offsets: Sequence[int], gone: Sequence[int]) -> None:
-        """These were not stored after all, and those that were to go for them are there."""
+        """Remove snapshots that could not be stored, and restore those they would have replaced."""
         self.offsets = sorted({*self.offsets, *gone}.difference(offsets))
 
 
@@ -218,7 +224,7 @@ def path_of(folder: str, end_offset: int) -> str:
 
 
 def read_snapshot(files: "Files", folder: str, end_offset: int) -> Snapshot:
-    """Read one; raises FileNotFoundError, CorruptionError."""
+    """Read a snapshot; raises FileNotFoundError, CorruptionError."""
     path = path_of(folder, end_offset)
     return decode_snapshot(read_file(files, path), path, end_offset=end_offset)
 
@@ -226,8 +232,8 @@ def read_snapshot(files: "Files", folder: str, end_offset: int) -> Snapshot:
 def store_snapshot(
     files: "Files", folder: str, snapshot: Snapshot, *, gone: Sequence[int] = ()
 ) -> bool:
-    """Store one atomically and durably, then unlink those that go; False on a full disk: there is
-    none then, and those that were to go stay. Raises OSError otherwise."""
+    """Store a snapshot atomically and durably, then unlink those in `gone`. Return False on a full
+    disk: the snapshot is not stored then, and those in `gone` stay. Raises OSError otherwise."""
     name = segment_file(snapshot.end_offset, SNAPSHOT_SUFFIX)
     try:
         replace_file(files, folder, name, encode_snapshot(snapshot))
@@ -241,12 +247,12 @@ def store_snapshot(
 
 
 def remove_snapshots(files: "Files", folder: str, offsets: Sequence[int]) -> None:
-    """Unlink snapshots, as far as they are there."""
+    """Unlink the snapshots that exist."""
     for offset in offsets:
         remove_if_there(files, path_of(folder, offset))
 
 
 def remove_if_there(files: "Files", path: str) -> None:
-    """Unlink a file unless it is gone."""
+    """Unlink a file if it exists."""
     if files.exists(path):
         files.remove(path)

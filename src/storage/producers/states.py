@@ -1,32 +1,32 @@
-"""What a log remembers of its producers, so that a repeated batch is stored once.
+"""The producer states of a log, by which a retried batch is stored once.
 
-Per producer id: epoch, the last five batches (a producer has at most five requests under way, and
-any of them may be repeated), the open transaction, and the epoch of the coordinator that ended the
-last one. Two phases, as a log's appends: `plan` checks and says what a write would change,
-`reserve` lets the checks of later writes see it, `complete` makes it true, `failed` takes it back.
-Entries are immutable values, so that a lane may encode what the loop took a list of.
+Per producer id: epoch, the last five batches (a producer has at most five requests in flight, and
+may retry any of them), the open transaction, and the epoch of the coordinator that ended the last
+one. Appends have two phases: `plan` checks a write and returns its changes, `reserve` makes them
+visible to the checks of later writes, `complete` applies them, `failed` reverts them. Entries are
+immutable values, so a lane may encode a list of them.
 
-Rules (KIP-98, the field's ProducerAppendInfo; R22):
+Rules (KIP-98, Kafka's ProducerAppendInfo; R22):
 
-1. Only CLIENT batches are checked for their sequence; a leader's batches are taken as they are.
-2. An exact copy of one of the five is answered with the old offsets (`AlreadyStored`). A copy of a
-   write that is outstanding must wait for its end: it may fail yet.
-3. Otherwise the sequence continues the last one; behind 2^31 - 1 comes 0. A newer epoch starts at
-   0, an unknown producer anywhere.
+1. Only CLIENT batches are checked for their sequence; a leader's batches are applied unchecked.
+2. An exact copy of one of the five is answered with the old offsets (`AlreadyStored`). A copy of an
+   outstanding write must wait until that write ends, because it may still fail.
+3. Otherwise the sequence continues the last one; 0 follows 2^31 - 1. A newer epoch starts at 0, an
+   unknown producer at any sequence.
 4. An older epoch is fenced, for data and for markers; a marker also by the coordinator's epoch.
-   This and the next rule hold for what the node itself writes, too.
-5. While a transaction is open its producer writes in it, or not at all.
-6. An idle producer is forgotten after `expiration_ms`, and the one that was idle longest when there
-   would be more than `producers_max`; never one with an open transaction or an outstanding write.
-7. Nor does a client's new producer push out one that may still repeat a batch, having written
-   within `retry_window_ms`: the new one has to wait. So a flood of invented ids holds up other
-   newcomers, and makes nobody store a batch twice. What a leader took in is taken in all the same.
+   This rule and the next one also hold for the node's own writes.
+5. While a transaction is open, its producer may write only transactional batches.
+6. An idle producer is dropped after `expiration_ms`, and the longest idle one if there would be
+   more than `producers_max`; never one with an open transaction or an outstanding write.
+7. A client's new producer does not displace one that may still retry a batch, having written
+   within `retry_window_ms`: the new one has to wait. A flood of invented ids so delays other new
+   producers, but causes no duplicates. A leader's batches are always applied.
 
-Idle time is counted by the wall clock that appends and passes of housekeeping bring along: back is
-no time, and a jump ahead counts as an hour at most (`STEP_MS_MAX`), so that no jump makes a log
-forget what a producer is about to repeat. While a node is down nobody ages.
+Idle time follows the wall clock of appends and housekeeping runs. A step back counts as no time,
+and a jump ahead as at most one hour (`STEP_MS_MAX`), so that no jump drops a producer that is about
+to retry. Downtime of the node does not count.
 
-It must not know files, segments or who leads.
+This module does not depend on files, segments or leadership.
 """
 
 from collections import OrderedDict
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ...runtime.ports import Buffer
 
 BATCHES_KEPT: Final = 5
-"""Batches remembered per producer: as many as clients have under way at once."""
+"""Number of batches kept per producer: the limit of a client's requests in flight."""
 
 SEQUENCE_MASK: Final = 2**31 - 1
 """Sequences count modulo 2^31."""
@@ -61,19 +61,19 @@ NONE: Final = -1
 """No transaction, no coordinator, no known sequence."""
 
 STEP_MS_MAX: Final = 3_600_000
-"""What one step of the wall clock may count as, in ms."""
+"""Limit of one step of the wall clock, in ms."""
 
 EXPIRY_INTERVAL_MS: Final = 60_000
-"""While producers write, idle ones are looked for this often."""
+"""Interval of the search for idle producers while producers write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerLimits:
-    """How long and how many producers one log remembers."""
+    """Limits of the producer states of one log."""
 
     expiration_ms: int = 24 * 3600 * 1000  # producer.id.expiration.ms
-    producers_max: int = 10_000  # about 1 KiB each; beyond it the longest idle is forgotten
-    retry_window_ms: int = 120_000  # in which clients may repeat; delivery.timeout.ms by default
+    producers_max: int = 10_000  # about 1 KiB each; above it the longest idle is dropped
+    retry_window_ms: int = 120_000  # in which clients may retry; delivery.timeout.ms by default
 
 
 class StoredBatch(NamedTuple):
@@ -87,31 +87,33 @@ class StoredBatch(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """What is known of one producer. Never changed: a write makes a new one."""
+    """The state of one producer. Immutable: a write makes a new entry."""
 
     epoch: int
     coordinator_epoch: int  # of the last marker, -1 none
-    next_sequence: int  # what its next batch starts with, -1: anything
+    next_sequence: int  # expected first sequence of the next batch, -1: any
     transaction_start: int  # first offset of the open transaction, -1 none
     touched_ms: int  # on the clock of `ProducerStates`
     batches: tuple[StoredBatch, ...]  # oldest first, at most five, all of `epoch`
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction that a marker ended; offsets are inclusive, the last one is the marker's."""
+    """A transaction ended by a marker; offsets are inclusive, the last one is the marker's."""
 
     producer_id: int
     first_offset: int
     last_offset: int
     is_aborted: bool
-    last_stable_offset: int  # below it everything was decided then, and nothing of it is hidden
+    # at that time; the aborted records below it are in the transaction index
+    last_stable_offset: int
 
 
 class Change(NamedTuple):
-    """What one batch does to its producer."""
+    """The change that one batch makes to its producer."""
 
     producer_id: int
-    before: ProducerEntry | None  # None: unknown, before this append and what is outstanding
+    # before this append, with outstanding writes applied; None: unknown
+    before: ProducerEntry | None
     after: ProducerEntry
     last_offset: int
     marker: MarkerType | None  # None: a batch of data
@@ -121,15 +123,15 @@ Changes: TypeAlias = tuple[Change, ...]
 
 
 class LastRecord(NamedTuple):
-    """Where a live producer's last data lie: compaction keeps that batch."""
+    """The last data batch of a live producer, which compaction keeps."""
 
     last_offset: int  # -1: only its markers are known
     epoch: int
 
 
 class AlreadyStored(Exception):
-    """The batch is one that the log holds: offsets [base_offset, next_offset), largest timestamp in
-    ms. Nothing is wrong and nothing is to be done."""
+    """The log already holds the batch: offsets [base_offset, next_offset), largest timestamp in ms.
+    Not an error; the append is answered with these offsets."""
 
     def __init__(self, base_offset: int, next_offset: int, timestamp: int) -> None:
         super().__init__(base_offset, next_offset, timestamp)
@@ -157,11 +159,11 @@ class ProducerStates:
     def __init__(self, limits: ProducerLimits, *, wall_ms: int) -> None:
         self._limits = limits
         self._entries: OrderedDict[int, ProducerEntry] = OrderedDict()  # longest idle first
-        self._pending: dict[int, ProducerEntry] = {}  # as they will be after what is outstanding
+        self._pending: dict[int, ProducerEntry] = {}  # with outstanding writes applied
         self._open: dict[int, int] = {}  # first offset -> producer id, ascending
         self._unreplicated: dict[int, int] = {}  # first offset -> marker's; by marker, ascending
-        self._high_watermark = 0  # as far as it was told
-        self._last_changed = NONE  # no batch above it changed anything here
+        self._high_watermark = 0  # as reported by `replicated_to`
+        self._last_changed = NONE  # no later batch changed a state
         self._age_ms = 0
         self._wall_ms = wall_ms
         self._expire_at_ms = EXPIRY_INTERVAL_MS
@@ -172,7 +174,7 @@ class ProducerStates:
         return len(self._entries)
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """Return what is known of a producer, outstanding writes not counted."""
+        """Return the state of a producer, without outstanding writes."""
         return self._entries.get(producer_id)
 
     def entries(self) -> list[tuple[int, ProducerEntry]]:
@@ -181,17 +183,17 @@ class ProducerStates:
 
     @property
     def age_ms(self) -> int:
-        """The clock that `touched_ms` is on."""
+        """The clock of `touched_ms`."""
         return self._age_ms
 
     @property
     def wall_ms(self) -> int:
-        """The wall clock as it was seen last."""
+        """The wall clock at the last update."""
         return self._wall_ms
 
     @property
     def last_changed(self) -> int:
-        """Offset of the last batch that changed anything here, -1 none."""
+        """Offset of the last batch that changed a state, -1 none."""
         return self._last_changed
 
     @property
@@ -201,17 +203,17 @@ class ProducerStates:
 
     @property
     def high_watermark(self) -> int:
-        """What `replicated_to` told last, or more."""
+        """The highest value reported by `replicated_to`."""
         return self._high_watermark
 
     def unreplicated(self) -> list[tuple[int, int]]:
-        """Return (first offset, marker's offset) of transactions whose marker is not known to be
-        below the high watermark."""
+        """Return (first offset, marker's offset) of transactions whose marker may be at or above
+        the high watermark."""
         return list(self._unreplicated.items())
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Return the offset below which everything is committed and decided (KIP-98): a decided
-        transaction counts once its marker is below the high watermark."""
+        """Return the offset below which every record is committed and decided (KIP-98): a
+        transaction is decided once its marker is below the high watermark."""
         stable = high_watermark
         for first in self._open:
             stable = min(stable, first)
@@ -221,7 +223,7 @@ class ProducerStates:
         return stable
 
     def last_records(self) -> dict[int, LastRecord]:
-        """Return where each producer's last data lie."""
+        """Return the last data batch of each producer."""
         return {
             producer_id: LastRecord(
                 entry.batches[-1].last_offset if entry.batches else NONE, entry.epoch
@@ -240,12 +242,12 @@ class ProducerStates:
         origin: Origin,
         wall_ms: int,
     ) -> Changes | None:
-        """Check an append that will start at `next_offset`; return what it changes.
+        """Check an append that will start at `next_offset`; return its changes.
 
-        None: it repeats a write that is outstanding; end that first, then repeat. Raises
+        None: it is a retry of an outstanding write; wait for that write, then call again. Raises
         AlreadyStored, InvalidProducerEpoch, OutOfOrderSequence, InvalidTxnState,
         TransactionCoordinatorFenced, InvalidRecord for several batches of a client at once,
-        Overloaded when open transactions leave no room, CorruptionError for a torn marker.
+        Overloaded if `producers_max` is reached, CorruptionError for a torn marker.
         """
         age_ms = self._age_ms if wall_ms == self._wall_ms else self._observe(wall_ms)
         if origin is Origin.CLIENT and len(headers) == 1:
@@ -253,7 +255,7 @@ class ProducerStates:
             if change is not None:
                 return (change,)
         changes: list[Change] = []
-        ahead: dict[int, ProducerEntry] = {}  # after the batches before it of this append
+        ahead: dict[int, ProducerEntry] = {}  # after earlier batches of this append
         for position, header in headers:
             if origin is Origin.REPLICATED:
                 next_offset = header.base_offset
@@ -281,12 +283,12 @@ class ProducerStates:
         return tuple(changes)
 
     def reserve(self, changes: Changes) -> None:
-        """The write that was planned last is outstanding."""
+        """Reserve the changes of the write that was planned last."""
         for change in changes:
             self._pending[change.producer_id] = change.after
 
     def complete(self, changes: Changes) -> list[CompletedTransaction]:
-        """The oldest outstanding write is in the log; return the transactions it ended."""
+        """Apply the oldest outstanding write; return the transactions it ended."""
         ended: list[CompletedTransaction] = []
         for change in changes:
             producer_id, after = change.producer_id, change.after
@@ -306,7 +308,7 @@ class ProducerStates:
         return ended
 
     def failed(self, changes: Changes) -> None:
-        """The newest outstanding write is not in the log: take back what it reserved."""
+        """Revert the newest outstanding write, which failed."""
         for change in reversed(changes):
             before = change.before
             if before is None or self._entries.get(change.producer_id) is before:
@@ -315,7 +317,7 @@ class ProducerStates:
                 self._pending[change.producer_id] = before
 
     def replay(self, batch: "Buffer", header: BatchHeader) -> list[CompletedTransaction]:
-        """Take in a batch of the log itself; of a data batch the header is enough."""
+        """Apply a batch of the log itself; for a data batch the header suffices."""
         changes = self.plan(
             batch,
             [(0, header)],
@@ -326,17 +328,17 @@ class ProducerStates:
         assert changes is not None, "nothing is outstanding during a replay"
         return self.complete(changes)
 
-    # --- time, room and marks ------------------------------------------------------------------
+    # --- expiry, replication, snapshots------------------------------------------------------------
 
     def expire(self, wall_ms: int) -> int:
-        """Forget producers that were idle too long; return how many."""
+        """Drop producers that were idle too long; return their number."""
         before = len(self._entries)
         self._observe(wall_ms)
         self._expire()
         return before - len(self._entries)
 
     def replicated_to(self, high_watermark: int) -> None:
-        """What lies below the high watermark can no longer be undone."""
+        """Raise the high watermark; transactions with markers below it are decided for good."""
         self._high_watermark = max(self._high_watermark, high_watermark)
         while self._unreplicated:
             first, marker = next(iter(self._unreplicated.items()))
@@ -345,8 +347,8 @@ class ProducerStates:
             del self._unreplicated[first]
 
     def keep_unreplicated(self, before: "ProducerStates") -> None:
-        """This was rebuilt for a shorter log: what was known to be below the high watermark in
-        `before` is so now, for no truncation goes below that."""
+        """Adopt the high watermark of `before`, after a rebuild for a shorter log: markers known to
+        be below it stay below, since no truncation goes below it."""
         known = before._unreplicated
         self._high_watermark = before._high_watermark
         mine = self._unreplicated.items()
@@ -360,7 +362,7 @@ class ProducerStates:
         age_ms: int,
         end_offset: int,
     ) -> None:
-        """Start with what a snapshot says of everything below `end_offset`."""
+        """Load a snapshot of all batches below `end_offset`."""
         self._entries = OrderedDict(entries)
         self._age_ms, self._expire_at_ms = age_ms, age_ms + EXPIRY_INTERVAL_MS
         self._open = dict(
@@ -375,13 +377,13 @@ class ProducerStates:
         self._make_room()
 
     def check_invariants(self) -> None:
-        """Numbered as in the module's rules; for tests and simulations."""
+        """Assert the module's rules; for tests and simulations."""
         open_now = {
             entry.transaction_start: producer_id
             for producer_id, entry in self._entries.items()
             if entry.transaction_start >= 0
         }
-        assert open_now == self._open, f"open {self._open}, entries say {open_now}"
+        assert open_now == self._open, f"open {self._open}, entries have {open_now}"
         assert list(self._open) == sorted(self._open), f"{self._open} does not ascend"
         for producer_id, entry in self._entries.items():
             assert len(entry.batches) <= BATCHES_KEPT, f"{producer_id}: {entry.batches}"
@@ -391,8 +393,8 @@ class ProducerStates:
     # --- inside --------------------------------------------------------------------------------
 
     def _continued(self, header: BatchHeader, base_offset: int, age_ms: int) -> Change | None:
-        """Return what a client's batch changes if it is the usual one: the next of a producer that
-        is known and has no transaction. None: it is to be looked at closer."""
+        """Return the change of a client's batch in the usual case: the next sequence of a known
+        producer without a transaction. None: the caller must apply all rules."""
         producer_id, first = header.producer_id, header.base_sequence
         before = self._pending.get(producer_id) or self._entries.get(producer_id)
         if (
@@ -415,11 +417,11 @@ class ProducerStates:
         return Change(producer_id, before, after, last_offset, None)
 
     def _is_new(self, header: BatchHeader, before: ProducerEntry | None, count: int) -> bool:
-        """Check a client's batch; False: it repeats a write that is outstanding."""
+        """Check a client's batch; return False for a retry of an outstanding write."""
         if count > 1:
             raise InvalidRecord(
-                f"{count} batches at once, one of them of producer {header.producer_id}: batches"
-                " with a producer id are appended one by one"
+                f"{count} batches in one append, one of producer {header.producer_id}; append"
+                " batches with a producer id one by one"
             )
         if before is None:
             self._check_room()
@@ -433,7 +435,7 @@ class ProducerStates:
         raise AlreadyStored(found.first_offset, found.last_offset + 1, found.timestamp)
 
     def _check_room(self) -> None:
-        """Raise Overloaded unless one more producer finds room (rules 6 and 7)."""
+        """Raise Overloaded unless one more producer fits (rules 6 and 7)."""
         entries, limits = self._entries, self._limits
         surplus = len(entries) + len(self._pending) + 1 - limits.producers_max
         if surplus <= 0:
@@ -442,12 +444,12 @@ class ProducerStates:
         idle_since_ms = self._age_ms - limits.retry_window_ms
         for producer_id, entry in entries.items():
             if surplus <= 0 or entry.touched_ms > idle_since_ms:
-                break  # so are all behind it
+                break  # all later entries are more recent
             surplus -= self._may_go(producer_id, entry)
         if surplus > 0:
             raise Overloaded(
-                f"{len(entries)} producers have a transaction open here or wrote within the last "
-                f"{limits.retry_window_ms} ms, the bound is {limits.producers_max}: wait until one "
+                f"{len(entries)} producers have a transaction open or wrote within the last "
+                f"{limits.retry_window_ms} ms; the limit is {limits.producers_max}; wait until one "
                 "is idle, or raise producer.ids.max"
             )
 
@@ -478,14 +480,14 @@ class ProducerStates:
         gone = []
         for producer_id, entry in self._entries.items():
             if entry.touched_ms > oldest_ms:
-                break  # so are all behind it
+                break  # all later entries are more recent
             if self._may_go(producer_id, entry):
                 gone.append(producer_id)
         for producer_id in gone:
             del self._entries[producer_id]
 
     def _make_room(self) -> None:
-        """Forget the longest idle until the bound is kept, as far as rule 6 allows."""
+        """Drop the longest idle producers above `producers_max`, as far as rule 6 allows."""
         surplus = len(self._entries) - self._limits.producers_max
         gone: list[int] = []
         for producer_id, entry in self._entries.items():
@@ -501,7 +503,8 @@ class ProducerStates:
 
 
 def _check(header: BatchHeader, before: ProducerEntry) -> StoredBatch | None:
-    """Check a client's batch against its producer; return the batch that it repeats, if any."""
+    """Check a client's batch against its producer; return the batch that it retries, None for a new
+    one."""
     producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
     if epoch < before.epoch:
         _check_writer(header, before)
@@ -513,32 +516,32 @@ def _check(header: BatchHeader, before: ProducerEntry) -> StoredBatch | None:
                 if batch.first_sequence == first and batch.last_sequence == last:
                     return batch
         raise OutOfOrderSequence(
-            f"the next batch of producer {producer_id}, epoch {epoch}, starts with sequence "
-            f"{expected}, this one with {first}: one before it is missing, or it came twice"
+            f"producer {producer_id}, epoch {epoch}: the next sequence is {expected}, the batch "
+            f"starts with {first}; an earlier batch is missing, or this one was sent twice"
         )
     _check_writer(header, before)
     return None
 
 
 def _check_writer(header: BatchHeader, before: ProducerEntry) -> None:
-    """Check who writes, and whether now (rules 4 and 5)."""
+    """Check the epoch and the transaction of a write (rules 4 and 5)."""
     producer_id, epoch = header.producer_id, header.producer_epoch
     if epoch < before.epoch:
         raise InvalidProducerEpoch(
-            f"producer {producer_id} has epoch {before.epoch} here, the batch has {epoch}: another"
-            " producer took over; end this one"
+            f"producer {producer_id} has epoch {before.epoch} in this log, the batch has {epoch};"
+            " another producer took over; close this one"
         )
     if before.transaction_start >= 0 and not header.attributes & TRANSACTIONAL_BIT:
         raise InvalidTxnState(
-            f"producer {producer_id} has had a transaction open since offset "
-            f"{before.transaction_start}: end it before writing outside"
+            f"producer {producer_id} has a transaction open since offset "
+            f"{before.transaction_start}; end it before writing outside of it"
         )
 
 
 def _write(
     header: BatchHeader, before: ProducerEntry | None, base_offset: int, age_ms: int
 ) -> Change:
-    """Return what a batch of data changes."""
+    """Return the change of a data batch."""
     first, epoch = header.base_sequence, header.producer_epoch
     last_offset = base_offset + header.last_offset_delta
     start = base_offset if header.attributes & TRANSACTIONAL_BIT else NONE
@@ -550,7 +553,7 @@ def _write(
             start = before.transaction_start
         if before.epoch == epoch:
             following, batches = before.next_sequence, before.batches
-    if first >= 0:  # the node's own batches in a transaction have no sequence
+    if first >= 0:  # the node's own transactional batches have no sequence
         last = (first + header.last_offset_delta) & SEQUENCE_MASK
         following = (last + 1) & SEQUENCE_MASK
         batch = StoredBatch(first, last, base_offset, last_offset, header.max_timestamp)
@@ -568,7 +571,7 @@ def _mark(
     origin: Origin,
     age_ms: int,
 ) -> Change | None:
-    """Return what a marker changes; None for another control record."""
+    """Return the change of a marker; None for another control record."""
     marker = parse_marker(batches, position, header)
     if marker is None:
         return None
@@ -580,7 +583,8 @@ def _mark(
             _check_marker(producer_id, epoch, marker.coordinator_epoch, before)
         following, stored = before.next_sequence, before.batches
         if before.epoch != epoch:
-            following, stored = 0, ()  # fenced: the next to write is another life of the producer
+            # fenced: the next writer is a new incarnation of the producer
+            following, stored = 0, ()
     after = ProducerEntry(epoch, marker.coordinator_epoch, following, NONE, age_ms, stored)
     return Change(producer_id, before, after, offset, marker.kind)
 
@@ -590,10 +594,10 @@ def _check_marker(
 ) -> None:
     if epoch < before.epoch:
         raise InvalidProducerEpoch(
-            f"producer {producer_id} has epoch {before.epoch} here, the marker has {epoch}"
+            f"producer {producer_id} has epoch {before.epoch} in this log, the marker has {epoch}"
         )
     if coordinator_epoch < before.coordinator_epoch:
         raise TransactionCoordinatorFenced(
-            f"the marker of producer {producer_id} is of coordinator epoch {coordinator_epoch}, "
-            f"one of {before.coordinator_epoch} came before: another coordinator took over"
+            f"the marker of producer {producer_id} has coordinator epoch {coordinator_epoch}, "
+            f"below {before.coordinator_epoch} of an earlier marker; another coordinator took over"
         )

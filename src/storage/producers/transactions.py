@@ -1,7 +1,7 @@
-"""Which transactions of a log were aborted: what a reader of committed records must leave out.
+"""The transaction index: aborted transactions of a log, which read-committed readers filter out.
 
-Each segment has a `.txnindex` beside its .log, one entry per abort marker in the segment, in the
-order of the markers, all big endian, without header or checksum (the field's AbortedTxn):
+Each segment has a `.txnindex` beside its .log, one entry per abort marker in the segment, in marker
+order, all big endian, without header or checksum (Kafka's AbortedTxn):
 
     0   2  version = 0
     2   8  producer id
@@ -9,9 +9,9 @@ order of the markers, all big endian, without header or checksum (the field's Ab
     18  8  last offset          of its abort marker
     26  8  last stable offset   below it nothing of this transaction or an older one was undecided
 
-In memory are the entries of all segments of the log; most logs have none. The file is appended to
-by the log's flushes, and follows from the log: whoever doubts it replays that. Pure but for its
-last functions, which run in the write lane.
+The entries of all segments of the log are in memory; most logs have none. The log's flushes append
+to the file. It can be rebuilt by replaying the log. Pure, except for the last functions, which run
+in the write lane.
 """
 
 from bisect import bisect_left
@@ -32,8 +32,8 @@ VERSION: Final = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """Records of the producer in [first_offset, last_offset] were aborted; the last one is the
-    marker."""
+    """An aborted transaction of a producer, with records in [first_offset, last_offset]; the last
+    one is the marker."""
 
     producer_id: int
     first_offset: int
@@ -45,12 +45,12 @@ class Unstored(NamedTuple):
     """Entries that a segment's file does not hold yet."""
 
     base_offset: int  # of the segment
-    position: int  # in the file, in bytes; 0: the file may not exist
+    position: int  # byte position in the file; 0: the file may not exist
     content: bytes
 
 
 class TransactionIndex:
-    """The aborted transactions of one log, by segment. Belongs to the loop thread."""
+    """The aborted transactions of one log, by segment. Owned by the loop thread."""
 
     __slots__ = ("_aborted", "_last_offsets", "_stored")
 
@@ -58,7 +58,7 @@ class TransactionIndex:
         self,
         found: Mapping[int, Sequence[AbortedTransaction]] | None = None,
     ) -> None:
-        """`found`: by the segment's base offset, all of it in the files."""
+        """`found`: by the segment's base offset; all of it is stored in the files."""
         by_segment = (
             {base: list(found[base]) for base in sorted(found) if found[base]} if found else {}
         )
@@ -78,7 +78,7 @@ class TransactionIndex:
     def aborted_in(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Return the transactions with records in [start_offset, end_offset), by marker, ascending.
 
-        Markers at or above `end_offset` count too: they decide about records below it.
+        Markers at or above `end_offset` count too: their transactions may have records below it.
         """
         found = []
         for base, entries in self._aborted.items():
@@ -92,12 +92,12 @@ class TransactionIndex:
     # --- changes -------------------------------------------------------------------------------
 
     def add(self, base_offset: int, entry: AbortedTransaction) -> None:
-        """A marker in the segment aborted a transaction."""
+        """Add a transaction aborted by a marker in the segment."""
         self._aborted.setdefault(base_offset, []).append(entry)
         self._last_offsets.setdefault(base_offset, []).append(entry.last_offset)
 
     def unstored(self) -> tuple[Unstored, ...]:
-        """Return what the files do not hold yet; tell `stored` once they do."""
+        """Return the entries not stored in the files; call `stored` once they are."""
         if not self._aborted:
             return ()
         return tuple(
@@ -107,12 +107,12 @@ class TransactionIndex:
         )
 
     def stored(self, written: Iterable[Unstored]) -> None:
-        """These are in the files, durably."""
+        """Mark entries as stored durably."""
         for base, position, content in written:
             self._stored[base] = (position + len(content)) // ENTRY_SIZE
 
     def truncate(self, end_offset: int) -> None:
-        """Forget markers at or above `end_offset`; `cut_files` does the same to the files."""
+        """Drop markers at or above `end_offset`; the caller does the same to the files."""
         for base in list(self._aborted):
             kept = bisect_left(self._last_offsets[base], end_offset)
             self._put(base, self._aborted[base][:kept])
@@ -120,14 +120,15 @@ class TransactionIndex:
                 self._stored[base] = min(self._stored[base], kept)
 
     def remove_below(self, log_start_offset: int) -> None:
-        """Segments that start below an offset are gone, with their files."""
+        """Drop segments below an offset, which were removed with their files."""
         for base in [base for base in self._aborted if base < log_start_offset]:
             self._put(base, [])
 
     def replace(
         self, sources: Iterable[int], base_offset: int, entries: Sequence[AbortedTransaction]
     ) -> None:
-        """One segment, whose file holds `entries`, is in the place of the `sources`."""
+        """Replace the entries of the `sources` by those of the segment in their place, whose file
+        holds `entries`."""
         for base in sources:
             self._put(base, [])
         self._put(base_offset, list(entries))
@@ -149,7 +150,7 @@ class TransactionIndex:
 
 
 def encode_aborted(entries: Iterable[AbortedTransaction]) -> bytes:
-    """Return the entries as a .txnindex holds them."""
+    """Encode the entries of a .txnindex."""
     return b"".join(ENTRY.pack(VERSION, *entry) for entry in entries)
 
 
@@ -158,11 +159,11 @@ def decode_aborted(
 ) -> list[AbortedTransaction]:
     """Return the entries of a .txnindex, of a segment with offsets [base_offset, end_offset).
 
-    Raises CorruptionError unless all are whole and possible, and the markers ascend.
+    Raises CorruptionError unless all are complete and valid, and the markers ascend.
     """
     if len(content) % ENTRY_SIZE:
         raise CorruptionError(
-            f"{len(content)} bytes are no row of entries of {ENTRY_SIZE}",
+            f"{len(content)} bytes are not whole entries of {ENTRY_SIZE}",
             path=path,
             position=len(content) - len(content) % ENTRY_SIZE,
         )
@@ -179,7 +180,7 @@ def decode_aborted(
         )
         if not is_possible or (end_offset is not None and entry.last_offset >= end_offset):
             raise CorruptionError(
-                f"entry {number} cannot be: version {version}, {entry}",
+                f"entry {number} is invalid: version {version}, {entry}",
                 path=path,
                 position=number * ENTRY_SIZE,
             )
@@ -196,8 +197,8 @@ def path_of(folder: str, base_offset: int) -> str:
 def read_aborted(
     files: "Files", folder: str, bases: Iterable[int]
 ) -> dict[int, list[AbortedTransaction]]:
-    """Read the .txnindex files of the segments with these base offsets, as far as they are there;
-    raises CorruptionError."""
+    """Read the existing .txnindex files of the segments with these base offsets; raises
+    CorruptionError."""
     found = {}
     for base in bases:
         path = path_of(folder, base)
@@ -209,7 +210,7 @@ def read_aborted(
 
 
 def append_aborted(files: "Files", folder: str, unstored: Unstored) -> None:
-    """Add entries to a segment's file and sync it. Raises OSError."""
+    """Append entries to a segment's file and sync it. Raises OSError."""
     path = path_of(folder, unstored.base_offset)
     file = files.open(path, create=True)
     try:
@@ -226,9 +227,8 @@ def append_aborted(files: "Files", folder: str, unstored: Unstored) -> None:
 def store_aborted(
     files: "Files", folder: str, base_offset: int, entries: Sequence[AbortedTransaction]
 ) -> None:
-    """Make a segment's file hold exactly these; without any there is none, once the caller has
-    synced the folder. Atomic: of a file that ends between two entries nothing tells that more are
-    missing."""
+    """Replace the content of a segment's file; without entries, remove the file, and the caller
+    syncs the folder. Atomic: a file cut between two entries would look complete."""
     path = path_of(folder, base_offset)
     if entries:
         name = segment_file(base_offset, TXN_INDEX_SUFFIX)

@@ -1,1 +1,1 @@
-"""Where in the segments something lies, by offset and by time, and the ranges that readers hold."""
+"""Lookups in the segments of a log by offset and by time, and the ranges of reads."""

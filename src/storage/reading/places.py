@@ -1,7 +1,7 @@
-"""Where in a log's segments something lies: an offset's batch, the batches of a time.
+"""Read planning: the segment and position of an offset's batch, and the segments for a timestamp.
 
-Plans reads, and remembers where sequential readers will go on, so that they need no search. It
-belongs to the loop thread and only opens files; the reading itself is `Range` and `TimeLookup`.
+Plans reads, and caches the next position of sequential readers, which then need no search. Owned by
+the loop thread; it only opens files. `Range` and `TimeLookup` read.
 """
 
 from typing import Final
@@ -14,11 +14,11 @@ from .ranges import Range, Wanted
 from .times import TimedSegment
 
 KNOWN_PLACES_MAX: Final = 64
-"""Sequential readers whose next place is remembered, oldest forgotten first."""
+"""Sequential readers whose next position is cached; the oldest is evicted first."""
 
 
 class Places:
-    """The places of one log; `segments` are the log's own."""
+    """Plans the reads of one log; `segments` are the log's own."""
 
     def __init__(self, pool: FilePool, segments: Segments) -> None:
         self._pool = pool
@@ -35,8 +35,8 @@ class Places:
         max_bytes: int,
         min_one: bool,
     ) -> Range | None:
-        """Return whole batches of [start_offset, end_offset) of one segment, as `Log.read` says;
-        None when there are none. Raises CorruptionError, StorageError."""
+        """Return whole batches of [start_offset, end_offset) of one segment, as specified by
+        `Log.read`; None without any. Raises CorruptionError, StorageError."""
         at = self._segments.place_of(start_offset)
         while start_offset < end_offset and at < len(self._segments):
             place = max(at, 0)
@@ -57,12 +57,12 @@ class Places:
             found.release()
             if found.next_offset <= start_offset or found.next_offset >= end_offset:
                 return None
-            start_offset = found.next_offset  # compaction left nothing behind it in this segment
+            start_offset = found.next_offset  # compaction left no batch after it in this segment
             at += 1
         return None
 
     def timed(self, segment: Segment, timestamp_ms: int | None) -> TimedSegment:
-        """Return what is known of a segment for a look-up by time; None: by the largest one."""
+        """Return the lookup input of a segment for a timestamp; None: for its largest timestamp."""
         index = self._segments.index_of(segment)
         if index is None:
             return TimedSegment(
@@ -78,7 +78,7 @@ class Places:
         )
 
     def forget(self) -> None:
-        """The log was truncated: remembered places may lie behind its end."""
+        """Drop cached positions after a truncation; they may lie above the log end."""
         self._known.clear()
 
     def _range(self, segment: Segment, wanted: Wanted, interval_bytes: int) -> Range:
@@ -104,7 +104,7 @@ class Places:
         return found
 
     def _know(self, segment: Segment, offset: int, position: int) -> None:
-        """Remember where a sequential reader will go on: it saves a search each time."""
+        """Cache the next position of a sequential reader, which saves a search per read."""
         known = self._known
         known[segment.base_offset, offset] = position
         if len(known) > KNOWN_PLACES_MAX:

@@ -1,11 +1,11 @@
-"""Ranges of whole batches in a segment: found by the sparse index, read without a copy of ours.
+"""Ranges of whole batches in a segment: located by the sparse index, read without a copy.
 
-The index says where to start looking; the exact batch is found by reading a few headers behind
-that place ("probing"). On the loop thread probes read only what the page cache holds; when that
-would wait for the device the range stays unlocated, and the read lane locates and reads it in one
-job. A `Range` holds a lease on its file: eviction and deletion close it only when the lease is
-back. Cost: four bisections and at most three probes; for a sequential reader, who is known to be at
-a batch, one probe of a few headers, and none where all that the segment has is taken.
+The index gives a start position; reading a few headers from there ("probing") finds the exact
+batch. On the loop thread, probes read from the page cache only. If that would wait for the device,
+the range stays unlocated, and the read lane locates and reads it in one job. A `Range` holds a
+lease on its file, so eviction and deletion do not close it. Cost: four bisections and at most three
+probes. For a sequential reader, whose position is cached, one probe of a few headers, and none if
+the whole rest of the segment is read.
 """
 
 from collections.abc import Callable
@@ -23,27 +23,28 @@ if TYPE_CHECKING:
 
 PROBE_SIZE: Final = 4096
 CUT_PROBE_SIZE: Final = 256
-"""The index knows a batch right before most cuts: its header, and that behind it, are enough."""
+"""Probe size for a cut: the index usually has a batch right before it, so this one's header and the
+next one's suffice."""
 
-_CUT_SHORT: Final = "the log was truncated while it was read"
+_TRUNCATED: Final = "the log was truncated during the read"
 _PLACE: Final = Struct(">qi11xi")
-"""Base offset, batch length, last offset delta: what finding a batch needs of its header."""
+"""Base offset, batch length, last offset delta: the header fields needed to find a batch."""
 
 Probe: TypeAlias = Callable[[int, int], "bytes | None"]
-"""Reads (position, size) of a file; None when that would wait for the device."""
+"""Reads (position, size) of a file; returns None if that would wait for the device."""
 
 
 class WouldWait(Exception):
-    """A probe was not in the page cache."""
+    """The page cache does not hold the bytes of a probe."""
 
 
 class CutShort(Exception):
-    """A probe met the end of the file before the end of the segment."""
+    """The file ends before the segment's known size."""
 
 
-@dataclass(slots=True)  # these three are not frozen: each read makes them, and it costs 2 us
+@dataclass(slots=True)  # these three are not frozen: each read makes them, and freezing costs 2 us
 class Place:
-    """Where a batch starts, and its first offset."""
+    """The position of a batch, and its base offset."""
 
     position: int
     base_offset: int
@@ -51,21 +52,21 @@ class Place:
 
 @dataclass(slots=True, kw_only=True)
 class Wanted:
-    """What a reader asks of one segment, in numbers alone: a lane job may take it along.
+    """A read request for one segment, in plain numbers so that a lane job may take it.
 
-    Floors are positions of batches at or before the thing they are named after.
+    Floors are positions of batches at or before the thing in their name.
     """
 
     start_offset: int
-    end_offset: int  # exclusive; no batch that reaches beyond it
+    end_offset: int  # exclusive; no batch reaches beyond it
     bytes_max: int
-    at_least_one: bool  # give the first batch even when it is larger than bytes_max
-    segment_end_offset: int  # offset behind the segment's last completed batch
+    at_least_one: bool  # return the first batch even if it exceeds bytes_max
+    segment_end_offset: int  # end offset of the segment's last completed batch
     segment_size: int  # bytes of completed batches
 
     def floors(self, index: SegmentIndex, start: int | None = None) -> "Floors":
-        """Ask the index where to look; `start` is a position that is known already: that of the
-        first batch that ends behind `start_offset`, or the segment's end."""
+        """Return the floors of the index; `start` is a known position: that of the first batch that
+        ends after `start_offset`, or the segment's end."""
         is_known = start is not None
         if start is None:
             start = index.floor(self.start_offset)
@@ -80,12 +81,12 @@ class Wanted:
 
 @dataclass(slots=True)
 class Floors:
-    """What the sparse index knows of a wanted range."""
+    """Positions from the sparse index for a read request."""
 
     start: int
     end: int
     cut: int
-    before: int  # of a batch in front of both `end` and `cut`, where they are not the start
+    before: int  # of a batch before both `end` and `cut`, unless they are the start
     is_start_known: bool  # the range begins at `start`
 
 
@@ -93,7 +94,7 @@ class Range:
     """Whole batches of one segment, with a lease on its file.
 
     `position`, `size` and `next_offset` are exact once `is_located`; before that `size` is an upper
-    bound and `next_offset` is -1. Release it exactly when done; a second release does nothing.
+    bound and `next_offset` is -1. Call `release` once; a second call has no effect.
     """
 
     __slots__ = (
@@ -122,7 +123,7 @@ class Range:
         self.start_offset = wanted.start_offset
         self.next_offset = -1
         self.position = 0
-        self.tail = 0  # where one of the last batches begins
+        self.tail = 0  # position of one of the last batches
         self.size = min(wanted.bytes_max, wanted.segment_size)
         self.is_located = False
         self.loaded_index: SegmentIndex | None = None  # read by the lane; the log caches it
@@ -134,7 +135,7 @@ class Range:
             self._locate_cached()
 
     def read_cached(self) -> bytes | None:
-        """Return the bytes, or None when reading them would wait for the device."""
+        """Return the bytes, or None if reading would wait for the device."""
         if not self.is_located:
             return None
         if self.size == 0:
@@ -143,7 +144,7 @@ class Range:
         return None if content is None else self._whole(content)
 
     def read(self) -> bytes:
-        """Return the bytes, locating the range first when needed. May wait: for the read lane."""
+        """Return the bytes; locate the range first if needed. May wait: for the read lane."""
         if not self.is_located:
             self.locate()
         return self._whole(self.file.read(self.position, self.size)) if self.size else b""
@@ -158,25 +159,25 @@ class Range:
 
     @property
     def index_to_keep(self) -> SegmentIndex | None:
-        """The index that the lane had to read, if it is worth keeping by the file's path."""
+        """The index read by the lane, if the files still have their names."""
         if self._load_index is None or self._load_index.names.are_gone:
             return None
         return self.loaded_index
 
     def end_of(self, content: bytes) -> int:
-        """Return the offset behind the last batch of what was read; only the last batches of it are
-        looked at. `next_offset` lies further on where compaction left a gap."""
+        """Return the offset after the last batch of `content`; only the last batches are parsed.
+        `next_offset` is higher if compaction left a gap."""
         end, at, limit = self.next_offset, self.tail - self.position, len(content) - HEADER_SIZE
         while at <= limit:
             base_offset, length, last_delta = _PLACE.unpack_from(content, at)
             at += length + LENGTH_END
             if length < HEADER_SIZE - LENGTH_END or at > len(content):
-                return self.next_offset  # damage: for the reader to tell
+                return self.next_offset  # invalid bytes; the reader reports them
             end = base_offset + last_delta + 1
         return end
 
     def release(self) -> None:
-        """Give the lease on the file back."""
+        """Release the lease on the file."""
         if self._lease is not None:
             self._lease.release()
             self._lease = None
@@ -198,7 +199,7 @@ class Range:
         try:
             self.position, self.size, self.next_offset = locate(probe, self._wanted, floors)
         except CutShort as missing:
-            raise StorageError(f"{self.file.path}: {missing}; {_CUT_SHORT}") from None
+            raise StorageError(f"{self.file.path}: {missing}; {_TRUNCATED}") from None
         start = tail = self.position
         end = start + self.size
         for place in (floors.end, floors.cut, floors.before):  # most often descending
@@ -211,7 +212,7 @@ class Range:
         if len(content) != self.size:
             raise StorageError(
                 f"{self.file.path}: {len(content)} of {self.size} bytes at {self.position} are "
-                f"left; {_CUT_SHORT}"
+                f"left; {_TRUNCATED}"
             )
         return content
 

@@ -1,7 +1,7 @@
-"""Looking up an offset by time: the first record at or after a timestamp.
+"""Offset lookup by timestamp: the first record at or after it.
 
-Planned on the loop in numbers, run in the read lane: the time indexes of inactive segments, a walk
-over the headers of at most one index interval, and one batch walked to find the very record.
+Planned on the loop, run in the read lane: the time indexes of inactive segments, a walk over the
+headers of at most one index interval, and one batch decoded to find the record.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TimedOffset:
-    """A record found by time."""
+    """The offset of a record found by timestamp."""
 
     offset: int
     timestamp: int  # ms since 1970 (UTC)
@@ -27,21 +27,20 @@ class TimedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedSegment:
-    """One segment to look into. Where its index is in memory, `max_timestamp` and `floor` are
-    known."""
+    """One segment of a lookup. If its index is in memory, `max_timestamp` and `floor` are set."""
 
     path: str
     base_offset: int
     size: int
-    max_timestamp: int | None = None  # None: its time index says
-    floor: int = 0  # position to walk from
+    max_timestamp: int | None = None  # None: read it from the time index
+    floor: int = 0  # position at which the walk starts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLookup:
-    """The first record of [start_offset, end_offset) whose timestamp is >= `timestamp`.
+    """A lookup of the first record of [start_offset, end_offset) with a timestamp >= `timestamp`.
 
-    Without a timestamp: the first record that has the largest one.
+    Without a timestamp: the first record with the largest one.
     """
 
     timestamp: int | None
@@ -51,20 +50,21 @@ class TimeLookup:
     segments: tuple[TimedSegment, ...]  # ascending
 
     def run(self, files: "Files") -> TimedOffset | None:
-        """Look. May wait for the device; raises OSError, CorruptionError."""
+        """Run the lookup. May wait for the device; raises OSError, CorruptionError."""
         if self.timestamp is not None:
             return self._first_from(files, self.timestamp)
         largest = max((self._max_timestamp(files, s) for s in self.segments), default=NO_TIMESTAMP)
         found = None
         if largest != NO_TIMESTAMP:
             found = self._first_from(files, largest)
-        if found is None and largest != NO_TIMESTAMP:  # of what was compacted away, or deleted
+        # it belongs to a record that was compacted or deleted
+        if found is None and largest != NO_TIMESTAMP:
             largest = self._largest_left(files)
             found = None if largest == NO_TIMESTAMP else self._first_from(files, largest)
         return found
 
     def _first_from(self, files: "Files", target: int) -> TimedOffset | None:
-        """Return the first record whose timestamp is `target` or later."""
+        """Return the first record whose timestamp is >= `target`."""
         for segment in self.segments:
             floor = self._floor(files, segment, target)
             if floor is None:
@@ -75,8 +75,8 @@ class TimeLookup:
         return None
 
     def _largest_left(self, files: "Files") -> int:
-        """Return the largest timestamp of the records that are left, reading no more headers than
-        that takes, and the batches across the two ends."""
+        """Return the largest timestamp of the remaining records, from as few headers as needed and
+        the batches across the two ends."""
         largest = NO_TIMESTAMP
         most = {s.base_offset: self._max_timestamp(files, s) for s in self.segments}
         for segment in sorted(self.segments, key=lambda s: most[s.base_offset], reverse=True):
@@ -111,7 +111,7 @@ class TimeLookup:
         return self._index(files, segment).max_timestamp
 
     def _floor(self, files: "Files", segment: TimedSegment, target: int) -> int | None:
-        """Return a position at or before the record, None when the segment has none."""
+        """Return a position at or before the record, None if the segment has no such record."""
         if segment.max_timestamp is not None:
             return segment.floor if segment.max_timestamp >= target else None
         index = self._index(files, segment)

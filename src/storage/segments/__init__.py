@@ -1,1 +1,1 @@
-"""Segments, one after the other: files, indexes, leader epochs, flushes, cutting the end off."""
+"""Segments of a log: files, indexes, leader epochs, flushes, truncation."""

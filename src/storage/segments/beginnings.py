@@ -1,9 +1,9 @@
-"""The beginning of a segment that a recovery need not read.
+"""The verified prefix of a segment, which recovery does not read.
 
-Now and then a log stores the index of its active segment while it grows, with a snapshot of its
-producers of the same moment. What lies below a snapshot that the recovery point has passed is known
-from both, so the recovery goes on behind it: after any crash it reads what lies above the recovery
-point and at most one step of the index below.
+While the active segment grows, its index is stored at intervals, together with a producer snapshot
+of the same offset. Recovery starts after the newest snapshot at or below the recovery point: index
+and snapshot cover the batches below. After any crash it reads the log above the recovery point and
+at most one interval of the index below it.
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """The first batches of a segment: those before `position`."""
+    """The verified batches of a segment: those before `position`."""
 
-    index: SegmentIndex  # of them alone: the batch at `position` is to be noted next
+    index: SegmentIndex  # of these batches only; the batch at `position` is the next to add
     position: int
-    next_offset: int  # first offset of the batch at `position`
-    offset: int  # a snapshot of producers has this end offset; it lies at or behind next_offset
+    next_offset: int  # base offset of the batch at `position`
+    offset: int  # end offset of a producer snapshot, at or above next_offset
     first_timestamp: int  # ms, largest of the segment's first batch
 
 
@@ -38,9 +38,10 @@ def known_beginning(
     recovery_point: int,
     interval_bytes: int,
 ) -> Beginning | None:
-    """Return what need not be read of a segment, None when nothing is known to be good.
+    """Return the verified prefix of a segment, None without one.
 
-    Segments with aborted transactions are read as a whole: their index of those is made anew.
+    Segments with aborted transactions are read completely, because their transaction index is
+    rebuilt.
     """
     base = segment.base_offset
     snapshots = [offset for offset in found.snapshots if base < offset <= recovery_point]
@@ -69,7 +70,7 @@ def known_beginning(
     finally:
         file.close()
     if (at.last_offset, position) != index.last_entry:
-        return None  # the index speaks of another past
+        return None  # the index belongs to other contents
     return Beginning(
         index=index,
         position=position,

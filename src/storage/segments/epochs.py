@@ -1,8 +1,8 @@
-"""Leader epoch -> first offset written in it: how replicas find where their pasts part.
+"""The leader epoch cache: leader epoch -> start offset, by which replicas find where they diverge.
 
-One entry an epoch, both columns ascending. The entries follow from the batches of the log; the
-checkpoint file only saves re-reading them (KIP-101, KIP-279). Metadata quorum epochs are the same
-thing under Raft's rules.
+One entry per epoch, both columns ascending. The entries follow from the batches of the log; the
+checkpoint file only saves reading them again (KIP-101, KIP-279). The metadata log has its Raft
+epochs here as well.
 """
 
 from bisect import bisect_right
@@ -22,11 +22,11 @@ class EpochCache:
         for epoch, start in entries:
             self._epochs.append(epoch)
             self._starts.append(start)
-        self.loaded = self.entries()  # what it was made of
+        self.loaded = self.entries()  # the entries at construction
 
     @property
     def latest(self) -> int:
-        """The newest epoch, -1 when none."""
+        """The newest epoch, -1 without entries."""
         return self._epochs[-1] if self._epochs else NO_EPOCH
 
     def entries(self) -> list[tuple[int, int]]:
@@ -34,7 +34,7 @@ class EpochCache:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that a batch of `epoch` starts at `start_offset`; return whether that is news.
+        """Record that a batch of `epoch` starts at `start_offset`; return True if the epoch is new.
 
         Batches without an epoch (-1) are skipped.
         """
@@ -42,7 +42,7 @@ class EpochCache:
             return False
         assert epoch > self.latest, f"epoch {epoch} at {start_offset} after epoch {self.latest}"
         if self._starts and self._starts[-1] == start_offset:
-            del self._epochs[-1], self._starts[-1]  # of its batches none is left
+            del self._epochs[-1], self._starts[-1]  # no batch of that epoch is left
         if self._starts:
             assert start_offset > self._starts[-1], f"offset {start_offset} after {self._starts}"
         self._epochs.append(epoch)
@@ -50,16 +50,17 @@ class EpochCache:
         return True
 
     def epoch_at(self, offset: int) -> int:
-        """Return the epoch of the batch that holds `offset`, -1 when it lies before them all."""
+        """Return the epoch of the batch with `offset`, -1 if it lies below the first entry."""
         at = bisect_right(self._starts, offset)
         return self._epochs[at - 1] if at else NO_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return (largest known epoch <= `epoch`, its end offset), as a follower asks for it.
+        """Return (largest known epoch <= `epoch`, its end offset), the answer to
+        OffsetsForLeaderEpoch.
 
-        The end is where the next epoch starts, or the log end. (-1, -1) when `epoch` is newer than
-        the newest one: the asker knows more than this log. An epoch older than all known ones has
-        been deleted here; it is answered with where the log's first epoch starts.
+        The end offset is the start of the next epoch, or the log end. Return (-1, -1) if `epoch` is
+        newer than the latest one. For an epoch older than all entries, whose batches were deleted,
+        return the start of the first entry.
         """
         if epoch < 0 or epoch > self.latest:
             return (-1, -1)
@@ -70,7 +71,7 @@ class EpochCache:
         return (self._epochs[at - 1], end)
 
     def truncate_end(self, end_offset: int) -> bool:
-        """Drop epochs that start at or after `end_offset`; return whether any did."""
+        """Drop epochs that start at or after `end_offset`; return True if any was dropped."""
         kept = len(self._starts)
         while kept and self._starts[kept - 1] >= end_offset:
             kept -= 1
@@ -79,7 +80,8 @@ class EpochCache:
         return dropped
 
     def truncate_start(self, start_offset: int) -> bool:
-        """Drop what lies wholly below `start_offset`; the epoch that spans it then starts there."""
+        """Drop epochs that end at or below `start_offset`; the epoch that spans it then starts
+        there."""
         at = bisect_right(self._starts, start_offset)
         if at == 0 or (at == 1 and self._starts[0] == start_offset):
             return False
@@ -88,6 +90,6 @@ class EpochCache:
         return True
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all entries."""
         self._epochs.clear()
         self._starts.clear()

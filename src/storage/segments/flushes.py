@@ -1,8 +1,8 @@
-"""What one flush of a log must make durable, captured on the loop, performed in the write lane.
+"""The content of one flush of a log, captured on the loop and performed in the write lane.
 
-Order: data first, then indexes of rolled segments (they may be rebuilt, so a full disk does not
-fail the flush), then the names. Any error of a sync is final for the log: after a failed fsync the
-kernel counts the pages as clean, and a repeat would report success for data that are gone.
+Order: data first, then indexes of rolled segments (they can be rebuilt, so a full disk does not
+fail the flush), then the folders. A failed sync is final for the log: after a failed fsync the
+kernel counts the pages as clean, and a retry would report success for lost data.
 """
 
 from dataclasses import dataclass
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush:
-    """Everything below `end_offset` is durable once this was performed."""
+    """The files to sync; everything below `end_offset` is durable once it is performed."""
 
     end_offset: int
     synced: "tuple[tuple[File, Lease], ...]"  # files with un-synced bytes, oldest segment first
     sealed: tuple[tuple[str, SegmentIndex], ...]  # .log path and final index of rolled segments
-    folders: tuple[str, ...]  # with new names in them, the outermost last
+    folders: tuple[str, ...]  # with changed names, the outermost last
     producers: ProducerFlush | None = None
 
     def release(self) -> None:
-        """Give the leases back."""
+        """Release the leases."""
         for _, lease in self.synced:
             lease.release()
 
 
 def perform_flush(files: "Files", flush: Flush) -> None:
-    """Do it. Waits for the device; raises OSError."""
+    """Perform a flush. Waits for the device; raises OSError."""
     for file, _ in flush.synced:
         file.sync()
     for path, index in flush.sealed:
@@ -47,7 +47,7 @@ def perform_flush(files: "Files", flush: Flush) -> None:
 
 
 def store_index_if_room(files: "Files", path: str, index: SegmentIndex) -> None:
-    """Store a segment's index; on a full disk leave none, it is then rebuilt when needed."""
+    """Store a segment's index; on a full disk remove it, and it is rebuilt when needed."""
     try:
         store_index(files, path, index)
     except OSError as error:
@@ -57,24 +57,24 @@ def store_index_if_room(files: "Files", path: str, index: SegmentIndex) -> None:
 
 
 class Unflushed:
-    """What changed since the last flush began."""
+    """The unflushed changes since the last flush began."""
 
     __slots__ = ("_closing", "_dirty", "_folders", "_sealed", "is_flushing")
 
     def __init__(self) -> None:
         self.is_flushing = False
         self._dirty: list[Segment] = []  # their `file` and `lease` are held
-        self._closing: list[tuple[File, Lease]] = []  # small files, written once
+        self._closing: list[tuple[File, Lease]] = []  # small files, each written once
         self._sealed: list[tuple[str, SegmentIndex]] = []
-        self._folders: dict[str, None] = {}  # with new names; inner before outer
+        self._folders: dict[str, None] = {}  # with changed names; inner before outer
 
     @property
     def is_any(self) -> bool:
-        """Whether there is anything to flush."""
+        """True if there is anything to flush."""
         return bool(self._dirty or self._closing or self._sealed or self._folders)
 
     def hold(self, segment: Segment, pool: FilePool) -> "File":
-        """Return the file of a segment that is about to be written, and keep it open."""
+        """Return the file of a segment before a write, and keep it open."""
         if segment.file is None:
             segment.has_index_files = False
             segment.file = pool.file(segment.path)
@@ -83,32 +83,32 @@ class Unflushed:
         return segment.file
 
     def closing(self, file: "File") -> None:
-        """A file was written once and for all: sync it with the next flush, then close it."""
+        """Sync a file with the next flush, then close it; it is not written again."""
         self._closing.append((file, file.lease()))
         file.close()
 
     def abandon(self) -> None:
-        """No flush will follow: give back what is held besides segments."""
+        """Release the leases that are not of segments; no flush will follow."""
         for _, lease in self._closing:
             lease.release()
         self._closing.clear()
 
     def seal(self, segment: Segment) -> None:
-        """The segment's index is final: store it with the next flush."""
+        """Store the segment's final index with the next flush."""
         assert segment.index is not None, f"{segment.path} was active"
         segment.index.seal()
         self._sealed.append((segment.path, segment.index))
 
     def named(self, *folders: str) -> None:
-        """Names in these folders changed."""
+        """Sync these folders with the next flush; names in them changed."""
         for folder in folders:
             self._folders[folder] = None
 
     def take(
         self, end_offset: int, writing: Segment | None, producers: ProducerFlush | None = None
     ) -> Flush:
-        """Move everything into a flush. A segment with an outstanding write stays held as well:
-        when that write ends it is for the next flush."""
+        """Move everything into a flush. A segment with an outstanding write also stays held: the
+        next flush syncs that write."""
         synced = list(self._closing)
         for segment in self._dirty:
             assert segment.file is not None, f"{segment.path} is held"
@@ -133,21 +133,22 @@ class Unflushed:
         return flush
 
     def put_off(self, flush: Flush) -> None:
-        """Nothing of the flush failed but opening a file: the next one does all of it."""
-        assert self.is_flushing, "no flush is under way"
+        """Return a flush to the unflushed changes, after opening a file failed; the next flush
+        repeats it."""
+        assert self.is_flushing, "no flush is in progress"
         self.is_flushing = False
         self._closing = [*flush.synced, *self._closing]
         self._sealed = [*flush.sealed, *self._sealed]
         self._folders = dict.fromkeys((*flush.folders, *self._folders))
 
     def end(self, flush: Flush) -> None:
-        """The flush ended, well or not."""
-        assert self.is_flushing, "no flush is under way"
+        """End the flush, failed or not."""
+        assert self.is_flushing, "no flush is in progress"
         self.is_flushing = False
         flush.release()
 
     def forget(self, segment: Segment) -> None:
-        """The segment is closed or gone."""
+        """Drop a segment that was closed or removed."""
         if segment.lease is not None:
             segment.lease.release()
             segment.file = segment.lease = None
@@ -155,11 +156,11 @@ class Unflushed:
         self.unseal(segment)
 
     def keep_index(self, segment: Segment) -> None:
-        """Store what the growing index of a segment says now, with the next flush."""
+        """Store the active segment's index as of now, with the next flush."""
         assert segment.index is not None, f"{segment.path} was active"
         self._sealed.append((segment.path, segment.index.copy()))
         segment.indexed_bytes = segment.size
 
     def unseal(self, segment: Segment) -> None:
-        """The segment's index is not final any more."""
+        """Cancel storing the segment's index; it is no longer final."""
         self._sealed = [entry for entry in self._sealed if entry[0] != segment.path]

@@ -1,16 +1,16 @@
-"""The sparse indexes of one segment: offset -> position, and time -> offset.
+"""The sparse indexes of one segment: offset -> position, and timestamp -> offset.
 
-In memory each is a pair of arrays (8 and 12 bytes an entry, one entry per
-`index.interval.bytes` of log); the active segment's are built as batches arrive, the others are
-read whole from their files on first use. Files hold big-endian entries, without checksum or
-header, as the field's tools read them:
+In memory each is a pair of arrays (8 and 12 bytes an entry, one entry per `index.interval.bytes` of
+log). The active segment's are built as batches arrive; the others are read from their files on
+first use. The files hold big-endian entries, without checksum or header, as Kafka's tools read
+them:
 
     .index      relative offset 4, position 4     the batch at `position` ends with that offset
     .timeindex  timestamp 8, relative offset 4    largest timestamp so far, last offset of its batch
 
-Both columns of both files ascend strictly (positions and time-index offsets too), which is all the
-proof of integrity there is: whatever does not ascend is rebuilt from the log. No mmap: a truncated
-mapping is SIGBUS, and the kernel's count of maps is bounded.
+Both columns of both files ascend strictly (positions and time-index offsets too). That is the only
+integrity check: an index that does not ascend is rebuilt from the log. No mmap: a truncated mapping
+raises SIGBUS, and the kernel limits the number of maps.
 """
 
 import sys
@@ -27,13 +27,13 @@ TIME_ENTRY_SIZE: Final = 12
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 NO_TIMESTAMP: Final = -1
 _LITTLE: Final = sys.byteorder == "little"
-_HIGH, _LOW = (1, 0) if _LITTLE else (0, 1)  # places of a number's halves in memory
+_HIGH, _LOW = (1, 0) if _LITTLE else (0, 1)  # indexes of the halves of a number in memory
 
 
 class SegmentIndex:
-    """Both indexes of a segment, and the largest timestamp seen so far.
+    """Both indexes of a segment, and its largest timestamp so far.
 
-    `note` is called once a batch, in order. Positions are byte offsets in the .log file.
+    `note` is called once per batch, in order. Positions are byte offsets in the .log file.
     """
 
     __slots__ = (
@@ -50,11 +50,12 @@ class SegmentIndex:
 
     def __init__(self, base_offset: int, interval_bytes: int) -> None:
         self.base_offset = base_offset
-        self.max_timestamp = NO_TIMESTAMP  # ms since 1970 of any batch noted, -1 none
+        self.max_timestamp = NO_TIMESTAMP  # ms since 1970, of all batches noted; -1 none
         self.max_timestamp_offset = NO_TIMESTAMP  # last offset of the batch that holds it
         self._interval_bytes = interval_bytes
         self._bytes_since_entry = 0
-        self._offsets = array("I")  # last offset of the batch at the position, less base_offset
+        # last offset of the batch at the position, relative to base_offset
+        self._offsets = array("I")
         self._positions = array("I")
         self._times = array("q")
         self._time_offsets = array("I")
@@ -62,7 +63,7 @@ class SegmentIndex:
     # --- building ------------------------------------------------------------------------------
 
     def note(self, *, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Take in the batch of `size` bytes at `position`."""
+        """Add the batch of `size` bytes at `position`."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -74,7 +75,7 @@ class SegmentIndex:
         self._bytes_since_entry += size
 
     def seal(self) -> None:
-        """Add the time entry that says the segment's largest timestamp; do it once, at the end."""
+        """Add the time entry of the segment's largest timestamp; call it once, at the end."""
         self._note_time()
 
     def _note_time(self) -> None:
@@ -85,7 +86,7 @@ class SegmentIndex:
         self._time_offsets.append(self.max_timestamp_offset - self.base_offset)
 
     def copy(self) -> "SegmentIndex":
-        """Return what it says now, for another thread."""
+        """Return a copy of the entries, for another thread."""
         copy = SegmentIndex(self.base_offset, self._interval_bytes)
         copy._offsets, copy._positions = self._offsets[:], self._positions[:]
         copy._times, copy._time_offsets = self._times[:], self._time_offsets[:]
@@ -97,10 +98,10 @@ class SegmentIndex:
         return self._positions[at - 1] if at else 0
 
     def truncate(self, floor: int) -> None:
-        """Forget what was noted behind the entry at `floor` (0: everything).
+        """Drop the entries above `floor` (0: all entries).
 
-        Between two entries only the larger timestamp is remembered, so the batches from `floor` on
-        must be noted once more.
+        Between two entries only the larger timestamp is kept, so the batches from `floor` must be
+        added again.
         """
         kept = bisect_right(self._positions, floor) if floor else 0
         del self._offsets[kept:], self._positions[kept:]
@@ -113,36 +114,37 @@ class SegmentIndex:
             self.max_timestamp = self._times[-1]
             self.max_timestamp_offset = self.base_offset + self._time_offsets[-1]
 
-    # --- looking up ----------------------------------------------------------------------------
+    # --- lookups -------------------------------------------------------------------------------
 
     def floor(self, offset: int) -> int:
-        """Return a batch's position at or before the batch that holds `offset`; 0 if none."""
+        """Return the position of a batch at or before the batch with `offset`; 0 without an
+        entry."""
         at = bisect_right(self._offsets, max(0, offset - self.base_offset))
         return self._positions[at - 1] if at and offset >= self.base_offset else 0
 
     def floor_position(self, position: int) -> int:
-        """Return the largest indexed batch position <= `position`; 0 if none."""
+        """Return the largest indexed batch position <= `position`; 0 without an entry."""
         at = bisect_right(self._positions, position)
         return self._positions[at - 1] if at else 0
 
     def floor_time(self, timestamp: int) -> int:
-        """Return an offset at or before the first record with this timestamp or a later one."""
+        """Return an offset at or before the first record with this or a later timestamp."""
         at = bisect_left(self._times, timestamp)
         return self.base_offset + self._time_offsets[at - 1] if at else self.base_offset
 
     @property
     def size(self) -> int:
-        """Bytes of the larger of the two files."""
+        """Size in bytes of the larger of the two files."""
         return max(len(self._offsets) * OFFSET_ENTRY_SIZE, len(self._times) * TIME_ENTRY_SIZE)
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes the entries take in memory."""
+        """Bytes of the entries in memory."""
         return len(self._offsets) * OFFSET_ENTRY_SIZE + len(self._times) * TIME_ENTRY_SIZE
 
     @property
     def last_entry(self) -> tuple[int, int] | None:
-        """(offset, position) of the last entry."""
+        """(offset, position) of the last entry, None without one."""
         if not self._offsets:
             return None
         return self.base_offset + self._offsets[-1], self._positions[-1]
@@ -206,7 +208,7 @@ def decode_index(
 
 
 class IndexCache:
-    """Indexes of inactive segments by path of their .log, least recently used dropped first."""
+    """Indexes of inactive segments by .log path, with LRU eviction."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -214,14 +216,14 @@ class IndexCache:
         self._indexes: OrderedDict[str, SegmentIndex] = OrderedDict()
 
     def get(self, path: str) -> SegmentIndex | None:
-        """Return an index, and make it the most recently used."""
+        """Return an index and make it the most recently used."""
         index = self._indexes.get(path)
         if index is not None:
             self._indexes.move_to_end(path)
         return index
 
     def put(self, path: str, index: SegmentIndex) -> None:
-        """Keep an index; the newest one is kept even when it alone exceeds the bound."""
+        """Add an index; the newest one stays even if it alone exceeds the limit."""
         self.drop(path)
         self._indexes[path] = index
         self._bytes += index.memory_bytes
@@ -230,7 +232,7 @@ class IndexCache:
             self._bytes -= oldest.memory_bytes
 
     def drop(self, path: str) -> None:
-        """Forget an index, if it is there."""
+        """Remove an index, if cached."""
         index = self._indexes.pop(path, None)
         if index is not None:
             self._bytes -= index.memory_bytes
@@ -238,7 +240,7 @@ class IndexCache:
 
 def _check_ascending(column: str, values: "array[int]", most: int) -> None:
     if values and (values[0] < 0 or values[-1] > most):
-        raise CorruptionError(f"index {column} {values[-1]} lies outside [0, {most}]")
+        raise CorruptionError(f"index {column} {values[-1]} is outside [0, {most}]")
     if not all(map(lt, values, values[1:])):
         raise CorruptionError(f"index {column}s do not ascend")
 

@@ -1,8 +1,8 @@
-"""One segment: a .log file of back-to-back batches, and its two index files.
+"""One segment: a .log file of consecutive batches, and its two index files.
 
-The active segment (the log's last) carries its index in memory; an inactive one's is read from its
-files on first use, or rebuilt from the .log when they are missing or inconsistent. Walking reads
-headers only, and hops over the records.
+The active segment (the log's last) has its index in memory. An inactive one's is read from its
+files on first use, or rebuilt from the .log if they are missing or inconsistent. A walk reads
+headers only and skips the records.
 """
 
 from collections.abc import Iterator
@@ -17,16 +17,16 @@ from ..disk.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, join, seg
 from .index import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, SegmentIndex, decode_index
 
 WALK_SIZE: Final = 64 * 1024
-"""Bytes read at a time while walking: many headers of small batches."""
+"""Bytes per read while walking: many headers of small batches."""
 
 HOP_SIZE: Final = 4 * 1024
-"""Bytes read where batches are so large that a walk hops from one header to the next."""
+"""Bytes per read while walking large batches, one header at a time."""
 
 
 @dataclass(slots=True)
 class Names:
-    """Whether files still have a segment's names. The loop takes them away before a lane gives
-    them to others; lanes look after they read a file by its name."""
+    """Shared flag of a segment: its file names were reused or removed. The loop sets it before a
+    lane gives the names to other files; lanes check it after they read a file by name."""
 
     are_gone: bool = False
 
@@ -38,19 +38,21 @@ INDEX_STEPS: Final = 8
 
 @dataclass(slots=True)
 class Segment:
-    """What the log knows of one of its segments."""
+    """The state of one segment of a log."""
 
     folder: str
     base_offset: int
     size: int = 0  # bytes of completed batches
-    index: SegmentIndex | None = None  # the active segment's, while it grows
-    first_timestamp: int = NO_TIMESTAMP  # ms, largest of its first batch: the base of segment.ms
-    created_ms: int = 0  # wall clock; the base of segment.ms when batches carry no timestamps
-    has_index_files: bool = False  # whole ones; beside a growing .log they say its beginning
-    indexed_bytes: int = 0  # of its .log when its growing index was last stored
-    file: "File | None" = None  # held, under the lease, while it has un-synced bytes
+    index: SegmentIndex | None = None  # the active segment's; it grows with the segment
+    # ms, the largest of its first batch: the base of segment.ms
+    first_timestamp: int = NO_TIMESTAMP
+    created_ms: int = 0  # wall clock; the base of segment.ms if batches carry no timestamps
+    has_index_files: bool = False  # complete files; for a growing .log they cover its prefix
+    indexed_bytes: int = 0  # size of the .log when its growing index was last stored
+    file: "File | None" = None  # held, under the lease, while it has unsynced bytes
     lease: "Lease | None" = None
-    max_timestamp: int | None = None  # ms, of an inactive one; NO_TIMESTAMP; None: not known yet
+    # ms, of an inactive one; NO_TIMESTAMP without one; None: unknown
+    max_timestamp: int | None = None
     names: Names = field(default_factory=Names)
 
     @property
@@ -60,20 +62,20 @@ class Segment:
 
 
 def index_step(segment_bytes: int) -> int:
-    """Return after how many bytes of log a growing index is stored: a few times a segment."""
+    """Return the bytes of log between two stores of a growing index: a few per segment."""
     return max(INDEX_STEP_MIN, min(INDEX_STEP_MAX, segment_bytes // INDEX_STEPS))
 
 
 def index_paths(log_path: str) -> tuple[str, str]:
-    """Return the paths of the .index and the .timeindex beside a .log."""
+    """Return the paths of the .index and the .timeindex of a .log."""
     stem = log_path.removesuffix(LOG_SUFFIX)
     return stem + INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX
 
 
 def walk(file: "File", position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each batch in [position, end), reading headers alone.
+    """Yield (position, header) of each batch in [position, end), reading headers only.
 
-    Raises CorruptionError at a header that is impossible or reaches beyond `end`. May wait for the
+    Raises CorruptionError at a header that is invalid or reaches beyond `end`. May wait for the
     device.
     """
     size = WALK_SIZE
@@ -95,7 +97,7 @@ def walk(file: "File", position: int, end: int) -> Iterator[tuple[int, BatchHead
 
 
 def header_at(window: bytes, at: int, *, path: str, position: int) -> BatchHeader:
-    """Parse a header; raises CorruptionError that names the file and the position in it."""
+    """Parse a header; raises CorruptionError with the file and the position in it."""
     try:
         return parse_header(window, at)
     except CorruptionError as error:
@@ -109,7 +111,7 @@ def build_index(file: "File", *, base_offset: int, end: int, interval_bytes: int
     for position, header in walk(file, 0, end):
         if not 0 <= header.last_offset - base_offset <= RELATIVE_OFFSET_MAX:
             raise CorruptionError(
-                f"a batch that ends with offset {header.last_offset} is impossible here",
+                f"a batch that ends with offset {header.last_offset} is impossible in this segment",
                 path=file.path,
                 position=position,
             )
@@ -125,7 +127,7 @@ def build_index(file: "File", *, base_offset: int, end: int, interval_bytes: int
 def load_index(
     files: "Files", log_path: str, *, base_offset: int, size: int, interval_bytes: int
 ) -> SegmentIndex:
-    """Return an inactive segment's index from its files, else rebuilt from its .log."""
+    """Return an inactive segment's index from its files, or rebuild it from its .log."""
     index = read_index(
         files, log_path, base_offset=base_offset, size=size, interval_bytes=interval_bytes
     )
@@ -152,8 +154,8 @@ class IndexLoader:
     names: Names
 
     def load(self) -> SegmentIndex:
-        """Return the index from its files, else rebuilt from the open .log: also when that is no
-        more what its name says. Raises OSError, CorruptionError."""
+        """Return the index from its files, or rebuild it from the open .log if the files are
+        invalid or were replaced by others of the same name. Raises OSError, CorruptionError."""
         index = read_index(
             self.files,
             self.file.path,
@@ -175,7 +177,7 @@ class IndexLoader:
 def read_index(
     files: "Files", log_path: str, *, base_offset: int, size: int, interval_bytes: int
 ) -> SegmentIndex | None:
-    """Return the index that a segment's files hold, None when missing or inconsistent."""
+    """Return the index from a segment's files, None if they are missing or inconsistent."""
     index_path, time_index_path = index_paths(log_path)
     try:
         return decode_index(
@@ -190,7 +192,7 @@ def read_index(
 
 
 def remove_index(files: "Files", log_path: str) -> bool:
-    """Unlink both index files of a segment; returns whether there were any."""
+    """Unlink both index files of a segment; return True if any existed."""
     were_any = False
     for path in index_paths(log_path):
         if files.exists(path):
@@ -202,8 +204,8 @@ def remove_index(files: "Files", log_path: str) -> bool:
 def store_index(files: "Files", log_path: str, index: SegmentIndex) -> None:
     """Write both index files of a segment and sync them.
 
-    At every moment the times on the disk reach as far as the offsets, so that what a crash leaves
-    of an index that grew is good for the beginning of its segment.
+    At every moment the stored times reach as far as the stored offsets, so that the files left by a
+    crash are valid for a prefix of the segment.
     """
     index_path, time_index_path = index_paths(log_path)
     if not files.exists(index_path):

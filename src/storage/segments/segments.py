@@ -1,9 +1,8 @@
 """The segments of one log, ascending by base offset; the last one is active: it is appended to.
 
-Creates the first one with the log's folder, rolls, cuts the end off. Beside the list runs a list of
-base offsets, so that finding a segment among 10,000 is one bisection over whole numbers, and the
-bytes of all of them are kept summed up. Belongs to the loop thread; the names it makes become
-durable with the log's next flush.
+Creates the first one with the log's folder, rolls, truncates. A list of base offsets beside the
+segments makes finding one of 10,000 a bisection over integers; the total size is kept up to date.
+Owned by the loop thread; new names become durable with the log's next flush.
 """
 
 from bisect import bisect_right
@@ -26,7 +25,7 @@ from .truncation import Cut, Truncation
 
 
 class Segments:
-    """One log's segments; empty while it has no folder yet."""
+    """One log's segments; empty before the log has a folder."""
 
     def __init__(
         self,
@@ -56,12 +55,12 @@ class Segments:
 
     @property
     def active(self) -> Segment:
-        """The last one."""
+        """The active segment."""
         return self._all[-1]
 
     def place_of(self, offset: int) -> int:
-        """Return which segment would hold an offset: the last one that starts at or below it, -1
-        when all start above it."""
+        """Return the index of the segment that would hold an offset: the last one that starts at or
+        below it, -1 if all start above it."""
         return bisect_right(self.bases, offset) - 1
 
     def index_of(self, segment: Segment) -> SegmentIndex | None:
@@ -69,14 +68,13 @@ class Segments:
         return segment.index or self._indexes.get(segment.path)
 
     def grew(self, segment: Segment, size: int) -> None:
-        """Batches of `size` bytes were completed in a segment."""
+        """Add `size` bytes of completed batches to a segment."""
         segment.size += size
         self.size_bytes += size
 
     def keep_index(self, config: LogConfig) -> bool:
-        """Have the active segment's index stored with the next flush, before it is final, if the
-        segment grew so much that it is worth it: a recovery then need not read what lies below.
-        Returns whether it is."""
+        """Store the active segment's index with the next flush if the segment has grown by an index
+        step: recovery then need not read below it. Return True if it is stored."""
         if not self._all:
             return False
         active = self.active
@@ -90,8 +88,8 @@ class Segments:
     def create(
         self, base_offset: int, config: LogConfig, *, metadata: bytes | None, wall_ms: int
     ) -> None:
-        """Make the folder, with what it says of itself, and the first segment. Raises OSError; the
-        next attempt makes all of it anew then."""
+        """Make the folder, its partition.metadata and the first segment. Raises OSError; the next
+        attempt then repeats all of it."""
         files = self._pool.files
         files.make_folder(self.folder)
         if metadata is None:
@@ -110,10 +108,10 @@ class Segments:
     def roll(
         self, base_offset: int, config: LogConfig, *, wall_ms: int, is_flushed: bool
     ) -> Segment:
-        """Start a new segment at the log's end. Raises OSError; nothing changed then.
+        """Start a new segment at the log end. Raises OSError; nothing is changed then.
 
-        `is_flushed`: the first segment's name is durable. Otherwise it is made so here: a power
-        cut that took it, and left a later one's, would leave a log that seems to start there.
+        `is_flushed`: the first segment's name is durable. Otherwise this call syncs the folder: a
+        power cut that removed it, but not the new one, would leave a log that seems to start there.
         """
         rolled = self.active
         if not is_flushed:
@@ -137,13 +135,13 @@ class Segments:
         self.bases.append(base_offset)
         return segment
 
-    # --- cut -----------------------------------------------------------------------------------
+    # --- truncate------------------------------------------------------------------------------
 
     def plan_cut(self, offset: int, log_start_offset: int) -> Truncation:
-        """Plan to cut every batch that holds or follows `offset`.
+        """Plan the removal of every batch that holds or follows `offset`.
 
-        At the log's start the segment below is the one that ends there, if it is still there: its
-        last batch says of which epoch the log is.
+        At the log start, the segment that ends there is cut, if it still exists: its last batch has
+        the epoch of the log.
         """
         at = max(self.place_of(offset), 0)
         if at > 0 and self.bases[at] == offset == log_start_offset:
@@ -166,7 +164,7 @@ class Segments:
         )
 
     def cut(self, truncation: Truncation, cut: Cut, config: LogConfig) -> None:
-        """The cut was performed, durably."""
+        """Apply a performed truncation."""
         truncation.lease.release()
         kept = 0 if cut.is_empty else len(self._all) - len(truncation.removed)
         for segment in self._all[kept:]:
@@ -194,7 +192,7 @@ class Segments:
         self.grew(active, cut.size - active.size)
 
     def clear(self) -> None:
-        """Every segment was dropped, durably."""
+        """Remove all segments; their files are gone, durably."""
         for segment in self._all:
             segment.names.are_gone = True
             self.forget(segment)
@@ -205,7 +203,7 @@ class Segments:
     # --- remove and replace --------------------------------------------------------------------
 
     def plan_removal(self, count: int) -> Removal:
-        """Plan to remove the oldest segments; at least the active one stays."""
+        """Plan the removal of the oldest segments; at least the active one stays."""
         assert 0 < count < len(self._all), f"{count} of {len(self._all)} segments are removed"
         return Removal(
             folder=self.folder,
@@ -214,7 +212,7 @@ class Segments:
         )
 
     def removed(self, removal: Removal) -> None:
-        """The removal was performed, durably."""
+        """Apply a performed removal."""
         count = len(removal.log_paths)
         for segment in self._all[:count]:
             self.size_bytes -= segment.size
@@ -223,8 +221,8 @@ class Segments:
         del self._all[:count], self.bases[:count]
 
     def plan_swap(self, group: CleanedGroup) -> Swap | None:
-        """Plan to replace segments by what a round made of them; None when they are not there any
-        more as it read them. Raises OSError."""
+        """Plan the replacement of segments by the output of a cleaning; None if they changed since
+        they were read. Raises OSError."""
         place = max(self.place_of(group.base_offset), 0)
         end, sources = place + len(group.sources), group.sources
         there = self._all[place:end]
@@ -253,7 +251,7 @@ class Segments:
         )
 
     def swapped(self, swap: Swap, *, is_done: bool) -> None:
-        """The swap was performed, or (not `is_done`) refused with everything as it was."""
+        """Apply a performed swap, or with `is_done` False a rejected one that changed nothing."""
         place = self.place_of(swap.base_offset)
         old = self._all[place : place + len(swap.sources)]
         new = [replace(segment, names=Names()) for segment in old]
@@ -277,14 +275,14 @@ class Segments:
             self._indexes.put(new[0].path, swap.index)
 
     def note_times(self, base_offset: int, first_ms: int, largest_ms: int) -> None:
-        """An inactive segment was found to have these timestamps, if it is still there."""
+        """Set the timestamps of an inactive segment, if it still exists."""
         place = self.place_of(base_offset)
         if place >= 0 and self.bases[place] == base_offset:
             self._all[place].first_timestamp = first_ms
             self._all[place].max_timestamp = largest_ms
 
     def aged(self, place: int, log_end_offset: int) -> Aged:
-        """Return what retention asks of a segment."""
+        """Return the properties of a segment that retention needs."""
         segment = self._all[place]
         index = segment.index
         return Aged(
@@ -297,7 +295,7 @@ class Segments:
         )
 
     def outline(self, log_end_offset: int) -> Outline:
-        """Return what compaction asks, for use at once."""
+        """Return the segments' properties that compaction needs; valid until the log changes."""
         return Outline(
             bases=self.bases,
             sizes=[segment.size for segment in self._all],
@@ -308,7 +306,7 @@ class Segments:
     # --- forget --------------------------------------------------------------------------------
 
     def forget(self, segment: Segment) -> None:
-        """Close a segment's file and drop its index; nothing of it will be flushed."""
+        """Close a segment's file and drop its index and its unflushed changes."""
         self._unflushed.forget(segment)
         self._pool.forget(segment.path)
         self._indexes.drop(segment.path)
@@ -323,9 +321,9 @@ def is_roll_due(
     timestamp: int,
     wall_ms: int,
 ) -> bool:
-    """Whether batches that would grow the active segment to `size` bytes and `end_offset`, the
-    newest of them of `timestamp`, belong in a new one: by size, by the size of its index, by the
-    span of offsets an index can hold, or by time."""
+    """Return True if batches that grow the active segment to `size` bytes and `end_offset`, the
+    newest with `timestamp`, belong in a new segment: by size, by index size, by the offset span of
+    an index, or by time."""
     index = active.index
     assert index is not None, f"{active.path} is active"
     if size > config.segment_bytes or index.size + TIME_ENTRY_SIZE > config.index_bytes_max:

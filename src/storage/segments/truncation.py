@@ -1,8 +1,8 @@
-"""Cutting the end of a log off: what a replica does when its past parted from its leader's.
+"""Truncation of the end of a log, by a replica that diverged from its leader.
 
-Planned on the loop, performed in the write lane, completed on the loop. The newest segments go
-first, each removal durable before the next, then the file is cut: whatever moment a crash picks,
-the log that is found again is contiguous.
+Planned on the loop, performed in the write lane, completed on the loop. The newest segments are
+removed first, each removal durable before the next; then the file is truncated. After a crash at
+any point the log is contiguous.
 """
 
 from dataclasses import dataclass
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """What to cut. Batches whose last offset is >= `offset` go."""
+    """A planned truncation. Batches whose last offset is >= `offset` are removed."""
 
     offset: int
     folder: str
     base_offset: int  # of the segment that is cut
     file: "File"
     lease: "Lease"
-    size: int  # its bytes now
-    index: SegmentIndex | None  # the segment's, if it is in memory; for the loop alone
+    size: int  # its current size in bytes
+    index: SegmentIndex | None  # the segment's, if in memory; for the loop only
     floor: int  # position of a batch that stays, or 0
     removed: tuple[str, ...]  # .log paths of the segments above, newest first
     below: tuple[str, ...]  # .log paths of the segments below, newest first
     log_start_offset: int
-    producers: ProducerCut | None = None  # what that means for what is known of producers
+    producers: ProducerCut | None = None  # its effect on the producer state
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where to cut: what stays."""
+    """The position of a truncation and the batches that stay."""
 
-    size: int  # bytes left of the segment's file
-    end_offset: int  # the log's new end: behind the last batch that stays
+    size: int  # new size of the segment's file
+    end_offset: int  # the new log end, after the last batch that stays
     tail: tuple[Placed, ...]  # the batches from the floor to the new end
-    found_end: int  # what the disk says of the end: lower where no readable batch stays at all
-    is_empty: bool = False  # no segment stays, the log goes on where it starts
+    found_end: int  # end offset on the disk: lower if no readable batch stays
+    is_empty: bool = False  # no segment stays; the log continues at its start
 
     def keep_epochs(self, epochs: EpochCache, log_start_offset: int) -> None:
-        """Drop the epochs of what was cut off. A log that ends where it starts now is of the epoch
-        that its last batch below has."""
+        """Drop the epochs above the cut. A log that is now empty has the epoch of the last batch
+        below its start."""
         epochs.truncate_end(self.found_end)
         if self.tail and self.tail[-1].leader_epoch > epochs.latest:
             epochs.assign(self.tail[-1].leader_epoch, log_start_offset)
@@ -61,9 +61,8 @@ class Cut:
 def find_cut(truncation: Truncation) -> Cut:
     """Find the batch to cut at. Changes nothing; waits for the device.
 
-    In a gap, as compaction leaves them, the log ends with the batch before it: nothing on the disk
-    would say that it reached further. Where the log starts in that gap no readable batch is left:
-    all of it goes.
+    In a gap, left by compaction, the log ends with the batch before the gap: no file would record a
+    higher end. If the log starts inside that gap, no readable batch is left, and all segments go.
     """
     tail: list[Placed] = []
     size, end_offset = truncation.size, truncation.base_offset
@@ -88,9 +87,9 @@ def find_cut(truncation: Truncation) -> Cut:
 
 
 def perform_truncation(files: "Files", truncation: Truncation, cut: Cut) -> None:
-    """Cut, durably. The stored recovery point must not be above the cut any more, or the next
-    recovery would miss what is cut here. Waits for the device; raises OSError. May be repeated
-    where no file could be opened."""
+    """Truncate, durably. The stored recovery point must already be at or below the cut, or the next
+    recovery would miss it. Waits for the device; raises OSError. May be repeated if a file could
+    not be opened."""
     if truncation.producers is not None:
         cut_producers(files, truncation.producers, size=cut.size, end_offset=cut.end_offset)
     if cut.end_offset <= truncation.log_start_offset:
@@ -105,14 +104,14 @@ def perform_truncation(files: "Files", truncation: Truncation, cut: Cut) -> None
     if cut.is_empty:
         return
     remove_index(files, truncation.file.path)  # it may point beyond the new end ...
-    files.sync_folder(truncation.folder)  # ... and must not come back beside another past
+    files.sync_folder(truncation.folder)  # ... and must not reappear beside other contents
     truncation.file.truncate(cut.size)
     truncation.file.sync()
 
 
 def _store_epoch_below(files: "Files", truncation: Truncation, cut: Cut) -> None:
-    """Have the checkpoint of leader epochs say what a log will be that ends where it starts: of an
-    empty log it is believed, so it must not speak of what is cut off."""
+    """Store the leader epoch checkpoint of a log that is empty after the cut. An empty log takes
+    its epochs from the checkpoint, so the file must not contain removed epochs."""
     folder, start = truncation.folder, truncation.log_start_offset
     epochs = EpochCache()
     cut.keep_epochs(epochs, start)
@@ -124,8 +123,7 @@ def _store_epoch_below(files: "Files", truncation: Truncation, cut: Cut) -> None
 
 
 def remove_segment(files: "Files", log_path: str) -> None:
-    """Unlink a segment's files, the .log first: indexes without a log are swept away at the next
-    open."""
+    """Unlink a segment's files, the .log first: the next opening removes indexes without a log."""
     assert log_path.endswith(LOG_SUFFIX), log_path
     files.remove(log_path)
     remove_index(files, log_path)

@@ -1,4 +1,4 @@
-"""Puts logs on a disk: the owner of a data directory and its write lane."""
+"""Logs on a disk: data directories with their lanes and tasks."""
 
 from .channel import Appended
 from .directory import Directory

@@ -1,9 +1,9 @@
-"""What clients send, on its way into the queue of a log: admitted on the loop or in a lane.
+"""Admission of client batches to the queue of a log, on the loop or in a lane.
 
-Owns when and where `ingest.admit` runs, and the count of bytes that wait. An append keeps its place
-in the queue meanwhile: the order of a log is the order of calls, wherever its batches were worked
-on. One that is queued goes by the config of that moment, unless a change of the config is queued
-before it: then by the changed one.
+This module decides when and where `ingest.admit` runs, and counts the queued bytes. An append keeps
+its position in the queue while a lane processes it: the order of a log is the order of calls. A
+queued append uses the config at the time of admission, unless a config change is queued before it:
+then it uses the changed one.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ LANE: Final = "cpu"
 
 
 class Admission:
-    """Admits what is queued for the logs of one directory."""
+    """Admits the appends queued for the logs of one directory."""
 
     def __init__(
         self,
@@ -31,15 +31,16 @@ class Admission:
         config: DirectoryConfig,
         on_admitted: Callable[[Channel], None],
     ) -> None:
-        self.held_bytes = 0  # of all appends that wait; for one in the lane what it may become too
+        # of all queued appends; one in the lane counts with its largest possible result
+        self.held_bytes = 0
         self._runtime = runtime
         self._scope = scope
         self._bytes_min = config.cpu_lane_bytes_min
         self._on_admitted = on_admitted
 
     def enter(self, channel: Channel, item: PendingAppend) -> None:
-        """Queue an append; a client's that is worth the lane goes there at once, or after the
-        change of the config that is queued before it."""
+        """Queue an append. A client's append that needs the lane goes there at once, or after a
+        config change queued before it."""
         channel.queue.append(item)
         channel.queued_bytes += len(item.batches)
         self._hold(item, len(item.batches))
@@ -52,12 +53,12 @@ class Admission:
                 self._send_to_lane(channel, item)
 
     def leave(self, channel: Channel, item: PendingAppend) -> None:
-        """An append left the queue."""
+        """Remove an append that left the queue from the counts."""
         channel.queued_bytes -= len(item.batches)
         self._hold(item, 0)
 
     def resume(self, channel: Channel) -> None:
-        """Exclusive work has ended: send to the lane what waited for that."""
+        """Send postponed appends to the lane after exclusive work has ended."""
         for item in channel.queue:
             if isinstance(item, Exclusive):
                 if item.is_barrier:
@@ -68,8 +69,8 @@ class Admission:
                 self._send_to_lane(channel, item)
 
     def is_admitted(self, channel: Channel, item: PendingAppend) -> bool:
-        """Whether the append may be prepared now: it is admitted here if that is quick, and sent to
-        the lane if not. `error` says why it may not be stored."""
+        """Return True if the append may be prepared now. It is admitted here if that is quick, else
+        sent to the lane. `error` is set if it is rejected."""
         if not item.is_ready:
             return False
         if item.admitted_by is not None or item.error is not None:
@@ -94,7 +95,7 @@ class Admission:
         config = channel.log.config
         try:
             self._hold(item, len(item.batches) + growth_max(item.batches, config))
-        except QuorumlogError as error:  # no row of batches
+        except QuorumlogError as error:  # malformed batches
             item.error, item.is_ready = error, True
             return
         self._scope.spawn(self._admit_in_lane(channel, item, config), name="storage.admit")
@@ -108,7 +109,7 @@ class Admission:
             batches = await self._runtime.tasks.offload(LANE, job, cost_bytes=size)
         except QuorumlogError as error:
             batches, item.error = item.batches, error
-        if item.held_bytes:  # else the log failed meanwhile, and the append was answered
+        if item.held_bytes:  # otherwise the log failed before, and the append is answered
             self._admitted(channel, item, batches, config)
         item.is_ready = True
         self._on_admitted(channel)
@@ -116,7 +117,7 @@ class Admission:
     def _admitted(
         self, channel: Channel, item: PendingAppend, batches: Buffer, config: LogConfig
     ) -> None:
-        """Take in what became of an append that is still queued."""
+        """Apply the result of an admission to a queued append."""
         channel.queued_bytes += len(batches) - len(item.batches)
         item.batches, item.admitted_by = batches, config
         self._hold(item, len(batches))

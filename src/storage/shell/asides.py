@@ -1,4 +1,4 @@
-"""Damaged logs are put aside: renamed for whoever wants to look at them, and never read again."""
+"""Quarantine of damaged logs: they are renamed for inspection, and never read again."""
 
 from functools import partial
 from typing import Final
@@ -16,7 +16,7 @@ _TOKEN_BYTES: Final = 8
 
 
 class Asides:
-    """Puts logs of one data directory aside."""
+    """Quarantines logs of one data directory."""
 
     def __init__(
         self,
@@ -27,18 +27,19 @@ class Asides:
         checkpoints: Checkpointing,
     ) -> None:
         self._files = runtime.files
-        self._tokens = runtime.entropy.stream("aside_folder")  # a name for each
+        self._tokens = runtime.entropy.stream("aside_folder")  # names of quarantined folders
         self._path = path
         self._channels = channels
         self._writer = writer
         self._checkpoints = checkpoints
 
     async def put(self, name: str) -> str:
-        """Have the folder of a log that is not open called otherwise, durably, and return its new
-        path; the next log of the name is a new one. Raises StorageError, DiskFull, Overloaded: it
-        may be repeated."""
+        """Rename the folder of a log that is not open, durably, and return its new path; the next
+        log of that name is new. Raises StorageError, DiskFull, Overloaded; may be repeated."""
         if name in self._channels:
-            raise StorageError(f"{join(self._path, name)} is open: it cannot be put aside")
+            raise StorageError(
+                f"{join(self._path, name)} is open; close the log before its quarantine"
+            )
         new = join(self._path, aside_folder(name, self._tokens.token(_TOKEN_BYTES).hex()))
 
         def begin() -> partial[None]:

@@ -1,6 +1,6 @@
-"""The way to one log: what waits for it, and who is told of it.
+"""The append queue of one log: pending appends, exclusive work, and callbacks.
 
-Data of the `Writer`; the decisions are there.
+Data of the `Writer`, which makes the decisions.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ NO_APPEND_TIME: Final = -1
 
 @dataclass(init=False, slots=True)
 class Appended:
-    """Where an append lies: offsets [base_offset, next_offset). Changed by nobody; each append
-    makes one, and an `__init__` of its own is compiled."""
+    """The offsets of an append: [base_offset, next_offset). Immutable by convention. Each append
+    makes one: a written `__init__` is compiled, that of a dataclass is not."""
 
     base_offset: Offset
     next_offset: Offset
@@ -44,7 +44,7 @@ class Appended:
 
 
 class Waiter(Protocol):
-    """Who waits for an append's answer: a future, or what stands in for one on the hot path."""
+    """The waiter of an append's result: a future, or its replacement on the hot path."""
 
     def done(self) -> bool: ...
     def set_result(self, result: Appended, /) -> None: ...
@@ -53,85 +53,86 @@ class Waiter(Protocol):
 
 @dataclass(slots=True, eq=False)
 class PendingAppend:
-    """An append on its way through its channel."""
+    """A queued append."""
 
     batches: Buffer
     leader_epoch: int
     origin: Origin
     waits_for_flush: bool
     waiter: Waiter
-    held_bytes: int = 0  # what it counts for in the Writer's bound; 0: it left the queue
-    is_ready: bool = True  # False until the cpu lane has admitted it
-    is_postponed: bool = False  # it goes to the lane after the exclusive work before it
-    admitted_by: LogConfig | None = None  # the config that `ingest.admit` went by; None: not yet
-    error: Exception | None = None  # what that found
+    held_bytes: int = 0  # bytes counted by the Writer's limit; 0: it left the queue
+    is_ready: bool = True  # False until admitted by the cpu lane
+    is_postponed: bool = False  # goes to the lane after the exclusive work before it
+    admitted_by: LogConfig | None = None  # config of the admission; None: not admitted yet
+    error: Exception | None = None  # error of the admission
     append_time_ms: int = NO_APPEND_TIME
 
 
 @dataclass(slots=True, eq=False)
 class Exclusive:
-    """Work on a log that has the log to itself: after what was queued before it, before the rest.
+    """Work with exclusive access to a log: after everything queued before it, before everything
+    queued after it.
 
-    `begin` plans on the loop and returns the waiting part for the lane, or None when there is
-    nothing to do; `end` takes the lane's result on the loop.
+    `begin` plans on the loop and returns the blocking part for the lane, or None without work;
+    `end` applies the lane's result on the loop.
     """
 
     begin: Callable[[], Callable[[], Any] | None]
     end: Callable[[Any], None]
     waiter: "asyncio.Future[None]"
-    changes: bool  # False: the close, which must not take the clean marker away
-    repeats: bool  # both parts may be done again after no file could be opened
-    is_barrier: bool = False  # nothing is to be done: everything before it has ended, is all
+    changes: bool  # False: the close, which must not remove the clean-shutdown marker
+    repeats: bool  # both parts may run again after a file could not be opened
+    is_barrier: bool = False  # without work: it only waits for everything queued before it
 
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """The way to one log."""
+    """The append queue of one log, with the state of its writes and flushes."""
 
     log: Log
     queue: deque[PendingAppend | Exclusive] = field(default_factory=deque)
     queued_bytes: int = 0  # of the appends in `queue`
     is_busy: bool = False  # a job that changes the log is queued or running
-    is_exclusive: bool = False  # ... and it is exclusive work: no flush may begin beside it
+    is_exclusive: bool = False  # ... and it is exclusive work: no flush may begin during it
     is_gathering: bool = False  # a small write was made in this turn of the loop
     is_flush_queued: bool = False
     is_flushing: bool = False
     has_failed: bool = False  # the failure was reported
     wanted: LogConfig | None = None  # the newest config; None: the log has it, or will soon
-    is_configuring: bool = False  # exclusive work that takes `wanted` is queued or running
-    is_config_waiting: bool = False  # a full disk holds `wanted` up, which was said
+    is_configuring: bool = False  # exclusive work that applies `wanted` is queued or running
+    is_config_waiting: bool = False  # a full disk delays `wanted`, and that was logged
     open_group_bytes: int = 0  # written since the last flush began
     flush_waiters: deque[tuple[int, Callable[[Exception | None], None]]] = field(
         default_factory=deque
-    )  # (end offset, to be told once everything below it is durable), ascending
+    )  # (end offset, callback once everything below it is durable), ascending
     on_appended: list[Callable[[], None]] = field(default_factory=list)
     on_failed: list[Callable[[StorageError], None]] = field(default_factory=list)
 
     @property
     def always_flushes(self) -> bool:
-        """Every append of an fsync log asks for a flush."""
+        """True if every append requests a flush, as in an fsync log."""
         return self.log.config.flush_policy is FlushPolicy.FSYNC
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is queued or under way that changes the log's end."""
+        """True if no queued or running work changes the log end."""
         return not self.queue and not self.is_busy
 
     def moved(self) -> None:
-        """Tell who asked that the log's end or flushed end moved."""
+        """Run the callbacks after the log end or the flushed end moved."""
         for callback in self.on_appended:
             callback()
 
 
 def barrier(waiter: "asyncio.Future[None]") -> Exclusive:
-    """Return what has `waiter` done when it is its turn, and does nothing."""
+    """Return exclusive work without effect, whose turn completes `waiter`."""
     return Exclusive(
         lambda: None, lambda _: None, waiter, changes=False, repeats=False, is_barrier=True
     )
 
 
 def answer(waiter: "Waiter | asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
-    """Tell who waits, if anybody does."""
+    """Complete a waiter with a result or an error, unless it was cancelled."""
     if waiter.done():
         return  # its caller was cancelled
     if error is None:
@@ -141,13 +142,13 @@ def answer(waiter: "Waiter | asyncio.Future[Any]", result: Any, error: Exception
 
 
 def fail(waiter: "Waiter | asyncio.Future[Any]", error: Exception) -> None:
-    """Tell who waits that it failed."""
+    """Complete a waiter with an error."""
     answer(waiter, None, error)
 
 
 def release_after(work: "asyncio.Future[None]", begun: Sequence[Flush]) -> None:
-    """Give back what the flushes of exclusive work hold, also when it fails; the failure is the
-    log's, which tells of it."""
+    """Release the leases of flushes after exclusive work, including a failed one; the log reports
+    the failure."""
 
     def ended(_: "asyncio.Future[None]") -> None:
         for flush in begun:

@@ -1,9 +1,8 @@
 """The checkpoints of one data directory: stored every second under load, and at the close.
 
-Recovery points, log start offsets, high watermarks, what the cleaner reached, and each log's leader
-epochs. A recovery point is stored only after the fsync it speaks of and after the leader epochs
-below it. What to store is planned when it is its turn in the write lane, so that no truncation or
-deletion comes between.
+Recovery points, log start offsets, high watermarks, cleaner offsets, and each log's leader epochs.
+A recovery point is stored only after its fsync and after the leader epochs below it. The content is
+determined when its turn in the write lane comes, so that no truncation or deletion can intervene.
 """
 
 import asyncio
@@ -32,16 +31,16 @@ from .config_changes import ConfigChanges
 from .writer import Writer
 
 _Start: TypeAlias = "tuple[Log, int, asyncio.Future[None]]"
-"""A log, where it is to start, and who waits until it does, durably."""
+"""(log, new log start offset, waiter for its durability)."""
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 
 
 class Checkpointing:
-    """Keeps the checkpoint files near what the logs have come to; its task lives in `scope`.
+    """Keeps the checkpoint files close to the state of the logs; its task runs in `scope`.
 
-    `stored` is what the files say, or will say once what is under way in the write lane has ended:
-    change it there alone.
+    `stored` is the content of the files, or will be once the work in the write lane has ended:
+    change it only there.
     """
 
     def __init__(
@@ -62,22 +61,22 @@ class Checkpointing:
         self._changes = changes
         self._interval_ms = interval_ms
         self._starting: list[_Start] = []
-        self._behind: dict[Channel, None] = {}  # with a high watermark that will still move
+        self._behind: dict[Channel, None] = {}  # their high watermark will still move
         self._ticker = scope.spawn(self._under_load(), name="storage.checkpoints")
 
     def stop(self) -> None:
-        """No more checkpoints but those that are asked for."""
+        """Stop periodic checkpoints; explicit ones remain possible."""
         self._ticker.cancel()
 
     async def checkpoint(self) -> None:
-        """Flush every log that was appended to, then store what the logs came to.
+        """Flush every log with appends, then store the checkpoints.
 
-        Raises OSError; the next one stores it then.
+        Raises OSError; the next checkpoint then stores it.
         """
         self._writer.dirtied.clear()
         channels, self._writer.dirty = self._behind | self._writer.dirty, {}
         for channel in channels:
-            self._changes.take(channel)  # what a full disk held up
+            self._changes.take(channel)  # changes delayed by a full disk
         flushed = [self._writer.flush(channel) for channel in channels]
         await asyncio.gather(*flushed, return_exceptions=True)
         try:
@@ -88,7 +87,7 @@ class Checkpointing:
             raise
         self._behind = {channel: None for channel in channels if _is_behind(channel.log)}
         if self._behind and has_changed:
-            self._writer.dirtied.set()  # once more, until their high watermarks stand still
+            self._writer.dirtied.set()  # repeat until their high watermarks are stable
 
     async def _under_load(self) -> None:
         said = ""
@@ -97,16 +96,16 @@ class Checkpointing:
             await asyncio.sleep(self._interval_ms / 1000)
             try:
                 await self.checkpoint()
-            except OSError as error:  # the older checkpoints only make a recovery longer
-                if str(error) != said:  # said once, though it is tried again and again
+            except OSError as error:  # older checkpoints only make a recovery longer
+                if str(error) != said:  # logged once, though retried
                     _LOG.warning("storage.checkpoint_failed path=%s error=%s", self._path, error)
                 said = str(error)
             else:
                 said = ""
 
     async def store(self, logs: Iterable[Log]) -> bool:
-        """Store what these logs' checkpoints should say, when it is their turn; returns whether
-        that is anything new. Raises OSError."""
+        """Store the checkpoints of these logs in the write lane; return True if anything changed.
+        Raises OSError."""
         planned: list[tuple[Stored, bool]] = []
         epochs: list[Callable[[], None]] = []
         files = self._runtime.files
@@ -127,8 +126,8 @@ class Checkpointing:
         return planned[0][1]
 
     async def store_cleaned(self, log: Log, offset: int) -> None:
-        """Have it be known that a log was compacted up to `offset`, unless it failed, or was
-        deleted; durable at the return. Raises OSError."""
+        """Store the end offset of a log's last cleaning run, unless the log failed or was deleted;
+        durable at the return. Raises OSError."""
         planned: list[dict[str, int]] = []
 
         def begin() -> Callable[[], None] | None:
@@ -145,8 +144,8 @@ class Checkpointing:
         await self._writer.run(begin, end)
 
     async def store_gaps(self, log: Log, offset: int) -> None:
-        """Have a log's folder say that between segments offsets may be missing below `offset`,
-        unless it failed, or was deleted; durable at the return. Raises OSError."""
+        """Store in a log's folder that offsets may be missing between segments below `offset`,
+        unless the log failed or was deleted; durable at the return. Raises OSError."""
         begun: list[int] = []
 
         def begin() -> Callable[[], None] | None:
@@ -167,21 +166,22 @@ class Checkpointing:
         await self._writer.run(begin, end)
 
     async def lower_cleaned(self, log: Log) -> None:
-        """A log was cut: what is appended behind its end is not clean."""
+        """Lower the cleaned offsets of a truncated log: batches appended after its end are not
+        clean."""
         end = log.log_end_offset
         try:
             if self.stored.cleaner_offsets.get(log.name, 0) > end:
                 await self.store_cleaned(log, end)
             if (log.gaps_below or 0) > end:
                 await self.store_gaps(log, end)
-        except OSError as error:  # some records are compacted later than they could be
+        except OSError as error:  # some records are compacted later than possible
             _LOG.warning("storage.checkpoint_failed path=%s error=%s", self._path, error)
 
     async def store_log_start(self, channel: Channel, offset: int) -> None:
-        """Have a log start at `offset`, unless it starts behind it already; durable at the return.
+        """Store a log start offset, unless the log starts above it already; durable at the return.
 
-        What lies below it must be flushed. Those that come while one is stored are stored together.
-        Raises OffsetOutOfRange when the log was truncated meanwhile, DiskFull, StorageError.
+        Everything below must be flushed. Requests that arrive during a store are stored together.
+        Raises OffsetOutOfRange if the log was truncated in between, DiskFull, StorageError.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._starting.append((channel.log, offset, waiter))
@@ -211,12 +211,12 @@ class Checkpointing:
     def _not_stored(self, error: OSError) -> DiskFull | StorageError:
         path = join(self._path, LOG_START_OFFSETS)
         if error.errno in OUT_OF_SPACE:
-            return DiskFull(f"no space is left for {path}; free some, then repeat")
+            return DiskFull(f"{path}: no space is left; free some space, then retry")
         return StorageError(f"{path}: {error.strerror or error}")
 
 
 def _is_due(start: _Start) -> bool:
-    """Whether a log start is to be stored; else it is answered here."""
+    """Return True if a log start must be stored; otherwise complete its waiter."""
     log, offset, waiter = start
     try:
         log.check_deletion(offset)

@@ -1,10 +1,11 @@
-"""Runs rounds of compaction over one log: in slices, throttled, each group swapped in its turn.
+"""Performs cleaning runs over one log at a time: in slices, throttled, swapping each group in
+order.
 
-A round reads and writes in the lane `clean:<dir>`; what it made is swapped in as exclusive work of
-the log, each group as soon as it is whole, so that no more than one stands beside its sources. What
-it covers is flushed, and the stored recovery point lies behind it: a recovery never has to judge
-the gaps that compaction leaves. `cleaner-offset-checkpoint` is stored at the end. Whoever deletes,
-truncates or closes the log stops the round first; whatever ends a round, none of its files stay.
+A run reads and writes in the lane `clean:<dir>`. Each group is swapped in as exclusive work of the
+log as soon as it is complete, so that at most one lies beside its sources. The cleaned part is
+flushed, and the stored recovery point is above it: a recovery never reads the gaps left by
+compaction. `cleaner-offset-checkpoint` is stored at the end. A deletion, truncation or close of the
+log stops the run first. However a run ends, none of its files remain.
 """
 
 import asyncio
@@ -31,16 +32,16 @@ _LOG: Final = logging.getLogger("quorumlog.storage")
 
 
 SOURCES_AT_ONCE: Final = 256
-"""Segments that are named before others get their turn on the loop: under a millisecond."""
+"""Segments listed before other tasks run on the loop: under a millisecond."""
 
 
 class Stale(Exception):
-    """The log is not what the round was made for any more: it was cut, deleted, configured anew,
-    or is about to be. Nothing is wrong."""
+    """The log changed since the run was planned: it was truncated, deleted or reconfigured, or will
+    be. Not an error."""
 
 
 class Cleaner:
-    """Cleans the logs of one directory, one at a time. Meanwhile it can only be stopped."""
+    """Cleans the logs of one directory, one at a time. A run can be stopped."""
 
     def __init__(
         self,
@@ -57,34 +58,33 @@ class Cleaner:
         self._config = config
         self._writer = writer
         self._checkpoints = checkpoints
-        self._set_aside = set_aside  # told of files to be unlinked later
+        self._set_aside = set_aside  # called with files to be unlinked later
         self._throttle = Throttle(config.clean_bytes_per_second)
         self._seeds = runtime.entropy.stream("storage.cleaning")
-        self._channel: Channel | None = None  # whose log is cleaned
-        self._stopped = asyncio.Event()  # the round is asked to end
-        self._ended = asyncio.Event()  # no round is under way
+        self._channel: Channel | None = None  # of the log being cleaned
+        self._stopped = asyncio.Event()  # the run must end
+        self._ended = asyncio.Event()  # no run is active
         self._ended.set()
 
     def is_cleaning(self, log: Log) -> bool:
-        """Whether a round over this log is under way."""
+        """Return True if this log is being cleaned."""
         return self._channel is not None and self._channel.log is log
 
     def drop(self, log: Log | None = None) -> None:
-        """Have the round over this log, or any, end soon."""
+        """Request the end of the run over this log, or of any run."""
         if self._channel is not None and (log is None or self._channel.log is log):
             self._stopped.set()
 
     async def stop(self, log: Log | None = None) -> None:
-        """End the round over this log, or any; returns when none of its files are left."""
+        """End the run over this log, or any run; return when none of its files are left."""
         self.drop(log)
         if self._stopped.is_set():
             await self._ended.wait()
 
     async def clean(self, channel: Channel, dirt: Dirt) -> None:
-        """Run one round over what is dirty of a log. Raises what is wrong with the log or its disk;
-        Stale when the round was stopped, or the log was cut since its dirt was found.
-        """
-        assert self._channel is None, "two rounds at once"
+        """Run one cleaning of the dirty part of a log. Raises the errors of the log or its disk,
+        and Stale if the run was stopped or the log was truncated since the plan."""
+        assert self._channel is None, "two cleaning runs at once"
         self._channel = channel
         self._stopped.clear()
         self._ended.clear()
@@ -100,10 +100,10 @@ class Cleaner:
         try:
             await self._run(channel, cleaning)
         except (OSError, QuorumlogError):
-            self._check(channel)  # what it met may come of what ends it
+            self._check(channel)  # its error may be caused by the end of the run
             raise
         finally:
-            # A scope that ends takes its tasks along: what is left then, the next opening removes.
+            # When a scope ends, it cancels its tasks; the next opening removes the remaining files.
             discard = partial(cleaning.discard, self._runtime.files)
             try:
                 await self._runtime.tasks.offload(self._lane, discard)
@@ -111,9 +111,10 @@ class Cleaner:
                 _LOG.warning("storage.litter log=%s error=%s", channel.log.name, error)
 
     async def _sources(self, channel: Channel, dirt: Dirt) -> tuple[SourceSegment, ...]:
-        """Name what a round reads; a log may have 10,000 segments, so others get their turns.
+        """List the segments to read; a log may have 10,000, so the loop yields in between.
 
-        Raises Stale when the log was cut since its dirt was found."""
+        Raises Stale if the log was truncated since the plan.
+        """
         log = channel.log
         sources: list[SourceSegment] = []
         while True:
@@ -148,7 +149,7 @@ class Cleaner:
             index_bytes_max=config.index_bytes_max,
             index_interval_bytes=config.index_interval_bytes,
             delete_retention_ms=config.delete_retention_ms,
-            inflate_bytes_max=max(INFLATE_LIMIT, config.inflate_bytes_max),  # as readers have it
+            inflate_bytes_max=max(INFLATE_LIMIT, config.inflate_bytes_max),  # the limit of readers
             aborted=tuple(
                 log.aborted_transactions(segments[0].base_offset, segments[-1].end_offset)
             ),
@@ -187,14 +188,15 @@ class Cleaner:
         )
         if stats.batches_unread:
             _LOG.warning(
-                "storage.not_compacted log=%s batches=%d reason=%s: such stay as they are",
+                "storage.not_compacted log=%s batches=%d reason=%s",
                 log.name,
                 stats.batches_unread,
                 stats.unread_reason,
             )
 
     async def _make_safe(self, channel: Channel, plan: RoundPlan) -> None:
-        """See to it that a recovery knows of gaps, and does not meet them."""
+        """Store the gaps and the recovery point that a recovery needs, before the log is
+        changed."""
         log, stored = channel.log, self._checkpoints.stored
         if stored.recovery_points.get(log.name, 0) < plan.end_offset:
             await self._checkpoints.store([log])
@@ -210,7 +212,7 @@ class Cleaner:
             raise Stale
 
     async def _pause(self, wait_ms: int) -> None:
-        """Wait, but no longer than until the round is to end."""
+        """Wait for the throttle, or until the run must end."""
         if wait_ms <= 0:
             return
         try:
@@ -220,8 +222,8 @@ class Cleaner:
             return
 
     async def _swap(self, channel: Channel, group: CleanedGroup) -> None:
-        """Put a group in the place of its sources. Raises OSError with the log as it was,
-        StorageError when it failed over it, Stale."""
+        """Replace the sources of a group. Raises OSError with the log unchanged, StorageError if
+        the log failed, Stale."""
         log = channel.log
         begun: list[Swap] = []
         refused: list[Exception] = []
@@ -233,7 +235,7 @@ class Cleaner:
             except Stale as stale:
                 refused.append(stale)
                 return None
-            except OSError as error:  # no descriptor, as it may be
+            except OSError as error:  # out of descriptors, for example
                 refused.append(error)
                 return None
             if swap is None:

@@ -1,9 +1,9 @@
-"""A running log takes another config.
+"""Configuration changes of a running log.
 
-At once, unless it changes how much of the log may be un-synced. Then after what was queued before,
-and a flush: a recovery judges a torn end by what the folder says, so the folder must never promise
-more than was kept. On a full disk the folder cannot be told: a tighter config is kept all the same,
-a wider one waits for the next checkpoint.
+A change applies at once, unless it changes the limit of unsynced bytes. Then it applies after
+everything queued before and a flush: a recovery judges a torn tail by the limit stored in the
+folder, so that limit must never be tighter than the one in effect. If a full disk prevents storing
+it, a tighter config applies anyway, and a wider one waits for the next checkpoint.
 """
 
 import logging
@@ -23,14 +23,14 @@ _LOG: Final = logging.getLogger("quorumlog.storage")
 
 
 def unsynced_bytes_max(log: LogConfig, directory: DirectoryConfig) -> int | None:
-    """Bytes of two write groups of an fsync log; None where nobody bounds it."""
+    """Return the bytes of two write groups of an fsync log; None without a limit."""
     if log.flush_policy is not FlushPolicy.FSYNC:
         return None
     return 2 * max(directory.write_group_bytes_max, log.message_bytes_max)
 
 
 class ConfigChanges:
-    """Brings the logs of one directory to the configs that are wanted of them."""
+    """Applies configuration changes to the logs of one directory."""
 
     def __init__(self, files: Files, writer: Writer, config: DirectoryConfig) -> None:
         self._files = files
@@ -38,14 +38,15 @@ class ConfigChanges:
         self._config = config
 
     def take(self, channel: Channel) -> None:
-        """Give a log the config that is wanted now, if any, or queue what that needs."""
+        """Apply the wanted config of a log, if any, or queue the work that it needs."""
         if channel.wanted is None or channel.is_configuring or self._writer.is_closing:
             return
         log, config = channel.log, channel.wanted
         channel.wanted = None
         log.was_compacted = log.was_compacted or config.compacted
         bound = unsynced_bytes_max(config, self._config)
-        is_said = not config.compacted or log.gaps_below is not None  # that it may have gaps
+        # the folder has the limit of gaps
+        is_said = not config.compacted or log.gaps_below is not None
         if (bound == log.unsynced_bytes_max and is_said) or not log.segment_bases:
             log.config, log.unsynced_bytes_max = config, bound
         else:
@@ -58,7 +59,7 @@ class ConfigChanges:
 
         def begin() -> Callable[[], bool] | None:
             if log.failure is not None:
-                return None  # it was deleted, and its folder may be of another one soon
+                return None  # deleted, and its folder may belong to another log soon
             begun.append(log.begin_flush())
             gaps.append(log.gaps_below if log.gaps_below is not None or not config.compacted else 0)
             content = log.topic_id and encode_partition_metadata(log.topic_id, bound, gaps[0])
@@ -76,7 +77,7 @@ class ConfigChanges:
                 log.config = config
             elif channel.wanted is None:
                 channel.wanted = config
-                if not channel.is_config_waiting:  # said once, though it is tried again and again
+                if not channel.is_config_waiting:  # logged once, though retried
                     _LOG.warning("storage.config_waits log=%s reason=disk_full", log.name)
                 channel.is_config_waiting = True
                 return

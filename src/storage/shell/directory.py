@@ -1,7 +1,7 @@
-"""One data directory: its lock, its logs, its checkpoints, its clean marker.
+"""One data directory: its lock, logs, checkpoints and clean-shutdown marker.
 
-Opened once a process. All changes go through the `Writer` that owns the lane `write:<path>`; reads
-try the page cache on the loop and go to the read lane otherwise.
+Opened once per process. All changes go through the `Writer` of the lane `write:<path>`. Reads try
+the page cache on the loop and go to the read lane otherwise.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ _LOG: Final = logging.getLogger("quorumlog.storage")
 
 
 class Directory:
-    """A data directory that this process owns. Make it with `open`."""
+    """A data directory owned by this process. Create it with `open`."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Directory:
         self._runtime = runtime
         self._scope = scope
         self._config = config
-        self._deletions = runtime.entropy.stream("deleted_folder")  # a name for each
+        self._deletions = runtime.entropy.stream("deleted_folder")  # names of deleted folders
         self._lock = found.lock
         self._small_files = found.small_files
         self._pool = FilePool(runtime.files, open_files_max=config.open_files_max)
@@ -132,7 +132,7 @@ class Directory:
             space=self.space,
         )
 
-    # --- life ----------------------------------------------------------------------------------
+    # --- open and close ------------------------------------------------------------------------
 
     @staticmethod
     async def format(
@@ -144,14 +144,13 @@ class Directory:
         directory_id: DirectoryId | None = None,
         first: Mapping[str, Mapping[str, bytes]] | None = None,
     ) -> DirectoryMeta:
-        """Make a directory this node's, for good; formatting it again for the same is fine.
+        """Format a directory for this node; formatting it again for the same node has no effect.
 
-        The directory id is drawn unless given. `first` (log name -> file name -> content) is what
-        must be there, durably, before anybody takes the directory for a formatted one. Raises
-        DirectoryMismatch when it belongs to another cluster or node, DirectoryUnusable,
-        DirectoryInUse.
+        The directory id is random unless given. `first` (log name -> file name -> content) is
+        stored durably before the directory counts as formatted. Raises DirectoryMismatch if it
+        belongs to another cluster or node, DirectoryUnusable, DirectoryInUse.
         """
-        drawn = directory_id or DirectoryId(runtime.entropy.token(16))  # no two alike
+        drawn = directory_id or DirectoryId(runtime.entropy.token(16))  # unique
         meta = DirectoryMeta(cluster_id=cluster_id, node_id=node_id, directory_id=drawn)
         job = partial(format_folder, runtime.files, path, meta, first or {})
         try:
@@ -170,10 +169,10 @@ class Directory:
         cluster_id: ClusterId | None = None,
         node_id: NodeId | None = None,
     ) -> "Directory":
-        """Lock a formatted directory and take it over; its tasks live in `scope`.
+        """Lock and open a formatted directory; its tasks run in `scope`.
 
-        Raises DirectoryNotFormatted, DirectoryInUse, DirectoryUnusable, and DirectoryMismatch when
-        it is not of the cluster or node named.
+        Raises DirectoryNotFormatted, DirectoryInUse, DirectoryUnusable, and DirectoryMismatch if it
+        belongs to another cluster or node.
         """
         taken: list[Found] = []
         try:
@@ -183,7 +182,7 @@ class Directory:
         except OSError as error:
             raise unusable(path, error) from error
         except asyncio.CancelledError:
-            await runtime.tasks.drain(lane_of(path))  # the job runs all the same, and locks
+            await runtime.tasks.drain(lane_of(path))  # the job still runs, and takes the lock
             for found in taken:
                 found.lock.release()
             raise
@@ -196,10 +195,10 @@ class Directory:
         return cls(runtime, scope, path, config=config or DirectoryConfig(), found=found)
 
     async def close(self) -> None:
-        """End what is queued, make everything durable, leave the clean marker, unlock.
+        """Finish queued work, make everything durable, write the clean-shutdown marker, unlock.
 
-        No marker when a log failed, or when a log of an unclean directory was never opened and so
-        never recovered. A second call does nothing.
+        No marker is written if a log failed, or if a log of an unclean directory was never opened
+        and so never recovered. A second call has no effect.
         """
         if self._writer.is_closing:
             return
@@ -210,13 +209,13 @@ class Directory:
         self.space.stop()
         closed = [self._closing(channel) for channel in list(self._channels.values())]
         await asyncio.gather(*closed, return_exceptions=True)
-        self._pool.close()  # what comes now may need their descriptors
+        self._pool.close()  # the following work may need their descriptors
         try:
             await self._last_checkpoint()
         except OSError as error:  # the next opening recovers from the older checkpoints
             _LOG.warning("storage.unclean_close path=%s error=%s", self.path, error)
         await self._writer.stop()
-        for channel in self._channels.values():  # with those that were being opened meanwhile
+        for channel in self._channels.values():  # including those opened in between
             channel.log.close("the data directory is closed")
         self._pool.close()
         self._lock.release()
@@ -241,9 +240,9 @@ class Directory:
         return closing
 
     async def _last_checkpoint(self) -> None:
-        """Store the checkpoints and, if it is true, that the stop was clean."""
+        """Store the checkpoints and, after a clean stop, the marker."""
         if not self._writer.is_started:
-            return  # nothing changed: the marker is still there
+            return  # nothing changed: the marker still exists
         logs = [channel.log for channel in self._channels.values()]
         await self._checkpoints.store(logs)
         if all(log.failure is None for log in logs):
@@ -254,18 +253,18 @@ class Directory:
     # --- logs ----------------------------------------------------------------------------------
 
     async def open_log(self, name: str, config: LogConfig, *, topic_id: TopicId | None) -> Log:
-        """Open the log of this name, recovering it as needed; opening it again gives the same.
+        """Open the log of this name, after recovery if needed; a second call returns the same log.
 
-        Its folder is made at the first append. Raises CorruptionError for damage, StorageError for
-        a disk that fails or a folder of another topic id; Overloaded and DiskFull where files or
-        space are lacking for the moment: it may be opened later.
+        The first append creates its folder. Raises CorruptionError, StorageError for a failed disk
+        or a folder of another topic id; Overloaded and DiskFull if files or space are temporarily
+        lacking: it may be opened later.
         """
         return await self._openings.open(name, config, topic_id)
 
     def configure(self, log: Log, config: LogConfig) -> None:
-        """Keep a log by another config from here on; see `config_changes`.
+        """Change the config of a log; see `config_changes`.
 
-        Appends that ask for a flush get theirs meanwhile too.
+        Appends that requested a flush still get it.
         """
         channel = self._channel(log)
         channel.wanted = config
@@ -301,7 +300,7 @@ class Directory:
             state=state,
         )
         stored = self._checkpoints.stored
-        if self.was_clean:  # otherwise what the file says may not be durable
+        if self.was_clean:  # otherwise the file's content may not be durable
             stored.epochs[name] = log.epochs.loaded
         log.note_high_watermark(min(stored.high_watermarks.get(name, 0), log.log_end_offset))
         log.was_compacted = log.was_compacted or name in stored.cleaner_offsets
@@ -311,7 +310,7 @@ class Directory:
         return log
 
     def log_names(self) -> list[str]:
-        """Return the names of the logs that have a folder, sorted."""
+        """Return the names of the logs with a folder, sorted."""
         return log_names(self._runtime.files, self.path)
 
     async def append(
@@ -319,9 +318,9 @@ class Directory:
     ) -> Appended:
         """Append whole batches; with `flush` return after they are durable.
 
-        The order of calls is the order in the log. Cancelling gives up the answer, not the append.
-        Raises Overloaded, Stopping, StorageError, DiskFull and the errors of `Log.prepare`; nothing
-        was stored then. `batches` must not change until it returns.
+        The order of calls is the order in the log. A cancelled call gives up the result, not the
+        append. Raises Overloaded, Stopping, StorageError, DiskFull and the errors of `Log.prepare`;
+        nothing is stored then. `batches` must not change until the return.
         """
         return await self.append_nowait(
             log, batches, leader_epoch=leader_epoch, origin=origin, flush=flush
@@ -330,38 +329,39 @@ class Directory:
     def append_nowait(
         self, log: Log, batches: Buffer, *, leader_epoch: int, origin: Origin, flush: bool
     ) -> "asyncio.Future[Appended]":
-        """Queue an append (small ones are written at once) and return its answer to come.
+        """Queue an append (small ones are written at once) and return the future of its result.
 
-        Raises Overloaded, Stopping, StorageError, and DiskFull where only the reserve is left; all
-        else comes through the future.
+        Raises Overloaded, Stopping, StorageError, and DiskFull below the reserve; other errors come
+        through the future.
         """
         waiter: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         self.append_for(log, PendingAppend(batches, leader_epoch, origin, flush, waiter))
         return waiter
 
     def check_room(self, size: int) -> None:
-        """Raise DiskFull or Overloaded where so many bytes of a client's would be refused, whatever
-        their origin is."""
+        """Raise DiskFull or Overloaded if an append of a client with this many bytes would be
+        rejected."""
         self._writer.check_room(size)
 
     def append_for(self, log: Log, item: PendingAppend) -> None:
-        """Do as `append_nowait` does, for a waiter of the caller's own."""
+        """Queue an append with the caller's own waiter; otherwise like `append_nowait`."""
         self._writer.append(self._channel(log), item)
 
     def settle(self, log: Log) -> "asyncio.Future[None] | None":
-        """Return what is done once all that was queued before has ended, None if it has; fails with
-        the log."""
+        """Return a future that completes when everything queued before has ended, None if it has;
+        it fails with the log."""
         channel = self._channel(log)
         return None if channel.is_settled else self._writer.barrier(channel)
 
     async def flush(self, log: Log) -> None:
-        """Make everything durable that was completed before the call. Raises StorageError."""
+        """Make everything completed before the call durable. Raises StorageError."""
         await self._writer.flush(self._channel(log))
 
     async def truncate(self, log: Log, offset: int) -> None:
-        """Cut every batch that holds or follows `offset`, durably, after what was queued before.
+        """Truncate every batch that holds or follows `offset`, durably, after everything queued
+        before.
 
-        Raises StorageError, CorruptionError, DiskFull: nothing was cut then.
+        Raises StorageError, CorruptionError, DiskFull: nothing is changed then.
         """
         begun = []
 
@@ -371,7 +371,7 @@ class Directory:
                 return None
             stored = self._checkpoints.stored.recovery_points
             points = dict(stored)
-            # Whatever becomes of it, no checkpoint may say again what was stored before.
+            # Whatever the outcome, no checkpoint may store the former content again.
             begun.append((truncation, stored.pop(log.name, 0)))
             self._checkpoints.stored.epochs.pop(log.name, None)
             files = self._runtime.files
@@ -394,11 +394,12 @@ class Directory:
         await self._checkpoints.lower_cleaned(log)
 
     async def reset_log(self, log: Log, offset: int) -> None:
-        """Drop everything and go on, empty, at `offset`, durably, after what was queued before.
+        """Drop everything and continue at `offset` with an empty log, durably, after everything
+        queued before.
 
-        What a crash leaves of it is the log as it was, a beginning of it, or the empty log: whoever
-        resets a log knows by other means that it was to be done. Raises StorageError, DiskFull:
-        nothing was dropped yet, but the log cannot be read before it is repeated.
+        A crash leaves the log unchanged, a prefix of it, or the empty log; the caller must have
+        recorded elsewhere that the reset is due. Raises StorageError, DiskFull: nothing is dropped
+        then, but the log is unreadable until the call is repeated.
         """
 
         def begin() -> Callable[[], None]:
@@ -406,7 +407,7 @@ class Directory:
             stored, files = self._checkpoints.stored, self._runtime.files
             starts = dict(stored.log_starts)
             stored.forget(log.name)
-            stored.log_starts = starts  # it starts where it did until all of it is gone
+            stored.log_starts = starts  # the start is unchanged until all of it is removed
             points, starts = dict(stored.recovery_points), {**starts, log.name: offset}
             return partial(
                 reset_log,
@@ -427,17 +428,18 @@ class Directory:
         await self._writer.exclusive(channel, begin, end, repeats=True)
 
     async def expect_gaps(self, log: Log) -> None:
-        """Take batches that leave offsets out: the leader's log was compacted. Raises OSError."""
+        """Accept batches with gaps between their offsets: the leader's log was compacted. Raises
+        OSError."""
         if log.gaps_below is None and log.segment_bases:
             await self._checkpoints.store_gaps(log, 0)
         log.was_compacted = True
 
     async def delete_records(self, log: Log, offset: int) -> int:
-        """Make what lies below `offset` (-1: below the high watermark) unreadable for good; returns
-        the log start offset, which is durable by then. Space is given back by retention.
+        """Make the records below `offset` (-1: below the high watermark) unreadable for good;
+        return the log start offset, which is durable then. Retention frees the space.
 
-        Raises OffsetOutOfRange above the high watermark; DiskFull, StorageError: whether it was
-        done is then unknown, and it may be repeated.
+        Raises OffsetOutOfRange above the high watermark; DiskFull, StorageError: the outcome is
+        unknown then, and the call may be repeated.
         """
         channel = self._channel(log)
         before = log.check_deletion(offset)
@@ -449,7 +451,7 @@ class Directory:
         return log.log_start_offset
 
     async def delete_log(self, log: Log) -> None:
-        """Delete a log with its folder; it takes no more appends. Raises StorageError."""
+        """Delete a log with its folder; it accepts no more appends. Raises StorageError."""
         channel = self._channel(log)
         await self.housekeeping.leave(log)
         new = self._deleted_path(log.name)
@@ -466,8 +468,8 @@ class Directory:
         await self._unlink(new)
 
     async def delete_folder(self, name: str) -> None:
-        """Delete the folder of a log that is not open, if there is one. Raises StorageError."""
-        if name in self._channels:  # its deletion failed: what the disk did with it is unknown
+        """Delete the folder of a log that is not open, if it exists. Raises StorageError."""
+        if name in self._channels:  # its deletion failed with an unknown outcome on disk
             raise StorageError(f"{join(self.path, name)} is open, or could not be deleted before")
         new = self._deleted_path(name)
         try:
@@ -477,12 +479,12 @@ class Directory:
         await self._unlink(new)
 
     async def topic_of_folder(self, name: str) -> TopicId | None:
-        """Return which topic a log's folder says it holds; None when it does not say, or there is
-        no folder. Raises StorageError, Overloaded."""
+        """Return the topic id in a log's folder; None without one, or without a folder. Raises
+        StorageError, Overloaded."""
         found: list[TopicId | None] = []
         files, path = self._runtime.files, join(self.path, name)
         try:
-            if files.exists(path):  # a new topic's is not: no turn of the lane for it
+            if files.exists(path):  # a new topic has no folder and needs no lane job
                 await self._writer.run(lambda: partial(topic_of_folder, files, path), found.append)
         except OSError as error:
             raise not_opened(path, error) from error
@@ -492,26 +494,26 @@ class Directory:
         return join(self.path, deleted_folder(name, self._deletions.token(8).hex()))
 
     def _renaming_away(self, name: str, new: str) -> Callable[[], None]:
-        """Forget a log's checkpoints; return the waiting part of its deletion."""
+        """Remove a log from the checkpoints; return the blocking part of its deletion."""
         offsets, old = self._checkpoints.stored.forget(name), join(self.path, name)
         return partial(rename_away, self._runtime.files, self.path, offsets, old, new)
 
     async def _unlink(self, folder: str) -> None:
         try:
             await self._writer.run(lambda: partial(remove_if_there, self._runtime.files, folder))
-        except OSError as error:  # the next opening sweeps it away
+        except OSError as error:  # the next opening removes it
             _LOG.warning("storage.unlink_failed folder=%s error=%s", folder, error)
 
     def side_files(self, log: Log) -> SideFiles:
-        """Return the files that others than the log keep in its folder."""
+        """Return access to files of other components in the log's folder."""
         return SideFiles(self._runtime, log.folder, lane=side_lane(self.path))
 
     def on_appended(self, log: Log, callback: Callable[[], None]) -> None:
-        """Have `callback()` called on the loop after the log's end or flushed end moved."""
+        """Add a callback on the loop for moves of the log end or the flushed end."""
         self._channel(log).on_appended.append(callback)
 
     def on_failed(self, log: Log, callback: Callable[[StorageError], None]) -> None:
-        """Have `callback(error)` called on the loop, once, when the log's disk fails for good."""
+        """Add a callback on the loop for the final failure of the log's disk; it runs once."""
         self._channel(log).on_failed.append(callback)
 
     # --- reads ---------------------------------------------------------------------------------
@@ -524,29 +526,30 @@ class Directory:
         return await self._reader.read(found)
 
     async def locate(self, found: Range) -> None:
-        """Make a range exact, in the read lane where that would wait for the device. The caller
-        keeps it, and releases it. Raises StorageError, CorruptionError, Overloaded."""
+        """Make a range exact, in the read lane if that would wait for the device. The caller still
+        releases it. Raises StorageError, CorruptionError, Overloaded."""
         await self._reader.locate(found)
 
     async def offset_for_time(
         self, log: Log, timestamp_ms: int | None, *, end_offset: int | None = None
     ) -> TimedOffset | None:
         """Return the first record below `end_offset` at or after a time; without a time, the first
-        one that has the largest timestamp. Raises StorageError, CorruptionError, Overloaded."""
+        one with the largest timestamp. Raises StorageError, CorruptionError, Overloaded."""
         channel = self._channel(log)
         return await self._reader.offset_for_time(log, channel, timestamp_ms, end_offset=end_offset)
 
     # --- small files and checkpoints -----------------------------------------------------------
 
     def load_file(self, name: str) -> bytes | None:
-        """Return a small file at the top of the directory, None when there is none."""
+        """Return a small file of the directory, None if it does not exist."""
         return self._small_files.get(name)
 
     async def store_file(self, name: str, content: bytes) -> None:
-        """Replace a small file durably. Raises DiskFull, StorageError: it may be done then."""
+        """Replace a small file durably. Raises DiskFull, StorageError: the outcome is unknown
+        then."""
         job = partial(replace_file, self._runtime.files, self.path, name, content)
 
-        def end(_: None) -> None:  # also when the caller is gone
+        def end(_: None) -> None:  # also if the caller was cancelled
             self._small_files[name] = content
 
         try:
@@ -557,7 +560,7 @@ class Directory:
             raise StorageError(f"{join(self.path, name)}: {error}") from error
 
     async def checkpoint(self) -> None:
-        """Flush what was appended to, then store the checkpoints. Raises OSError."""
+        """Flush the logs with appends, then store the checkpoints. Raises OSError."""
         await self._checkpoints.checkpoint()
 
     def _channel(self, log: Log) -> Channel:

@@ -1,4 +1,4 @@
-"""What a data directory tells of itself to whoever measures: looked up when asked, never pushed."""
+"""Measurements of a data directory, computed on request."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -10,14 +10,14 @@ from .free_space import FreeSpace
 
 
 class Writing(Protocol):
-    """What is asked of the writer."""
+    """The part of the writer that the measurements use."""
 
     @property
     def flush_ms(self) -> tuple[Histogram, Histogram]: ...
 
 
 class DirectoryFigures:
-    """Figures of one directory, as they are now."""
+    """Current measurements of one directory."""
 
     def __init__(self, channels: Mapping[str, Channel], writing: Writing, space: FreeSpace) -> None:
         self._channels = channels
@@ -25,23 +25,23 @@ class DirectoryFigures:
         self._space = space
 
     def log(self, name: str) -> Log | None:
-        """The log of this name, where it is open."""
+        """Return the open log of this name, None if it is not open."""
         channel = self._channels.get(name)
         return None if channel is None else channel.log
 
     @property
     def open_logs(self) -> int:
-        """Logs that are open."""
+        """Number of open logs."""
         return len(self._channels)
 
     @property
     def failed_logs(self) -> int:
-        """Open logs whose disk failed; costs a look at every open log."""
+        """Number of open logs with a failed disk; iterates over all open logs."""
         return sum(1 for channel in self._channels.values() if channel.has_failed)
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of appends that wait to be written; costs a look at every open log."""
+        """Bytes of queued appends; iterates over all open logs."""
         return sum(channel.queued_bytes for channel in self._channels.values())
 
     @property
@@ -51,15 +51,15 @@ class DirectoryFigures:
 
     @property
     def flush_times(self) -> Mapping[str, Histogram]:
-        """How long flushes took in their lane, by the flush policy of their logs, in ms."""
+        """Durations of flushes in their lane, by the flush policy of their logs, in ms."""
         always, later = self._writing.flush_ms
         return {"fsync": always, "replicated": later}
 
     def disk_bytes(self) -> tuple[int, int]:
-        """Free bytes and size of the disk, of a look made now; raises OSError."""
+        """Measure (free bytes, size) of the disk now; raises OSError."""
         return self._space.measure()
 
     @property
     def is_reserve_used(self) -> bool:
-        """Whether clients' appends are refused for want of room."""
+        """True if client appends are rejected for lack of space."""
         return self._space.is_low

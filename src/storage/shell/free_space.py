@@ -1,8 +1,8 @@
-"""Watches the free space of a data directory's disk, so that appends need not ask.
+"""The free-space monitor of a data directory's disk, so that appends need no system call.
 
-One look is a system call of some microseconds. It is due when a part of the reserve was written,
-every second while there are appends, and every second while the reserve is used up, so that
-clients are served again soon after space was freed. An idle node looks at nothing.
+One check is a system call of some microseconds. It runs after a part of the reserve was written,
+every second while there are appends, and every second while the reserve is in use, so that client
+appends resume soon after space was freed. An idle node does not check.
 """
 
 import asyncio
@@ -19,15 +19,16 @@ LOOK_INTERVAL_MS: Final = 1_000
 
 
 class FreeSpace:
-    """The free space of one disk against its reserve; its task lives in `scope`."""
+    """The free space of one disk compared to its reserve; its task runs in `scope`."""
 
     def __init__(self, runtime: Runtime, scope: Scope, path: str, *, reserve_bytes: int) -> None:
         self.reserve = Reserve(path, reserve_bytes)
-        self.on_low: Callable[[], None] | None = None  # called when the reserve begins to be used
+        # called when free space falls below the reserve
+        self.on_low: Callable[[], None] | None = None
         self.written_bytes = 0  # since the opening
         self._files = runtime.files
         self._path = path
-        self._unchecked_bytes = 0  # written since the last look
+        self._unchecked_bytes = 0  # written since the last check
         self._used = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
         if reserve_bytes > 0:
@@ -36,11 +37,11 @@ class FreeSpace:
 
     @property
     def is_low(self) -> bool:
-        """Whether clients' appends are refused."""
+        """True if client appends are rejected."""
         return self.reserve.is_low
 
     def wrote(self, size: int) -> None:
-        """So many bytes were written."""
+        """Count written bytes, and check when due."""
         self.written_bytes += size
         if self._watch is None:
             return
@@ -51,17 +52,17 @@ class FreeSpace:
             self._used.set()
 
     def measure(self) -> tuple[int, int]:
-        """Free bytes and size of the disk now; raises OSError."""
+        """Measure (free bytes, size) of the disk now; raises OSError."""
         return self._files.free_bytes(self._path), self._files.capacity_bytes(self._path)
 
     def look(self) -> None:
-        """Look now: also when a write found the disk full."""
+        """Check now; also called when a write found the disk full."""
         self._unchecked_bytes = 0
         reserve = self.reserve
         try:
             free, capacity = self.measure()
             changed = reserve.look(free_bytes=free, capacity_bytes=capacity)
-        except OSError as error:  # writes will tell what is wrong with the disk
+        except OSError as error:  # writes report the error of the disk
             _LOG.warning("storage.space_unknown path=%s error=%s", self._path, error)
             return
         if not changed:
@@ -78,7 +79,7 @@ class FreeSpace:
             self.on_low()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         if self._watch is not None:
             self._watch.cancel()
 

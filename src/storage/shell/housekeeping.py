@@ -1,16 +1,16 @@
-"""Keeps the logs of one data directory small: removes old segments, compacts, unlinks.
+"""Housekeeping of one data directory: retention, compaction, unlinking.
 
-Two tasks, each with one thing at a time. Every `retention_check_interval_ms` one looks at every
-log: at the open ones by their numbers, at the others by names and sizes in the lane `clean:<dir>`;
-those of which something may go are opened then, one after the other. Removals are exclusive work of
-their log, a few segments each. What was renamed is unlinked in the lane, one file a job, after
-`file.delete.delay.ms` and no more bytes a second than allowed, at once when space is short and at
-the close. As often, and after each look, the other task compacts the dirtiest log, and the next,
-until none is due. Neither touches the log that the other is at.
+Two tasks, each with one log at a time. Every `retention_check_interval_ms` the first one checks
+every log: open ones by their state, closed ones by names and sizes in the lane `clean:<dir>`. A
+closed log with deletable segments is opened, one after the other. Removals are exclusive work of
+their log, a few segments each. Renamed files are unlinked in the lane, one file per job, after
+`file.delete.delay.ms` and within the throttle; at once when space is short and at the close. At the
+same interval, and after each check, the second task compacts the dirtiest log, then the next one,
+until none is due. Neither task works on the log of the other.
 
-A log that cannot be kept in order is set aside for a while, longer each time, and a line in the
-journal says why; nothing here ends the node. It needs no space, but compaction does: that waits
-where little is free.
+A log whose housekeeping failed is skipped for a while, longer each time, with a warning in the log
+output; a failure never stops the node. Removal needs no space, but compaction does: it waits while
+free space is low.
 """
 
 import asyncio
@@ -41,16 +41,16 @@ from .writer import Writer
 _LOG: Final = logging.getLogger("quorumlog.storage")
 
 LOGS_AT_ONCE: Final = 64
-"""Open logs that are looked at before others get their turn on the loop: under a millisecond."""
+"""Open logs checked before other tasks run on the loop: under a millisecond."""
 
 SET_ASIDE_MS_MIN: Final = 60_000
 SET_ASIDE_MS_MAX: Final = 3_600_000
-"""A log that could not be kept in order is left alone for so long, doubled each time."""
+"""Time for which a log is skipped after a failure, doubled each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedLog:
-    """A log that this node keeps and has not opened."""
+    """A log of this node that is not open."""
 
     name: str
     config: LogConfig
@@ -70,7 +70,7 @@ class _Looked:
 
 
 class Housekeeping:
-    """The housekeeping of one directory; its task lives in `scope`. Made by `Directory`."""
+    """The housekeeping of one directory; its tasks run in `scope`. Created by `DataDirectory`."""
 
     def __init__(
         self,
@@ -84,9 +84,10 @@ class Housekeeping:
         checkpoints: Checkpointing,
         space: FreeSpace,
     ) -> None:
-        # Set by who knows of them. What it returns may be taken in pieces, with changes between.
+        # Set by the owner of the logs. The iterable may be consumed in pieces, with changes in
+        # between.
         self.closed_logs: Callable[[], Iterable[ClosedLog]] = tuple
-        # Likewise: how far a group has read a log; None: nobody knows. Raises QuorumlogError.
+        # Likewise: the committed offset of a group in a log; None: unknown. Raises QuorumlogError.
         self.committed: Callable[[str, str], Awaitable[int | None]] = _unknown
         self._path = path
         self._runtime = runtime
@@ -99,16 +100,18 @@ class Housekeeping:
         self._lane = f"clean:{path}"
         self._since_ms = runtime.clock.wall_ms()
         self._looked: dict[str, _Looked] = {}
-        self._aside: dict[tuple[str, str], _SetAside] = {}  # by log name and what failed
-        self._warned: dict[str, int] = {}  # log name -> segment of whose future it was told
-        self._unlinks: dict[str, int] = {}  # path -> when (monotonic ms), in the order set aside
+        self._aside: dict[tuple[str, str], _SetAside] = {}  # by log name and failed work
+        # log name -> segment of the last warning about a future timestamp
+        self._warned: dict[str, int] = {}
+        # path -> due time (monotonic ms), in the order of renames
+        self._unlinks: dict[str, int] = {}
         self._unlink_throttle = Throttle(config.unlink_bytes_per_second)
-        self._unlinks_from_ms = 0  # monotonic: what was unlinked until now is paid for then
+        self._unlinks_from_ms = 0  # monotonic: the bytes unlinked so far are paid for then
         self._next_look_ms = runtime.clock.now_ms() + self._first_wait_ms()
         self._wake = asyncio.Event()
         self._looked_once_more = asyncio.Event()
-        self._retained: Log | None = None  # whose segments are being removed
-        self._is_let_go = asyncio.Event()  # ... are not any more
+        self._retained: Log | None = None  # log whose segments are being removed
+        self._is_let_go = asyncio.Event()  # set when there is none any more
         self._is_stopping = False
         self._cleaner = Cleaner(
             runtime,
@@ -125,13 +128,14 @@ class Housekeeping:
 
     def _first_wait_ms(self) -> int:
         drawn = self._runtime.entropy.stream("storage.housekeeping")
-        half_ms = (self._config.retention_check_interval_ms + 1) // 2  # a start has more to do
+        # a start has more urgent work
+        half_ms = (self._config.retention_check_interval_ms + 1) // 2
         return half_ms + drawn.below(half_ms)
 
-    # --- life ----------------------------------------------------------------------------------
+    # --- start and stop ------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """End what is under way, unlink what was set aside. Before the logs are closed."""
+        """End running work and unlink all renamed files. Called before the logs are closed."""
         self._is_stopping = True
         self._wake.set()
         self._looked_once_more.set()
@@ -140,15 +144,15 @@ class Housekeeping:
             await task
 
     def drop(self, log: Log) -> None:
-        """A log is about to be cut: what is being made of it is of no use any more."""
+        """Cancel the cleaning run of a log that will be truncated."""
         self._cleaner.drop(log)
 
     async def leave(self, log: Log) -> None:
-        """A log is about to be deleted; returns when nothing here works on its files."""
+        """Return when no work uses the files of a log that will be deleted."""
         await self._cleaner.stop(log)
 
     def look_soon(self) -> None:
-        """Look at every log now, or as soon as what is under way has ended."""
+        """Check every log now, or as soon as the running work has ended."""
         self._next_look_ms = self._runtime.clock.now_ms()
         self._wake.set()
 
@@ -158,7 +162,7 @@ class Housekeeping:
             await self._unlink_due()
             if not self._is_stopping:
                 await self._sleep()
-        await self._tasks[1]  # it may set files aside until it ends
+        await self._tasks[1]  # it may rename files until it ends
         await self._unlink_due(everything=True)
 
     async def _compact(self) -> None:
@@ -171,14 +175,14 @@ class Housekeeping:
                 await self._clean(channel, dirt)
 
     async def _until_looked(self) -> None:
-        """Wait for the end of the next look, which may have opened logs; no longer than until it
-        should begin: it may take long."""
+        """Wait for the end of the next check, which may have opened logs; at most until its planned
+        start, since it may take long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.retention_check_interval_ms / 1000):
                 await self._looked_once_more.wait()
 
     async def _sleep(self) -> None:
-        """Wait for the next look, or for a file that is to be unlinked."""
+        """Wait for the next check, or for a file to be unlinked."""
         until_ms = self._next_look_ms
         if self._unlinks:
             next_unlink_ms = max(min(self._unlinks.values()), self._unlinks_from_ms)
@@ -210,9 +214,10 @@ class Housekeeping:
     async def _guarded(
         self, log: Log, what: str, work: Callable[[], Awaitable[None]], *, cures: bool = True
     ) -> None:
-        """Do something about a log, unless it is set aside for that; set it aside when it fails.
+        """Run work on a log, unless it is skipped because of an earlier failure; skip it after a
+        failure.
 
-        `cures`: when it succeeds, earlier failures are forgotten.
+        `cures`: a success resets the count of failures.
         """
         is_gone = log.failure is not None or log.name not in self._channels
         if self._is_stopping or is_gone or self._is_aside(log.name, what):
@@ -222,7 +227,7 @@ class Housekeeping:
         except Stale:
             return
         except (OSError, QuorumlogError) as error:
-            if log.failure is None:  # else it was told of, and takes no more of anything
+            if log.failure is None:  # otherwise it was reported, and the log accepts no work
                 self._put_aside(log.name, what, error)
         else:
             if cures:
@@ -245,7 +250,7 @@ class Housekeeping:
     # --- removal -------------------------------------------------------------------------------
 
     async def _retain(self, channel: Channel) -> None:
-        """Remove the oldest segments of a log that may go, while it is not compacted."""
+        """Delete the deletable segments of a log, while it is not being compacted."""
         self._retained = channel.log
         try:
             await self._remove_oldest(channel)
@@ -254,8 +259,8 @@ class Housekeeping:
             self._is_let_go.set()
 
     async def _remove_oldest(self, channel: Channel) -> None:
-        """Remove what may go of what the log has by now: one that grows as fast as it shrinks does
-        not keep the others waiting."""
+        """Delete the deletable segments below the current log end. A log that grows as fast as it
+        shrinks so does not block the others."""
         log = channel.log
         end_offset = log.log_end_offset
         while not self._is_stopping and not self._cleaner.is_cleaning(log):
@@ -268,7 +273,8 @@ class Housekeeping:
             if verdict.rolls and not await self._roll(channel):
                 count -= 1
             if count > 0 and log.producers.has_unstored:
-                await self._writer.flush(channel)  # else who wrote only what goes is forgotten
+                # otherwise producers with removed batches only are lost
+                await self._writer.flush(channel)
             if count <= 0 or not await self._remove(channel, count):
                 return
             _LOG.info(
@@ -280,8 +286,8 @@ class Housekeeping:
             )
 
     async def _verdict(self, log: Log) -> Verdict:
-        """Decide what may go, with the timestamps that it takes, and with how far the groups have
-        read that hold some of it."""
+        """Decide which segments are deletable, after loading the timestamps needed, and the
+        committed offsets of groups that hold records."""
         config, held = log.config, None
         while True:
             verdict = removable(
@@ -304,8 +310,8 @@ class Housekeeping:
                 return verdict
 
     async def _held(self, log: Log) -> list[Held]:
-        """Ask how far they have read who hold some of a log now. Where nobody says it, all is held:
-        what is gone cannot be given back."""
+        """Return the holds of a log with committed offsets. If an offset is unknown, everything is
+        held: deletion cannot be undone."""
         now_ms, held = self._runtime.clock.wall_ms(), []
         for hold in log.config.holds:
             if hold.counts(now_ms):
@@ -339,14 +345,15 @@ class Housekeeping:
         if self._warned.get(log.name) != segment.base_offset:
             self._warned[log.name] = segment.base_offset
             _LOG.warning(
-                "storage.future_timestamp log=%s segment=%d timestamp_ms=%s: kept until then",
+                "storage.future_timestamp log=%s segment=%d timestamp_ms=%s",
                 log.name,
                 segment.base_offset,
                 segment.max_timestamp,
             )
 
     async def _roll(self, channel: Channel) -> bool:
-        """Start a new segment and make it durable; returns whether what was active may go."""
+        """Start a new segment and make it durable; return True if the former active one is
+        deletable."""
         log = channel.log
         rolled: list[bool] = []
 
@@ -363,8 +370,8 @@ class Housekeeping:
         return True
 
     async def _remove(self, channel: Channel, count: int) -> bool:
-        """Remove a log's oldest segments, as far as they may go when it is its turn; returns
-        whether they did."""
+        """Remove a log's oldest segments, if still deletable in its turn; return True if
+        removed."""
         log = channel.log
         if count < len(log.segment_bases) and log.segment_bases[count] == log.log_end_offset:
             await self._store_epochs(log)
@@ -381,14 +388,14 @@ class Housekeeping:
             if renamed is not None:
                 log.complete_remove(begun[0])
                 self._later(log, renamed)
-                self._writer.dirty[channel] = None  # its log start is to be stored
+                self._writer.dirty[channel] = None  # its log start must be stored
                 self._writer.dirtied.set()
 
         await self._writer.exclusive(channel, begin, end, repeats=True)
         return bool(begun)
 
     async def _store_epochs(self, log: Log) -> None:
-        """No batch will be left to say of which epoch a log is: store it, if there is room."""
+        """Store the leader epochs before the last batch is removed, if there is space."""
         try:
             await self._checkpoints.store([log])
         except OSError as error:
@@ -433,7 +440,7 @@ class Housekeeping:
                 return _Looked(config=closed.config, due_ms=found.due_ms)
             await closed.open()
         except FileNotFoundError:
-            return None  # it was deleted meanwhile
+            return None  # deleted in between
         except (OSError, QuorumlogError) as error:
             self._put_aside(closed.name, "look", error)
             return None
@@ -445,7 +452,7 @@ class Housekeeping:
     # --- compaction ----------------------------------------------------------------------------
 
     async def _dirtiest(self) -> tuple[Channel | None, Dirt]:
-        """Return the log to compact next, if any, and what of it."""
+        """Return the log to compact next, if any, and its cleanable part."""
         best: Channel | None = None
         most = Dirt()
         for number, channel in enumerate(list(self._channels.values())):
@@ -461,7 +468,7 @@ class Housekeeping:
         return best, most
 
     async def _find_dirt(self, channel: Channel, found: list[Dirt]) -> None:
-        """Add what is dirty of a log, with the timestamps and the roll that it takes."""
+        """Append the cleanable part of a log, after loading timestamps and rolling as needed."""
         log, settled = channel.log, 0
         while True:
             dirt = dirt_of(
@@ -492,26 +499,27 @@ class Housekeeping:
         await self._guarded(channel.log, "compaction", run)
 
     def _check_space(self, log: Log, dirt: Dirt) -> None:
-        """Raise DiskFull where the largest segment that a round may write would use the reserve."""
+        """Raise DiskFull if the largest segment that a cleaning run may write would use the
+        reserve."""
         free = self._runtime.files.free_bytes(self._path)
         needed = min(log.size_bytes, log.config.segment_bytes)
         reserve = self._space.reserve.bytes
         if self._space.is_low or free < needed + reserve:
             raise DiskFull(
-                f"{free} bytes are free, cleaning {dirt.dirty_bytes} bytes of {log.name} may take "
-                f"{needed} and {reserve} are kept in reserve; it waits until there is room"
+                f"cleaning {dirt.dirty_bytes} bytes of {log.name} may take {needed} bytes; {free}"
+                f" are free and {reserve} are reserved; cleaning resumes when space is free"
             )
 
     # --- unlinking -----------------------------------------------------------------------------
 
     def _later(self, log: Log, paths: list[str]) -> None:
-        """Files of a log were set aside: unlink them after its delay."""
+        """Schedule renamed files of a log to be unlinked after its delay."""
         until_ms = self._runtime.clock.now_ms() + log.config.file_delete_delay_ms
         for path in paths:
             self._unlinks[path] = until_ms
 
     async def _unlink_due(self, *, everything: bool = False) -> None:
-        """Unlink what is due, as far as the throttle allows now; at once when space is short."""
+        """Unlink the files that are due, within the throttle; at once when space is short."""
         now_ms = self._runtime.clock.now_ms()
         due = [
             path
@@ -527,7 +535,7 @@ class Housekeeping:
                 size = await self._runtime.tasks.offload(
                     self._lane, partial(unlink, self._runtime.files, path)
                 )
-            except OSError as error:  # the next opening of the log does it
+            except OSError as error:  # the next opening of the log removes it
                 _LOG.warning("storage.unlink_failed path=%s error=%s", path, error)
             else:
                 now_ms = self._runtime.clock.now_ms()
@@ -535,7 +543,7 @@ class Housekeeping:
 
 
 def _limit(log: Log) -> int:
-    """Return the offset that nothing removed or cleaned may reach."""
+    """Return the offset above which nothing is removed or cleaned."""
     return min(log.last_stable_offset, log.recovery_point)
 
 
@@ -544,8 +552,8 @@ def _is_past(looked: _Looked, wall_ms: int) -> bool:
 
 
 async def _unknown(_log: str, _group: str) -> None:
-    """Nobody knows how far a group has read."""
+    """Return None: the committed offset of a group is unknown."""
 
 
 def _nothing(_: object) -> None:
-    """The end of work that leaves nothing to be taken in."""
+    """End work that has no result to apply."""

@@ -1,7 +1,7 @@
-"""Writes on the loop: those that return at once, since they only copy into the page cache.
+"""Writes on the loop, which return at once because they only copy into the page cache.
 
-They are cheaper there. The bytes of an append lie in the cache of the processor that has received
-and checked them; the thread of a lane may run on another one, which fetches them line by line and
+They are cheaper on the loop. The bytes of an append are in the cache of the processor that received
+and checked them. The thread of a lane may run on another one, which fetches them line by line and
 takes several times as long as the write.
 """
 
@@ -13,18 +13,19 @@ from ..appending.appends import write_fully
 from .channel import Channel
 
 SMALL_BYTES: Final = 64 << 10
-"""Smaller writes are done on the loop whatever the device does: handing them over takes longer."""
+"""Smaller writes are always done on the loop: handing them over takes longer."""
 
 SLOW_US: Final = 20_000
-"""A write on the loop that took longer has waited: for the device, or for a processor."""
+"""A write on the loop that took longer has waited for the device or a processor."""
 
 SLOW_SHARE: Final = 20
-"""For so many times as long the lane then does all but the small ones. The kernel holds up who
-writes faster than the device takes it, and the loop may lose a twentieth of its time to that."""
+"""After a slow write, larger writes go to the lane for this many times its duration. The kernel
+blocks writers that are faster than the device, and the loop may spend a twentieth of its time
+so."""
 
 
 class LoopWrites:
-    """What one directory writes on the loop."""
+    """The writes of one directory on the loop."""
 
     __slots__ = ("_bytes_max", "_clock", "_slow_until_ms", "_small_bytes")
 
@@ -33,10 +34,10 @@ class LoopWrites:
         self._clock = clock
         self._bytes_max = bytes_max
         self._small_bytes = min(SMALL_BYTES, bytes_max)
-        self._slow_until_ms = 0  # of the clock: until then the device is taken to be slow
+        self._slow_until_ms = 0  # of the clock: the device counts as slow until then
 
     def is_too_much(self, channel: Channel) -> bool:
-        """Whether what is queued for a log belongs in the lane."""
+        """Return True if the queued bytes of a log should be written in the lane."""
         queued = channel.queued_bytes
         return queued > self._small_bytes and (
             queued > self._bytes_max
@@ -45,7 +46,7 @@ class LoopWrites:
         )
 
     def write(self, file: File, position: int, buffers: Sequence[Buffer]) -> None:
-        """Write all buffers, and see how long that takes; raises WriteFailed."""
+        """Write all buffers, and measure the time; raises WriteFailed."""
         clock = self._clock
         began_us = clock.busy_us()
         try:

@@ -1,7 +1,7 @@
-"""Opens the logs of a directory that are asked for, several in one turn of the lane.
+"""Openings of a directory's logs, several per lane job.
 
-After a clean stop an opening takes the lane less time than its turns do, so those that wait are
-opened beside each other; after any other stop each has a turn of its own, since it may take long.
+After a clean shutdown an opening takes less time than a lane job, so the pending ones share a job.
+After an unclean one each has a job of its own, since it may take long.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,26 +23,26 @@ from .channel import Channel
 from .writer import Writer
 
 OPENED_AT_ONCE: Final = 64
-"""Logs that are opened in one turn of the lane after a clean stop: about 10 ms of it."""
+"""Logs opened per lane job after a clean shutdown: about 10 ms."""
 
 Adopt: TypeAlias = Callable[[str, LogConfig, TopicId | None, LogState], Log]
 
 
 @dataclass(slots=True, eq=False)
 class Opening:
-    """A log that somebody wants open."""
+    """A pending opening of a log."""
 
     name: str
     config: LogConfig
     topic_id: TopicId | None
-    recovery: Recovery | None = None  # once it is planned
-    state: LogState | None = None  # what the lane found
+    recovery: Recovery | None = None  # once planned
+    state: LogState | None = None  # the state recovered in the lane
     log: Log | None = None
     error: QuorumlogError | None = None
 
 
 class Openings:
-    """What is asked for and not begun, of one directory."""
+    """The pending openings of one directory."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Openings:
         self._waiting: list[Opening] = []
 
     async def open(self, name: str, config: LogConfig, topic_id: TopicId | None) -> Log:
-        """Return the open log of this name; see `Directory.open_log`."""
+        """Return the open log of this name; see `DataDirectory.open_log`."""
         opening = Opening(name, config, topic_id)
         self._waiting.append(opening)
         try:
@@ -73,11 +73,11 @@ class Openings:
             raise
         if opening.error is not None:
             raise opening.error
-        assert opening.log is not None, f"{name} was opened by nobody"
+        assert opening.log is not None, f"{name} was not opened"
         return opening.log
 
     def _begin(self, first: Opening) -> Callable[[], list[Opening]] | None:
-        """Plan an opening, unless that was done beside another one's, and others beside it."""
+        """Plan an opening together with other pending ones, unless another call already did."""
         if first not in self._waiting:
             return None
         taken: dict[str, Opening] = {}
@@ -101,7 +101,7 @@ class Openings:
 
 
 def recover_each(files: Files, openings: list[Opening]) -> list[Opening]:
-    """Recover logs one after the other; the failure of one is not another's. In the lane."""
+    """Recover logs one by one; the failure of one does not affect the others. In the lane."""
     for one in openings:
         assert one.recovery is not None, f"{one.name} was planned"
         try:
@@ -115,12 +115,12 @@ def recover_each(files: Files, openings: list[Opening]) -> list[Opening]:
 
 
 def not_opened(path: str, error: OSError) -> QuorumlogError:
-    """Return why a log could not be opened, and whether that passes."""
+    """Return the error of an opening; it is retriable if the cause is temporary."""
     if error.errno in OUT_OF_DESCRIPTORS:
         return Overloaded(
-            f"{path} cannot be opened now: {error.strerror}; repeat, or raise the limit of open "
+            f"{path} cannot be opened now: {error.strerror}; retry, or raise the limit of open "
             "files (ulimit -n)"
         )
     if error.errno in OUT_OF_SPACE:
-        return DiskFull(f"no space is left to open {path}; free some, then repeat")
+        return DiskFull(f"{path}: no space is left to open it; free some space, then retry")
     return StorageError(f"{path}: {error}")

@@ -1,8 +1,8 @@
-"""Tasks that give jobs to one lane, in the order of the jobs; nobody else awaits that lane.
+"""The workers of one lane, which run jobs in queue order; no other task uses that lane.
 
-A job is a coroutine function: it plans on the loop when its turn comes, offloads the waiting part,
-and takes the result in. So no two jobs of an owner of width 1 are ever under way at once; of a
-wider one as many as it is wide, and whoever gives it jobs sees to it that they do not meet.
+A job is a coroutine function: it plans on the loop in its turn, offloads the blocking part, and
+applies the result. A worker set of width 1 never runs two jobs at once; a wider one runs up to its
+width, and the caller ensures that those jobs do not conflict.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ Job: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Owner:
-    """The queue before a lane, and the tasks that work it off; more than one only once jobs wait.
+    """The queue of a lane, and the tasks that run its jobs; more than one task only once jobs wait.
 
-    At most `width` jobs are under way at once.
+    At most `width` jobs run at once.
     """
 
     def __init__(self, runtime: Runtime, scope: Scope, lane: str, *, width: int = 1) -> None:
-        self.flush_ms = Histogram(LATENCY_MS)  # of what went through `flush`
+        self.flush_ms = Histogram(LATENCY_MS)  # of work run by `flush`
         self._runtime = runtime
         self._scope = scope
         self._lane = lane
@@ -45,11 +45,11 @@ class Owner:
             self._add_task()
 
     async def offload(self, work: Callable[[], T]) -> T:
-        """Run the waiting part of the present job in the lane."""
+        """Run the blocking part of the current job in the lane."""
         return await self._runtime.tasks.offload(self._lane, work)
 
     async def flush(self, work: Callable[[], T]) -> T:
-        """The same for a flush, whose time is kept also when it fails."""
+        """Run a flush in the lane and record its duration, including that of a failed one."""
         began_ms = self._runtime.clock.now_ms()
         try:
             return await self.offload(work)
@@ -57,8 +57,8 @@ class Owner:
             self.flush_ms.observe(self._runtime.clock.now_ms() - began_ms)
 
     async def offload_all(self, works: Sequence[Callable[[], None]]) -> None:
-        """Run parts of the present job in the lane, as many at once as it is wide; returns when all
-        have ended. Raises the first error."""
+        """Run parts of the current job in the lane, up to `width` at once; return when all have
+        ended. Raises the first error."""
         shares = [works[first :: self._width] for first in range(min(self._width, len(works)))]
         parts = (self.offload(partial(_in_turn, share)) for share in shares)
         for outcome in await asyncio.gather(*parts, return_exceptions=True):
@@ -66,7 +66,7 @@ class Owner:
                 raise outcome
 
     async def stop(self) -> None:
-        """End the task, after what is queued; nothing may be submitted from here on."""
+        """End the tasks after the queued jobs; no job may be submitted afterwards."""
         self._is_stopping = True
         self._wake.set()
         for task in self._tasks:

@@ -1,4 +1,4 @@
-"""Reading a directory's logs: from the page cache on the loop, else in the read lane."""
+"""Reads of a directory's logs: from the page cache on the loop, otherwise in the read lane."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from .writer import Writer
 
 T = TypeVar("T")
 LOOKUPS_MAX: Final = 10
-"""Attempts at a lookup by time while segments are removed or replaced under it."""
+"""Attempts of a lookup by time while segments are concurrently removed or replaced."""
 
 
 class Reader:
-    """What `Directory` reads with."""
+    """The reader of a data directory."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Reader:
         self._writer = writer
 
     async def read(self, found: Range) -> bytes:
-        """Return a range's bytes and release it; see `Directory.read`."""
+        """Return a range's bytes and release it; see `DataDirectory.read`."""
         try:
             content = found.read_cached()
         except OSError as error:
@@ -53,7 +53,7 @@ class Reader:
         return await waiter
 
     async def locate(self, found: Range) -> None:
-        """Make a range exact; see `Directory.locate`."""
+        """Make a range exact; see `DataDirectory.locate`."""
         if found.is_located:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -64,7 +64,7 @@ class Reader:
     async def offset_for_time(
         self, log: Log, channel: Channel, timestamp_ms: int | None, *, end_offset: int | None
     ) -> TimedOffset | None:
-        """Look an offset up; see `Directory.offset_for_time`."""
+        """Look up an offset by time; see `DataDirectory.offset_for_time`."""
         for _ in range(LOOKUPS_MAX):
             before = log.replacements
             if before % 2 == 0:
@@ -77,15 +77,18 @@ class Reader:
                 else:
                     if before == log.replacements:
                         return found
-            # It goes by names, which stand for other files now, or soon: wait for that, look again.
+            # The lookup opens files by name, and the names get other contents: wait for that, then
+            # retry.
             await self._writer.exclusive(channel, lambda: None, lambda _: None, changes=False)
-        raise StorageError(f"{log.folder}: its segments change faster than a time is looked up")
+        raise StorageError(
+            f"{log.folder}: its segments changed during {LOOKUPS_MAX} lookups by time"
+        )
 
     async def _in_lane(
         self, found: Range, job: Callable[[], T], waiter: "asyncio.Future[T]", *, releases: bool
     ) -> None:
-        """Work on a range in the lane, whose file is kept open until the lane is done, whoever gave
-        up meanwhile."""
+        """Work on a range in the lane; its file stays open until the lane is done, even if the
+        caller was cancelled."""
         lease = found.file.lease()
         try:
             result = await self._offload(job, cost_bytes=found.size)

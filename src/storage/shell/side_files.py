@@ -1,8 +1,8 @@
-"""Files in a log's folder that are not the log's, as the metadata log's snapshots: written in
-pieces under a passing name, made durable, then put in place; read in pieces.
+"""Files of other components in a log's folder, such as snapshots of the metadata log: written in
+pieces under a temporary name, synced, then renamed; read in pieces.
 
-What changes them goes through a lane of its own, so that a large file's fsync holds up no append.
-One task at a time may change files of one name.
+Changes use a lane of their own, so that the fsync of a large file does not delay appends. One task
+at a time may change files of one name.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,37 +20,39 @@ T = TypeVar("T")
 
 
 class SideFiles:
-    """Those of one log. Every method raises StorageError, those that write DiskFull too."""
+    """The files of one log's folder. Every method raises StorageError; writing methods also
+    DiskFull."""
 
     def __init__(self, runtime: Runtime, folder: str, *, lane: str) -> None:
         self._runtime = runtime
         self._files = runtime.files
         self._folder = folder
         self._lane = lane
-        self._open: dict[str, File] = {}  # being written: a failed write-back is told to it alone
+        # being written; a failed write-back is reported only to this descriptor
+        self._open: dict[str, File] = {}
 
     async def names(self) -> list[str]:
-        """Return what is in the log's folder, each name durable there."""
+        """Return the names in the log's folder, each durable there."""
         return await self._change(partial(_durable_names, self._files, self._folder))
 
     async def write(self, name: str, position: int, pieces: Sequence[Buffer]) -> None:
-        """Write at a position, not durably; position 0 begins the file anew."""
+        """Write at a position, not durably; position 0 starts a new file."""
         await self._change(partial(self._write, name, position, pieces))
 
     async def sync(self, name: str) -> None:
-        """Make what was written durable."""
+        """Make the written bytes durable."""
         await self._change(lambda: self._opened(name).sync())
 
     async def publish(self, name: str, final_name: str) -> None:
-        """Give a synced file its name, durably; it replaces the one that had it."""
+        """Rename a synced file, durably; it replaces a file of that name."""
         await self._change(partial(self._publish, name, final_name))
 
     async def remove(self, names: Iterable[str]) -> None:
-        """Unlink those that are there, durably, in this order."""
+        """Unlink the files that exist, durably, in this order."""
         await self._change(partial(self._remove, tuple(names)))
 
     async def size(self, name: str) -> int | None:
-        """Return a file's bytes, None when there is none."""
+        """Return a file's size in bytes, None if it does not exist."""
 
         def look() -> int | None:
             path = join(self._folder, name)
@@ -59,7 +61,7 @@ class SideFiles:
         return await self._in_lane(READ_LANE, look)
 
     async def read(self, name: str, position: int, size: int) -> bytes | None:
-        """Return up to `size` bytes, fewer at the file's end; None when there is no such file."""
+        """Return up to `size` bytes, fewer at the file's end; None if it does not exist."""
 
         def look() -> bytes | None:
             try:
@@ -95,14 +97,14 @@ class SideFiles:
     def _opened(self, name: str) -> File:
         file = self._open.get(name)
         if file is None:
-            raise StorageError(f"{join(self._folder, name)} was not begun: write its start first")
+            raise StorageError(f"{join(self._folder, name)} is not open; write at position 0 first")
         return file
 
     def _publish(self, name: str, final_name: str) -> None:
         self._close(name)
         self._files.rename(join(self._folder, name), join(self._folder, final_name))
         self._files.sync_folder(self._folder)
-        self._files.sync_folder(parent_of(self._folder))  # the folder may be as new
+        self._files.sync_folder(parent_of(self._folder))  # the folder may be new too
 
     def _remove(self, names: Sequence[str]) -> None:
         for name in names:
@@ -126,7 +128,7 @@ class SideFiles:
         except OSError as error:
             if error.errno in OUT_OF_SPACE:
                 raise DiskFull(
-                    f"no space is left in {self._folder}; free some, then repeat"
+                    f"{self._folder}: no space is left; free some space, then retry"
                 ) from error
             raise StorageError(f"{self._folder}: {error}") from error
 

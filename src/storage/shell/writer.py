@@ -1,19 +1,18 @@
-"""Everything that changes a data directory: queued, grouped and ordered, a channel a log.
+"""The writer of a data directory: queues, groups and orders all changes, with a queue per log.
 
-Appends queue in their log's channel in the order of calls. Small groups are written on the loop at
-once; large ones, every sync and every change of names become jobs of the owner of the lane
-`write:<dir>`. What follows a small one in the same turn of the loop is gathered, and leaves with
-the turn's end. Callers wait for answers, never for the lane: a cancelled one loses its answer and
-nothing more.
+Appends enter their log's queue in the order of calls. Small groups are written on the loop at once.
+Large ones, every sync and every change of names become jobs of the lane `write:<dir>`. Further
+small appends in the same turn of the loop are gathered, and written at its end. Callers wait for
+results, never for the lane: a cancelled caller loses only its result.
 
-While the lane writes a group of a log that does not flush each, the next one is prepared, so that
-neither waits for the other. It is given to the lane only when the one before is in the file: a
-write that fails takes what was prepared behind it along, newest first.
+While the lane writes a group of a log that does not flush each append, the next group is prepared,
+so that neither waits for the other. It goes to the lane only after the previous one is in the file:
+a failed write also fails the groups prepared after it, newest first.
 
-Group commit of an fsync log: what is written while a sync is under way is the next group, at most
-`write_group_bytes_max` of it; when the sync ends the next one starts. So group n+1 is never written
-before the sync of group n-1 has completed, which is what recovery relies on to tell a torn tail
-from damage.
+Group commit of an fsync log: the batches written during a sync are the next group, at most
+`write_group_bytes_max`; when the sync ends, the next sync starts. Group n+1 is never written before
+the sync of group n-1 has completed. Recovery relies on that to distinguish a torn tail from
+corruption.
 """
 
 import asyncio
@@ -52,20 +51,20 @@ from .owner import Job, Owner
 _LOG: Final = logging.getLogger("quorumlog.storage")
 
 LATER_MS: Final = 100
-"""What no file could be opened for is repeated after so long."""
+"""Delay before work is retried for which no file could be opened."""
 
 FLUSHES_AT_ONCE: Final = 16
-"""Logs that are flushed side by side where nobody waits for one alone: a file system makes what
-waits for its journal durable in one go, so that 16 take hardly longer than one."""
+"""Logs flushed concurrently if no caller waits for a single one: a file system commits its journal
+for all of them at once, so that 16 take hardly longer than one."""
 
 GROUPS_A_TURN: Final = 4
-"""Groups that one log writes before others get the lane."""
+"""Groups that one log writes before other logs get the lane."""
 
 Group: TypeAlias = list[tuple[PendingAppend, Write]]
 
 
 class Writer:
-    """Queues, groups and orders everything that changes a data directory."""
+    """Queues, groups and orders all changes of a data directory."""
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class Writer:
         self._scope = scope
         self._config = config
         self._space = space
-        self._start = start  # must have run, in the lane, before the first append
+        self._start = start  # must run in the lane before the first append
         self._is_start_queued = False
         self._waiting_for_start: dict[Channel, None] = {}
         self._admission = Admission(runtime, scope, config=config, on_admitted=self._advance)
@@ -98,7 +97,7 @@ class Writer:
     # --- appends -------------------------------------------------------------------------------
 
     def append(self, channel: Channel, item: PendingAppend) -> None:
-        """Queue an append; what cannot even be queued is raised."""
+        """Queue an append; raise if it cannot be queued."""
         self._check(channel)
         if item.origin is Origin.CLIENT:
             self.check_room(len(item.batches))
@@ -107,16 +106,17 @@ class Writer:
             self._advance(channel)
 
     def check_room(self, size: int) -> None:
-        """Raise what keeps a client's append out. What consensus and replication append they bound
-        themselves; a flood of clients must not make the node fail on its own log."""
+        """Raise the reason to reject a client's append. Consensus and replication limit their own
+        appends: a flood of client appends must not fail the node's own logs."""
         if self._space.is_low:
             raise self._space.reserve.refusal()
         waiting_bytes, most = self._admission.held_bytes, self._config.queue_bytes_max
         if waiting_bytes and waiting_bytes + size > most:
-            raise Overloaded(f"{waiting_bytes} bytes wait to be written, the bound is {most}")
+            raise Overloaded(f"{waiting_bytes} bytes are queued; the limit is {most}; retry later")
 
     def _advance(self, channel: Channel) -> None:
-        """Do what can be done for a log now: write small groups, queue a job for larger work."""
+        """Process a log's queue as far as possible: write small groups, submit jobs for larger
+        work."""
         queue = channel.queue
         while queue and not channel.is_busy:
             head = queue[0]
@@ -129,14 +129,14 @@ class Writer:
                 return
             if isinstance(head, Exclusive):
                 if channel.is_flush_queued or channel.is_flushing:
-                    return  # it comes back here at its end
+                    return  # its end calls this method again
                 queue.popleft()
                 channel.is_busy = channel.is_exclusive = True
                 owner = self._owner if head.changes else self._flusher
                 owner.submit(partial(self._run_exclusive, channel, head, owner))
                 return
             if not self._admission.is_admitted(channel, head):
-                return  # it comes back here from the lane
+                return  # the lane's result calls this method again
             if self._must_wait_for_flush(channel, len(head.batches)):
                 self._request_flush(channel)
                 return
@@ -148,8 +148,8 @@ class Writer:
             self._gather(channel)
 
     def _gather(self, channel: Channel) -> None:
-        """Let what comes in this turn of the loop leave together at its end; an fsync log's writes
-        gather during its syncs."""
+        """Gather the appends of this turn of the loop into one write at its end; those of an fsync
+        log gather during its syncs."""
         if not channel.is_gathering and not channel.always_flushes:
             channel.is_gathering = True
             asyncio.get_running_loop().call_soon(self._end_gathering, channel)
@@ -159,7 +159,7 @@ class Writer:
         self._advance(channel)
 
     def _must_wait_for_flush(self, channel: Channel, size: int) -> bool:
-        """Whether a batch must wait for the next group of an fsync log."""
+        """Return True if a batch must wait for the next group of an fsync log."""
         group = channel.open_group_bytes
         return (
             channel.always_flushes
@@ -168,8 +168,8 @@ class Writer:
         )
 
     def _take_group(self, channel: Channel) -> Group:
-        """Prepare queued appends for one write: same segment, bounded bytes. Refused ones are
-        answered and leave no trace."""
+        """Prepare queued appends for one write: same segment, limited bytes. Rejected ones are
+        answered and change nothing."""
         log, queue = channel.log, channel.queue
         wall_ms = self._runtime.clock.wall_ms()
         room, may_exceed = self._config.write_bytes_max, True  # a large batch is a group of its own
@@ -240,7 +240,7 @@ class Writer:
 
     async def _write_in_lane(self, channel: Channel, group: Group | None = None) -> None:
         """Write a few groups, the first of which may be prepared already. While the lane writes
-        one, the one before it is answered and the one behind it prepared."""
+        one, the previous one is answered and the next one prepared."""
         group = self._take_group(channel) if group is None else group
         written: Group = []
         groups_left = GROUPS_A_TURN
@@ -249,7 +249,7 @@ class Writer:
             writing = self._scope.spawn(self._offload_write(channel, group), name="storage.write")
             behind: Group = []
             if not channel.always_flushes:
-                await asyncio.sleep(0)  # the lane has it now
+                await asyncio.sleep(0)  # the lane has the job now
                 self._group_written(channel, written)
                 behind = self._take_group(channel)
             failure = await writing
@@ -298,8 +298,8 @@ class Writer:
             )
             if item.waits_for_flush:
                 wants_flush = True
-                told = partial(answer, item.waiter, appended)
-                channel.flush_waiters.append((write.next_offset, told))
+                notify = partial(answer, item.waiter, appended)
+                channel.flush_waiters.append((write.next_offset, notify))
             elif not item.waiter.done():
                 item.waiter.set_result(appended)
         channel.open_group_bytes += size
@@ -312,8 +312,8 @@ class Writer:
         channel.moved()
 
     def _answer_stored(self, channel: Channel, item: PendingAppend, stored: AlreadyStored) -> None:
-        """Answer a repeated append with where its first attempt lies, once that is as durable as
-        this one asks."""
+        """Answer a retried append with the offsets of its first attempt, once that is as durable as
+        this one requires."""
         log, waiters = channel.log, channel.flush_waiters
         appended = Appended(
             Offset(stored.base_offset),
@@ -348,8 +348,8 @@ class Writer:
         elif not log.is_dirty:
             waiter.set_result(None)
         else:
-            told = partial(answer, waiter, None)
-            channel.flush_waiters.append((log.log_end_offset, told))
+            notify = partial(answer, waiter, None)
+            channel.flush_waiters.append((log.log_end_offset, notify))
             self._request_flush(channel)
         return waiter
 
@@ -357,10 +357,10 @@ class Writer:
         """Queue a flush, unless one is queued.
 
         Replicated logs are flushed in a lane of their own, many at once: with a second's worth of
-        writes to sync, they would hold up every group commit and every large write behind them.
+        writes to sync, they would delay every group commit and every large write.
         """
         if channel.is_flush_queued or channel.is_exclusive:
-            return  # exclusive work asks again at its end
+            return  # exclusive work requests a flush at its end
         channel.is_flush_queued = True
         owner = self._owner if channel.always_flushes else self._flusher
         owner.submit(partial(self._run_flush, channel, owner))
@@ -371,11 +371,12 @@ class Writer:
         if log.failure is not None:
             self._fail_channel(channel, StorageError(log.failure.message))
             return
-        if channel.is_flushing:  # its policy was changed meanwhile; that one asks again at its end
+        if channel.is_flushing:  # its policy changed; the running flush requests another at its end
             return
         flush = log.begin_flush()
         channel.is_flushing = True
-        channel.open_group_bytes = 0  # the group is closed; the next one may be written meanwhile
+        # the group is closed; the next one may be written during the flush
+        channel.open_group_bytes = 0
         self._advance(channel)
         try:
             await owner.flush(partial(perform_flush, self._runtime.files, flush))
@@ -392,14 +393,14 @@ class Writer:
         self._advance(channel)
 
     async def _flush_later(self, channel: Channel) -> None:
-        """Others hold all descriptors: those who wait for the flush go on waiting."""
+        """Retry a flush later, since no descriptor is available; its waiters continue to wait."""
         _LOG.warning("storage.flush_put_off log=%s reason=open_files", channel.log.name)
         channel.log.free_descriptors()
         await asyncio.sleep(LATER_MS / 1000)
         self._request_flush(channel)
 
     def flushed(self, channel: Channel, flush: Flush) -> None:
-        """Take in a flush that was performed."""
+        """Apply a performed flush."""
         channel.log.complete_flush(flush)
         waiters = channel.flush_waiters
         while waiters and waiters[0][0] <= flush.end_offset:
@@ -419,8 +420,8 @@ class Writer:
         changes: bool = True,
         repeats: bool = False,
     ) -> "asyncio.Future[None]":
-        """Queue work that has the log to itself; see `Exclusive`. What changes nothing but makes
-        durable is done for many logs at once."""
+        """Queue work with exclusive access to the log; see `Exclusive`. Work that only makes
+        changes durable runs for many logs at once."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._is_stopped:
             waiter.set_exception(Stopping("the data directory is closed"))
@@ -430,7 +431,7 @@ class Writer:
         return waiter
 
     def barrier(self, channel: Channel) -> "asyncio.Future[None]":
-        """Return what is done once everything queued before has ended, well or not."""
+        """Return a future that completes when everything queued before has ended, failed or not."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._is_stopped:
             waiter.set_exception(Stopping("the data directory is closed"))
@@ -446,7 +447,7 @@ class Writer:
         owner: Owner,
         job: Callable[[], Any] | None = None,
     ) -> None:
-        """Do it; `job`: it was begun before, and this is what is to be repeated."""
+        """Run exclusive work; `job` is the blocking part of an earlier attempt, to be repeated."""
         try:
             if job is None:
                 job = work.begin()
@@ -469,14 +470,15 @@ class Writer:
         self._advance(channel)
 
     async def _put_off(self, channel: Channel, owner: Owner, job: Job) -> None:
-        """Others hold all descriptors: the log stays as it is until there are some."""
+        """Retry exclusive work later, since no descriptor is available; the log waits."""
         _LOG.warning("storage.put_off log=%s reason=open_files", channel.log.name)
         channel.log.free_descriptors()
         await asyncio.sleep(LATER_MS / 1000)
         owner.submit(job)
 
     def _flush_after_exclusive(self, channel: Channel) -> None:
-        """See to those who asked for a flush meanwhile; what was cut away needs none."""
+        """Request a flush for waiters that arrived during exclusive work; truncated offsets need
+        none."""
         end_offset = channel.log.log_end_offset
         waiters = [(min(end, end_offset), answer) for end, answer in channel.flush_waiters]
         channel.flush_waiters = deque(waiters)
@@ -492,11 +494,11 @@ class Writer:
         *,
         before: Sequence[Callable[[], None]] = (),
     ) -> None:
-        """Do work that belongs to no log, in its turn: `begin` and `end` are as in `Exclusive`.
+        """Run work outside of any log, in its turn: `begin` and `end` are as in `Exclusive`.
 
-        `before`: what `begin` finds must have ended first; it is done side by side.
+        `before`: work that `begin` adds and that must end before its job; it runs concurrently.
 
-        Raises what the lane's part raises, and Stopping; `end` was not called then.
+        Raises the errors of the lane's part, and Stopping; `end` is not called then.
         """
         if self._is_stopped:
             raise Stopping("the data directory is closed")
@@ -523,7 +525,7 @@ class Writer:
         answer(waiter, None, None)
 
     async def stop(self) -> None:
-        """Refuse further work, let what is queued end, end the owners; every log was closed."""
+        """Reject further work, finish queued work, end the workers; every log is closed already."""
         self._is_stopped = True
         await self._owner.stop()
         await self._flusher.stop()
@@ -532,11 +534,13 @@ class Writer:
 
     @property
     def is_started(self) -> bool:
-        """Whether anything may have changed since the opening: the clean marker is gone."""
+        """True if anything may have changed since the opening: the clean-shutdown marker is
+        removed."""
         return self._start is None
 
     def _has_started(self, channel: Channel) -> bool:
-        """Whether appends may begin; else see to it, and come back to this log then."""
+        """Return True if appends may begin; otherwise start, and continue with this log
+        afterwards."""
         if self._start is None:
             return True
         self._waiting_for_start[channel] = None
@@ -553,13 +557,13 @@ class Writer:
             self._start = None
         except OSError as error:
             failure = error
-        self._is_start_queued = False  # not before: logs that came meanwhile wait for this one
+        self._is_start_queued = False  # not before: logs that arrived during the start wait for it
         waiting, self._waiting_for_start = self._waiting_for_start, {}
         for channel in waiting:
             if failure is None:
                 self._advance(channel)
             else:
-                self._refuse_queued(channel, StorageError(f"the data directory: {failure}"))
+                self._reject_queued(channel, StorageError(f"the data directory: {failure}"))
 
     def _check(self, channel: Channel) -> None:
         if self.is_closing:
@@ -568,9 +572,9 @@ class Writer:
             raise StorageError(channel.log.failure.message)
 
     def _fail_channel(self, channel: Channel, failure: StorageError) -> None:
-        """The log's disk failed, or it was closed: answer everything that waits, and tell who asked
-        to be told."""
-        self._refuse_queued(channel, failure)
+        """Fail everything queued after the log's disk failed or the log was closed, and run the
+        callbacks."""
+        self._reject_queued(channel, failure)
         while channel.flush_waiters:
             channel.flush_waiters.popleft()[1](failure)
         self.dirty.pop(channel, None)
@@ -581,7 +585,7 @@ class Writer:
         for callback in callbacks:
             callback(failure)
 
-    def _refuse_queued(self, channel: Channel, failure: StorageError) -> None:
+    def _reject_queued(self, channel: Channel, failure: StorageError) -> None:
         while channel.queue:
             item = channel.queue[0]
             if isinstance(item, Exclusive):

@@ -265,7 +265,7 @@ def test_a_closed_pipe_ends_consume_quietly(address: str, topic: str) -> None:
         (["produce", "nope"], "nope: "),
         (["topics", "list", "--bootstrap", "http://127.0.0.1:9094"], "give host:port"),
         (["log", "dump", "/no/such/file.log"], "/no/such/file.log cannot be read"),
-        (["log", "dump", "/no/such/file"], "file is no file of a log: one of *.log"),
+        (["log", "dump", "/no/such/file"], "file is not a file of a log: one of *.log"),
         (["server", "--config", "/no/such/file"], "/no/such/file cannot be read"),
         (["storage", "format", "--config", "/no/such/file"], "/no/such/file cannot be read"),
         (["topics", "list", "--bootstrap", "nonsense"], "give host:port"),

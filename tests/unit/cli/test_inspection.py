@@ -93,11 +93,11 @@ def test_a_repair_says_what_it_does_and_cuts_damage_when_asked(data: Path, tmp_p
     damage(data / LOG)
     refused = invoke("check", str(data), "--repair")
     assert refused.exit_code == 1
-    assert "let be: flights-0 is damaged and stays as it is" in refused.stdout
+    assert "let be: flights-0 is damaged and stays unchanged" in refused.stdout
     aside = tmp_path / "aside"
     cut = invoke_json("check", str(data), "--repair", "--cut-damage", str(aside))
     assert cut["ok"]
-    assert any("cut offsets [8, 10)" in done for done in cut["done"])
+    assert any("truncate offsets [8, 10)" in done for done in cut["done"])
     assert len(list((aside / "flights-0").iterdir())) == 1
     assert invoke_json("check", str(data))["logs"][0]["log_end_offset"] == 8
 
@@ -106,12 +106,12 @@ def test_a_repair_says_what_it_does_and_cuts_damage_when_asked(data: Path, tmp_p
     ("arguments", "exit_code", "sentence"),
     [
         (["check", "{data}", "--cut-damage", "x"], 2, "--cut-damage goes with --repair"),
-        (["check", "{data}/none"], 1, "is no folder"),
-        (["check", "{data}/flights-0", "--repair"], 1, "is no data directory"),
+        (["check", "{data}/none"], 1, "is not a folder"),
+        (["check", "{data}/flights-0", "--repair"], 1, "is not a data directory"),
         (["check", "{data}", "--repair", "--cut-damage", "{data}/x"], 1, "lies in"),
         (["check", "{data}", "--repair", "--cut-damage", "{data}/../data/x"], 1, "lies in"),
-        (["diff", "{data}", "{data}/flights-0"], 1, "are not alike"),
-        (["diff", "{data}", "{data}/none"], 1, "is no folder"),
+        (["diff", "{data}", "{data}/flights-0"], 1, "differ in kind"),
+        (["diff", "{data}", "{data}/none"], 1, "is not a folder"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_sentence(

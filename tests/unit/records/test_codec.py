@@ -462,5 +462,7 @@ def test_the_environment_chooses_the_plain_codec_and_no_warning_comes_then() -> 
         text=True,
         timeout=60,
     )
-    assert done.stdout.startswith("False The record codec runs in plain Python because QUORUMLOG_PLAIN")
+    assert done.stdout.startswith(
+        "False The record codec runs in plain Python because QUORUMLOG_PLAIN"
+    )
     assert done.stderr == ""

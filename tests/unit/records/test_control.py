@@ -73,7 +73,7 @@ def test_another_control_record_is_no_marker() -> None:
 )
 def test_a_marker_that_is_too_short_is_corruption(key: bytes | None, value: bytes | None) -> None:
     batch = control_batch(key, value)
-    with pytest.raises(CorruptionError, match="bytes; . are needed"):
+    with pytest.raises(CorruptionError, match=r"bytes; . are needed"):
         parse_marker(batch, 0, parse_header(batch))
 
 

@@ -124,7 +124,7 @@ def test_what_a_batch_may_become_counts_while_a_lane_has_it(kit: Kit, run: Run) 
             log = await directory.open_log("t-0", grows, topic_id=TOPIC)
             bomb = one(b"z", size=9_000, codec=Codec.ZSTD)
             first = queued(directory, log, bomb)
-            with pytest.raises(Overloaded, match="20000 bytes wait"):
+            with pytest.raises(Overloaded, match="20000 bytes are queued"):
                 queued(directory, log, one(b"v", size=600))
             assert (await first).base_offset == 0
             torn = bytearray(bomb)

@@ -221,7 +221,7 @@ def test_a_folder_that_somebody_put_there_is_refused_and_kept(
         files.make_folder(f"{path}/foreign-0")
         write_file(files, f"{path}/foreign-0/{name}", read_file(files, f"{path}/t-0/{name}"))
         async with kit.opened(runtime, path) as directory:
-            with pytest.raises(StorageError, match="does not say whose it is"):
+            with pytest.raises(StorageError, match="has no topic id"):
                 await directory.open_log("foreign-0", FSYNC, topic_id=TOPIC)
         kept = read_file(files, f"{path}/foreign-0/{name}")
         assert kept == read_file(files, f"{path}/t-0/{name}")

@@ -82,7 +82,7 @@ def test_indexes_are_shown_with_absolute_offsets(bench: MakeBench, batch: MakeBa
     write_file(files, f"{stem}.index", bytes(9))
     assert list(dump_file(files, f"{stem}.index"))[1] == {
         "position": 8,
-        "error": "1 bytes are no whole entry",
+        "error": "1 bytes are not a whole entry",
     }
 
 
@@ -105,7 +105,7 @@ def test_small_files_are_shown_entry_by_entry(
 
 def test_what_is_no_file_of_a_log_is_refused(bench: MakeBench) -> None:
     b = bench()
-    with pytest.raises(InvalidRequest, match=r"notes\.txt is no file of a log"):
+    with pytest.raises(InvalidRequest, match=r"notes\.txt is not a file of a log"):
         dump_file(b.place.files, "some/notes.txt")
     write_file(b.place.files, f"{b.place.folder}/leader-epoch-checkpoint", b"nonsense")
     with pytest.raises(CorruptionError):

@@ -245,10 +245,10 @@ def test_a_range_that_was_cut_away_is_no_damage(bench: MakeBench, batch: MakeBat
     wanted = b.log.read(0, max_bytes=1 << 20, end_offset=50)
     assert wanted is not None
     b.log.truncate_to(5)
-    with pytest.raises(StorageError, match="truncated while it was read"):
+    with pytest.raises(StorageError, match="truncated during the read"):
         wanted.read()
     wanted.is_located = False
-    with pytest.raises(StorageError, match="truncated while it was read"):
+    with pytest.raises(StorageError, match="truncated during the read"):
         wanted.locate()
     wanted.release()
 
@@ -547,7 +547,7 @@ def test_a_folder_with_later_epochs_than_the_leaders_is_not_appended_to(
     """Another cluster wrote it: that is no fault of the program, and nothing is stored."""
     b = bench()
     b.append(batch(), epoch=7)
-    with pytest.raises(StorageError, match="leader epoch 7, the partition's is 3"):
+    with pytest.raises(StorageError, match="leader epoch 7, above the partition's epoch 3"):
         b.append(batch(), epoch=3)
     assert b.log.log_end_offset == 1
     b.append(batch(), epoch=7)

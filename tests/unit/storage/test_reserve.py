@@ -69,7 +69,9 @@ def test_a_refusal_says_what_is_free_and_what_is_kept() -> None:
     reserve = Reserve("/data", 256 * MIB)
     reserve.look(free_bytes=100 * MIB, capacity_bytes=1 << 40)
     refusal = reserve.refusal()
-    assert "100 MiB are free on the disk of /data, less than the 256 MiB" in refusal.message
+    assert (
+        "100 MiB are free on the disk of /data, less than the reserve of 256 MiB" in refusal.message
+    )
     assert refusal.retriable
 
 
@@ -78,7 +80,7 @@ def test_a_refusal_on_a_small_disk_compares_what_differs() -> None:
     reserve = Reserve("/data", 256 * MIB)
     reserve.look(free_bytes=2 * MIB - 200_000, capacity_bytes=64 * MIB)
     message = reserve.refusal().message
-    assert "1.8 MiB are free on the disk of /data, less than the 2.0 MiB" in message
+    assert "1.8 MiB are free on the disk of /data, less than the reserve of 2.0 MiB" in message
 
 
 def test_a_refusal_before_enough_is_free_again_says_how_much_is_wanted() -> None:
@@ -106,7 +108,7 @@ def test_producers_are_refused_while_all_else_goes_on(kit: Kit, batch: MakeBatch
             filler = runtime.files.open("/filler", create=True)
             filler.write(0, [bytes(63 * MIB + MIB // 2)])
             directory.space.look()
-            with pytest.raises(DiskFull, match=r"1\.0 MiB that are kept in reserve"):
+            with pytest.raises(DiskFull, match=r"reserve of 1\.0 MiB"):
                 await kit.append(directory, log, batch(1))
             assert await kit.values(directory, log) == [b"a-0", b"a-1", b"a-2", b"a-3"]
             for origin in (Origin.INTERNAL, Origin.REPLICATED):
@@ -140,7 +142,7 @@ def test_what_is_written_brings_the_next_look(kit: Kit, batch: MakeBatch) -> Non
                 while True:
                     await kit.append(directory, log, content)
 
-            with pytest.raises(DiskFull, match="kept in reserve"):
+            with pytest.raises(DiskFull, match="less than the reserve"):
                 await fill()
             reserve, free = 2 * MIB, node.device.disk.free_bytes()
             assert reserve - reserve // 16 - 2 * len(content) < free < reserve
@@ -160,7 +162,7 @@ def test_a_disk_that_others_filled_refuses_at_once_from_then_on(
             filler.write(0, [bytes(disk.free_bytes() - 10)])
             with pytest.raises(DiskFull, match="no space is left"):
                 await kit.append(directory, log, batch(1))
-            with pytest.raises(DiskFull, match="kept in reserve"):
+            with pytest.raises(DiskFull, match="less than the reserve"):
                 await kit.append(directory, log, batch(1))
             filler.truncate(0)
             await asyncio.sleep(1.1)

@@ -141,8 +141,8 @@ def test_the_check_finds_nothing_wrong_with_a_cleaned_log(cleaned: Shelf) -> Non
     check = check_log(cleaned.files, cleaned.folder, around)
     told = [(finding.kind.value, finding.what) for finding in check.report.findings]
     assert told == [
-        ("metadata-missing", "it is not there"),
-        ("epoch-file-missing", "it is not there"),
+        ("metadata-missing", "it is missing"),
+        ("epoch-file-missing", "it is missing"),
     ]
 
 

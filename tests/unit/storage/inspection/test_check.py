@@ -111,7 +111,7 @@ def test_a_missing_segment_is_a_problem(plant: Plant, killed_contents: Contents)
     tree.files.remove(MIDDLE)
     found = list(check(tree.files, tree.path).logs[1].findings)
     assert found[0].kind is Kind.OFFSET_ORDER
-    assert "starts at offset 12, the log goes on at 7" in found[0].what
+    assert "starts at offset 12; the expected offset is 7" in found[0].what
 
 
 def test_gaps_are_right_where_the_cleaner_was_and_nowhere_else(

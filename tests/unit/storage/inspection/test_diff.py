@@ -173,7 +173,7 @@ def test_logs_that_only_one_directory_has_are_told(plant: Plant, closed_contents
     assert not found.is_same
     assert found.logs[0].same_count == 15
     assert diff(tree.files, f"{DATA}/t-0", f"{DATA}/copy/t-0").is_same
-    with pytest.raises(InvalidRequest, match="not alike"):
+    with pytest.raises(InvalidRequest, match="differ in kind"):
         diff(tree.files, DATA, f"{DATA}/t-0")
 
 

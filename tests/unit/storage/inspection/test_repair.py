@@ -108,12 +108,12 @@ def test_cut_damage_keeps_a_copy_and_what_lies_before(
     tree = plant(killed_contents | {MIDDLE: damaged})
     report = repair(tree.files, DATA, cut_to="/aside")
     assert report.is_ok, report.as_dict()
-    assert any("cut offsets [7, 15)" in done for done in report.done)
+    assert any("truncate offsets [7, 15)" in done for done in report.done)
     assert tree.read("/aside/t-0/00000000000000000007.log.from-0") == damaged
     assert tree.read("/aside/t-0/00000000000000000012.log") == killed_contents[LAST]
     assert values(tree)[:3] == [b"a", b"b", b"c"]
     assert [log.log_end_offset for log in check(tree.files, DATA).logs] == [31, 7]
-    with pytest.raises(InvalidRequest, match="lies in /data"):
+    with pytest.raises(InvalidRequest, match="is inside /data"):
         repair(tree.files, DATA, cut_to="/data/aside")
 
 
@@ -134,7 +134,7 @@ def test_a_directory_that_a_node_has_open_is_not_repaired(
     with pytest.raises(DirectoryInUse, match="stop it before a repair"):
         repair(tree.files, DATA)
     lock.release()
-    with pytest.raises(InvalidRequest, match="is no data directory"):
+    with pytest.raises(InvalidRequest, match="is not a data directory"):
         repair(tree.files, f"{DATA}/t-0")
     repair(tree.files, DATA)
 
@@ -153,7 +153,7 @@ def test_a_step_that_fails_is_named_with_those_behind_it(
     tree.files.make_folder(f"{DATA}/t-0/00000000000000000007.index.tmp/in-the-way")
     report = repair(tree.files, DATA)
     assert report.failed is not None
-    assert report.failed[0].startswith("t-0: do what a start does")
+    assert report.failed[0].startswith("t-0: complete unfinished work")
     assert report.after is None
     assert any("leader-epoch-checkpoint" in step for step in report.not_begun)
 

@@ -43,7 +43,7 @@ def test_an_unknown_producer_may_start_anywhere() -> None:
 def test_a_sequence_that_does_not_follow_is_out_of_order(sequence: int) -> None:
     producers = Producers()
     producers.write(data(1, count=4))
-    with pytest.raises(OutOfOrderSequence, match="starts with sequence 5"):
+    with pytest.raises(OutOfOrderSequence, match="the next sequence is 5"):
         producers.write(data(sequence))
     producers.write(data(5))
 
@@ -116,7 +116,7 @@ def test_what_a_leader_sent_is_not_checked() -> None:
 def test_an_older_epoch_is_fenced() -> None:
     producers = Producers()
     producers.write(data(0, epoch=3))
-    with pytest.raises(InvalidProducerEpoch, match="epoch 3 here, the batch has 2"):
+    with pytest.raises(InvalidProducerEpoch, match="epoch 3 in this log, the batch has 2"):
         producers.write(data(1, epoch=2))
 
 
@@ -127,7 +127,7 @@ def test_a_newer_epoch_starts_at_zero_and_forgets_the_older_ones_batches() -> No
     with pytest.raises(OutOfOrderSequence):
         producers.write(data(2, epoch=1))
     producers.write(data(0, epoch=1))
-    with pytest.raises(OutOfOrderSequence, match="sequence 1, this one with 2"):
+    with pytest.raises(OutOfOrderSequence, match="next sequence is 1, the batch starts with 2"):
         producers.write(data(2, epoch=1))
 
 
@@ -242,7 +242,7 @@ def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
     producers.write(data(0, txn=True))
     producers.mark(MarkerType.COMMIT, coordinator=5)
     producers.write(data(1, txn=True))
-    with pytest.raises(TransactionCoordinatorFenced, match="epoch 4, one of 5"):
+    with pytest.raises(TransactionCoordinatorFenced, match="epoch 4, below 5"):
         producers.mark(MarkerType.COMMIT, coordinator=4)
     producers.mark(MarkerType.COMMIT, coordinator=5)
 
@@ -402,7 +402,7 @@ def test_a_flood_of_new_producers_pushes_nobody_out_who_may_repeat_a_batch() -> 
     for producer in (2, 3):
         producers.write(data(0, producer=producer))
     for invented in range(100, 110):
-        with pytest.raises(Overloaded, match="wrote within the last 120000 ms, the bound is 3"):
+        with pytest.raises(Overloaded, match="wrote within the last 120000 ms; the limit is 3"):
             producers.write(data(0, producer=invented))
     with pytest.raises(AlreadyStored):
         producers.write(data(0, producer=1))
