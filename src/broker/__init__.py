@@ -1,7 +1,8 @@
-"""The broker room: what a node does for the partitions it leads.
+"""The broker: partitions, replication, quotas, and consumer groups of one node.
 
-`partition` decides (high watermark, fencing, waits), `requests` names what the front doors ask,
-`shell.replicas` does the work over storage and follows the metadata image.
+The modules of this package are pure: `partition` holds the state of one partition, `requests` the
+requests and answers of the data path. `shell.replicas` ties partitions to logs and connections, and
+follows the metadata.
 """
 
 from .partition import Acks, LeaderState, Partition, Progress, Wait

@@ -52,9 +52,9 @@ from .requests import (
 Machine: TypeAlias = ClassicGroupMachine | ConsumerGroupMachine
 
 CHECKED_A_STEP = 2_000
-"""Maximal number of offsets that one step checks for expiry."""
+"""Maximum number of offsets that one step checks for expiry."""
 GROUPS_A_STEP = 100
-"""Maximal number of groups that one step expires. After a load, the sessions of all members end at
+"""Maximum number of groups that one step expires. After a load, the sessions of all members end at
 the same time."""
 
 _CONSUMER_TOMBSTONES = (

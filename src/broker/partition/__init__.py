@@ -1,8 +1,8 @@
-"""One partition, pure: who leads, what is committed, who is in sync, and who waits for what.
+"""One partition, pure: leadership, high watermark, in-sync replicas and produce waits.
 
-`partition.py` is the door. `leading.py` holds what a leader knows, `following.py` what a follower
-does with an answer, `waits.py` the produce requests that wait, `states.py` the words of all of it.
-Numbers in, numbers out: no file, no clock, no task.
+`partition.py` is the entry. `leading.py` holds the leader's view of the replicas, `following.py` a
+follower's handling of an answer, `waits.py` the waiting produce requests, `states.py` the shared
+types. No files, clocks or tasks.
 """
 
 from .following import divergence
@@ -18,10 +18,10 @@ from .states import (
     FollowStep,
     IsrProposal,
     LeaderState,
-    Nothing,
     Progress,
-    ReplicaStanding,
+    ReplicaStatus,
     Reset,
+    Skip,
     Truncate,
 )
 from .waits import Wait
@@ -37,10 +37,10 @@ __all__ = [
     "FollowerState",
     "IsrProposal",
     "LeaderState",
-    "Nothing",
+    "Skip",
     "Partition",
     "Progress",
-    "ReplicaStanding",
+    "ReplicaStatus",
     "Reset",
     "Truncate",
     "Wait",

@@ -1,18 +1,19 @@
-"""What a follower does with its leader's answer, and where a leader sees that logs part.
+"""Log truncation by leader epochs: a follower's handling of an answer, and the leader's detection
+of divergence.
 
-Truncation goes by the ends of leader epochs and never by the high watermark (KIP-101, KIP-279);
-each step may need another round until both logs agree.
+A follower truncates to epoch end offsets and never to the high watermark (KIP-101, KIP-279).
+Several rounds may be needed until both logs agree.
 """
 
 from collections.abc import Callable
 from typing import TypeAlias
 
 from ...ids import NO_EPOCH, Epoch, Offset
-from .states import Append, FollowAnswer, FollowStep, Nothing, Reset, Truncate
+from .states import Append, FollowAnswer, FollowStep, Reset, Skip, Truncate
 
 EndOffsetFor: TypeAlias = Callable[[int], tuple[int, int]]
-"""(largest epoch of a log that is not above the one asked for, its exclusive end); (-1, -1) where
-the one asked for is newer than all of the log's."""
+"""Returns the largest epoch of a log up to the requested one, and its exclusive end offset; (-1,
+-1) if the requested epoch is newer than all epochs of the log."""
 
 
 def divergence(
@@ -23,12 +24,13 @@ def divergence(
     latest_epoch: int,
     leader_end_offset: int,
 ) -> tuple[Epoch, Offset] | None:
-    """Where the leader's log parts from a follower's that ends at `log_end_offset` with a batch of
-    `last_epoch` (-1: it has none); None: it is a beginning of the leader's. A log without batches
-    parts only where it would go on beyond the leader's end.
+    """Return the epoch end at which a follower's log diverges from the leader's, or None if it is a
+    prefix of the leader's.
 
-    The rest is the leader's: its epochs, the newest of them and its log end. An epoch that is newer
-    than all of the leader's, which an unclean election can bring, ends where its log ends.
+    The follower's log ends at `log_end_offset` with a batch of `last_epoch` (-1: no batches).
+    Without batches, it diverges only if it ends beyond the leader's log. The other arguments
+    describe the leader's log. An epoch newer than all of the leader's, which an unclean election
+    can leave behind, is treated as ending at the leader's log end.
     """
     if last_epoch == NO_EPOCH and log_end_offset <= leader_end_offset:
         return None
@@ -47,28 +49,31 @@ def follow(
     log_end_offset: int,
     end_offset_for: EndOffsetFor,
 ) -> FollowStep:
-    """What the follower's log, of which the offsets are, must do next."""
+    """Return the follower's next step; the offsets are those of its log."""
     if answer.diverging is not None:
         epoch, end = answer.diverging
         target = min(end, log_end_offset)
         if epoch != NO_EPOCH:
             own_epoch, own_end = end_offset_for(epoch)
-            # Without that epoch the own end of the next older one is what can be shared at most;
-            # whether it is shared shows in the next round.
+            # Without that epoch, at most the part up to the end of the next older epoch is shared.
+            # The next round checks that part.
             if own_epoch != NO_EPOCH:
                 target = min(target, own_end)
         if target < log_start_offset:
             return Reset(answer.log_start_offset)
-        return Truncate(Offset(target)) if target < log_end_offset else Nothing()
+        return Truncate(Offset(target)) if target < log_end_offset else Skip()
     if answer.log_start_offset > log_end_offset:
-        return Reset(answer.log_start_offset)  # what would come next is deleted there (KAFKA-9491)
+        # The leader has deleted the next records (KAFKA-9491).
+        return Reset(answer.log_start_offset)
     if answer.first_offset is None:
-        return Nothing()
+        return Skip()
     if answer.first_offset < log_end_offset:
         if log_start_offset == log_end_offset:
-            # The leader's log starts within a batch, or before the start of the empty one here, and
-            # batches come whole: the empty log begins with it, and its start moves to the leader's
-            # behind that.
+            # The leader's log starts within a batch, or before the start of the empty log here, and
+            # batches are sent whole. The empty log restarts at that batch, and its start moves to
+            # the leader's after the append.
             return Reset(answer.first_offset)
-        return Nothing(f"records from {answer.first_offset} on, the log ends at {log_end_offset}")
+        return Skip(
+            f"records start at offset {answer.first_offset}, the log ends at {log_end_offset}"
+        )
     return Append()

@@ -1,8 +1,7 @@
-"""What a leader knows of the other replicas, and what it makes of it: the high watermark, and who
-shall be in the ISR.
+"""A leader's view of the replicas: high watermark, ISR shrink and ISR expansion.
 
-Everything here is of one leader epoch: what replicas reported in an older one counts for nothing
-(kafka-tlaplus, R11). A replica is judged on one captured state of the metadata (KAFKA-15221).
+All state belongs to one leader epoch; reports of an older epoch are ignored (kafka-tlaplus, R11). A
+replica is judged by one snapshot of the metadata (KAFKA-15221).
 """
 
 from dataclasses import dataclass, field, replace
@@ -20,13 +19,13 @@ from ...errors import (
     UnknownTopicOrPartition,
 )
 from ...ids import NodeId, Offset
-from .states import BrokerOf, FollowerFetch, IsrProposal, LeaderState, ReplicaStanding
+from .states import BrokerOf, FollowerFetch, IsrProposal, LeaderState, ReplicaStatus
 
 ISR_PAUSE_MS: Final = 500
-"""After a refusal nobody is proposed for so long: the metadata that says why is on its way."""
+"""The pause after a rejected proposal; the metadata with the reason is still on its way."""
 
-# Refusals after which the metadata has, or will have, the partition's state: it may have been
-# changed by an earlier copy of the request, so the maximal ISR stays until it comes.
+# Errors after which the state of the partition is in the metadata, or will be. An earlier copy of
+# the request may have changed it, so the maximal ISR is kept until that metadata arrives.
 _WAIT_FOR_METADATA: Final = (
     FencedLeaderEpoch,
     InvalidUpdateVersion,
@@ -40,59 +39,60 @@ _WAIT_FOR_METADATA: Final = (
 
 @dataclass(slots=True)
 class RemoteReplica:
-    """What one follower reported in this leader epoch."""
+    """The state that one follower reported in this leader epoch."""
 
     broker_epoch: Offset
     log_end_offset: Offset
     flushed_end_offset: Offset
     log_start_offset: Offset
-    caught_up_ms: int  # when it last had everything the leader had
+    caught_up_ms: int  # when it last had every record of the leader
     fetched_ms: int
-    leader_end_at_fetch: Offset  # the leader's log end when it fetched last
+    leader_end_at_fetch: Offset  # the leader's log end at its last fetch
 
 
 @dataclass(slots=True)
 class Leadership:
-    """One leader epoch, seen from the leader."""
+    """The state of one leader epoch on the leader."""
 
     name: str  # of the partition
     node_id: NodeId
     state: LeaderState
-    epoch_start_offset: Offset  # the own log's end when it began
-    since_ms: int  # when it began
+    epoch_start_offset: Offset  # log end offset at the start of the epoch
+    since_ms: int  # start of the epoch
     brokers: BrokerOf
     lag_time_max_ms: int  # replica.lag.time.max.ms
     log_end_offset: Offset
     flushed_end_offset: Offset
     remotes: dict[NodeId, RemoteReplica] = field(default_factory=dict)
-    proposal: IsrProposal | None = None  # under way, or to be asked again
-    is_waiting: bool = False  # the proposal was refused: the metadata will say what holds
-    now_ms: int = 0  # the newest time that was told
+    proposal: IsrProposal | None = None  # pending, or to be sent again
+    is_waiting: bool = False  # the proposal was rejected; the metadata decides
+    now_ms: int = 0  # the latest time received
     paused_until_ms: int = 0
 
     # --- high watermark ---------------------------------------------------------------------------
 
     def own_end(self) -> Offset:
-        """The own log's end as far as it counts."""
+        """Return the own end offset: the flushed one if the policy is fsync."""
         return self.flushed_end_offset if self.state.counts_flushed else self.log_end_offset
 
     def end_of(self, remote: RemoteReplica) -> Offset:
-        """A follower's end as far as it counts."""
+        """Return a follower's end offset: the flushed one if the policy is fsync."""
         return remote.flushed_end_offset if self.state.counts_flushed else remote.log_end_offset
 
     def maximal_isr(self) -> tuple[NodeId, ...]:
-        """The committed ISR and whoever was asked for beyond it: the controller may have accepted
-        that already, and elect from it."""
+        """Return the committed ISR and the members proposed beyond it. The controller may have
+        accepted the proposal already, and may elect any of them."""
         asked = () if self.proposal is None else self.proposal.members
         return (*self.state.isr, *(node for node in asked if node not in self.state.isr))
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether nothing is committed now, since too few would survive with it."""
+        """True if no record is committed, because the ISR is smaller than min.insync.replicas."""
         return len(self.state.isr) < self.state.min_isr
 
     def committed_end(self) -> Offset | None:
-        """How far everything is committed by now; None: not to be told, the mark stays."""
+        """Return the offset up to which all records are committed; None: unknown, the high
+        watermark stays."""
         if self.is_under_min_isr:
             return None
         end: int = self.own_end()
@@ -101,16 +101,16 @@ class Leadership:
             if node != self.node_id:
                 remote = self.remotes.get(node)
                 if remote is None:
-                    return None  # a member that has not reported in this epoch holds the mark
+                    return None  # a member without a report in this epoch blocks the high watermark
                 end = min(end, self.end_of(remote))
         for node, remote in self.remotes.items():
-            # A replica that keeps up must be able to join: the mark does not run away from it.
+            # A replica that keeps up must be able to join, so the high watermark does not pass it.
             if node not in members and self.end_of(remote) < end and self._keeps_up(node, remote):
                 end = min(end, self.end_of(remote))
         return Offset(end)
 
-    def nearest(self, rack: str, offset: int) -> NodeId | None:
-        """Return the in-sync follower in `rack` that has `offset` and most behind it."""
+    def replica_in_rack(self, rack: str, offset: int) -> NodeId | None:
+        """Return the in-sync follower in `rack` that has `offset` and the largest end offset."""
         near = [
             (remote.log_end_offset, node)
             for node in self.state.isr
@@ -125,21 +125,24 @@ class Leadership:
     # --- fetches -------------------------------------------------------------------------------
 
     def fetched(self, follower: NodeId, fetch: FollowerFetch, now_ms: int) -> None:
-        """Take a fetch whose log does not part from the own one; raises InvalidRequest,
-        StaleBrokerEpoch."""
+        """Record the fetch of a follower whose log does not diverge.
+
+        Raises InvalidRequest, StaleBrokerEpoch.
+        """
         self.now_ms = max(self.now_ms, now_ms)
         if follower == self.node_id or follower not in self.state.replicas:
             raise InvalidRequest(
-                f"node {follower} is no other replica of {self.name}: {self.state.replicas}"
+                f"node {follower} is not a follower of {self.name}; its replicas are"
+                f" {self.state.replicas}"
             )
         facts, remote = self.brokers(follower), self.remotes.get(follower)
         known = -1 if facts is None else facts.broker_epoch
         if remote is not None:
-            known = max(known, remote.broker_epoch)  # its own fetches may be ahead of the metadata
+            known = max(known, remote.broker_epoch)  # its fetches may be newer than the metadata
         if fetch.broker_epoch < known:
             raise StaleBrokerEpoch(
-                f"broker {follower} fetches with epoch {fetch.broker_epoch}, it is registered"
-                f" with {known}"
+                f"broker {follower} fetches with broker epoch {fetch.broker_epoch}; it is"
+                f" registered with {known}"
             )
         if remote is None or remote.broker_epoch != fetch.broker_epoch:
             is_member = follower in self.state.isr
@@ -163,9 +166,9 @@ class Leadership:
             remote.caught_up_ms = max(remote.caught_up_ms, remote.fetched_ms)
         remote.fetched_ms, remote.leader_end_at_fetch = now_ms, self.log_end_offset
 
-    def passed(self, now_ms: int) -> None:
-        """Time has passed. Who has everything is level now, however long ago it fetched: it is
-        the next append that it may lag behind."""
+    def tick(self, now_ms: int) -> None:
+        """Advance the time. A replica without missing records counts as caught up now, whenever it
+        last fetched, since it can only lag behind a later append."""
         self.now_ms = max(self.now_ms, now_ms)
         for remote in self.remotes.values():
             if self.end_of(remote) >= self.log_end_offset:
@@ -173,18 +176,19 @@ class Leadership:
 
     # --- in-sync replicas -------------------------------------------------------------------------
 
-    def next_proposal(self, high_watermark: Offset) -> IsrProposal | None:
-        """What to ask the controller for: the same again until it is answered, None: nothing."""
+    def next_isr_proposal(self, high_watermark: Offset) -> IsrProposal | None:
+        """Return the ISR shrink or expansion to request from the controller, or None.
+
+        A pending proposal is returned again until it is answered.
+        """
         if self.proposal is not None:
             return None if self.is_waiting else self.proposal
         if self.now_ms < self.paused_until_ms:
             return None
         current = self.state.isr
+        remaining, joining = self._shrink_isr(), self._expand_isr(high_watermark)
         members = [
-            node
-            for node in self.state.replicas or current
-            if (node in current and not self._lags(node))
-            or (node not in current and self._may_join(node, high_watermark))
+            node for node in self.state.replicas or current if node in remaining or node in joining
         ]
         if set(members) == set(current) and not self.state.recovering:
             return None
@@ -192,7 +196,7 @@ class Leadership:
         for node in members:
             facts = self.brokers(node)
             if facts is None:
-                return None  # the metadata knows more of the ISR than of its brokers: not for long
+                return None  # the brokers' metadata lag behind the ISR; temporary
             isr.append((node, facts.broker_epoch))
         self.proposal = IsrProposal(
             leader_epoch=self.state.leader_epoch,
@@ -202,9 +206,21 @@ class Leadership:
         )
         return self.proposal
 
+    def _shrink_isr(self) -> list[NodeId]:
+        """Return the ISR without the members that lag (Kafka's maybeShrinkIsr)."""
+        return [node for node in self.state.isr if not self._is_lagging(node)]
+
+    def _expand_isr(self, high_watermark: Offset) -> list[NodeId]:
+        """Return the replicas that may join the ISR (Kafka's maybeExpandIsr)."""
+        return [
+            node
+            for node in self.state.replicas
+            if node not in self.state.isr and self._may_join(node, high_watermark)
+        ]
+
     def changed(self, state: LeaderState) -> None:
-        """The metadata has a newer state of this leader epoch. What was asked on the older one was
-        taken, and is this, or will never be."""
+        """Apply newer metadata of this leader epoch. A proposal based on an older state is then
+        decided."""
         if state.partition_epoch > self.state.partition_epoch:
             self.proposal, self.is_waiting = None, False
         self.state = state
@@ -212,7 +228,7 @@ class Leadership:
     def accepted(
         self, proposal: IsrProposal, *, partition_epoch: int, isr: tuple[NodeId, ...]
     ) -> None:
-        """The controller has committed an ISR for the proposal."""
+        """Apply the ISR that the controller has committed for the proposal."""
         if partition_epoch > self.state.partition_epoch:
             recovering = self.state.recovering and not proposal.recovered
             self.changed(
@@ -220,18 +236,18 @@ class Leadership:
             )
 
     def refused(self, proposal: IsrProposal, error: QuorumlogError) -> None:
-        """The proposal failed; what it is worth then depends on what that says of its outcome."""
+        """Handle a failed proposal according to what the error says about its outcome."""
         if proposal is not self.proposal:
             return
         if isinstance(error, IneligibleReplica):
-            # Certainly not taken, and the partition epoch is right: back to what is committed.
+            # Rejected for certain at the current partition epoch, so the committed ISR is in force.
             self.proposal = None
             self.paused_until_ms = self.now_ms + ISR_PAUSE_MS
         elif isinstance(error, _WAIT_FOR_METADATA):
             self.is_waiting = True
 
-    def standings(self, now_ms: int) -> list[ReplicaStanding]:
-        """How every replica stands."""
+    def replica_status(self, now_ms: int) -> list[ReplicaStatus]:
+        """Return the status of every replica."""
         found = []
         for node in self.state.replicas or self.state.isr:
             remote = self.remotes.get(node)
@@ -243,7 +259,7 @@ class Leadership:
                 end = remote.log_end_offset
                 ago = now_ms - remote.caught_up_ms if remote.caught_up_ms >= 0 else -1
             found.append(
-                ReplicaStanding(
+                ReplicaStatus(
                     node_id=node,
                     log_end_offset=end,
                     caught_up_ms_ago=ago,
@@ -262,17 +278,17 @@ class Leadership:
         if remote is None:
             return f"broker {node} has not fetched since this leader epoch began"
         if remote.broker_epoch != facts.broker_epoch:
-            return f"broker {node} has not fetched since it registered anew"
+            return f"broker {node} has not fetched since its last registration"
         behind = self.log_end_offset - self.end_of(remote)
         if self.end_of(remote) < self.epoch_start_offset or behind > 0:
             return (
-                f"broker {node} is {behind} records behind and fetched last"
+                f"broker {node} is {behind} records behind; its last fetch was"
                 f" {now_ms - remote.fetched_ms} ms ago"
             )
-        return f"broker {node} has caught up: the controller is being asked"
+        return f"broker {node} has caught up; the ISR expansion is pending"
 
     def _keeps_up(self, node: NodeId, remote: RemoteReplica) -> bool:
-        """Whether a replica outside the ISR may join and was level with the leader lately."""
+        """Return True if a replica outside the ISR may join and has caught up recently."""
         return (
             remote.caught_up_ms >= 0
             and self.now_ms - remote.caught_up_ms <= self.lag_time_max_ms
@@ -287,15 +303,15 @@ class Leadership:
         return (
             end >= high_watermark
             and end >= self.epoch_start_offset
-            and not self._lags(node)  # or it would leave again at once, and join, and leave
+            and not self._is_lagging(node)  # else it would leave the ISR again at once
             and self._is_eligible(node, remote)
         )
 
     def _is_eligible(self, node: NodeId, remote: RemoteReplica) -> bool:
-        facts = self.brokers(node)  # once: epoch and activity belong together
+        facts = self.brokers(node)  # read once: epoch and activity must match
         return facts is not None and facts.is_active and facts.broker_epoch == remote.broker_epoch
 
-    def _lags(self, node: NodeId) -> bool:
+    def _is_lagging(self, node: NodeId) -> bool:
         if node == self.node_id:
             return False
         remote = self.remotes.get(node)

@@ -1,19 +1,18 @@
 """One replica of a partition: leader, follower or neither.
 
-Pure: numbers in, released waits out. The shell appends, reads and truncates; it tells this module
-how far its own log has come and what others fetched, and wakes whatever the answer names.
+Pure. The shell appends, reads and truncates; it reports the progress of the own log and the fetches
+of followers, and wakes the waits that a call releases.
 
-Rules held here (KIP-101, KIP-279, KIP-320, KIP-903, KIP-966 prose):
+Rules (KIP-101, KIP-279, KIP-320, KIP-903, KIP-966):
 
-1. The high watermark is the least end over the maximal ISR, never goes back while nothing is
-   truncated below it, and is frozen while the ISR is smaller than min.insync.replicas.
-2. Under `flush.policy=fsync` the end of a replica is its *flushed* end, wherever a rule says log
-   end: for the high watermark, for joining the ISR, and for what acks=1 means.
-3. Every request that names a leader epoch is fenced by it: older is FencedLeaderEpoch, newer is
-   UnknownLeaderEpoch.
-4. A wait is released once: by progress, or with the error of the end of this leadership.
-5. What a follower reported counts in one leader epoch, and only while its log does not part from
-   the leader's.
+1. The high watermark is the smallest end offset of the maximal ISR. It never decreases while no
+record below it is truncated, and is frozen while the ISR is smaller than min.insync.replicas.
+2. With `flush.policy=fsync`, the end offset of a replica is its *flushed* end offset: for the high
+watermark, for ISR expansion, and for acks=1.
+3. A request with a leader epoch is fenced by it: FencedLeaderEpoch if older, UnknownLeaderEpoch if
+newer.
+4. A wait is released once: by progress, or with an error at the end of the leadership.
+5. A follower's report counts within one leader epoch, and only if its log does not diverge.
 """
 
 from dataclasses import dataclass, field
@@ -44,9 +43,9 @@ from .states import (
     FollowStep,
     IsrProposal,
     LeaderState,
-    Nothing,
     Progress,
-    ReplicaStanding,
+    ReplicaStatus,
+    Skip,
 )
 from .waits import Wait, Waits
 
@@ -54,38 +53,38 @@ LOG_START = Offset(0)
 LAG_TIME_MAX_MS = 30_000  # replica.lag.time.max.ms
 
 
-def _nobody(_: NodeId) -> BrokerFacts | None:
+def _no_brokers(_: NodeId) -> BrokerFacts | None:
     return None
 
 
 @dataclass(slots=True)
 class Partition:
-    """One node's view of one partition. Before `become_leader` or `become_follower`, and after
-    `resign`, it is neither and refuses every request."""
+    """A node's state of one partition. Before `become_leader` or `become_follower`, and after
+    `resign`, it has no role and refuses every request."""
 
     topic: str
     index: int
     node_id: NodeId
-    waits_max: int  # bound on waiting produce requests; reaching it is Overloaded
-    brokers: BrokerOf = _nobody
+    waits_max: int  # limit of waiting produce requests, beyond which they fail with Overloaded
+    brokers: BrokerOf = _no_brokers
     lag_time_max_ms: int = LAG_TIME_MAX_MS
     high_watermark: Offset = LOG_START
-    highest_epoch: Epoch = NO_EPOCH  # the newest leader epoch heard of, as leader or not
+    highest_epoch: Epoch = NO_EPOCH  # the newest leader epoch seen, in any role
     follower: FollowerState | None = None
-    elsewhere: NotLeaderOrFollower | None = None  # who leads, for those who ask here
+    not_leader_error: NotLeaderOrFollower | None = None  # answers requests that need the leader
     leadership: Leadership | None = None
-    _all: Waits = field(default_factory=Waits)
-    _leader: Waits = field(default_factory=Waits)  # acks=1
+    _acks_all_waits: Waits = field(default_factory=Waits)
+    _acks_leader_waits: Waits = field(default_factory=Waits)  # acks=1
 
     # --- leadership -------------------------------------------------------------------------------
 
     def become_leader(
         self, state: LeaderState, *, log_end_offset: Offset, flushed_end_offset: Offset, now_ms: int
     ) -> Progress:
-        """Lead with `state`, or go on leading with a changed one; returns what that released.
+        """Start or continue to lead with `state`; return the progress.
 
-        A newer leader epoch forgets what other replicas reported in the old one (R11). Within one
-        an older partition epoch is old news, and changes configs alone.
+        A newer leader epoch discards the replicas' reports of the previous one (R11). Within an
+        epoch, a state with an older partition epoch only changes configs.
         """
         assert state.leader_epoch >= self.highest_epoch, (
             f"{self.name}: epoch {state.leader_epoch} after {self.highest_epoch}"
@@ -108,13 +107,13 @@ class Partition:
         else:
             leading.now_ms = max(leading.now_ms, now_ms)
             leading.changed(_newer(leading.state, state))
-        self.follower, self.elsewhere = None, None
+        self.follower, self.not_leader_error = None, None
         self.highest_epoch = state.leader_epoch
         return self.advance(log_end_offset=log_end_offset, flushed_end_offset=flushed_end_offset)
 
     def become_follower(self, state: FollowerState, error: NotLeaderOrFollower) -> tuple[Wait, ...]:
-        """Follow in `state` (nobody, where nobody leads); returns every wait, released with
-        `error`, which also says to those who ask here who leads."""
+        """Follow the leader of `state`, if there is one; release every wait with `error`, which
+        also answers requests that need the leader."""
         assert state.leader_epoch >= self.highest_epoch, (
             f"{self.name}: epoch {state.leader_epoch} after {self.highest_epoch}"
         )
@@ -123,95 +122,97 @@ class Partition:
         return waits
 
     def resign(self, error: QuorumlogError, *, epoch: Epoch | None = None) -> tuple[Wait, ...]:
-        """Lead and follow no more; returns every wait, released with `error`."""
+        """Give up any role; release every wait with `error`."""
         self.leadership = None
         self.follower = None
-        self.elsewhere = error if isinstance(error, NotLeaderOrFollower) else None
+        self.not_leader_error = error if isinstance(error, NotLeaderOrFollower) else None
         if epoch is not None:
             self.highest_epoch = max(self.highest_epoch, epoch)
-        return (*self._all.fail(error), *self._leader.fail(error))
+        return (*self._acks_all_waits.fail(error), *self._acks_leader_waits.fail(error))
 
     @property
     def name(self) -> str:
-        """ "topic-index", as its folder is called."""
+        """ "topic-index", the name of its folder."""
         return f"{self.topic}-{self.index}"
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads the partition now."""
+        """True if this node leads the partition."""
         return self.leadership is not None
 
     @property
     def leader(self) -> LeaderState | None:
-        """What the leader goes by, None: this node does not lead."""
+        """The metadata that the leader applies, or None if this node does not lead."""
         return None if self.leadership is None else self.leadership.state
 
     @property
     def followed(self) -> NodeId:
-        """The leader that this node follows, NO_NODE: none."""
+        """The leader that this node follows, or NO_NODE."""
         return NO_NODE if self.follower is None else self.follower.leader_id
 
     @property
     def leader_epoch(self) -> Epoch:
-        """The epoch it leads or follows with, or the newest it has heard of."""
+        """The current leader epoch, or the newest one seen."""
         return self.highest_epoch
 
     @property
     def waiting(self) -> int:
-        """Produce requests that wait now."""
-        return self._all.count + self._leader.count
+        """The number of waiting produce requests."""
+        return self._acks_all_waits.count + self._acks_leader_waits.count
 
     # --- requests -----------------------------------------------------------------------------
 
     def check_epoch(self, leader_epoch: int | None) -> None:
-        """Fence a request by the leader epoch it names, None: it names none; raises
-        FencedLeaderEpoch, UnknownLeaderEpoch."""
+        """Fence a request by its leader epoch; None: it has none.
+
+        Raises FencedLeaderEpoch, UnknownLeaderEpoch.
+        """
         if leader_epoch is None:
             return
         if leader_epoch < self.highest_epoch:
             raise FencedLeaderEpoch(
-                f"leader epoch {leader_epoch} is older than {self.highest_epoch}; "
-                "refresh the metadata and ask the leader",
+                f"leader epoch {leader_epoch} is older than the current epoch"
+                f" {self.highest_epoch}; refresh the metadata and retry at the leader",
                 topic=self.topic,
                 partition=self.index,
             )
         if leader_epoch > self.highest_epoch:
             raise UnknownLeaderEpoch(
-                f"leader epoch {leader_epoch} is newer than {self.highest_epoch} known here; "
-                "repeat after a moment",
+                f"leader epoch {leader_epoch} is newer than epoch {self.highest_epoch} of this"
+                " broker; retry shortly",
                 topic=self.topic,
                 partition=self.index,
             )
 
     def check_leader(self, leader_epoch: int | None) -> LeaderState:
-        """Return the leadership a request may use; raises NotLeaderOrFollower, FencedLeaderEpoch,
+        """Return the metadata of the led partition; raise NotLeaderOrFollower, FencedLeaderEpoch,
         UnknownLeaderEpoch."""
         self.check_epoch(leader_epoch)
         if self.leadership is None:
-            if self.elsewhere is not None:
-                raise self.elsewhere.with_traceback(None)
+            if self.not_leader_error is not None:
+                raise self.not_leader_error.with_traceback(None)
             raise NotLeaderOrFollower(
-                f"node {self.node_id} does not lead this partition; refresh the metadata",
+                f"broker {self.node_id} does not lead this partition; refresh the metadata",
                 topic=self.topic,
                 partition=self.index,
             )
         return self.leadership.state
 
     def check_readable(self, leader_epoch: int | None) -> None:
-        """Say that consumers may read here below the high watermark, from the leader or from who
-        follows one (KIP-392); raises what `check_leader` raises."""
+        """Raise an error unless consumers may read here below the high watermark: from the leader,
+        or from a follower (KIP-392). Raises the errors of `check_leader`."""
         if self.followed == NO_NODE:
             self.check_leader(leader_epoch)
         else:
             self.check_epoch(leader_epoch)
 
     def preferred_replica(self, rack: str, offset: int) -> NodeId | None:
-        """Return the replica that a reader in `rack` shall read `offset` from instead of this
-        leader; None: from this node."""
+        """Return the replica in the reader's rack to read `offset` from; None: read from this
+        node."""
         own = self.brokers(self.node_id)
         if not rack or self.leadership is None or (own is not None and own.rack == rack):
             return None
-        return self.leadership.nearest(rack, offset)
+        return self.leadership.replica_in_rack(rack, offset)
 
     def admit(
         self,
@@ -221,57 +222,60 @@ class Partition:
         lapsed: bool = False,
         is_mirrored: bool = False,
     ) -> LeaderState:
-        """Say that an append may begin; raises what `check_leader` raises, NotEnoughReplicas,
-        Overloaded, MirrorTopic for a producer (or NotMirror for a mirror, `is_mirrored`), and then
-        nothing may be stored.
+        """Return the metadata if an append may start.
 
-        `lapsed`: the node has not heard from the controllers for a session time-out. Another may
-        lead by now, so only what cannot be acknowledged without the in-sync replicas is taken.
+        Raises the errors of `check_leader`, NotEnoughReplicas, Overloaded, and MirrorTopic for a
+        producer or NotMirror for a mirror (`is_mirrored`). After an error, nothing may be stored.
+
+        `lapsed`: the controllers have not been reached for a session timeout. Another node may lead
+        by then, so only appends that need all in-sync replicas are accepted.
         """
         state = self.check_leader(leader_epoch)
         if bool(state.mirrors) is not is_mirrored:
-            raise self._mirrored_otherwise(state)
+            raise self._mirror_error(state)
         if lapsed and acks is not Acks.ALL:
             raise NotLeaderOrFollower(
-                "this node has lost its controllers, and another may lead; send with acks=all, or "
-                "refresh the metadata",
+                "this broker has lost the controllers, so another one may lead; send with"
+                " acks=all, or refresh the metadata",
                 topic=self.topic,
                 partition=self.index,
             )
         if acks is Acks.ALL and len(state.isr) < state.min_isr:
             raise NotEnoughReplicas(
-                f"{len(state.isr)} in-sync replicas, min.insync.replicas is {state.min_isr}; "
-                "wait for replicas to catch up",
+                f"not enough in-sync replicas ({len(state.isr)} of"
+                f" min.insync.replicas={state.min_isr}); wait for replicas to catch up",
                 topic=self.topic,
                 partition=self.index,
             )
         if acks is not Acks.NONE and self.waiting >= self.waits_max:
             raise Overloaded(
-                f"{self.waiting} produce requests wait for acknowledgement, the bound is "
-                f"{self.waits_max}; wait and repeat",
+                f"too many waiting produce requests; {self.waiting} wait, the limit is"
+                f" {self.waits_max}; retry later",
                 topic=self.topic,
                 partition=self.index,
             )
         return state
 
     def check_committed(self) -> Offset:
-        """Return the high watermark for those who may not see it go back; raises what
-        `check_leader` raises, and OffsetNotAvailable while this leader has not committed as much as
-        was there when it began: the one before it may have told more."""
+        """Return the high watermark for readers that must not see it decrease.
+
+        Raises the errors of `check_leader`, and OffsetNotAvailable until this leader has committed
+        everything in its log at the start of its epoch: its predecessor may have reported a higher
+        one.
+        """
         self.check_leader(None)
         assert self.leadership is not None, f"{self.name}: checked to be the leader"
         if self.high_watermark < self.leadership.epoch_start_offset:
             raise OffsetNotAvailable(
-                f"the leader of epoch {self.highest_epoch} has committed up to"
-                f" {self.high_watermark} of {self.leadership.epoch_start_offset} records;"
-                " repeat after a moment",
+                f"the leader of epoch {self.highest_epoch} has committed up to offset"
+                f" {self.high_watermark} of {self.leadership.epoch_start_offset}; retry shortly",
                 topic=self.topic,
                 partition=self.index,
             )
         return self.high_watermark
 
     def is_acknowledged(self, acks: Acks, next_offset: Offset) -> bool:
-        """Whether everything below `next_offset` is held as `acks` demands."""
+        """Return True if all records below `next_offset` are acknowledged as `acks` requires."""
         if acks is Acks.NONE:
             return True
         if acks is Acks.ALL:
@@ -279,20 +283,22 @@ class Partition:
         return self.leadership is not None and self.leadership.own_end() >= next_offset
 
     def wait_for(self, acks: Acks, next_offset: Offset, token: Any) -> Wait:
-        """Remember a request that is not acknowledged yet; progress or `resign` releases it."""
-        assert acks is not Acks.NONE, "acks=0 waits for nothing"
+        """Add a wait for an acknowledgement; progress or `resign` releases it."""
+        assert acks is not Acks.NONE, "acks=0 does not wait"
         assert self.leadership is not None, f"{self.name}: waiting without leadership"
-        return (self._all if acks is Acks.ALL else self._leader).add(next_offset, token)
+        return (self._acks_all_waits if acks is Acks.ALL else self._acks_leader_waits).add(
+            next_offset, token
+        )
 
-    def forget(self, wait: Wait) -> None:
-        """Drop a wait whose caller is gone; a released one is left alone."""
+    def cancel(self, wait: Wait) -> None:
+        """Cancel a wait; no-op if it was released."""
         if wait.kind is not None:
-            wait.kind.forget(wait)
+            wait.kind.cancel(wait)
 
     # --- the leader's progress ----------------------------------------------------------------
 
     def advance(self, *, log_end_offset: Offset, flushed_end_offset: Offset) -> Progress:
-        """The own log has come this far; move the high watermark and release what it satisfies."""
+        """Apply progress of the own log: advance the high watermark and release waits."""
         assert flushed_end_offset <= log_end_offset, (
             f"{self.name}: flushed to {flushed_end_offset}, log ends at {log_end_offset}"
         )
@@ -303,30 +309,31 @@ class Partition:
         return self._progress(leading)
 
     def fetched(self, follower: NodeId, fetch: FollowerFetch, now_ms: int) -> Progress:
-        """A follower asks for what comes next, so it has what it says. Only for a fetch whose log
-        does not part from the own one (KAFKA-13141): see `divergence`.
+        """Apply a follower's fetch, which proves that it has all records up to its end. Only for a
+        log that does not diverge (KAFKA-13141): see `divergence`.
 
-        Raises what `check_leader` raises, StaleBrokerEpoch, and InvalidRequest for a node that is
-        no replica.
+        Raises the errors of `check_leader`, StaleBrokerEpoch, and InvalidRequest for a node that is
+        not a replica.
         """
         self.check_leader(fetch.leader_epoch)
         assert self.leadership is not None, f"{self.name}: checked to be the leader"
         self.leadership.fetched(follower, fetch, now_ms)
         return self._progress(self.leadership)
 
-    def check_isr(self, now_ms: int) -> Progress:
-        """Time has passed: members that lag shall leave; `isr_proposal` says so. To be called about
-        twice in replica.lag.time.max.ms."""
+    def tick(self, now_ms: int) -> Progress:
+        """Advance the time, so that `isr_proposal` shrinks the ISR by lagging members. Call it
+        about twice per replica.lag.time.max.ms."""
         if self.leadership is None:
             return NO_PROGRESS
-        self.leadership.passed(now_ms)
+        self.leadership.tick(now_ms)
         return self._progress(self.leadership)
 
     def isr_proposal(self) -> IsrProposal | None:
-        """What to ask the controller for now; the same one again until it is answered."""
+        """Return the ISR change to request from the controller; the same one until it is
+        answered."""
         if self.leadership is None:
             return None
-        return self.leadership.next_proposal(self.high_watermark)
+        return self.leadership.next_isr_proposal(self.high_watermark)
 
     def isr_accepted(
         self,
@@ -336,7 +343,7 @@ class Partition:
         partition_epoch: int,
         isr: tuple[NodeId, ...],
     ) -> Progress:
-        """The controller has answered with the state that is committed now."""
+        """Apply the controller's answer with the committed state."""
         leading = self.leadership
         if (
             leading is None
@@ -344,12 +351,12 @@ class Partition:
             or leader_epoch != leading.state.leader_epoch
             or self.node_id not in isr
         ):
-            return NO_PROGRESS  # the metadata brings what became of it
+            return NO_PROGRESS  # the metadata will have the outcome
         leading.accepted(proposal, partition_epoch=partition_epoch, isr=isr)
-        return self._progress(leading)  # what the smaller ISR has may be enough now (KAFKA-13091)
+        return self._progress(leading)  # a smaller ISR may raise the high watermark (KAFKA-13091)
 
     def isr_refused(self, proposal: IsrProposal, error: QuorumlogError) -> Progress:
-        """The controller refused, or its answer was lost; see Leadership.refused."""
+        """Apply a rejected or lost proposal; see `Leadership.refused`."""
         if self.leadership is None:
             return NO_PROGRESS
         self.leadership.refused(proposal, error)
@@ -357,17 +364,17 @@ class Partition:
 
     @property
     def maximal_isr(self) -> tuple[NodeId, ...]:
-        """The committed ISR with whoever was asked for beyond it; () when not leading."""
+        """The committed ISR and the members proposed beyond it; () if this node does not lead."""
         return () if self.leadership is None else self.leadership.maximal_isr()
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether this leader commits nothing now, having too few in-sync replicas."""
+        """True if this leader commits nothing, because the ISR is too small."""
         return self.leadership is not None and self.leadership.is_under_min_isr
 
-    def standings(self, now_ms: int) -> list[ReplicaStanding]:
-        """How every replica stands; [] when not leading."""
-        return [] if self.leadership is None else self.leadership.standings(now_ms)
+    def replica_status(self, now_ms: int) -> list[ReplicaStatus]:
+        """Return the status of every replica; [] if this node does not lead."""
+        return [] if self.leadership is None else self.leadership.replica_status(now_ms)
 
     # --- the follower's progress --------------------------------------------------------------
 
@@ -379,12 +386,15 @@ class Partition:
         log_end_offset: Offset,
         end_offset_for: EndOffsetFor,
     ) -> FollowStep:
-        """Say what the log must do about a leader's answer; the offsets and epochs are the own
-        log's. An answer of another leader epoch than the followed one is dropped (KAFKA-13207)."""
+        """Return the follower's next step for a leader's answer; offsets and epochs are those of
+        the own log. An answer of another leader epoch is dropped (KAFKA-13207)."""
         state = self.follower
         if state is None or answer.leader_epoch != state.leader_epoch:
-            followed = "nobody" if state is None else f"epoch {state.leader_epoch}"
-            return Nothing(f"an answer of leader epoch {answer.leader_epoch}, following {followed}")
+            followed = "no leader" if state is None else f"epoch {state.leader_epoch}"
+            return Skip(
+                f"the answer has leader epoch {answer.leader_epoch}; this replica follows"
+                f" {followed}"
+            )
         return follow(
             answer,
             log_start_offset=log_start_offset,
@@ -395,8 +405,8 @@ class Partition:
     def replicated(
         self, *, leader_epoch: int, leader_high_watermark: int, log_end_offset: int
     ) -> bool:
-        """A follower's log has all that the answer brought; move its high watermark, and return
-        whether it moved. Never with an answer that says that the logs part (KAFKA-14704)."""
+        """Advance the follower's high watermark after the answer's records were appended; return
+        True if it moved. Must not be called for an answer with a divergence (KAFKA-14704)."""
         if self.follower is None or leader_epoch != self.follower.leader_epoch:
             return False
         mark = min(leader_high_watermark, log_end_offset)
@@ -405,57 +415,60 @@ class Partition:
         self.high_watermark = Offset(mark)
         return True
 
-    def _mirrored_otherwise(self, state: LeaderState) -> QuorumlogError:
+    def _mirror_error(self, state: LeaderState) -> QuorumlogError:
         if state.mirrors:
             return MirrorTopic(
                 f"this topic mirrors one of cluster {state.mirrors.partition('/')[0]}, and only"
-                f" `quorumlog mirror` writes it: write there, or end the mirroring by `quorumlog"
-                f" mirror promote {self.topic}`",
+                " `quorumlog mirror` writes to it; write to the source, or end the mirroring with"
+                f" `quorumlog mirror promote {self.topic}`",
                 topic=self.topic,
                 partition=self.index,
             )
         return NotMirror(
-            "this topic is no mirror, or not any more: it was promoted, or made by somebody else;"
-            " nothing is copied into it",
+            "this topic is not a mirror: it was promoted, or not created as one; the mirror"
+            " cannot write to it",
             topic=self.topic,
             partition=self.index,
         )
 
     def truncated(self, log_end_offset: Offset) -> None:
-        """The own log was cut, and ends there. Below the high watermark only what an unclean
-        election gave up is cut; the mark follows."""
+        """Apply a truncation of the own log. Records below the high watermark are truncated only
+        after an unclean election; the high watermark then decreases."""
         self.high_watermark = min(self.high_watermark, log_end_offset)
 
     def restarted(self, offset: Offset) -> None:
-        """The own log was emptied and starts anew at the offset: all before it is history, so the
-        mark is there too (KAFKA-9491)."""
+        """Apply a restart of the own log at the offset. All earlier records count as committed, so
+        the high watermark is the offset (KAFKA-9491)."""
         self.high_watermark = offset
 
     # --- invariants ---------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
-        """Rule 1 and the books of the waits; cheap enough for every test step."""
+        """Assert rule 1 and the count of waits; cheap enough for every test step."""
         leading = self.leadership
         assert leading is None or self.follower is None, f"{self.name}: leads and follows"
         if leading is not None:
             assert self.high_watermark <= leading.log_end_offset, (
                 f"{self.name}: high watermark {self.high_watermark} > {leading.log_end_offset}"
             )
-        self._all.check_invariants(self.name)
-        self._leader.check_invariants(self.name)
+        self._acks_all_waits.check_invariants(self.name)
+        self._acks_leader_waits.check_invariants(self.name)
 
     def _progress(self, leading: Leadership) -> Progress:
         before = self.high_watermark
         end = leading.committed_end()
         if end is not None and end > before:
             self.high_watermark = end
-        released = (*self._all.pop(self.high_watermark), *self._leader.pop(leading.own_end()))
+        released = (
+            *self._acks_all_waits.pop(self.high_watermark),
+            *self._acks_leader_waits.pop(leading.own_end()),
+        )
         return Progress(released, self.high_watermark > before)
 
 
 def _newer(present: LeaderState, state: LeaderState) -> LeaderState:
-    """The state to go by within one leader epoch: an answer of the controller may have brought a
-    newer ISR than the metadata that is applied after it; configs are the metadata's."""
+    """Return the state to apply within one leader epoch. A controller's answer may have brought a
+    newer ISR than metadata applied after it; configs are always the metadata's."""
     if state.partition_epoch >= present.partition_epoch:
         return state
     return LeaderState(

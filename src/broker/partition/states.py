@@ -1,4 +1,4 @@
-"""The words of a partition: what the metadata says of it, what replicas report, what follows."""
+"""Types of a partition: its metadata, reports of replicas, and results."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from .waits import Wait
 
 
 class Acks(Enum):
-    """How many replicas must hold a batch before it is acknowledged."""
+    """The acknowledgement that a producer requests."""
 
-    ALL = "all"  # every in-sync replica
-    NONE = "0"  # none: nobody waits
+    ALL = "all"  # all in-sync replicas
+    NONE = "0"  # none
     LEADER = "1"  # the leader alone
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """What the metadata says of a broker now."""
+    """The metadata of a broker."""
 
     broker_epoch: Offset
-    is_active: bool  # neither fenced nor stopping
-    rack: str = ""  # its failure zone; empty: none
+    is_active: bool  # neither fenced nor shutting down
+    rack: str = ""  # empty: none
 
 
 BrokerOf: TypeAlias = Callable[[NodeId], BrokerFacts | None]
@@ -31,30 +31,31 @@ BrokerOf: TypeAlias = Callable[[NodeId], BrokerFacts | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderState:
-    """What the metadata says of a partition that this node leads."""
+    """The metadata of a partition that this node leads."""
 
     leader_epoch: Epoch
     partition_epoch: int
-    isr: tuple[NodeId, ...]  # committed; this node is in it
-    min_isr: int  # min.insync.replicas, never above the number of replicas
-    counts_flushed: bool  # flush.policy=fsync: ends are flushed ends
+    isr: tuple[NodeId, ...]  # committed; includes this node
+    min_isr: int  # min.insync.replicas, at most the number of replicas
+    counts_flushed: bool  # flush.policy=fsync: end offsets are flushed end offsets
     replicas: tuple[NodeId, ...] = ()  # the assignment, the preferred leader first
-    recovering: bool = False  # elected with possible loss: nobody joins before it says otherwise
-    mirrors: str = ""  # mirror.source: only a mirror writes here; empty: anybody
+    recovering: bool = False  # after an unclean election; no replica may join the ISR yet
+    mirrors: str = ""  # mirror.source: only a mirror appends; empty: producers append
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerState:
-    """What the metadata says of a partition that this node follows."""
+    """The metadata of a partition that this node follows."""
 
-    leader_id: NodeId  # NO_NODE: nobody leads
+    leader_id: NodeId  # NO_NODE: no leader
     leader_epoch: Epoch
     partition_epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerFetch:
-    """What a follower's fetch says of its log; everything below the ends is there."""
+    """The state of a follower's log, sent with its fetch; all records below the ends are
+    present."""
 
     broker_epoch: Offset  # of the follower's registration
     leader_epoch: Epoch  # that it follows
@@ -65,8 +66,8 @@ class FollowerFetch:
 
 @dataclass(init=False, unsafe_hash=True, slots=True)
 class Progress:
-    """What an event brought about. Changed by nobody; each append makes one, and an `__init__` of
-    its own is compiled."""
+    """The result of an event. Treated as immutable. `__init__` is written by hand because every
+    append creates one, and mypyc leaves a generated one interpreted."""
 
     released: tuple[Wait, ...]
     high_watermark_moved: bool
@@ -81,28 +82,28 @@ NO_PROGRESS: Final = Progress((), False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsrProposal:
-    """The ISR that a leader asks the controller for; at most one is under way."""
+    """The ISR change requested from the controller; at most one is pending."""
 
     leader_epoch: Epoch
-    partition_epoch: int  # what it is based on
-    isr: tuple[tuple[NodeId, Offset], ...]  # members with the broker epochs known here
+    partition_epoch: int  # of the state that it is based on
+    isr: tuple[tuple[NodeId, Offset], ...]  # members with their known broker epochs
     recovered: bool  # the leader has recovered from an unclean election
 
     @property
     def members(self) -> tuple[NodeId, ...]:
-        """The node ids of the ISR asked for."""
+        """The node ids of the requested ISR."""
         return tuple(node for node, _ in self.isr)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaStanding:
-    """How a replica stands, for people."""
+class ReplicaStatus:
+    """The replication status of one replica, for operators."""
 
     node_id: NodeId
-    log_end_offset: Offset | int  # -1: not known in this leader epoch
-    caught_up_ms_ago: int  # since it last had everything, -1: not in this leader epoch
+    log_end_offset: Offset | int  # -1: unknown in this leader epoch
+    caught_up_ms_ago: int  # since it last had every record; -1: not in this leader epoch
     in_sync: bool
-    reason: str  # why it is not in sync; "" when it is
+    reason: str  # of being out of sync; "" if in sync
 
 
 # --- followers ------------------------------------------------------------------------------------
@@ -115,37 +116,37 @@ class FollowAnswer:
     leader_epoch: Epoch
     high_watermark: Offset
     log_start_offset: Offset
-    first_offset: Offset | None = None  # of the records that came; None: none came
-    # (largest epoch of the leader's log that is not above the one asked for, its end there); set
-    # when the logs part before the follower's end. Nothing else counts then (KAFKA-14704).
+    first_offset: Offset | None = None  # of the received records; None: no records
+    # Set if the logs diverge before the follower's end: the largest epoch of the leader's log up to
+    # the requested one, and its end there. The other fields are then ignored (KAFKA-14704).
     diverging: tuple[Epoch, Offset] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
-    """The answer changes nothing in the log; `reason` says why it was dropped, "" if it was not."""
+class Skip:
+    """No change of the log; `reason` explains a dropped answer, else ""."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Cut the log: everything from the offset on goes; then ask again."""
+    """Truncate the log to the offset, then fetch again."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Everything goes, the log starts anew and empty at the offset; then append the records that
-    came if they start there, else ask again."""
+    """Delete the log and restart it, empty, at the offset. Then append the received records if they
+    start there, else fetch again."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append the records that came, then tell `replicated`."""
+    """Append the received records, then call `replicated`."""
 
 
-FollowStep: TypeAlias = Nothing | Truncate | Reset | Append
+FollowStep: TypeAlias = Skip | Truncate | Reset | Append

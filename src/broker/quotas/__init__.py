@@ -1,7 +1,7 @@
-"""How much of the broker each client may use, and how long one that took more has to wait.
+"""Quotas of clients: the broker's share of each, and the throttle time after an excess.
 
-`rules` says which quotas count for a client, `allowance` how a rate is kept, `throttling` charges
-clients and says what follows. Pure: what is charged, and who waits, is the front door's.
+`rules` selects the quotas of a client, `allowance` implements a rate limit, `throttling` charges
+clients. Pure: the front end measures the cost of requests and delays clients.
 """
 
 from .allowance import BURST_MS, WAIT_MS_MAX, Allowance

@@ -1,14 +1,14 @@
-"""Which quotas count for a client.
+"""Selection of the quota of a client.
 
-For each key the first of these that sets it (KIP-257), and no other:
+For each key, the first of these entities that has a value counts (KIP-257):
 
     user and client id by name      user by name, any client id        user by name
     any user, client id by name     any user and any client id         any user
     client id by name               any client id
 
-read line by line. A quota that only speaks of users is shared by all client ids of a user, one that
-only speaks of client ids by all users of a client id, one that speaks of both belongs to the pair:
-"any user" gives each user one of his own.
+in reading order. A quota of a user is shared by all client ids of that user, a quota of a client id
+by all users with that client id, and one of both belongs to the pair. "Any user" is a default that
+applies to each user separately.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,24 +19,24 @@ from ...metadata.client_quotas import CLIENT_ID, USER, QuotaEntity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A quota that counts for a client, and with whom it is shared."""
+    """The quota of a client, and the clients that share it."""
 
     value: float  # as in the metadata
-    user: str | None  # None: with every user of the client id
-    client_id: str | None  # None: with every client id of the user
+    user: str | None  # None: all users of the client id
+    client_id: str | None  # None: all client ids of the user
 
 
 class QuotaRules:
-    """The quotas that are set."""
+    """The configured quotas."""
 
     __slots__ = ("_quotas", "keys")
 
     def __init__(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         self._quotas = quotas
-        self.keys = frozenset(key for values in quotas.values() for key in values)  # set by anyone
+        self.keys = frozenset(key for values in quotas.values() for key in values)
 
     def share(self, key: str, *, user: str, client_id: str) -> Share | None:
-        """Return the quota of a key that counts for a client; None: it has none."""
+        """Return the quota of a client for a key, or None."""
         if key not in self.keys:
             return None
         for entity in _entities(user, client_id):
@@ -52,7 +52,7 @@ class QuotaRules:
 
 
 def _entities(user: str, client_id: str) -> Iterator[QuotaEntity]:
-    """Yield whom a quota that counts can be for, the first one first."""
+    """Yield the entities that match the client, the most specific first."""
     clients = (CLIENT_ID, client_id), (CLIENT_ID, None)
     for of_user in (USER, user), (USER, None):
         for of_client in clients:

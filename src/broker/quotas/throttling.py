@@ -1,8 +1,8 @@
-"""Charges clients for what they take, and says for how long each must wait.
+"""Charges clients for their requests and returns their throttle time.
 
-A client is a user with a client id, by as many connections as it likes. It is answered first and
-waits afterwards: what an answer costs is known only then. What clients owe is this broker's
-knowledge alone: a quota holds for each broker, and is not kept over a start.
+A client is a user and a client id, with any number of connections. It is answered first and
+throttled afterwards, because the cost of an answer is known only then. Debts are local to the
+broker and lost at a restart: a quota applies to each broker.
 """
 
 from collections import OrderedDict
@@ -23,16 +23,16 @@ from .allowance import Allowance
 from .rules import QuotaRules
 
 CLIENTS_MAX: Final = 10_000
-"""Clients that are remembered; the one that asked for nothing for the longest time is forgotten
-first, with what it owes. About 1 KiB each."""
+"""Limit of the clients with state; the longest idle one is dropped first, with its debt. About 1
+KiB each."""
 
 US_PER_PERCENT: Final = 10_000
-"""Microseconds that one percent of a thread has in a second."""
+"""Microseconds of one percent of a thread in a second."""
 
 
 @dataclass(slots=True)
 class Throttled:
-    """How often a quota of one key had a client wait, for the figures."""
+    """The number and duration of throttles by one quota key, for metrics."""
 
     count: int = 0
     ms: int = 0
@@ -40,22 +40,22 @@ class Throttled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Client:
-    """What one client may take; None: as much as it likes."""
+    """The token buckets of one client; None: unlimited."""
 
-    rules: QuotaRules  # of which this is
+    rules: QuotaRules  # that it was created with
     bytes_in: Allowance | None
     bytes_out: Allowance | None
     work_us: Allowance | None
 
 
 class Throttling:
-    """One broker's clients. Belongs to the loop's thread."""
+    """The clients of one broker. Belongs to the loop's thread."""
 
     def __init__(self, *, clients_max: int = CLIENTS_MAX) -> None:
         self._clients_max = clients_max
         self._rules = QuotaRules({})
         self._clients: OrderedDict[tuple[str, str], _Client] = OrderedDict()  # longest idle first
-        # By key and share. A client holds what it takes from; what no client holds is gone.
+        # By key and share. Clients hold the references; an unreferenced bucket is dropped.
         self._allowances: WeakValueDictionary[tuple[str, str | None, str | None], Allowance] = (
             WeakValueDictionary()
         )
@@ -63,22 +63,21 @@ class Throttling:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody has any quota."""
+        """True if there are no quotas."""
         return not self._rules.keys
 
     @property
     def counts_work(self) -> bool:
-        """Whether anybody has a quota of request time: else none need be measured."""
+        """True if any quota limits request time, which must be measured only then."""
         return REQUEST_PERCENTAGE in self._rules.keys
 
     @property
     def client_count(self) -> int:
-        """Clients that are remembered."""
+        """The number of clients with state."""
         return len(self._clients)
 
     def apply(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """These are the quotas from now on. Whose quota is another one begins anew, and owes
-        nothing."""
+        """Apply the quotas. A bucket whose rate has changed starts full."""
         self._rules = QuotaRules(quotas)
 
     def charge(
@@ -91,8 +90,8 @@ class Throttling:
         bytes_out: int | None = None,
         work_us: int = 0,
     ) -> int:
-        """Note what a request took, and return for how many milliseconds its client must take
-        nothing more, 0: it may go on. None: the request was none that moves such bytes."""
+        """Charge a client for a request; return the milliseconds for which it is throttled, or 0.
+        None: the request is not of the kind that moves such bytes."""
         if not self._rules.keys:
             return 0
         client = self._client(user, client_id, now_ms)
@@ -105,8 +104,8 @@ class Throttling:
         return max(wait_ms, self._take(REQUEST_PERCENTAGE, client.work_us, work_us, now_ms))
 
     def fetch_bytes_max(self, bytes_max: int, *, user: str, client_id: str, now_ms: int) -> int:
-        """Return how many bytes a fetch may answer with, at most `bytes_max`: an answer is never
-        larger than what the client's quota lets through at once, or it would wait for very long."""
+        """Return the limit of a fetch answer, at most `bytes_max`: an answer is no larger than the
+        client's burst, or the throttle time would be very long."""
         if CONSUMER_BYTE_RATE not in self._rules.keys:
             return bytes_max
         allowance = self._client(user, client_id, now_ms).bytes_out
@@ -120,15 +119,14 @@ class Throttling:
         return wait_ms
 
     def _client(self, user: str, client_id: str, now_ms: int) -> _Client:
-        # A client may call itself as it likes; longer names than a quota can be for are cut, so
-        # that it takes no memory by that.
+        # Client ids are chosen by clients. Names longer than those of quotas are cut, to bound
+        # their memory.
         name = user[: NAME_MAX + 1], client_id[: NAME_MAX + 1]
         client = self._clients.get(name)
         if client is not None and client.rules is self._rules:
             self._clients.move_to_end(name)
             return client
-        # Of before a change of the rules, the client stands there until this one has taken over
-        # from it what is as it was.
+        # Until it is replaced, the previous entry keeps the unchanged buckets alive.
         client = _Client(
             rules=self._rules,
             bytes_in=self._allowance(PRODUCER_BYTE_RATE, *name, now_ms),
@@ -142,7 +140,7 @@ class Throttling:
         return client
 
     def _allowance(self, key: str, user: str, client_id: str, now_ms: int) -> Allowance | None:
-        """What a client takes from, which others may too."""
+        """Return the token bucket of a client, shared if its quota is."""
         share = self._rules.share(key, user=user, client_id=client_id)
         if share is None:
             return None

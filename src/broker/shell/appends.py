@@ -64,7 +64,7 @@ class PendingAppend:
         try:
             await self._until(wake, deadline_ms)
         finally:
-            partition.forget(wait)
+            partition.cancel(wait)
 
     async def _until(self, future: "asyncio.Future[Any]", deadline_ms: int) -> None:
         left_ms = max(0, deadline_ms - self._clock.now_ms())

@@ -132,7 +132,7 @@ class DirectAppend:
         """Wait no longer, and call nobody; returns what to tell whoever waited for it."""
         self._tell = None
         if self._wait is not None:
-            self._replica.partition.forget(self._wait)
+            self._replica.partition.cancel(self._wait)
             self._wait = None
         return self.settled() or not_in_time(self._replica.partition)
 

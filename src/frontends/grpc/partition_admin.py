@@ -136,7 +136,7 @@ class PartitionAdmin:
         described.min_isr = effective_min_isr(
             topic.configs, replication_factor=state.replication_factor
         )
-        standings = replica.partition.standings(self._metadata.now_ms())
+        statuses = replica.partition.replica_status(self._metadata.now_ms())
         described.replicas.extend(
             pb.ReplicaDescription(
                 broker=each.node_id,
@@ -145,9 +145,9 @@ class PartitionAdmin:
                 in_sync=each.in_sync,
                 reason=each.reason,
             )
-            for each in standings
+            for each in statuses
         )
-        if not standings:  # its log is not open yet
+        if not statuses:  # its log is not open yet
             described.replicas.extend(
                 pb.ReplicaDescription(
                     broker=node,

@@ -122,7 +122,7 @@ def test_under_the_min_isr_writes_with_all_are_refused_and_go_on_once_it_is_met(
 
         with pytest.raises(TimedOut) as caught:
             stage.do(lambda runtime: once())
-        assert "2 in-sync replicas, min.insync.replicas is 3; wait" in caught.value.message
+        assert "2 of min.insync.replicas=3); wait" in caught.value.message
         assert isinstance(caught.value.__cause__, NotEnoughReplicas)
         assert len(stage.read(PLACE)) == 2
         writing = stage.begin_to_produce(PLACE, 2)

@@ -8,9 +8,9 @@ from quorumlog.broker.partition import (
     FollowAnswer,
     FollowerState,
     FollowStep,
-    Nothing,
     Partition,
     Reset,
+    Skip,
     Truncate,
     divergence,
 )
@@ -151,7 +151,7 @@ def test_records_that_go_on_where_the_log_ends_or_behind_a_gap_are_appended() ->
     assert take(answer(first=12), epochs=[(1, 0)], end=12) == Append()
     assert take(answer(first=15), epochs=[(1, 0)], end=12) == Append(), "compaction leaves gaps"
     step = take(answer(first=10), epochs=[(1, 0)], end=12)
-    assert step == Nothing("records from 10 on, the log ends at 12")
+    assert step == Skip("records start at offset 10, the log ends at 12")
 
 
 def test_an_empty_log_begins_with_the_batch_that_the_leaders_start_is_in() -> None:
@@ -160,15 +160,15 @@ def test_an_empty_log_begins_with_the_batch_that_the_leaders_start_is_in() -> No
     step = take(answer(first=10, start=11), epochs=[], start=12, end=12)
     assert step == Reset(Offset(10)), "the leader was not told of the last deletion"
     step = take(answer(first=10, start=11), epochs=[(1, 11)], start=11, end=12)
-    assert isinstance(step, Nothing), "it is not empty"
+    assert isinstance(step, Skip), "it is not empty"
 
 
 @pytest.mark.parametrize("epoch", [4, 6])
 def test_an_answer_of_another_leader_epoch_changes_nothing(epoch: int) -> None:
     """R14: it was meant for a log that was followed before."""
     step = take(answer(diverging=(1, 0), epoch=epoch), epochs=[(1, 0)], end=12)
-    assert isinstance(step, Nothing)
-    assert step.reason.startswith(f"an answer of leader epoch {epoch}")
+    assert isinstance(step, Skip)
+    assert step.reason.startswith(f"the answer has leader epoch {epoch}")
     assert not following().replicated(
         leader_epoch=epoch, leader_high_watermark=9, log_end_offset=12
     )

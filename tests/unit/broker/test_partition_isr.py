@@ -181,7 +181,7 @@ def test_an_accepted_shrink_releases_what_waited_for_the_lost_member() -> None:
     """R27: the mark is looked at again in the answer, not at the next fetch."""
     leader = Leader(isr=(ME, OTHER), end=5)
     wait = leader.partition.wait_for(Acks.ALL, Offset(5), None)
-    leader.partition.check_isr(LAG_MS + 1)
+    leader.partition.tick(LAG_MS + 1)
     asked = leader.proposal()
     assert asked.members == (ME,)
     assert leader.mark == 0, "it may still be refused"
@@ -194,9 +194,9 @@ def test_a_member_that_is_slow_yet_level_with_where_the_leader_was_stays() -> No
     for turn in range(1, 5):
         leader.append(5 + 10 * turn)
         leader.fetch(OTHER, 10 * turn - 5, now_ms=900 + turn * 400)
-        leader.partition.check_isr(900 + turn * 400)
+        leader.partition.tick(900 + turn * 400)
         assert leader.partition.isr_proposal() is None
-    leader.partition.check_isr(900 + 4 * 400 + LAG_MS)
+    leader.partition.tick(900 + 4 * 400 + LAG_MS)
     assert leader.proposal().members == (ME,)
 
 
@@ -205,11 +205,11 @@ def test_a_member_that_was_level_for_long_does_not_lag_at_the_next_append() -> N
     leader = Leader(isr=(ME, OTHER), end=5)
     leader.fetch(OTHER, 5, now_ms=1)
     for now_ms in range(500, 10_001, 500):
-        leader.partition.check_isr(now_ms)
+        leader.partition.tick(now_ms)
     leader.append(6)
-    leader.partition.check_isr(10_001)
+    leader.partition.tick(10_001)
     assert leader.partition.isr_proposal() is None
-    leader.partition.check_isr(10_001 + LAG_MS)
+    leader.partition.tick(10_001 + LAG_MS)
     assert leader.proposal().members == (ME,)
 
 
@@ -256,20 +256,20 @@ def test_who_is_fenced_stopping_or_registered_anew_does_not_join() -> None:
 def test_a_fetch_of_a_past_life_is_refused() -> None:
     leader = Leader(end=5)
     leader.facts[OTHER] = BrokerFacts(Offset(7), True)
-    with pytest.raises(StaleBrokerEpoch, match="epoch 2, it is registered with 7"):
+    with pytest.raises(StaleBrokerEpoch, match="epoch 2; it is registered with 7"):
         leader.fetch(OTHER, 5)
 
 
 def test_a_late_fetch_of_a_past_life_does_not_count_where_the_metadata_is_behind() -> None:
     leader = Leader(isr=(ME, OTHER), end=5)
     leader.fetch(OTHER, 0, broker_epoch=7)
-    with pytest.raises(StaleBrokerEpoch, match="epoch 2, it is registered with 7"):
+    with pytest.raises(StaleBrokerEpoch, match="epoch 2; it is registered with 7"):
         leader.fetch(OTHER, 5)
     assert leader.mark == 0
 
 
 def test_a_stranger_is_no_replica() -> None:
-    with pytest.raises(InvalidRequest, match="node 9 is no other replica of t-0"):
+    with pytest.raises(InvalidRequest, match="node 9 is not a follower of t-0"):
         Leader().fetch(NodeId(9), 0)
 
 
@@ -295,7 +295,7 @@ def test_what_was_reported_in_an_older_epoch_makes_nobody_join() -> None:
 
 def test_until_it_committed_its_beginning_a_leader_does_not_say_how_far_it_is() -> None:
     leader = Leader(isr=(ME, OTHER), end=10)
-    with pytest.raises(OffsetNotAvailable, match="committed up to 0 of 10"):
+    with pytest.raises(OffsetNotAvailable, match="committed up to offset 0 of 10"):
         leader.partition.check_committed()
     leader.fetch(OTHER, 10)
     assert leader.partition.check_committed() == 10
@@ -340,7 +340,7 @@ def test_an_answer_of_another_leadership_is_dropped() -> None:
 def test_a_lapsed_leader_takes_only_what_needs_the_in_sync_replicas() -> None:
     leader = Leader(end=5)
     for acks in (Acks.NONE, Acks.LEADER):
-        with pytest.raises(NotLeaderOrFollower, match="lost its controllers"):
+        with pytest.raises(NotLeaderOrFollower, match="lost the controllers"):
             leader.partition.admit(acks, None, lapsed=True)
     leader.partition.admit(Acks.ALL, None, lapsed=True)
 
@@ -358,11 +358,11 @@ def test_a_follower_releases_its_waits_and_says_who_leads() -> None:
     assert leader.partition.followed == OTHER
 
 
-def test_standings_say_in_a_sentence_why_a_replica_is_not_in_sync() -> None:
+def test_replica_statuses_say_in_a_sentence_why_a_replica_is_not_in_sync() -> None:
     leader = Leader(isr=(ME,), end=5)
     leader.fetch(OTHER, 3, now_ms=10)
     leader.facts[THIRD] = BrokerFacts(Offset(3), False)
-    mine, other, third = leader.partition.standings(30)
+    mine, other, third = leader.partition.replica_status(30)
     assert (mine.in_sync, mine.reason) == (True, "")
-    assert other.reason == "broker 2 is 2 records behind and fetched last 20 ms ago"
+    assert other.reason == "broker 2 is 2 records behind; its last fetch was 20 ms ago"
     assert third.reason == "broker 3 is fenced or stopping"

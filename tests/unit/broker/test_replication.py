@@ -64,7 +64,7 @@ def test_a_leader_without_controllers_takes_only_what_its_in_sync_replicas_must_
         sim.run_for(4_000)
         alone = cluster.append(old, "t", b"refused", acks=Acks.LEADER)
         sim.run_until(alone, virtual_ms=1_000)
-        with pytest.raises(NotLeaderOrFollower, match="lost its controllers"):
+        with pytest.raises(NotLeaderOrFollower, match="lost the controllers"):
             alone.result()
         assert cluster.replica(old, "t").log.log_end_offset == 1
 

@@ -29,7 +29,7 @@ NEW_MEMBER_JOIN_MS: Final = 300_000
 disconnected without receiving the member id, so no other timeout would remove the member. Kafka
 uses the same value."""
 JOIN_PHASE_MS_MIN: Final = 1_000
-"""The minimal length of another join phase after one in which no member joined."""
+"""The minimum length of another join phase after one in which no member joined."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -19,7 +19,7 @@ Counts: TypeAlias = Mapping[TopicId, int]
 """The number of partitions of each topic: they are `[0, count)`."""
 
 BALANCING_ROUNDS_MAX: Final = 8
-"""Maximal number of passes in which `uniform` balances members with different subscriptions."""
+"""Maximum number of passes in which `uniform` balances members with different subscriptions."""
 BROAD_SHARE: Final = 16
 """A topic is broad if at most one member in this many is not subscribed to it."""
 

@@ -45,7 +45,7 @@ MEMBER_TIMERS: Final = (SESSION, REVOKE, JOIN, SYNC)
 SMALL_GROUP_MEMBERS: Final = 100
 """In groups up to this size, each change of the group epoch computes the target at once."""
 RESOLVE_INTERVAL_MS: Final = 1_000
-"""The minimal interval between matches of patterns with topic names after metadata changes."""
+"""The minimum interval between matches of patterns with topic names after metadata changes."""
 
 
 class GroupCore:

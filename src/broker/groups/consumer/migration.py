@@ -41,12 +41,12 @@ from .group import ConsumerGroupMachine
 from .heartbeating import check_heartbeat
 
 METADATA_LAG_MS: Final = 10_000
-"""The maximal age of metadata of a serving coordinator: members may have assigned a new topic that
+"""The maximum age of metadata of a serving coordinator: members may have assigned a new topic that
 the coordinator does not have yet. A coordinator further behind serves no group, unless all in-sync
 replicas follow it."""
 
 CLOCK_SKEW_MS: Final = 60_000
-"""The maximal difference between the clocks of two coordinators of a group."""
+"""The maximum difference between the clocks of two coordinators of a group."""
 
 
 def upgrade(

@@ -7,7 +7,7 @@ from typing import Final
 from ....errors import InvalidGroupId, InvalidRequest
 
 NAME_LENGTH_MAX: Final = 8_150
-"""Maximal length of a group id and of a member's strings, in characters: at most 32,600 bytes. A
+"""Maximum length of a group id and of a member's strings, in characters: at most 32,600 bytes. A
 member id is such a string and 33 more characters; at most 32,767 bytes can be stored."""
 CACHED_LENGTH_MAX: Final = 256
 """The hash of shorter group ids is cached."""

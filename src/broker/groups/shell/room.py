@@ -9,7 +9,7 @@ from ..config import GroupConfig
 BATCH_BYTES: Final = 512 << 10
 """A batch of this size gets no further decision, and no further offsets of its decision."""
 DECISION_BYTES_MAX: Final = 99 << 20
-"""The maximal size of one decision, whatever the segment size: a follower accepts at most 128
+"""The maximum size of one decision, whatever the segment size: a follower accepts at most 128
 MiB."""
 RECORD_BYTES: Final = 16
 """A lower bound of a record's size in a batch beyond its key and value."""

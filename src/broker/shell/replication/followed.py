@@ -18,7 +18,7 @@ from ....runtime.error_detail import decode_error
 from ....storage import Origin
 from ....storage.shell.channel import Appended
 from ....storage.shell.directory import Directory
-from ...partition import Append, FollowAnswer, Nothing, Reset, Truncate
+from ...partition import Append, FollowAnswer, Reset, Skip, Truncate
 from ..replica import Replica
 
 _LOG = logging.getLogger("quorumlog.broker")
@@ -130,10 +130,10 @@ class Followed:
         match step:
             case Append():
                 return self._append(answer, records)
-            case Nothing(reason=""):
+            case Skip(reason=""):
                 if answer.diverging is None:
                     self._replicated(answer)
-            case Nothing():
+            case Skip():
                 _LOG.debug("broker.answer_dropped log=%s reason=%s", log.name, step.reason)
             case Truncate():
                 return self._truncate(step.offset)

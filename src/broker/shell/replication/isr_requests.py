@@ -124,7 +124,7 @@ class IsrRequests:
             asyncio.get_running_loop().call_later(AGAIN_MS / 1000, self._look_again, replica)
 
     def _look_again(self, replica: Replica) -> None:
-        replica.partition.check_isr(self._clock.now_ms())
+        replica.partition.tick(self._clock.now_ms())
         self.look(replica)
 
 

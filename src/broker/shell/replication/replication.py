@@ -250,7 +250,7 @@ class Replication:
                 continue
             for number, replica in enumerate(list(self._shared)):
                 if replica.partition.is_leader and not replica.is_given_up:
-                    replica.progressed(replica.partition.check_isr(clock.now_ms()))
+                    replica.progressed(replica.partition.tick(clock.now_ms()))
                     self.look_at_isr(replica)
                 if number % CHECKED_A_STEP == CHECKED_A_STEP - 1:
                     await asyncio.sleep(0)

@@ -13,10 +13,10 @@ from quorumlog.broker.partition import (
     FollowerFetch,
     FollowerState,
     LeaderState,
-    Nothing,
     Partition,
     Progress,
     Reset,
+    Skip,
     Truncate,
     divergence,
 )
@@ -274,7 +274,7 @@ class ModelBroker:
             case Append():
                 for epoch, value in entries:
                     log.append(epoch, value)
-            case Nothing(reason=reason):
+            case Skip(reason=reason):
                 if reason or answer.diverging is not None:
                     return False
         return partition.replicated(

@@ -31,7 +31,7 @@ class IsrTalk:
 
     def _check_isr(self, broker: ModelBroker) -> None:
         for place in sorted(broker.led):
-            progress = broker.replicas[place].check_isr(self.world.now_ms)
+            progress = broker.replicas[place].tick(self.world.now_ms)
             self.world.traffic.progressed(broker, place, progress)
             broker.looked[place] = None
         self.ask_for_isr(broker.node_id)
