@@ -1,6 +1,6 @@
-"""Every remote call by name: its path and message types, shared by the servers and the clients.
+"""Every remote call by name: its path and message types, shared by servers and clients.
 
-Derived from proto/quorumlog/v1; a test holds the list against the generated descriptors.
+Derived from proto/quorumlog/v1; a test compares the list with the generated descriptors.
 """
 
 from .proto import (

@@ -1,4 +1,4 @@
-"""Addresses and voters as texts of a node's settings. Pure."""
+"""Parsing of addresses and voters in a node's settings. Pure."""
 
 import base64
 import binascii
@@ -20,11 +20,11 @@ _NOT_OFFERED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoterEntry:
-    """One voter as `controller.voters` names it."""
+    """One voter of `controller.voters`."""
 
     node_id: NodeId
-    address: str  # "host:port" where the other members reach it
-    directory_id: DirectoryId | None  # None: not said
+    address: str  # "host:port" for the other voters
+    directory_id: DirectoryId | None  # None: not given
 
     def __str__(self) -> str:
         directory = "" if self.directory_id is None else f":{id_text(self.directory_id)}"
@@ -36,36 +36,35 @@ def parse_address(name: str, text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     number = parse_digits(port, 65_535)
     if not colon or not host or number is None:
-        raise InvalidConfig(f'{name} is "{text}"; give host:port with a port of 0..65535')
+        raise InvalidConfig(f'{name}: "{text}"; give host:port with a port of 0..65535')
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         raise InvalidConfig(
-            f'{name} is "{text}"; give an IPv6 address in brackets, [{host}]:{number}'
+            f'{name}: "{text}"; give an IPv6 address in brackets, [{host}]:{number}'
         )
     return host, number
 
 
 def split_listener(text: str) -> tuple[str, str]:
-    """Split "NAME://host:port" into name and address; without a name it is PLAINTEXT."""
+    """Split "NAME://host:port" into name and address; the default name is PLAINTEXT."""
     name, mark, address = text.rpartition("://")
     return (name if mark else PLAINTEXT), address
 
 
 def check_kafka_addresses(listeners: Sequence[str], advertised: Sequence[str]) -> None:
-    """Raise InvalidConfig for Kafka listeners, and for what clients of them shall be told, that
-    name nothing, contradict each other, or promise what is not there."""
+    """Validate Kafka listeners and their advertised addresses; raises InvalidConfig for invalid,
+    duplicate, unmatched or unreachable ones."""
     opened = _by_name(_LISTENERS, listeners)
     for name, address in _by_name(_ADVERTISED, advertised).items():
         host, port = parse_address(_ADVERTISED, address)
         if name not in opened:
             there = ", ".join(opened) or "none"
             raise InvalidConfig(
-                f"{_ADVERTISED} has {name}, and {_LISTENERS} has no listener of this name; there "
-                f"are: {there}"
+                f"{_ADVERTISED}: {_LISTENERS} has no listener named {name}; its names are {there}"
             )
         if host in ANY_HOST or port == 0:
             raise InvalidConfig(
-                f'{_ADVERTISED} has "{address}", where no client can connect; give the host and '
-                "port that clients shall use"
+                f'{_ADVERTISED}: clients cannot connect to "{address}"; give the host and port for'
+                " clients"
             )
 
 
@@ -75,22 +74,22 @@ def _by_name(setting: str, texts: Sequence[str]) -> dict[str, str]:
         name, address = split_listener(text)
         if not _LISTENER_NAME.fullmatch(name):
             raise InvalidConfig(
-                f'{setting} has "{text}"; a name is capital letters, digits, "_" and "-", as in '
-                f"INTERNAL://{address}"
+                f'{setting}: "{text}"; use capital letters, digits, "_" and "-" in a name, as in'
+                f" INTERNAL://{address}"
             )
         if name in _NOT_OFFERED:
             raise InvalidConfig(
-                f'{setting} has "{text}"; clients take the name {name} for a promise of '
-                "encryption or log-in, which is not offered: give another name"
+                f'{setting}: "{text}"; the name {name} announces encryption or authentication to'
+                " clients, which are not supported; use another name"
             )
         if name in found:
             raise InvalidConfig(
-                f"{setting} has two listeners named {name}; give each a name of its own, as in "
-                f"INTERNAL://{address}"
+                f"{setting}: two listeners are named {name}; use another name for one, as in"
+                f" INTERNAL://{address}"
             )
         if address.startswith(":"):
             raise InvalidConfig(
-                f'{setting} has "{text}" without a host; 0.0.0.0{address} is every interface'
+                f'{setting}: "{text}" has no host; use 0.0.0.0{address} for every interface'
             )
         parse_address(setting, address)
         found[name] = address
@@ -102,26 +101,26 @@ def parse_voter(text: str) -> VoterEntry:
     number, at, place = text.partition("@")
     node_id = parse_digits(number, 2**31 - 1)
     if not at or node_id is None:
-        raise InvalidConfig(f'{_VOTERS} has "{text}"; give "id@host:port:directory id"')
+        raise InvalidConfig(f'{_VOTERS}: "{text}"; give "id@host:port:directory id"')
     address, _, tail = place.rpartition(":")
     directory_id = None
     if len(tail) > 5 and address.rpartition(":")[2].isdecimal():  # longer than any port
-        directory_id = parse_id(tail, f'{_VOTERS} has "{text}"')
+        directory_id = parse_id(tail, f'{_VOTERS}: "{text}"')
         place = address
     parse_address(_VOTERS, place)
     return VoterEntry(node_id=NodeId(node_id), address=place, directory_id=directory_id)
 
 
 def check_voters(voters: Sequence[VoterEntry]) -> None:
-    """Raise InvalidConfig for a list that contradicts itself, or cannot form a quorum."""
+    """Raise InvalidConfig for voters with duplicate fields, or too little data for a quorum."""
     for what in ("node_id", "address", "directory_id"):
         seen: dict[object, VoterEntry] = {}
         for voter in voters:
             value = getattr(voter, what)
             if value is not None and value in seen:
                 raise InvalidConfig(
-                    f"{_VOTERS} has {seen[value]} and {voter}, which share the"
-                    f" {what.replace('_', ' ')}: each voter has its own"
+                    f"{_VOTERS}: {seen[value]} and {voter} have the same"
+                    f" {what.replace('_', ' ')}; give each voter its own"
                 )
             seen[value] = voter
     if len(voters) < 2:
@@ -129,37 +128,37 @@ def check_voters(voters: Sequence[VoterEntry]) -> None:
     for voter in voters:
         if voter.directory_id is None:
             raise InvalidConfig(
-                f"{_VOTERS} has {voter} without a directory id; draw one for each of several"
-                " voters with `quorumlog storage random-id`"
+                f"{_VOTERS}: {voter} has no directory id; generate one for each voter with"
+                " `quorumlog storage random-id`"
             )
         if voter.address.endswith(":0"):
             raise InvalidConfig(
-                f"{_VOTERS} has {voter}; the others must find it: give it a port of its own"
+                f"{_VOTERS}: {voter} has no fixed port; give a port that the other voters can reach"
             )
 
 
 def id_text(raw: bytes) -> str:
-    """Return a 16-byte id as the field prints it: 22 characters of base64url."""
+    """Return a 16-byte id as Kafka prints it: 22 characters of base64url."""
     return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
 
 
 def parse_id(text: str, where: str) -> DirectoryId:
-    """Return the 16 bytes of 22 characters of base64url; raises InvalidConfig, which begins with
-    `where`."""
+    """Return the 16 bytes of 22 characters of base64url. Raises InvalidConfig, whose message starts
+    with `where`."""
     try:
         raw = base64.urlsafe_b64decode(text + "==")
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != 16 or id_text(raw) != text or not any(raw):
         raise InvalidConfig(
-            f"{where}; a directory id has {ID_TEXT_SIZE} characters of base64url, as"
-            " `quorumlog storage random-id` prints them"
+            f"{where}; a directory id has {ID_TEXT_SIZE} characters of base64url, as printed by"
+            " `quorumlog storage random-id`"
         )
     return DirectoryId(raw)
 
 
 def parse_digits(text: str, most: int) -> int | None:
-    """Return a number of 0..`most` in digits; None for anything else, however long."""
+    """Return the value of a decimal number of 0..`most`, None for any other text."""
     if not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)):
         return None
     return number if (number := int(text)) <= most else None

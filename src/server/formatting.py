@@ -1,4 +1,4 @@
-"""Formatting a node's data directory, and what one tells of itself."""
+"""Formatting of a node's data directory."""
 
 import base64
 from functools import partial
@@ -19,21 +19,21 @@ from .forming import Forming
 
 
 def is_formatted(runtime: Runtime, config: NodeConfig) -> bool:
-    """Whether the data directory has been formatted."""
+    """Return True if the data directory has been formatted."""
     return runtime.files.exists(f"{config.data_dir}/{META_PROPERTIES}")
 
 
 async def format_directory(
     runtime: Runtime, config: NodeConfig, *, cluster_id: str = "", forming: Forming | None = None
 ) -> DirectoryMeta:
-    """Format the data directory for this node; repeating it changes nothing.
+    """Format the data directory for this node. Formatting is idempotent.
 
-    Without a cluster id a formatted directory keeps its own, and a new one gets one drawn;
-    `forming` says who votes at first, None: this node alone; a broker alone never does. Raises
-    DirectoryMismatch when it
-    belongs to another cluster, node or disk, or was formed otherwise, DirectoryInUse,
-    DirectoryUnusable when it cannot be made or written, InvalidRequest when a cluster id would be
-    drawn for a broker alone.
+    Without a cluster id, a formatted directory keeps its own, and a new one gets a random one.
+    `forming` has the initial voters; None means this node alone. A broker without the controller
+    role is never an initial voter. Raises DirectoryMismatch if the directory belongs to another
+    cluster, node or directory id, or has other initial voters; DirectoryInUse; DirectoryUnusable if
+    it cannot be created or written; InvalidRequest if a node without the controller role has no
+    cluster id.
     """
     forming = forming or Forming()
     if not config.is_controller:
@@ -43,8 +43,8 @@ async def format_directory(
     text = cluster_id or (known.cluster_id if known is not None else "")
     if not text and not config.is_controller:
         raise InvalidRequest(
-            "a broker alone joins a cluster that there is: give its id, which any of its nodes "
-            "tells (`quorumlog quorum status`), by --cluster-id or cluster.id"
+            "cluster id: missing, and a node without the role controller joins an existing cluster;"
+            " give the id that `quorumlog quorum status` prints, by --cluster-id or cluster.id"
         )
     if not text:
         text = base64.urlsafe_b64encode(entropy.token(16)).decode().rstrip("=")
@@ -63,27 +63,28 @@ async def format_directory(
 
 
 async def refuse_lost_metadata(directory: Directory) -> None:
-    """Beside an empty metadata log there can be no partition of ours: the log was lost.
+    """Raise CorruptionError if an empty metadata log is beside partitions: the metadata log was
+    lost.
 
-    Going on would take every folder for a deleted topic's. Raises CorruptionError.
+    A start would treat every partition's folder as that of a deleted topic.
     """
     for name in directory.log_names():
         if name != METADATA_LOG_NAME and await directory.topic_of_folder(name) is not None:
             raise CorruptionError(
-                f"the metadata log of {directory.path} is empty, but {name} holds a partition: "
-                f"restore {METADATA_LOG_NAME} from a backup, or format a new directory; no "
-                "partition was touched",
+                f"{directory.path}: the metadata log is empty, but {name} holds a partition;"
+                f" restore {METADATA_LOG_NAME} from a backup, or format a new directory; no"
+                " partition was changed",
                 path=f"{directory.path}/{METADATA_LOG_NAME}",
             )
 
 
 async def _meta_of(runtime: Runtime, config: NodeConfig) -> DirectoryMeta | None:
-    """Return whose a formatted directory is, None when it is none."""
+    """Return the meta.properties of a formatted directory, None if it is not formatted."""
     if not is_formatted(runtime, config):
         return None
     path = f"{config.data_dir}/{META_PROPERTIES}"
     try:
         content = await runtime.tasks.offload("read", partial(read_file, runtime.files, path))
     except OSError as error:
-        raise DirectoryUnusable(f"{path} cannot be read: {error.strerror or error}") from None
+        raise DirectoryUnusable(f"{path}: cannot be read: {error.strerror or error}") from None
     return decode_meta(content, path)

@@ -1,4 +1,4 @@
-"""With which voters a data directory is formatted. Pure."""
+"""The initial voters with which a data directory is formatted. Pure."""
 
 from dataclasses import dataclass
 
@@ -10,30 +10,30 @@ from .config import NodeConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forming:
-    """What a directory is formatted with besides its ids."""
+    """The directory id and the initial voters for formatting."""
 
-    directory_id: DirectoryId | None = None  # None: drawn
-    # Who votes at first; empty: nobody. None: this node alone, wherever it will be reached.
+    directory_id: DirectoryId | None = None  # None: random
+    # The initial voters. Empty: none. None: this node alone, at an address not known yet.
     voters: VoterSet | None = None
-    standalone: bool = False  # this node alone, reached at its address
+    standalone: bool = False  # this node alone, at its configured address
 
     def voters_with(self, me: Voter, address: str) -> VoterSet | None:
-        """Who votes at first, now that this node has its disk."""
+        """Return the initial voters, with the directory id of this node."""
         return VoterSet(((me, address),)) if self.standalone else self.voters
 
 
 def first_voters(
     config: NodeConfig, *, standalone: bool = False, no_initial_voters: bool = False
 ) -> Forming:
-    """Decide who votes at first; raises InvalidRequest for what contradicts itself.
+    """Return the initial voters of a configuration; raises InvalidRequest for contradictions.
 
-    `standalone`: this node alone, others are added by commands. `no_initial_voters`: nobody, the
-    node follows a quorum that is there, and commands give it a vote. Neither: whom
-    `controller.voters` names; without a list this node alone. A broker alone never votes.
+    `standalone`: this node alone; commands add others. `no_initial_voters`: none; the node joins an
+    existing quorum, and a command makes it a voter. Neither: the voters of `controller.voters`, or
+    this node alone without that list. A node without the controller role never votes.
     """
     if standalone and no_initial_voters:
         raise InvalidRequest(
-            "--standalone forms a quorum of this node, --no-initial-voters joins one: give one"
+            "--standalone forms a quorum, --no-initial-voters joins one; give one of them"
         )
     entries, own = config.voters, config.own_entry
     if no_initial_voters or not config.is_controller:
@@ -41,23 +41,23 @@ def first_voters(
     if standalone:
         if not config.is_alone:
             raise InvalidRequest(
-                "--standalone forms a quorum of this node alone, and the configuration names "
-                "others: leave out controller.voters and controller.bootstrap, or the flag"
+                "--standalone: it forms a quorum of this node alone, and the configuration names"
+                " other nodes; remove controller.voters and controller.bootstrap, or the flag"
             )
         return _alone(config)
     if own is None:
         if config.is_alone:
             return Forming()
         raise InvalidRequest(
-            f"node {config.node_id} is not in controller.voters: to join the quorum that there is,"
-            " run `quorumlog storage format --no-initial-voters`; to form one, name this node too"
+            f"controller.voters: node {config.node_id} is missing; to join the existing quorum, run"
+            " `quorumlog storage format --no-initial-voters`; to form a quorum, add this node"
         )
     if len(entries) == 1 and config.is_alone:
         return _alone(config)
     if any(entry.directory_id is None for entry in entries):
         raise InvalidRequest(
-            f"controller.voters has {own} without a directory id, and other members are named: "
-            "draw one with `quorumlog storage random-id`"
+            f"controller.voters: {own} or another voter has no directory id; generate one with"
+            " `quorumlog storage random-id`"
         )
     return Forming(
         directory_id=own.directory_id,
@@ -72,13 +72,13 @@ def first_voters(
 def _without_vote(config: NodeConfig, *, standalone: bool) -> Forming:
     if standalone:
         raise InvalidRequest(
-            "--standalone forms a quorum of this node, and node.roles is broker alone: leave the "
-            "flag out, or give the node the role controller"
+            "--standalone: node.roles lacks controller, so the node cannot form a quorum; remove"
+            " the flag, or add the role controller"
         )
     if config.is_alone:
         raise InvalidRequest(
-            "a node without initial voters must be told whom to ask for the quorum: set "
-            "controller.bootstrap to host:port of its members"
+            "controller.bootstrap: empty on a node without initial voters; set it to host:port of"
+            " controllers"
         )
     return Forming(voters=VoterSet(()))
 
@@ -86,8 +86,8 @@ def _without_vote(config: NodeConfig, *, standalone: bool) -> Forming:
 def _alone(config: NodeConfig) -> Forming:
     if not config.quorum_address or config.quorum_address.endswith(":0"):
         raise InvalidRequest(
-            "the members that are added later must reach this node: set advertised.controller, or "
-            "listeners.controller to an address of this machine with a port of its own"
+            "the controller address is needed by voters that are added later; set"
+            " advertised.controller, or listeners.controller to a fixed address with a fixed port"
         )
     own = config.own_entry
     return Forming(directory_id=None if own is None else own.directory_id, standalone=True)

@@ -1,4 +1,4 @@
-"""The coordinator of groups of a broker: made of the node's parts and its configuration."""
+"""Construction of a broker's group coordinator from its configuration."""
 
 from collections.abc import Callable
 
@@ -23,8 +23,8 @@ def open_groups(
     replicas: ReplicaManager,
     formed_for: Callable[[], int],
 ) -> GroupCoordinator:
-    """Return a coordinator that follows nothing yet; `formed_for`: voters of the quorum, as far as
-    they are known. Retention asks it from now on how far groups have read that hold records."""
+    """Return a coordinator without groups yet, and register it for retention, which reads committed
+    offsets of groups that hold records back. `formed_for` returns the number of voters."""
     groups = GroupCoordinator(
         runtime,
         scope,
@@ -40,7 +40,7 @@ def open_groups(
 
 
 def group_config(config: NodeConfig) -> GroupConfig:
-    """Return what a configuration says of groups."""
+    """Return the settings of the group coordinator."""
     return GroupConfig(
         offsets_partitions=config.offsets_partitions,
         offsets_replicas=config.offsets_replicas,

@@ -1,8 +1,8 @@
-"""The journal: what a node logs on stderr, as text for people or as JSON for machines.
+"""The log of a node on stderr, as text or as JSON.
 
-Every line of ours is an event: a name that stays (`raft.became_leader`), then `key=value` pairs, in
-a format string with its arguments beside it. So JSON needs no second way to log: the pairs are read
-off the format, and numbers stay numbers. docs/observability.md lists the events.
+Every log line is an event: a stable name (`raft.became_leader`), then `key=value` pairs, written as
+a format string with arguments. So the JSON formatter derives the fields from the format string, and
+numbers stay numbers. docs/observability.md lists the events.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 TEXT_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 RESERVED: Final = ("time", "level", "logger", "event", "message", "traceback")
-"""Keys of every line, which no event may use for its own."""
+"""Keys of every line, which no event may use for a field."""
 
 _EVENT: Final = re.compile(r"([a-z]+\.[a-z_]+):?(?=\s|$)")
 _TOKEN: Final = re.compile(r"(?:(?<!\S)(\w+)=)?(\S+)")
@@ -21,10 +21,10 @@ _CONVERSION: Final = re.compile(r"%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z%]")
 
 
 class JsonFormatter(logging.Formatter):
-    """One line of JSON a record: the reserved keys, then the event's own."""
+    """Writes one JSON object for each record: the reserved keys, then the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; what cannot be JSON becomes text."""
+        """Return the line; a value without a JSON form becomes text."""
         text = record.getMessage()
         moment = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, Any] = {
@@ -42,12 +42,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def fields_of(form: object, arguments: object) -> dict[str, Any]:
-    """Return the `key=` pairs of a format with their values; numbers, booleans and None as they
-    are, the rest as the format writes it."""
+    """Return the `key=` fields of a format string with their values. Numbers, booleans and None
+    stay as they are; other values are formatted."""
     if not isinstance(form, str) or not isinstance(arguments, tuple):
         return {}
     found: dict[str, Any] = {}
-    used = 0  # arguments of what stands before
+    used = 0  # arguments consumed by earlier tokens
     for key, text in _TOKEN.findall(form):
         count = sum(1 for each in _CONVERSION.findall(text) if each != "%%")
         values, used = arguments[used : used + count], used + count
@@ -57,7 +57,7 @@ def fields_of(form: object, arguments: object) -> dict[str, Any]:
 
 
 def _value(text: str, values: tuple[object, ...]) -> object:
-    """One number stays one."""
+    """Return a single number or None unchanged, any other value as text."""
     if len(values) == 1 and _CONVERSION.fullmatch(text):
         value = values[0]
         if value is None or isinstance(value, int | float):
@@ -66,6 +66,6 @@ def _value(text: str, values: tuple[object, ...]) -> object:
 
 
 def write_json() -> None:
-    """Have every handler of this process write JSON from now on."""
+    """Set the JSON formatter on every root handler of this process."""
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonFormatter())

@@ -1,4 +1,4 @@
-"""The Kafka listeners of a broker: made of the node's parts and its configuration."""
+"""Construction of a broker's Kafka listeners from its configuration."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,8 @@ async def open_kafka(
     transactions: TransactionsService,
     groups: GroupCoordinator,
 ) -> tuple[KafkaServer, dict[str, str]]:
-    """Open every Kafka listener; returns their addresses by name. Raises AddressInUse."""
+    """Open every Kafka listener. Return the server and the addresses by name. Raises
+    AddressInUse."""
     settings = KafkaSettings(
         request_bytes_max=config.kafka_request_bytes_max,
         connections_max=config.kafka_connections_max,
@@ -57,19 +58,20 @@ async def open_kafka(
         try:
             addresses[name] = await server.listen(name, address)
         except AddressInUse as error:
-            await server.close(0)  # of what is open already
+            await server.close(0)  # closes the listeners that are open already
             raise AddressInUse(
-                f"{error.message}; it was to be the Kafka listener {name}: choose another port in "
-                "listeners.kafka (--kafka-port of `quorumlog dev`)"
+                f"{error.message} (Kafka listener {name}); choose another port in listeners.kafka"
+                " (--kafka-port of `quorumlog dev`)"
             ) from None
     return server, addresses
 
 
 def advertised_kafka(config: NodeConfig, opened: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return what clients of each listener are told, by name; `opened` is where each listens.
+    """Return the advertised address of each listener, by name; `opened` has the addresses of the
+    listeners.
 
-    A listener on every interface, of which the configuration says nothing, has its port alone: who
-    answers a client knows by which host that one has come.
+    A listener on every interface without a configured address advertises its port alone: each
+    response fills in the host through which the client connected.
     """
     said = dict(map(split_listener, config.advertised_kafka))
     told = {}
@@ -80,7 +82,7 @@ def advertised_kafka(config: NodeConfig, opened: Mapping[str, str]) -> tuple[tup
 
 
 def _follow_quotas(server: KafkaServer, metadata: MetadataPublisher) -> None:
-    """Charge clients by the quotas that this broker has applied last."""
+    """Apply this broker's client quotas, now and after each change."""
     throttling = server.door.throttling
     throttling.apply(metadata.image.client_quotas)
 

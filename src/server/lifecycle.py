@@ -1,4 +1,4 @@
-"""What of a node is open: closed newest first, each before what it relies on."""
+"""The open parts of a node, closed in reverse order of their opening."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ Closer = Callable[[], Awaitable[None]]
 
 
 class Lifecycle:
-    """Opens listeners and tasks of a node and closes them in their turn."""
+    """Opens listeners and tasks of a node, and closes them in reverse order."""
 
     def __init__(
         self,
@@ -19,15 +19,15 @@ class Lifecycle:
         grace_ms: int,
         counted: Callable[[Mapping[str, Handler]], Mapping[str, Handler]],
     ) -> None:
-        """`grace_ms` is how long calls under way may go on when a listener closes; `counted` puts
-        counting around what listeners answer."""
+        """`grace_ms` is the time for calls in progress when a listener closes; `counted` wraps the
+        handlers with call metrics."""
         self._counted = counted
         self._runtime = runtime
         self._grace_ms = grace_ms
         self._closers: list[Closer] = []  # oldest first
 
     def opened(self, closer: Closer) -> None:
-        """Close this before everything that was opened earlier."""
+        """Register a function that closes a part before all parts that were opened earlier."""
         self._closers.append(closer)
 
     async def listen(
@@ -39,18 +39,18 @@ class Lifecycle:
                 address, self._counted(handlers), is_ready=is_ready
             )
         except OSError as error:
-            raise AddressInUse(f"cannot listen on {address}: {error.strerror or error}") from error
+            raise AddressInUse(f"{address}: cannot listen: {error.strerror or error}") from error
         self.opened(lambda: listener.close(self._grace_ms))
         return listener
 
     async def listen_bytes(
         self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
     ) -> Listener:
-        """Take byte connections on an address; raises AddressInUse."""
+        """Accept byte connections on an address; raises AddressInUse."""
         try:
             listener = await self._runtime.network.listen_bytes(address, factory)
         except OSError as error:
-            raise AddressInUse(f"cannot listen on {address}: {error.strerror or error}") from error
+            raise AddressInUse(f"{address}: cannot listen: {error.strerror or error}") from error
         self.opened(lambda: listener.close(0))
         return listener
 
@@ -61,7 +61,7 @@ class Lifecycle:
         work: Callable[[], Coroutine[Any, Any, None]],
         close: Callable[[], None],
     ) -> None:
-        """Run a component until it is closed in its turn."""
+        """Run a component until its turn to close."""
         task = scope.spawn(work(), name=name)
 
         async def end() -> None:
@@ -71,6 +71,6 @@ class Lifecycle:
         self.opened(end)
 
     async def close(self) -> None:
-        """Close what is open, newest first."""
+        """Close the open parts, newest first."""
         while self._closers:
             await self._closers.pop()()

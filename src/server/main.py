@@ -1,7 +1,7 @@
-"""The process around a node: settings from flags, environment and file, signals, the ready line.
+"""The process of a node: settings from flags, environment and file, signals, the ready line.
 
-What goes wrong before the node serves is one sentence on stderr and a non-zero exit code. SIGTERM
-and SIGINT stop it in order; a second one ends the process at once. Nothing of this is simulated.
+A failed start prints one line on stderr and exits with a non-zero code. SIGTERM and SIGINT stop the
+node in order; a second one ends the process at once. This module is not simulated.
 """
 
 import asyncio
@@ -52,29 +52,30 @@ LOG_LEVELS = ("WARNING", "DEBUG", "INFO", "ERROR")  # the first one is the defau
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevOptions:
-    """What `quorumlog dev` was told on its command line; None: not given."""
+    """The command line of `quorumlog dev`; None: not given."""
 
     data_dir: str | None = None
     host: str | None = None
-    grpc_port: int | None = None  # 0 picks a free one
-    kafka_port: int | None = None  # 0 picks a free one
-    controller_port: int | None = None  # 0 picks a free one
-    http_port: int | None = None  # 0 picks a free one
+    grpc_port: int | None = None  # 0 picks a free port
+    kafka_port: int | None = None  # 0 picks a free port
+    controller_port: int | None = None  # 0 picks a free port
+    http_port: int | None = None  # 0 picks a free port
     assignments: Sequence[str] = ()  # "name=value" of --set
 
 
 def say(error: QuorumlogError) -> None:
-    """Print a refusal on stderr as one sentence."""
+    """Print an error on stderr in one line."""
     print(f"quorumlog: {error}", file=sys.stderr)
 
 
 def dev(
     options: DevOptions, *, as_json: bool = False, tell: Callable[[QuorumlogError], None] = say
 ) -> int:
-    """Run one node with both roles until it is told to stop; format its folder on first use.
+    """Run one node with both roles until a signal stops it; format its directory at the first
+    start.
 
-    Returns the process's exit code: 0 after an orderly stop. `tell` is given what keeps the node
-    from running.
+    Return the exit code of the process: 0 after an orderly stop. `tell` receives the error that
+    prevents the node from running.
     """
     return _guarded(lambda: _serve(resolve_dev(options), format_new=True, as_json=as_json), tell)
 
@@ -88,11 +89,10 @@ def serve(
     format_new: bool = False,
     over: Callable[[Runtime], Runtime] | None = None,
 ) -> int:
-    """Run the node of a configuration file, of the environment and of --set until it is told to
-    stop; returns the exit code. `tell` is as in `dev`.
+    """Run the node of a configuration file, the environment and --set until a signal stops it.
+    Return the exit code. `tell` is as in `dev`.
 
-    `format_new` formats a directory that was never formatted, as `dev` does; `over` puts something
-    between the node and its runtime.
+    `format_new` formats an unformatted directory, as `dev` does; `over` wraps the node's runtime.
     """
     return _guarded(
         lambda: _serve(
@@ -106,13 +106,13 @@ def serve(
 
 
 def load_config(path: str | None, assignments: Sequence[str] = ()) -> NodeConfig:
-    """Return the checked configuration of a node; raises InvalidConfig naming the place of what is
-    wrong."""
+    """Return the validated configuration of a node; raises InvalidConfig naming the source of an
+    invalid value."""
     return node_config(resolve_server(path, assignments))
 
 
 def resolve_server(path: str | None, assignments: Sequence[str]) -> Resolved:
-    """Return every setting of `quorumlog server` with where it stands; raises InvalidConfig."""
+    """Return every setting of `quorumlog server` with its source; raises InvalidConfig."""
     flags = split_assignments(assignments, flag="--set")
     sources = [flag_source(tuple(settings()), flags), node_environment(os.environ)]
     if path is not None:
@@ -121,7 +121,7 @@ def resolve_server(path: str | None, assignments: Sequence[str]) -> Resolved:
 
 
 def resolve_dev(options: DevOptions) -> Resolved:
-    """Return every setting of `quorumlog dev` with where it stands; raises InvalidConfig."""
+    """Return every setting of `quorumlog dev` with its source; raises InvalidConfig."""
     below = [node_environment(os.environ), Source(values={"data.dir": (DEV_DATA_DIR, DEFAULT)})]
     beneath = resolve_node(below)
     flags = split_assignments(options.assignments, flag="--set")
@@ -141,8 +141,8 @@ def resolve_dev(options: DevOptions) -> Resolved:
     host, port = placed_address(found, "listeners.grpc")
     if host in ANY_HOST and not found["advertised.grpc"]:
         raise InvalidConfig(
-            f"{host} is every interface and none that clients could be told; name the address of "
-            "one, or say what clients shall use: --set advertised.grpc=HOST:PORT"
+            f"{host}: every interface cannot be advertised to clients; give the address of one"
+            " interface, or the advertised address: --set advertised.grpc=HOST:PORT"
         )
     if options.http_port is not None:
         flags.append(("listeners.http", f"{host}:{options.http_port}", "--http-port"))
@@ -154,8 +154,9 @@ def resolve_dev(options: DevOptions) -> Resolved:
 
 
 def _dev_defaults(host: str, grpc_port: int) -> Source:
-    """The other listeners: on their usual ports, or on any where our own clients do not have
-    theirs, so that several nodes get along. And who tries a consumer out waits for no others."""
+    """Return the defaults of `quorumlog dev`: the other listeners on their usual ports, or on free
+    ports if the gRPC port is not the usual one, so that several nodes run side by side. New groups
+    do not wait for more members."""
     usual = next(row.default for row in settings() if row.name == "listeners.grpc")
     is_usual = str(usual).endswith(f":{grpc_port}")
     http, kafka = (DEV_HTTP_PORT, DEV_KAFKA_PORT) if is_usual else (0, 0)
@@ -176,10 +177,10 @@ def format_storage(
 ) -> DirectoryMeta:
     """Format the data directory of a configuration, for a new cluster unless one is named.
 
-    The quorum is what `forming.first_voters` makes of the configuration and the two flags.
-    Repeating it changes nothing. Raises InvalidRequest for what contradicts itself,
-    DirectoryMismatch when the directory belongs to another cluster, node or disk,
-    DirectoryUnusable when it cannot be written.
+    The quorum is the result of `forming.first_voters` for the configuration and the two flags.
+    Formatting is idempotent. Raises InvalidRequest for contradictions, DirectoryMismatch if the
+    directory belongs to another cluster, node or directory id, DirectoryUnusable if it cannot be
+    written.
     """
     forming = first_voters(config, standalone=standalone, no_initial_voters=no_initial_voters)
 
@@ -192,7 +193,7 @@ def format_storage(
 
 
 def is_formatted_storage(config: NodeConfig) -> bool:
-    """Whether the data directory of a configuration has been formatted."""
+    """Return True if the data directory of a configuration has been formatted."""
 
     async def main(runtime: Runtime) -> bool:
         return is_formatted(runtime, config)
@@ -201,7 +202,7 @@ def is_formatted_storage(config: NodeConfig) -> bool:
 
 
 def ready_line(addresses: NodeAddresses, *, as_json: bool) -> str:
-    """Return the line that says where a node can be reached."""
+    """Return the line with the addresses of a started node."""
     row = {
         "ready": True,
         "kafka": addresses.kafka,
@@ -220,7 +221,7 @@ def ready_line(addresses: NodeAddresses, *, as_json: bool) -> str:
 
 
 def _guarded(work: Callable[[], None], tell: Callable[[QuorumlogError], None]) -> int:
-    """Run to the end; a refusal is told, and becomes exit code 1."""
+    """Run to the end; report an error, and return it as exit code 1."""
     try:
         logging.basicConfig(stream=sys.stderr, level=_log_level(), format=TEXT_FORMAT)
         work()
@@ -233,7 +234,7 @@ def _guarded(work: Callable[[], None], tell: Callable[[QuorumlogError], None]) -
 def _log_level() -> str:
     level = os.environ.get(LOG_LEVEL_VARIABLE, "").upper() or LOG_LEVELS[0]
     if level not in LOG_LEVELS:
-        raise InvalidConfig(f"{LOG_LEVEL_VARIABLE} is {level!r}; give {', '.join(LOG_LEVELS)}")
+        raise InvalidConfig(f"{LOG_LEVEL_VARIABLE}: {level!r}; give {', '.join(LOG_LEVELS)}")
     return level
 
 
@@ -270,24 +271,24 @@ def _serve(
 
 
 class _Stop:
-    """Whether the node was told to stop; a start that may take for ever is then cancelled."""
+    """A request to stop the node, which also cancels a start in progress."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
         self._starting: asyncio.Task[object] | None = None
 
     def ask(self) -> None:
-        """Stop."""
+        """Request the stop."""
         self._asked.set()
         if self._starting is not None:
             self._starting.cancel()
 
     async def wait(self) -> None:
-        """Return once it was asked for."""
+        """Wait for the request."""
         await self._asked.wait()
 
     async def comes_first(self, start: Awaitable[object]) -> bool:
-        """Run the start to its end; whether it was told to stop before that."""
+        """Await the start; return True if the stop was requested before its end."""
         self._starting = task = asyncio.current_task()
         assert task is not None, "outside of a task"
         try:
@@ -303,8 +304,8 @@ class _Stop:
 
 @contextmanager
 def _stopping_on_signals(stop: _Stop) -> Iterator[None]:
-    """Ask `stop` at the first SIGTERM or SIGINT; a second one ends the process at once. What the
-    process did with them before stands again afterwards."""
+    """Stop at the first SIGTERM or SIGINT; a second one ends the process at once. The previous
+    signal handlers are restored afterwards."""
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
@@ -321,11 +322,11 @@ def _stopping_on_signals(stop: _Stop) -> Iterator[None]:
     for number in before:
         try:
             loop.add_signal_handler(number, asked)
-        except NotImplementedError:  # Windows' loops; the next timer of the node wakes this one
+        except NotImplementedError:  # Windows' loops; the node's next timer wakes the loop
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(asked))
     try:
         yield
     finally:
         for number, handler in before.items():
-            if handler is not None:  # None: it was not set by Python, and cannot be set again
+            if handler is not None:  # None: not set from Python, cannot be restored
                 handle(number, handler)

@@ -1,4 +1,4 @@
-"""A node's part in the quorum: a controller, or a broker that follows the log without a vote."""
+"""A node's part in the quorum: a controller, or an observer of the metadata log."""
 
 import asyncio
 import logging
@@ -26,14 +26,14 @@ from .config import NodeConfig
 from .formatting import refuse_lost_metadata
 from .lifecycle import Lifecycle
 
-APPLY_PATIENCE_MS: Final = 10_000  # of a start that applies its past, until it says so
-SOON_MS: Final = 1_000  # of a start that waits for the others, until it looks for what is wrong
-PATIENCE_MS: Final = 4_000  # after that, until it says that it waits
+APPLY_PATIENCE_MS: Final = 10_000  # until a start that applies the metadata log is logged
+SOON_MS: Final = 1_000  # of a start without a leader, until the configured controllers are checked
+PATIENCE_MS: Final = 4_000  # then until the wait is logged, doubling each time
 METADATA_BATCH_BYTES: Final = 32 * 1024
-"""Proposals that share a batch: some 250 records, which every node replays in one step of its loop
-of a few milliseconds."""
+"""Proposals that share a batch: about 250 records, which each node applies in one step of its event
+loop of a few milliseconds."""
 QUORUM_HEALTH: Final = "quorumlog.quorum"
-"""The name under which the health service says whether the quorum has a leader."""
+"""The health-check service whose status tells if the quorum has a leader."""
 
 _LOG = logging.getLogger("quorumlog.server")
 
@@ -46,23 +46,23 @@ class Member:
     raft: RaftNode
     machine: ControllerShell | MetadataFollower
     quorum: QuorumService
-    listener: CallListener  # for the other members
+    listener: CallListener  # for the other nodes of the quorum
 
     @property
     def controller(self) -> ControllerShell | None:
-        """The controller role, None: the node has none."""
+        """The controller, None without the role."""
         return self.machine if isinstance(self.machine, ControllerShell) else None
 
     def addresses(self) -> dict[NodeId, str]:
-        """Where the voters are reached from here; this node at the port that it really has."""
+        """Return the addresses of the voters; this node's has the actual port."""
         found = {voter.node_id: self.raft.address_of(voter) for voter in self.raft.voters}
         if self.raft.me in self.raft.voters:
             found[self.raft.node_id] = self.listener.address
         return found
 
     def report_health(self, listener: CallListener) -> None:
-        """Have health checks there told whether a leader is known: one that is silent for an
-        election time-out is none."""
+        """Report in health checks of a listener if the leader is known; a leader that is silent for
+        an election timeout is not."""
 
         def tell(leader_id: NodeId | None) -> None:
             listener.announce(is_ready=leader_id is not None, service=QUORUM_HEALTH)
@@ -80,7 +80,7 @@ async def open_member(
     directory: Directory,
     publisher: MetadataPublisher,
 ) -> Member:
-    """Take part in the quorum; what was committed before is not delivered yet, see join()."""
+    """Open the log and the listener; the committed past is applied by join()."""
     meta = directory.meta
     machine = _state_machine(runtime, config, meta, publisher)
     raft = await RaftNode.open(
@@ -128,11 +128,11 @@ async def join(
     member: Member,
     publisher: MetadataPublisher,
 ) -> None:
-    """Run, and return once what was committed before is applied.
+    """Start, and return once the committed past is applied.
 
-    A lone voter leads then. One of several waits until one leads, however long that takes: it may
-    be the first of them to be started. Raises InconsistentClusterId when a node that only follows
-    was sent to another cluster.
+    A lone voter is leader then. One of several waits without limit for a leader: it may be the
+    first node to start. Raises InconsistentClusterId if the controllers that an observer asks
+    belong to another cluster.
     """
     raft, machine = member.raft, member.machine
     life.run(scope, "publisher", publisher.run, publisher.close)
@@ -145,16 +145,15 @@ async def join(
 
 
 async def apply_past(publisher: MetadataPublisher, node_id: int) -> None:
-    """Return once what was committed before the start is applied, however much that is; say now
-    and then that it takes its time."""
+    """Wait until the metadata committed before the start is applied, and log the progress."""
     goal = publisher.committed_image.offset
     while True:
         try:
             return await publisher.wait_applied(goal, APPLY_PATIENCE_MS)
         except StaleMetadata:
             _LOG.warning(
-                "node.applies_metadata node=%d applied=%d goal=%d: it starts once it knows what was"
-                " decided before",
+                "node.applies_metadata node=%d applied=%d goal=%d: applying the metadata log before"
+                " the start",
                 node_id,
                 publisher.applied_offset,
                 goal,
@@ -181,7 +180,7 @@ def _state_machine(
 async def _wait_for_quorum(
     runtime: Runtime, config: NodeConfig, raft: RaftNode, cluster_id: ClusterId
 ) -> None:
-    """Say soon that it waits, and again and again, ever less often."""
+    """Wait for a leader; log the wait soon, then at growing intervals."""
     wait_ms, patience_ms = SOON_MS, PATIENCE_MS
     while True:
         try:
@@ -197,22 +196,22 @@ async def _wait_for_quorum(
 async def _refuse_other_cluster(
     runtime: Runtime, config: NodeConfig, cluster_id: ClusterId
 ) -> None:
-    """Raise InconsistentClusterId when those whom this node asks for the quorum are of another
-    cluster: waiting would not help."""
+    """Raise InconsistentClusterId if the configured controllers belong to another cluster: waiting
+    would not help."""
     answers = await asyncio.gather(
         *(_cluster_at(runtime, address) for address in config.quorum_bootstrap)
     )
     for address, other in zip(config.quorum_bootstrap, answers, strict=True):
         if other not in (None, cluster_id):
             raise InconsistentClusterId(
-                f"{address} belongs to cluster {other!r}, {config.data_dir} to"
-                f" {cluster_id!r}: correct controller.bootstrap, or format a directory for"
+                f"{address}: it belongs to cluster {other!r}, and {config.data_dir} to"
+                f" {cluster_id!r}; correct controller.bootstrap, or format a directory for"
                 " that cluster"
             )
 
 
 async def _cluster_at(runtime: Runtime, address: str) -> str | None:
-    """Return the cluster of whoever answers at an address, None: nobody does in time."""
+    """Return the cluster id of the node at an address, None if it does not answer in time."""
     channel = runtime.network.channel(address)
     request = quorum_pb2.DescribeQuorumRequest(local=True)
     try:

@@ -1,13 +1,14 @@
-"""One node: every layer wired together, in the order in which each can rely on the one before.
+"""One node: every layer wired together, in order of dependency.
 
 Start: data directory (lock, recovery) -> the listener for controllers -> Raft (a leader is known,
-and its past is delivered) -> broker and its listener -> registered and unfenced -> ready. A
-controller alone is ready with Raft. Stop is the reverse: no new work, what is under way ends, logs
-are flushed, the clean marker is written. The same code runs on the real and on the simulated
-runtime.
+and the committed log is applied) -> broker and its listener -> registered and unfenced -> ready. A
+node with only the controller role is ready with Raft. Stop is the reverse: no new requests,
+requests in progress end, logs are flushed, the clean-shutdown marker is written. The same code runs
+on the real and on the simulated runtime.
 
-A refused start undoes what came before it, in order, so that the directory opens again. A task that
-fails later ends the node without an orderly stop: what broke it must not reach the disk.
+A failed start undoes its completed steps in reverse order, so that the directory can be opened
+again. A task that fails later ends the node without an orderly stop: its fault must not reach the
+disk.
 """
 
 import asyncio
@@ -69,19 +70,18 @@ _LOG = logging.getLogger("quorumlog.server")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAddresses:
-    """Where a node can be reached; None: not built."""
+    """The addresses of a node; None: not open."""
 
     data_dir: str
     grpc: str  # "host:port" for clients; "": not open
     controller: str  # "host:port" for brokers and controllers
-    kafka: str | None = None  # of the first listener of the configuration
+    kafka: str | None = None  # of the first configured listener
     http: str | None = None
     kafka_listeners: Mapping[str, str] = field(default_factory=dict)  # all, by name
 
 
 class Node:
-    """One node's life: `async with Node(runtime, config) as node`, or `start` and `stop` from one
-    task."""
+    """One node: `async with Node(runtime, config) as node`, or `start` and `stop` from one task."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class Node:
         origins: Mapping[str, Origin] | None = None,
         with_process: bool = False,
     ) -> None:
-        """`origins` says of settings where their values stand, for who asks the node;
-        `with_process` has its metrics tell what the process takes too: not for a simulated one."""
+        """`origins` has the sources of settings, for DescribeConfigs; `with_process` adds metrics
+        of the process: not for a simulated node."""
         self._runtime = runtime
         self._config = config
         self._origins = origins or {}
@@ -118,16 +118,16 @@ class Node:
             swallowed: bool | None = await self._stack.__aexit__(kind, error, traceback)
             return bool(swallowed)
         self.parts.is_stopping = True
-        async with self._stack:  # also when closing fails: no task is left behind
+        async with self._stack:  # also if closing fails: no task remains
             await self._life.close()
         return False
 
     async def start(self) -> NodeAddresses:
-        """Come up and return once the node does what its roles are; cancelling it undoes it.
+        """Start the node and return once its roles are active; a cancellation undoes the start.
 
-        A controller of several waits for the others, without end. Raises one typed error that says
-        what is in the way: DirectoryInUse, DirectoryMismatch, DirectoryNotFormatted,
-        DirectoryUnusable, AddressInUse, CorruptionError.
+        A controller of several waits without limit for the others. Raises one typed error for the
+        cause: DirectoryInUse, DirectoryMismatch, DirectoryNotFormatted, DirectoryUnusable,
+        AddressInUse, CorruptionError.
         """
         async with AsyncExitStack() as stack:
             scope = await stack.enter_async_context(self._runtime.tasks.scope("node"))
@@ -148,16 +148,16 @@ class Node:
         return self._addresses
 
     async def stop(self) -> None:
-        """Stop in order and leave the clean marker; raises what an earlier failure was."""
+        """Stop in order and write the clean-shutdown marker; raises an earlier failure."""
         await self.__aexit__(None, None, None)
 
     @property
     def addresses(self) -> NodeAddresses:
-        """Where the node can be reached, once started."""
+        """The addresses of the started node."""
         assert self._addresses is not None, "the node is not started"
         return self._addresses
 
-    # --- up -----------------------------------------------------------------------------------
+    # --- start --------------------------------------------------------------------------------
 
     async def _open(self, scope: Scope) -> NodeAddresses:
         self._life.opened(self._observing.close)
@@ -216,7 +216,7 @@ class Node:
             )
         except DirectoryNotFormatted as error:
             raise DirectoryNotFormatted(
-                f"{error.message}; run `quorumlog storage format` for it first"
+                f"{error.message}; run `quorumlog storage format` first"
             ) from None
         self._life.opened(directory.close)
         return directory
@@ -246,8 +246,7 @@ class Node:
         publisher: MetadataPublisher,
         replicas: ReplicaManager,
     ) -> None:
-        """Coordinate groups from now on: each change of the image comes after the replicas took
-        it."""
+        """Create the group coordinator. It applies each image after the replicas."""
         groups = self.parts.groups = open_groups(
             self._runtime,
             scope,
@@ -260,7 +259,7 @@ class Node:
         publisher.subscribe(groups.apply)
 
     def _is_registered_in(self, image: MetadataImage) -> bool:
-        """Whether an image has the registration of this life of the broker."""
+        """Return True if the image has this incarnation's registration of the broker."""
         session, me = self.parts.session, image.broker(self._config.node_id)
         return session is not None and me is not None and me.epoch == session.broker_epoch
 
@@ -272,10 +271,10 @@ class Node:
         replicas: ReplicaManager,
         member: Member,
     ) -> NodeAddresses:
-        """Register, serve, and return once the controller counts on this broker."""
+        """Register, serve, and return once the controller has unfenced this broker."""
         config = self._config
         groups = self.parts.groups
-        assert groups is not None, "a broker coordinates groups"
+        assert groups is not None, "a broker has a group coordinator"
         log = LogService(self._runtime, replicas, publisher, self._limits())
         producer_ids = ProducerIds(self._runtime.clock)
         transactions = TransactionsService(self._runtime, producer_ids)
@@ -323,7 +322,7 @@ class Node:
         await producer_ids.stock()
         listener.announce(is_ready=True)
         self._life.opened(partial(self._leave, session, publisher))
-        self._life.opened(partial(_say_closing, listener))  # the first thing that a stop does
+        self._life.opened(partial(_say_closing, listener))  # the first step of a stop
         return NodeAddresses(
             data_dir=config.data_dir,
             grpc=listener.address,
@@ -334,7 +333,7 @@ class Node:
 
     def _groups_service(self, publisher: MetadataPublisher) -> GroupsService:
         groups = self.parts.groups
-        assert groups is not None, "a broker coordinates groups"
+        assert groups is not None, "a broker has a group coordinator"
         node_id = NodeId(self._config.node_id)
         return GroupsService(self._runtime, groups, publisher, node_id=node_id)
 
@@ -381,21 +380,21 @@ class Node:
         )
 
     async def _leave(self, session: BrokerSession, publisher: MetadataPublisher) -> None:
-        """Have others lead what this broker led, before it takes no more work; where there are no
-        others it just stops."""
+        """Transfer this broker's leaderships before it rejects requests (controlled shutdown), if
+        there are other brokers."""
         me, timeout_ms = self._config.node_id, self._config.controlled_shutdown_timeout_ms
         others = (each for each in publisher.image.brokers.values() if each.id != me)
         if not timeout_ms or not any(each.is_active for each in others):
             return
         if not await session.shutdown(timeout_ms):
             _LOG.warning(
-                "node.not_let_go node=%d: it stops all the same, and what it leads is without a "
-                "leader until the controller misses it",
+                "node.not_let_go node=%d: controlled shutdown failed; its partitions have no leader"
+                " until the controller fences this broker",
                 me,
             )
 
     def _settings(self) -> list[NodeSetting]:
-        """Say of every setting what it is and where it stands, as far as that was told."""
+        """Return every setting with its value and source."""
         found = []
         for row in settings():
             value = getattr(self._config, row.attribute)
@@ -416,5 +415,5 @@ class Node:
 
 
 async def _say_closing(listener: CallListener) -> None:
-    """Have health checks told before anything ends."""
+    """Report not ready in health checks before anything closes."""
     listener.announce(is_ready=False)

@@ -1,4 +1,4 @@
-"""What a node is made of, as far as it is open: for whoever looks on from the same process."""
+"""The open parts of a node, for readers in the same process."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from ..storage.shell.directory import Directory
 
 @dataclass(slots=True)
 class NodeParts:
-    """None: not open yet, or not a part of this node."""
+    """The open parts of a node. None: not open yet, or not a part of this node."""
 
     directory: Directory | None = None
     publisher: MetadataPublisher | None = None
@@ -24,5 +24,5 @@ class NodeParts:
     log: LogService | None = None
     kafka: KafkaServer | None = None
     session: BrokerSession | None = None
-    is_ready: bool = False  # the start has ended
+    is_ready: bool = False  # the start has completed
     is_stopping: bool = False

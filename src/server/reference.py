@@ -1,6 +1,6 @@
-"""Tables of settings as Markdown, rendered from the typed tables; pure text.
+"""Tables of settings as Markdown, rendered from the declarations. Pure.
 
-The page they stand on is made by `cli.configuration_page`, which sees the clients' tables too.
+`cli.configuration_page` puts them on their page together with the clients' tables.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -105,7 +105,7 @@ def _topic_takes(row: TopicConfig) -> Iterator[str]:
 
 
 def _range(low: int | None, high: int | None) -> str:
-    assert low is not None, "a number without a lower bound"
+    assert low is not None, "a number has a lower bound"
     return f"{low:,} or more" if high is None else f"{low:,} to {high:,}"
 
 

@@ -1,8 +1,7 @@
-"""A node's configuration: typed tables, filled from flags, environment and file, checked once,
-frozen.
+"""A node's configuration: typed settings from flags, environment and file, validated once, frozen.
 
-A field of a table carries its name in the file, unit, range and what it trades. `NodeConfig` is all
-tables in one. Where values come from and in which order is `...settings`.
+Each setting is a dataclass field with its name, unit, range and description. `NodeConfig` has all
+of them. `...settings` defines the sources and their order.
 """
 
 from .identity import ROLES

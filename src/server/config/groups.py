@@ -1,4 +1,4 @@
-"""Settings: consumer groups, and what is kept of them."""
+"""Settings of consumer groups and their offsets."""
 
 from dataclasses import dataclass
 
@@ -9,23 +9,23 @@ ASSIGNORS = ("uniform", "range")
 
 
 def check_assignors(names: tuple[str, ...]) -> None:
-    """Raise InvalidConfig unless there is an assignor, and every one of that name."""
+    """Raise InvalidConfig for an empty list or an unknown assignor."""
     if not names or set(names) - set(ASSIGNORS):
         raise InvalidConfig(
-            f"group.consumer.assignors is {list(names)}; give {' or '.join(ASSIGNORS)}, or both,"
-            " that for members which ask for none first"
+            f"group.consumer.assignors: {list(names)}; give {' or '.join(ASSIGNORS)}, or both; the"
+            " first is the default of members"
         )
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Groups:
-    """Coordinators of consumer groups; equal on all brokers."""
+    """Settings of the group coordinator; equal on all brokers."""
 
     offsets_partitions: int = setting(
         "offsets.topic.num.partitions",
         50,
-        "Partitions of __consumer_offsets when it is made: the groups are shared out among them, "
-        "and so among the brokers. It cannot change later.",
+        "Number of partitions of __consumer_offsets at its creation. Groups, and so the load of "
+        "their coordinators, are spread over them. It cannot be changed later.",
         unit="partitions",
         low=1,
         high=1_000,
@@ -33,8 +33,9 @@ class Groups:
     offsets_replicas: int = setting(
         "offsets.topic.replication.factor",
         0,
-        "Replicas of __consumer_offsets when it is made. 0: as many as the cluster was formed of "
-        "nodes, at most 3. Until as many brokers are there no group finds a coordinator.",
+        "Replication factor of __consumer_offsets at its creation. 0: the number of initial voters "
+        "of the cluster, at most 3. The topic is created once as many brokers are registered; "
+        "until then, groups have no coordinator.",
         unit="replicas",
         low=0,
         high=100,
@@ -42,8 +43,8 @@ class Groups:
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes",
         7 * 24 * 60,
-        "What a group has committed is forgotten so long after its last member went, or after "
-        "nobody of it reads the topic any more.",
+        "Retention of a group's committed offsets after its last member left, or after its last "
+        "subscription to the topic ended.",
         unit="minutes",
         low=1,
         high=2**31 - 1,
@@ -51,7 +52,7 @@ class Groups:
     offsets_check_ms: int = setting(
         "offsets.retention.check.interval.ms",
         600_000,
-        "How often old offsets are looked for.",
+        "Interval between searches for expired offsets.",
         unit="ms",
         low=1,
         high=2**31 - 1,
@@ -59,7 +60,7 @@ class Groups:
     note_bytes_max: int = setting(
         "offset.metadata.max.bytes",
         4_096,
-        "The longest note that may be committed beside an offset.",
+        "Maximum size of the metadata string of a committed offset.",
         unit="bytes",
         low=0,
         high=32_767,
@@ -67,8 +68,8 @@ class Groups:
     group_waits_max: int = setting(
         "group.waits.max",
         10_000,
-        "Requests of groups that wait in one partition of __consumer_offsets, joins and commits; "
-        "beyond it they are refused.",
+        "Pending joins and commits of groups in one partition of __consumer_offsets; further ones "
+        "fail with a retriable error.",
         unit="requests",
         low=1,
         high=10_000_000,
@@ -76,7 +77,7 @@ class Groups:
     group_size_max: int = setting(
         "group.max.size",
         10_000,
-        "Members of one group.",
+        "Maximum number of members of a group.",
         unit="members",
         low=1,
         high=1_000_000,
@@ -84,7 +85,7 @@ class Groups:
     group_session_min_ms: int = setting(
         "group.min.session.timeout.ms",
         6_000,
-        "The shortest session that a member of a classic group may ask for.",
+        "Minimum session timeout of a classic group's member.",
         unit="ms",
         low=1,
         high=2**31 - 1,
@@ -92,8 +93,8 @@ class Groups:
     group_session_max_ms: int = setting(
         "group.max.session.timeout.ms",
         1_800_000,
-        "The longest session that a member of a classic group may ask for: so long nobody reads "
-        "what it had when it dies.",
+        "Maximum session timeout of a classic group's member: after a crash, its partitions are "
+        "not read for that long.",
         unit="ms",
         low=1,
         high=2**31 - 1,
@@ -101,8 +102,9 @@ class Groups:
     group_initial_delay_ms: int = setting(
         "group.initial.rebalance.delay.ms",
         3_000,
-        "How long an empty classic group waits for more members before it shares out: longer saves "
-        "rebalances when many start at once, and delays the first record. With `quorumlog dev` 0.",
+        "Wait of an empty classic group for more members before its first rebalance: longer saves "
+        "rebalances when many members start at once, and delays the first record. 0 with "
+        "`quorumlog dev`.",
         unit="ms",
         low=0,
         high=300_000,
@@ -110,7 +112,7 @@ class Groups:
     group_consumer_session_ms: int = setting(
         "group.consumer.session.timeout.ms",
         45_000,
-        "A member of a group of KIP-848 that is silent for so long has left.",
+        "Session timeout of members of KIP-848 groups: a member without heartbeats is removed.",
         unit="ms",
         low=1_000,
         high=3_600_000,
@@ -118,8 +120,8 @@ class Groups:
     group_consumer_heartbeat_ms: int = setting(
         "group.consumer.heartbeat.interval.ms",
         5_000,
-        "How often members of groups of KIP-848 are to say that they live; an assignment moves on "
-        "with each.",
+        "Heartbeat interval of members of KIP-848 groups. An assignment advances with the "
+        "members' heartbeats.",
         unit="ms",
         low=100,
         high=600_000,
@@ -127,13 +129,12 @@ class Groups:
     group_consumer_assignors: tuple[str, ...] = setting(
         "group.consumer.assignors",
         ("uniform", "range"),
-        "How groups of KIP-848 may have their partitions shared out; the first one is for members "
-        "that ask for none.",
+        "Assignors that groups of KIP-848 may use; the first one is the default.",
     )
     group_pattern_refresh_ms: int = setting(
         "group.consumer.regex.refresh.interval.ms",
         600_000,
-        "How often the patterns of groups of KIP-848 are matched against the topics anew.",
+        "Interval at which the patterns of KIP-848 groups are matched with the topics.",
         unit="ms",
         low=10_000,
         high=2**31 - 1,
@@ -141,7 +142,7 @@ class Groups:
     group_migration: str = setting(
         "group.consumer.migration.policy",
         "bidirectional",
-        "Whether a group may change its protocol while members of both are in it: to KIP-848 "
-        "(upgrade), back (downgrade), both, or not.",
+        "Online conversion of groups: from classic to KIP-848 (upgrade), back (downgrade), both, "
+        "or neither.",
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
     )

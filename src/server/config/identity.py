@@ -1,4 +1,4 @@
-"""Settings: which node this is, of which cluster, and where its data lies."""
+"""Settings of the node's identity: ids, roles, data directory."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ ROLES = ("controller", "broker")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Identity:
-    """Who the node is."""
+    """The node's identity."""
 
     data_dir: str = setting(
         "data.dir",
@@ -23,8 +23,8 @@ class Identity:
     roles: tuple[str, ...] = setting(
         "node.roles",
         ROLES,
-        "What the node does: controller, broker, or both. A broker alone follows the quorum that "
-        "controller.bootstrap names, without a vote.",
+        "Roles of the node: controller, broker, or both. A node with the role broker alone follows "
+        "the quorum of controller.bootstrap as an observer.",
         field_name="process.roles",
     )
     rack: str = setting(
@@ -33,5 +33,5 @@ class Identity:
     cluster_id: str = setting(
         "cluster.id",
         "",
-        "Cluster the data directory must belong to; empty: whatever it was formatted for.",
+        "Cluster id that the data directory must have; empty: any.",
     )

@@ -1,4 +1,4 @@
-"""Settings: what clients of the Kafka protocol may do and take."""
+"""Settings of the Kafka listeners."""
 
 from dataclasses import dataclass
 
@@ -12,16 +12,16 @@ class KafkaClients:
     auto_create_topics: str = setting(
         "auto.create.topics.enable",
         "true",
-        "Whether a client of the Kafka protocol that asks for an unknown topic by name creates it; "
-        "equal on all brokers.",
+        "Create an unknown topic when a Kafka client requests its metadata by name; equal on all "
+        "brokers.",
         choices=("false", "true"),
         field_name="auto.create.topics.enable",
     )
     kafka_request_bytes_max: int = setting(
         "kafka.request.bytes.max",
         100 * MIB,
-        "The largest request of a Kafka client; a larger one ends its connection before memory is "
-        "taken for it.",
+        "Maximum size of a Kafka client's request; a larger one closes the connection before "
+        "memory is allocated for it.",
         unit="bytes",
         low=1 << 10,
         high=1024 * MIB,
@@ -30,7 +30,7 @@ class KafkaClients:
     kafka_connections_max: int = setting(
         "kafka.connections.max",
         10_000,
-        "Connections of Kafka clients at once; the next one is closed.",
+        "Maximum number of connections of Kafka clients; further ones are closed.",
         unit="connections",
         low=1,
         high=1_000_000,
@@ -39,8 +39,8 @@ class KafkaClients:
     kafka_listener_connections_max: int = setting(
         "kafka.listener.connections.max",
         1_000_000,
-        "Connections of each Kafka listener at once, so that one of several cannot take all that "
-        "kafka.connections.max allows; the next one is closed.",
+        "Maximum number of connections of each Kafka listener, so that one of several listeners "
+        "cannot use up kafka.connections.max; further ones are closed.",
         unit="connections",
         low=1,
         high=1_000_000,
@@ -48,7 +48,7 @@ class KafkaClients:
     kafka_connections_idle_ms_max: int = setting(
         "kafka.connections.idle.ms.max",
         600_000,
-        "A connection of a Kafka client without a request for so long is closed.",
+        "Idle time after which a Kafka client's connection is closed.",
         unit="ms",
         low=1_000,
         high=24 * 3_600_000,
@@ -57,8 +57,8 @@ class KafkaClients:
     kafka_request_receive_ms_max: int = setting(
         "kafka.request.receive.ms.max",
         60_000,
-        "A request of a Kafka client that has begun to come must be complete by then, a large one "
-        "a second later for each 64 KB; else its connection is closed.",
+        "Time in which a Kafka client's request must arrive completely after its first byte, plus "
+        "a second for each 64 KB of a large one; otherwise its connection is closed.",
         unit="ms",
         low=1_000,
         high=24 * 3_600_000,
@@ -66,8 +66,8 @@ class KafkaClients:
     kafka_requests_bytes_max: int = setting(
         "kafka.requests.bytes.max",
         256 * MIB,
-        "Bytes of requests of all Kafka clients that have come and are not answered; when it is "
-        "reached, their connections are not read until there is room again.",
+        "Maximum memory of all pending requests of Kafka clients; above it, their connections are "
+        "not read until responses are sent.",
         unit="bytes",
         low=1 * MIB,
         high=1 << 40,

@@ -1,4 +1,4 @@
-"""Everything that a node is told, checked as a whole."""
+"""All settings of a node, and the checks that concern several of them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -37,29 +37,27 @@ class NodeConfig(
     Listeners,
     Identity,
 ):
-    """Everything a node is told; equal files give equal nodes.
+    """All settings of a node; equal files give equal configurations.
 
-    It is the tables of this room in one, the last of the list first; they get no methods of their
-    own, since making those would hold up every start. A check that concerns settings of several
-    tables is here.
+    It inherits from the tables of this package, the last one first. The tables have no generated
+    methods, whose creation would slow every start. Checks that concern settings of several tables
+    are here.
     """
 
     def __post_init__(self) -> None:
         self.validate()
 
     def validate(self) -> None:
-        """Raise InvalidConfig naming the first setting that is wrong, and what it may be."""
+        """Raise InvalidConfig naming the first invalid setting and its allowed values."""
         for setting in settings():
             if check_value(setting, value := getattr(self, setting.attribute)) != value:
-                raise InvalidConfig(f"{setting.name} is {value!r}; give a whole number")
+                raise InvalidConfig(f"{setting.name}: {value!r}; give a whole number")
         if not self.data_dir:
-            raise InvalidConfig("data.dir is empty; name the node's data directory")
+            raise InvalidConfig("data.dir: empty; give the node's data directory")
         if self.http_listener:
             parse_address("listeners.http", self.http_listener)
         if self.log_format not in LOG_FORMATS:
-            raise InvalidConfig(
-                f"log.format is {self.log_format!r}; give {' or '.join(LOG_FORMATS)}"
-            )
+            raise InvalidConfig(f"log.format: {self.log_format!r}; give {' or '.join(LOG_FORMATS)}")
         self._check_roles()
         self._check_addresses()
         check_kafka_addresses(self.kafka_listeners, self.advertised_kafka)
@@ -69,19 +67,19 @@ class NodeConfig(
     def _check_roles(self) -> None:
         if not self.roles or set(self.roles) - set(ROLES) or len(set(self.roles)) < len(self.roles):
             raise InvalidConfig(
-                f"node.roles is {list(self.roles)}; give controller, broker, or both, each once"
+                f"node.roles: {list(self.roles)}; give controller, broker, or both, each once"
             )
         if self.is_controller:
             return
         if self.own_entry is not None:
             raise InvalidConfig(
-                f"controller.voters names node {self.node_id}, and node.roles is broker alone: "
-                'give it the role "controller" too, or take it out of the voters'
+                f"controller.voters: node {self.node_id} is a voter, and its node.roles lacks"
+                " controller; add the role, or remove the node from the voters"
             )
         if self.is_alone:
             raise InvalidConfig(
-                "node.roles is broker alone, and no controller is named: say in "
-                "controller.bootstrap at which host:port controllers are"
+                "controller.bootstrap: empty on a node without the role controller; give host:port"
+                " of controllers"
             )
 
     def _check_addresses(self) -> None:
@@ -104,8 +102,8 @@ class NodeConfig(
         host, _ = parse_address("listeners.grpc", self.grpc_listener)
         if host in ANY_HOST and self.is_broker and not self.advertised_grpc:
             raise InvalidConfig(
-                f"listeners.grpc is on every interface ({host}); say in advertised.grpc which "
-                "host:port clients shall use"
+                f"listeners.grpc: it is on every interface ({host}); give the host:port for clients"
+                " in advertised.grpc"
             )
 
     def _check_voters(self) -> None:
@@ -114,36 +112,36 @@ class NodeConfig(
             host, port = parse_address("listeners.controller", self.controller_listener)
             where = "on every interface" if host in ANY_HOST else f"on port {port}"
             raise InvalidConfig(
-                f"listeners.controller is {where}; say in advertised.controller at which "
-                "host:port the other members of the quorum reach this node"
+                f"listeners.controller: it is {where}; give the host:port for the other controllers"
+                " in advertised.controller"
             )
         if self.heartbeat_ms * 2 > self.election_timeout_ms:
             raise InvalidConfig(
-                f"controller.heartbeat.ms is {self.heartbeat_ms}, more than half of "
-                f"controller.election.timeout.ms ({self.election_timeout_ms}): give at most "
-                f"{self.election_timeout_ms // 2}"
+                f"controller.heartbeat.ms: {self.heartbeat_ms} is more than half of"
+                f" controller.election.timeout.ms={self.election_timeout_ms}; give at most"
+                f" {self.election_timeout_ms // 2}"
             )
 
     @property
     def voters(self) -> tuple[VoterEntry, ...]:
-        """What `controller.voters` says."""
+        """The voters of `controller.voters`."""
         return tuple(parse_voter(text) for text in self.controller_voters)
 
     @property
     def own_entry(self) -> VoterEntry | None:
-        """This node in `controller.voters`."""
+        """This node's entry in `controller.voters`."""
         return next((voter for voter in self.voters if voter.node_id == self.node_id), None)
 
     @property
     def is_alone(self) -> bool:
-        """Whether nothing here speaks of other members of the quorum."""
+        """True if the configuration names no other node of the quorum."""
         others = [voter for voter in self.voters if voter.node_id != self.node_id]
         return not others and not self.controller_bootstrap
 
     @property
     def quorum_address(self) -> str:
-        """Where the other members reach this node; "": only the open listener can tell, since it
-        picks its port, or is on every interface."""
+        """The address for the other controllers; "" if only the open listener has it: it picks its
+        port, or is on every interface."""
         if self.advertised_controller:
             return self.advertised_controller
         if (entry := self.own_entry) is not None:
@@ -153,34 +151,35 @@ class NodeConfig(
 
     @property
     def stream_listener(self) -> str:
-        """Where streams of the other members are taken; port 0 picks a free one."""
+        """The address for streams of the other controllers; port 0 picks a free port."""
         host, _ = parse_address("listeners.controller", self.controller_listener)
         return self.raft_listener or f"{host}:0"
 
     @property
     def follower_listener(self) -> str:
-        """Where streams of followers are taken; port 0 picks a free one."""
+        """The address for streams of followers; port 0 picks a free port."""
         host, _ = parse_address("listeners.grpc", self.grpc_listener)
         return self.replica_listener or f"{host}:0"
 
     @property
     def quorum_bootstrap(self) -> tuple[str, ...]:
-        """Other members that can be asked who leads: voters first, each address once."""
+        """Other nodes of the quorum that can be asked for the leader: voters first, each address
+        once."""
         others = [voter.address for voter in self.voters if voter.node_id != self.node_id]
         return tuple(dict.fromkeys((*others, *self.controller_bootstrap)))
 
     @property
     def is_controller(self) -> bool:
-        """Whether the node votes in the metadata quorum."""
+        """True if the node has the role controller and may be a voter."""
         return "controller" in self.roles
 
     @property
     def is_broker(self) -> bool:
-        """Whether the node leads partitions."""
+        """True if the node has the role broker and hosts partitions."""
         return "broker" in self.roles
 
 
 def settings() -> Iterator[Setting]:
-    """Yield the table's rows in the order of the class."""
+    """Yield the settings in the order of the fields."""
     for each in fields(NodeConfig):
         yield row_of(each)

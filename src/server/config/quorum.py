@@ -1,4 +1,4 @@
-"""Settings: the quorum of controllers, and what it decides by."""
+"""Settings of the quorum of controllers."""
 
 from dataclasses import dataclass
 
@@ -7,26 +7,27 @@ from .rows import setting
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Quorum:
-    """The controllers, and a broker's session with them."""
+    """The controllers, and brokers' sessions with them."""
 
     controller_voters: tuple[str, ...] = setting(
         "controller.voters",
         (),
-        'The voters with which the quorum is formed, as "id@host:port:directory id"; empty: this '
-        "node alone. Once it is formed, commands change it, and this list only says whom to ask.",
+        'Initial voters of the quorum, as "id@host:port:directory id"; empty: this node alone. '
+        "After formatting, commands change the voters; this list then only has addresses for "
+        "contacting the quorum.",
         field_name="controller.quorum.voters",
     )
     controller_bootstrap: tuple[str, ...] = setting(
         "controller.bootstrap",
         (),
-        "host:port of members of the quorum that a node without a vote asks who leads.",
+        "host:port of controllers that a node contacts to find the quorum's leader.",
         field_name="controller.quorum.bootstrap.servers",
     )
     election_timeout_ms: int = setting(
         "controller.election.timeout.ms",
         1_000,
-        "A voter that hears no leader for one to two times as long calls an election: shorter "
-        "replaces a dead leader sooner, and a slow one too.",
+        "A voter without a heartbeat of the leader for one to two times this long starts an "
+        "election: shorter replaces a failed leader sooner, and also a slow one.",
         unit="ms",
         low=50,
         high=600_000,
@@ -35,7 +36,7 @@ class Quorum:
     heartbeat_ms: int = setting(
         "controller.heartbeat.ms",
         100,
-        "The leader says so often that it lives; at most half of the election time-out.",
+        "Interval of the leader's heartbeats; at most half of the election timeout.",
         unit="ms",
         low=10,
         high=300_000,
@@ -43,8 +44,8 @@ class Quorum:
     session_timeout_ms: int = setting(
         "broker.session.timeout.ms",
         3_000,
-        "Silence after which the controller fences a broker; shorter finds failures sooner and "
-        "takes a stall for one.",
+        "Time without a broker's heartbeat after which the controller fences it: shorter detects "
+        "failures sooner, and also fences stalled brokers.",
         unit="ms",
         low=200,
         high=600_000,
@@ -52,7 +53,7 @@ class Quorum:
     partitions_default: int = setting(
         "num.partitions",
         1,
-        "Partitions of a topic that is created without a number; equal on all controllers.",
+        "Partitions of a topic that is created without a count; equal on all controllers.",
         unit="partitions",
         low=1,
         high=10_000,
@@ -60,8 +61,8 @@ class Quorum:
     replication_factor_default: int = setting(
         "default.replication.factor",
         1,
-        "Replicas of a topic that is created without a number; equal on all controllers. More "
-        "survive the loss of more brokers, and each costs its disk and network.",
+        "Replicas of a topic that is created without a count; equal on all controllers. More "
+        "replicas survive the loss of more brokers, at the cost of disk space and network traffic.",
         unit="replicas",
         low=1,
         high=1_000,

@@ -1,4 +1,4 @@
-"""Settings: replicas and those who lead them."""
+"""Settings of partition leaders and followers."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ class Replication:
     replica_lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms",
         30_000,
-        "A follower that has not caught up with its leader for so long leaves the in-sync "
-        "replicas: shorter keeps writes from waiting for it, and takes a stall for a failure.",
+        "Time after which a follower that has not caught up with its leader leaves the in-sync "
+        "replicas: shorter keeps writes from waiting for it, and also removes stalled replicas.",
         unit="ms",
         low=100,
         high=3_600_000,
@@ -21,15 +21,15 @@ class Replication:
     lapsed_leader_accepts_acks_one: str = setting(
         "lapsed.leader.accepts.acks.one",
         "false",
-        "Whether a leader that hears from no controller for the session time-out takes records "
-        "with acks 0 and 1: another may lead by then, and these are the ones that would be lost.",
+        "Accept records with acks 0 and 1 on a leader without contact to a controller for the "
+        "session timeout: another leader may have been elected, and such records would be lost.",
         choices=("false", "true"),
     )
     replica_fetch_wait_max_ms: int = setting(
         "replica.fetch.wait.max.ms",
         500,
-        "How long a leader with no news keeps a follower's request; shorter costs an idle cluster "
-        "more.",
+        "Maximum wait of a follower's fetch at a leader without new records; shorter costs more "
+        "requests in an idle cluster.",
         unit="ms",
         low=10,
         high=60_000,
@@ -37,7 +37,8 @@ class Replication:
     replica_fetch_bytes_max: int = setting(
         "replica.fetch.max.bytes",
         MIB,
-        "Bytes of one partition in an answer to a follower; the first batch comes even if larger.",
+        "Maximum bytes of one partition in a response to a follower; a single larger batch is "
+        "still sent.",
         unit="bytes",
         low=1,
         high=64 * MIB,
@@ -45,7 +46,7 @@ class Replication:
     replica_response_bytes_max: int = setting(
         "replica.fetch.response.max.bytes",
         10 * MIB,
-        "Bytes of an answer to a follower; the first batch comes even if larger.",
+        "Maximum bytes of a response to a follower; a single larger batch is still sent.",
         unit="bytes",
         low=1,
         high=48 * MIB,

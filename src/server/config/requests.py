@@ -1,4 +1,4 @@
-"""Settings: how much clients may have under way."""
+"""Settings of clients' requests."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class Requests:
     produce_inflight_max: int = setting(
         "produce.inflight.requests.max",
         16,
-        "Requests of one Produce stream under way at once; beyond it the stream is not read.",
+        "Requests in flight of one Produce stream; above it the stream is not read.",
         unit="requests",
         low=1,
         high=1_000,
@@ -20,8 +20,8 @@ class Requests:
     produce_inflight_bytes_max: int = setting(
         "produce.inflight.bytes.max",
         16 * MIB,
-        "Bytes of batches of one Produce stream under way at once; more hides the disk's latency "
-        "and holds them in memory. One larger request is taken alone.",
+        "Bytes of batches in flight of one Produce stream; more hides the disk's latency at the "
+        "cost of memory. A single larger request is accepted.",
         unit="bytes",
         low=64 << 10,
         high=1024 * MIB,
@@ -29,7 +29,7 @@ class Requests:
     produce_waits_max: int = setting(
         "produce.waits.max",
         10_000,
-        "Produce requests waiting for acknowledgement in one partition.",
+        "Produce requests of one partition that wait for acknowledgement.",
         unit="requests",
         low=1,
         high=10_000_000,
@@ -37,7 +37,7 @@ class Requests:
     fetch_waits_max: int = setting(
         "fetch.waits.max",
         10_000,
-        "Fetches waiting for new records on this node.",
+        "Fetches of this node that wait for new records.",
         unit="requests",
         low=1,
         high=10_000_000,
@@ -45,8 +45,8 @@ class Requests:
     fetch_bytes_max: int = setting(
         "fetch.bytes.max",
         50 * MIB,
-        "Upper bound of one fetch answer, and of what one fetch holds in memory: more saves round"
-        " trips and costs memory a reader.",
+        "Maximum bytes of a fetch response, and of the memory of one fetch: more saves round"
+        " trips at the cost of memory for each reader.",
         unit="bytes",
         low=64 << 10,
         high=60 * MIB,
@@ -55,7 +55,7 @@ class Requests:
     subscribe_streams_max: int = setting(
         "subscribe.streams.max",
         1_000,
-        "Subscribe streams of this node at once; each may hold two answers in memory.",
+        "Open Subscribe streams of this node; each may hold two responses in memory.",
         unit="streams",
         low=1,
         high=1_000_000,
@@ -63,7 +63,7 @@ class Requests:
     subscribe_heartbeat_ms: int = setting(
         "subscribe.heartbeat.ms",
         5_000,
-        "An idle Subscribe stream says so this often, so that a silent cut is noticed.",
+        "Interval of messages on an idle Subscribe stream, by which clients notice a broken one.",
         unit="ms",
         low=100,
         high=600_000,

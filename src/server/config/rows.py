@@ -1,4 +1,4 @@
-"""A row of the tables of settings: a dataclass field that says everything of itself."""
+"""A setting as a dataclass field with metadata."""
 
 from dataclasses import Field, field
 from typing import Any
@@ -34,7 +34,7 @@ def setting(
 
 
 def row_of(each: "Field[Any]") -> Setting:
-    """Return what `setting` was told."""
+    """Return the `Setting` of a field made by `setting`."""
     about = each.metadata
     default = None if about["name"] == "data.dir" else each.default
     kind = str if default is None else type(default)

@@ -1,5 +1,5 @@
-"""What a node tells of itself over HTTP: `/metrics`, `/health` and `/ready`. Collectors look at the
-node's parts when somebody asks; nothing is pushed, and without a listener nothing runs."""
+"""A node's HTTP endpoints: `/metrics`, `/health` and `/ready`. Collectors read the node's parts at
+each request; without a listener nothing runs."""
 
 from .observing import Observing
 

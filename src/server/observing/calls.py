@@ -1,4 +1,4 @@
-"""Counts the remote calls of a node's listeners, method by method."""
+"""Metrics of the remote calls of a node's listeners, by method."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,13 +10,13 @@ from ...metrics.table import CALL_SECONDS, CALLS, CALLS_OPEN
 from ...runtime import CallContext, Clock, Handler, Stream
 
 OK = "ok"
-CANCELLED = "cancelled"  # the caller went, or its deadline passed
-BROKEN = "broken"  # the handler failed: a bug, which the journal tells
+CANCELLED = "cancelled"  # by the caller or its deadline
+BROKEN = "broken"  # the handler failed: a bug, with an exception in the log
 
 
 @dataclass(slots=True)
 class _Calls:
-    """Those of one method."""
+    """The calls of one method."""
 
     open: int = 0
     ended: dict[str, int] = field(default_factory=dict)  # by outcome
@@ -24,18 +24,18 @@ class _Calls:
 
 
 class CallCounts:
-    """All methods' calls; `counted` puts it around handlers."""
+    """The calls of all methods; `counted` wraps handlers with the counting."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._calls: dict[str, _Calls] = {}  # by method, of those that were called
+        self._calls: dict[str, _Calls] = {}  # by method, of those called so far
 
     def counted(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
-        """Return the same handlers, each of whose calls is counted."""
+        """Return the handlers wrapped with call metrics."""
         return {path: self._counted(path, handler) for path, handler in handlers.items()}
 
     def collect(self, scrape: Scrape) -> None:
-        """Put what was counted."""
+        """Write the metrics."""
         for method, calls in self._calls.items():
             scrape.put(CALLS_OPEN, calls.open, method)
             for outcome, count in calls.ended.items():
@@ -82,7 +82,7 @@ class CallCounts:
 
 
 def outcome_of(error: BaseException) -> str:
-    """Return the name of what a call ended with: one of a closed set."""
+    """Return the name of a call's outcome, one of a closed set."""
     if isinstance(error, QuorumlogError):
         return type(error).__name__
     return BROKEN if isinstance(error, Exception) else CANCELLED

@@ -1,4 +1,4 @@
-"""Looks at a node's parts, one function a part; each costs what its docstring says, at a look."""
+"""Collectors of a node's parts, a function for each part; docstrings state the cost of a scrape."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ from .tally import COUNTED_A_STEP, Tally
 
 
 def collect_log(scrape: Scrape, log: LogService, replicas: ReplicaManager) -> None:
-    """Put what clients produced and fetched; costs nothing to speak of."""
+    """Write produce and fetch metrics; constant cost."""
     made, reads = replicas.producing, replicas.reading
     read = reads.figures
     scrape.put(rows.PRODUCED_BYTES, made.bytes)
@@ -35,7 +35,7 @@ def collect_log(scrape: Scrape, log: LogService, replicas: ReplicaManager) -> No
 
 
 def collect_groups(scrape: Scrape, groups: GroupCoordinator) -> None:
-    """Put what this broker coordinates; costs a look at every group and its members."""
+    """Write the metrics of groups; visits every group and its members."""
     census, figures = groups.census(), groups.figures
     by_state = {"Empty": 0, "Stable": 0, **census.groups_by_state}
     for state, count in sorted(by_state.items()):
@@ -52,7 +52,7 @@ def collect_groups(scrape: Scrape, groups: GroupCoordinator) -> None:
 
 
 def collect_quotas(scrape: Scrape, throttling: Throttling) -> None:
-    """Put how clients were held to their quotas; costs nothing to speak of."""
+    """Write the metrics of client quotas; constant cost."""
     for key, throttled in throttling.throttled.items():
         scrape.put(rows.QUOTA_THROTTLES, throttled.count, key)
         scrape.put(rows.QUOTA_WAIT, throttled.ms / 1000, key)
@@ -60,7 +60,7 @@ def collect_quotas(scrape: Scrape, throttling: Throttling) -> None:
 
 
 def collect_led(scrape: Scrape, tally: Tally) -> None:
-    """Put how the partitions of this broker are."""
+    """Write the states of this broker's partitions."""
     led = tally.led
     scrape.put(rows.PARTITIONS, led.partitions, "leader")
     scrape.put(rows.PARTITIONS, tally.followed, "follower")
@@ -75,7 +75,7 @@ def collect_led(scrape: Scrape, tally: Tally) -> None:
 def collect_replication(
     scrape: Scrape, figures: ReplicationFigures, lags: dict[NodeId, int]
 ) -> None:
-    """Put what replication came to, and how far followers are behind."""
+    """Write replication metrics, and the lag of followers."""
     scrape.put(rows.REPLICATED_BYTES, figures.replicated_bytes)
     scrape.put(rows.ISR_GROWN, figures.isr_grown)
     scrape.put(rows.ISR_SHRUNK, figures.isr_shrunk)
@@ -84,7 +84,7 @@ def collect_replication(
 
 
 def collect_cluster(scrape: Scrape, tally: Tally, image: MetadataImage) -> None:
-    """Put how the cluster is, as the active controller sees it."""
+    """Write the state of the cluster in the metadata, on the active controller."""
     all_of_them = tally.everywhere
     fenced = sum(1 for broker in image.brokers.values() if broker.fenced)
     active = sum(1 for broker in image.brokers.values() if broker.is_active)
@@ -100,7 +100,7 @@ def collect_cluster(scrape: Scrape, tally: Tally, image: MetadataImage) -> None:
 
 
 def collect_quorum(scrape: Scrape, raft: RaftNode) -> None:
-    """Put this member's state, and of a leader the others'; costs a look at every member."""
+    """Write the Raft state, on a leader also that of the others; visits every replica."""
     status = raft.status()
     scrape.put(rows.RAFT_EPOCH, status.epoch)
     scrape.put(rows.RAFT_LEADER, NO_NODE if status.leader is None else status.leader.node_id)
@@ -115,7 +115,7 @@ def collect_quorum(scrape: Scrape, raft: RaftNode) -> None:
     for member in (*status.voters, *status.observers):
         node_id = member.member.node_id
         if node_id in told:
-            continue  # its disk of before: the voter is what matters
+            continue  # the replica of an earlier directory id: the voter comes first
         told.add(node_id)
         if member.lag is not None:
             scrape.put(rows.RAFT_LAG, member.lag, node_id)
@@ -124,13 +124,13 @@ def collect_quorum(scrape: Scrape, raft: RaftNode) -> None:
 
 
 def collect_metadata(scrape: Scrape, publisher: MetadataPublisher) -> None:
-    """Put how far this node is with the metadata."""
+    """Write the committed and applied metadata offsets."""
     scrape.put(rows.METADATA_COMMITTED, publisher.committed_image.offset)
     scrape.put(rows.METADATA_APPLIED, publisher.applied_offset)
 
 
 def collect_storage(scrape: Scrape, directory: Directory) -> None:
-    """Put what the data directory does; costs a look at every open log and a system call."""
+    """Write the metrics of the data directory; visits every open log and makes a system call."""
     figures = directory.figures
     scrape.put(rows.STORAGE_WRITTEN, figures.written_bytes)
     scrape.put(rows.STORAGE_QUEUED, figures.queued_bytes)
@@ -141,7 +141,7 @@ def collect_storage(scrape: Scrape, directory: Directory) -> None:
     try:
         free, size = figures.disk_bytes()
     except OSError:
-        return  # no figure is better than a wrong one
+        return  # no value is better than a wrong one
     scrape.put(rows.DISK_FREE, free)
     scrape.put(rows.DISK_SIZE, size)
     scrape.put(rows.DISK_LOW, int(figures.is_reserve_used))
@@ -150,8 +150,8 @@ def collect_storage(scrape: Scrape, directory: Directory) -> None:
 def collect_topics(
     scrape: Scrape, image: MetadataImage, directory: Directory, *, node_id: NodeId, topics_max: int
 ) -> Iterator[None]:
-    """Put what the first topics by name come to here; costs a look at each of their partitions, and
-    yields now and then, so that others get the loop."""
+    """Write the metrics of the first topics by name; visits each of their partitions. Yields at
+    intervals, so that other tasks run."""
     topics, seen = image.sorted_topics(), 0
     for topic in topics[:topics_max]:
         end_offsets = size_bytes = 0

@@ -1,4 +1,4 @@
-"""Looks at the Kafka listeners."""
+"""The collector of the Kafka listeners."""
 
 from ...frontends.kafka import KafkaServer
 from ...metrics import Scrape
@@ -6,7 +6,7 @@ from ...metrics import table as rows
 
 
 def collect_kafka(scrape: Scrape, server: KafkaServer) -> None:
-    """Put what Kafka clients asked and got; costs a look at every key that was asked for."""
+    """Write the metrics of Kafka clients' requests; visits every key that was requested."""
     figures = server.figures
     for name, listener in figures.listeners.items():
         scrape.put(rows.KAFKA_CONNECTIONS, listener.open, name)

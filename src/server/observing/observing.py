@@ -1,7 +1,6 @@
-"""The node's HTTP listener and its three answers.
+"""The node's HTTP listener and its three endpoints.
 
-It is opened before anything else and closed after everything else, so that a start that waits and a
-stop that takes long can be asked why.
+It opens before everything else and closes after it, so that a slow start or stop can be observed.
 """
 
 import asyncio
@@ -28,12 +27,12 @@ from .tally import Tally
 
 
 class Observing:
-    """What a node tells of itself; without a listener in the configuration, nothing."""
+    """The HTTP endpoints of a node, if the configuration has a listener."""
 
     def __init__(
         self, runtime: Runtime, config: NodeConfig, parts: NodeParts, *, with_process: bool
     ) -> None:
-        """`with_process`: tell what the process takes too; not for a simulated one."""
+        """`with_process`: add metrics of the process; not for a simulated node."""
         self._runtime = runtime
         self._config = config
         self._parts = parts
@@ -43,12 +42,12 @@ class Observing:
         self._stalls = StallWatch(runtime.clock)
         self._tally = Tally(NodeId(config.node_id))
         self._leader_changes = 0
-        self._looking = asyncio.Lock()  # one look at a time
+        self._looking = asyncio.Lock()  # one scrape at a time
         self._server: HttpServer | None = None
         self._watching: asyncio.Task[None] | None = None
 
     async def open(self, scope: Scope) -> None:
-        """Listen where the configuration says; raises AddressInUse."""
+        """Listen on the configured address; raises AddressInUse."""
         if not self._config.http_listener:
             return
         routes = {"/metrics": self._metrics, "/health": self._health, "/ready": self._ready}
@@ -58,7 +57,7 @@ class Observing:
         self._watching = scope.spawn(self._stalls.run(), name="stalls")
 
     async def close(self) -> None:
-        """Answer nothing any more."""
+        """Close the listener and its tasks."""
         if self._watching is not None:
             self._watching.cancel()
         if self._server is not None:
@@ -66,21 +65,21 @@ class Observing:
 
     @property
     def address(self) -> str | None:
-        """ "host:port" of the listener; None: there is none."""
+        """The "host:port" of the listener; None without one."""
         return None if self._server is None else self._server.address
 
     def counted(self, handlers: Mapping[str, Handler]) -> Mapping[str, Handler]:
-        """Return the handlers with their calls counted, where somebody can ask for the counts."""
+        """Return the handlers wrapped with call metrics, if there is a listener."""
         return handlers if self._server is None else self._calls.counted(handlers)
 
     def leader_changed(self, leader_id: NodeId | None) -> None:
-        """The quorum has another leader, or none that is known."""
+        """Count a change of the quorum's leader."""
         self._leader_changes += 1
 
-    # --- answers -------------------------------------------------------------------------------
+    # --- endpoints -----------------------------------------------------------------------------
 
     async def _health(self, request: HttpRequest) -> HttpResponse:
-        """The process lives and its loop turns: an answer at all says so."""
+        """Respond that the process is alive and its event loop runs."""
         return _json(
             200,
             alive=True,
@@ -111,10 +110,10 @@ class Observing:
             return HttpResponse(status=503, body=f"{error}\n".encode())
         return HttpResponse(body=body, content_type=content_type)
 
-    # --- looking -------------------------------------------------------------------------------
+    # --- scrape --------------------------------------------------------------------------------
 
     async def _look(self) -> Scrape:
-        """Look at every part that is open."""
+        """Collect the metrics of every open part."""
         parts = self._parts
         scrape = Scrape()
         self._collect_node(scrape)
@@ -142,7 +141,7 @@ class Observing:
         return scrape
 
     async def _collect_image(self, scrape: Scrape, image: MetadataImage) -> None:
-        """Count partitions, a little a turn of the loop."""
+        """Count partitions in steps, between which other tasks run."""
         parts, config = self._parts, self._config
         for _ in self._tally.look(image):
             await asyncio.sleep(0)
@@ -175,7 +174,7 @@ class Observing:
 
 
 def _expose(scrape: Scrape, accept: str, with_process: bool) -> tuple[bytes, str]:
-    """A job of the lane: the format's library loads there, and its text is made there."""
+    """Encode a scrape, in the lane: the library is imported there."""
     from ...frontends.http.exposition import expose
 
     return expose(scrape, accept=accept, with_process=with_process)

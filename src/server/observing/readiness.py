@@ -1,4 +1,4 @@
-"""Whether a node can serve, and what is in the way."""
+"""The readiness of a node, and the reasons against it."""
 
 from ...ids import NodeId
 from ..config import NodeConfig
@@ -6,11 +6,11 @@ from ..parts import NodeParts
 
 
 def obstacles(parts: NodeParts, config: NodeConfig) -> list[str]:
-    """Return what keeps the node from serving, a sentence each; none: it is ready.
+    """Return the reasons why the node is not ready, a sentence each; empty if it is ready.
 
-    A broker that the controllers have not fenced stays ready while they are silent: it goes on to
-    serve what it leads, and with all of them gone no other broker could do better. A controller is
-    of use only while the quorum has a leader.
+    A broker that was not fenced stays ready without contact to the controllers: it continues to
+    serve the partitions that it leads, and without controllers no other broker can take over. A
+    node with only the controller role is ready only while the quorum has a leader.
     """
     if parts.is_stopping:
         return ["The node is stopping."]
@@ -21,25 +21,25 @@ def obstacles(parts: NodeParts, config: NodeConfig) -> list[str]:
         return ["The metadata log is being opened."]
     found = []
     if raft.leader_id is None and not (config.is_broker and parts.is_ready):
-        found.append("The quorum has no leader: a majority of the voters must be up.")
+        found.append("The quorum has no leader: start a majority of the voters.")
     if config.is_broker:
         broker, session = publisher.image.broker(NodeId(config.node_id)), parts.session
         if session is None or broker is None or broker.epoch != session.broker_epoch:
             found.append("The broker is not registered.")
         elif broker.fenced:
-            found.append("The controller does not count on this broker: it is fenced.")
+            found.append("The controller has fenced this broker.")
         elif broker.stopping:
-            found.append("The controller was told that this broker stops.")
+            found.append("The broker has requested a controlled shutdown.")
     if not found and not parts.is_ready:
-        found.append("The start has not ended.")
+        found.append("The node is still starting.")
     return found
 
 
 def remarks(parts: NodeParts) -> list[str]:
-    """Return what is not as it should be, though the node serves."""
+    """Return warnings about a node that serves."""
     found = []
     if parts.session is not None and parts.session.is_lapsed():
-        found.append("No controller has answered for longer than a session lasts.")
+        found.append("No controller has answered for longer than the session timeout.")
     if parts.directory is not None and parts.directory.figures.is_reserve_used:
-        found.append("The disk is nearly full: producers are refused.")
+        found.append("The disk is nearly full: produce requests are rejected.")
     return found

@@ -1,5 +1,5 @@
-"""The table of metrics in docs/observability.md, from the rows that the code means. Pure text:
-`make docs` puts it between the page's markers, a test holds the page against it."""
+"""The table of metrics in docs/observability.md, from the metric table. `make docs` writes it
+between the page's markers; a test compares the page with it."""
 
 import re
 
@@ -9,7 +9,7 @@ MARKED = re.compile(r"(<!-- made by `make docs`: metrics -->\n).*?(<!-- end -->)
 
 
 def with_table(page: str) -> str:
-    """Return the page with its table written anew."""
+    """Return the page with its table regenerated."""
     return MARKED.sub(lambda mark: f"{mark[1]}{metrics_table()}{mark[2]}", page)
 
 

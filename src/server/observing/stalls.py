@@ -1,7 +1,7 @@
-"""How long the event loop keeps everybody waiting: a timer that notes how late it fires.
+"""Stalls of the event loop, measured by the lateness of a timer.
 
-What runs on the loop for 50 ms makes the timer up to 50 ms late, and at least 30. Fifty wakings a
-second cost a quarter of a percent of a core.
+A task that blocks the loop for 50 ms delays the timer by 30 to 50 ms. Fifty timers a second cost
+0.25 % of a core.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ class StallWatch:
                 self._timer.cancel()
 
     def longest_ms(self) -> int:
-        """The longest of the last minute."""
+        """Return the longest stall of the last minute."""
         return self._recent.largest(self._clock.now_ms())
 
     def collect(self, scrape: Scrape) -> None:
-        """Put what was measured."""
+        """Write the metrics."""
         scrape.put_histogram(LOOP_LATENESS, self._late_ms)
         scrape.put(LOOP_STALL, self.longest_ms() / 1000)
 
@@ -52,4 +52,4 @@ class StallWatch:
         late_ms = max(0, now_ms - self._due_ms)
         self._late_ms.observe(late_ms)
         self._recent.observe(late_ms, now_ms)
-        self._set()  # a plain timer costs half of what a task does that sleeps
+        self._set()  # a timer costs half of a sleeping task

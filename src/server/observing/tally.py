@@ -1,7 +1,7 @@
-"""Partitions counted by their state, topic by topic. Pure.
+"""Partition counts by state, topic by topic. Pure.
 
-A look at a million partitions takes half a second, so topics that are the same object as at the
-last look keep their counts, and the others are counted in steps that let the loop run.
+Counting a million partitions takes half a second. So topics whose image object is unchanged keep
+their counts, and the others are counted in steps, between which the event loop runs.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ COUNTED_A_STEP: Final = 1_000  # partitions; about a millisecond
 
 @dataclass(slots=True)
 class Counts:
-    """What is counted of the cluster, or of those partitions that one broker leads."""
+    """The counts of the cluster, or of the partitions that one broker leads."""
 
     partitions: int = 0
     offline: int = 0
@@ -25,14 +25,14 @@ class Counts:
     under_min_isr: int = 0
     moving: int = 0
     not_preferred: int = 0
-    by_isr: dict[int, int] = field(default_factory=dict)  # partitions by members of their ISR
+    by_isr: dict[int, int] = field(default_factory=dict)  # partitions by the size of their ISR
 
     def take(self, state: PartitionImage, *, min_isr: int) -> None:
         """Count a partition."""
         replicas, in_sync = len(state.replicas), len(state.isr)
         self.partitions += 1
         self.offline += state.leader == NO_NODE
-        # What is being added is not behind: it was never there.
+        # A replica that is being added is not under-replicated: it was never in sync.
         self.under_replicated += in_sync < replicas - len(state.adding)
         self.at_min_isr += in_sync == min_isr < replicas
         self.under_min_isr += in_sync < min_isr
@@ -41,7 +41,7 @@ class Counts:
         self.by_isr[in_sync] = self.by_isr.get(in_sync, 0) + 1
 
     def add(self, other: "Counts") -> None:
-        """Add what another one counted."""
+        """Add other counts."""
         for name in _NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for isr, count in other.by_isr.items():
@@ -56,16 +56,16 @@ _NUMBERS: Final = (
 
 @dataclass(slots=True)
 class TopicCounts:
-    """One topic's."""
+    """The counts of one topic."""
 
     topic: TopicImage
     everywhere: Counts = field(default_factory=Counts)
-    led: Counts = field(default_factory=Counts)  # by the node that looks
+    led: Counts = field(default_factory=Counts)  # by this node
     followed: int = 0
 
 
 class Tally:
-    """The counts of the newest image that was looked at."""
+    """The counts of the newest counted image."""
 
     def __init__(self, node_id: NodeId) -> None:
         self.everywhere = Counts()
@@ -75,8 +75,8 @@ class Tally:
         self._topics: dict[TopicId, TopicCounts] = {}
 
     def look(self, image: MetadataImage) -> Iterator[None]:
-        """Count an image; yields after each step that may take a millisecond. Whoever looks runs it
-        to the end before the next look."""
+        """Count an image; yields after each step of about a millisecond. The caller runs it to the
+        end before the next call."""
         topics: dict[TopicId, TopicCounts] = {}
         everywhere, led, followed, seen = Counts(), Counts(), 0, 0
         for topic_id, topic in image.topics_by_id.items():

@@ -236,10 +236,10 @@ def test_what_a_node_would_refuse_is_refused(tmp_path: Path) -> None:
     (tmp_path / "n.toml").write_text('data.dir = "/d"\nlisteners.grpc = "0.0.0.0:1"\n')
     result = invoke("config", "show", "--config", "n.toml")
     assert result.exit_code == 1
-    assert "n.toml:2: listeners.grpc is on every interface" in result.stderr
+    assert "n.toml:2: listeners.grpc: it is on every interface" in result.stderr
     result = invoke("config", "show", "--set", "listeners.grpc=foo")  # also without a data.dir
     assert result.exit_code == 1
-    assert "--set listeners.grpc: listeners.grpc is" in result.stderr
+    assert "--set listeners.grpc: listeners.grpc: " in result.stderr
 
 
 @pytest.mark.parametrize("flag", [True, False])

@@ -173,5 +173,5 @@ def test_dev_refuses_to_form_another_quorum_than_it_is_told_of(tmp_path: Path) -
     arguments = ("--data-dir", str(data_dir), "--controller-port", "9", "--set", voters)
     result = invoke("dev", *arguments)
     assert result.exit_code == 1
-    assert "node 1 is not in controller.voters" in result.stderr
+    assert "controller.voters: node 1 is missing" in result.stderr
     assert not data_dir.exists()

@@ -61,20 +61,20 @@ def test_a_broker_alone_never_votes_whoever_is_named() -> None:
         (
             {"roles": ("broker",), "controller_bootstrap": ("h:1",)},
             {"standalone": True},
-            "node.roles is broker alone",
+            "node.roles lacks controller",
         ),
         ({}, {"standalone": True, "no_initial_voters": True}, "give one"),
-        ({}, {"no_initial_voters": True}, "set controller.bootstrap"),
-        ({"controller_voters": VOTERS}, {"standalone": True}, "names others"),
-        ({"controller_bootstrap": ("h:1",)}, {"standalone": True}, "names others"),
+        ({}, {"no_initial_voters": True}, "controller.bootstrap: empty"),
+        ({"controller_voters": VOTERS}, {"standalone": True}, "configuration names"),
+        ({"controller_bootstrap": ("h:1",)}, {"standalone": True}, "configuration names"),
         ({"controller_bootstrap": ("h:1",)}, {}, "format --no-initial-voters"),
-        ({"controller_voters": ("2@h:2",)}, {}, "node 1 is not in controller.voters"),
+        ({"controller_voters": ("2@h:2",)}, {}, "node 1 is missing"),
         (
             {"controller_voters": ("1@h:1",), "controller_bootstrap": ("h:2",)},
             {},
             "storage random-id",
         ),
-        ({"controller_listener": "127.0.0.1:0"}, {"standalone": True}, "a port of its own"),
+        ({"controller_listener": "127.0.0.1:0"}, {"standalone": True}, "with a fixed port"),
     ],
 )
 def test_what_contradicts_itself_is_refused_with_what_to_do(

@@ -58,7 +58,9 @@ def test_what_is_missing_is_told_with_every_way_to_give_it() -> None:
 def test_settings_that_do_not_fit_together_are_told_with_their_place(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text('data.dir = "/f"\n[listeners]\ngrpc = "0.0.0.0:1"\n')
-    with pytest.raises(InvalidConfig, match=r"node.toml:3: listeners.grpc is on every interface"):
+    with pytest.raises(
+        InvalidConfig, match=r"node.toml:3: listeners.grpc: it is on every interface"
+    ):
         load_config(str(file))
     assert load_config(str(file), ["advertised.grpc=h:1"]).advertised_grpc == "h:1"
 
@@ -93,7 +95,7 @@ def test_devs_flags_win_and_keep_what_they_do_not_say(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (DevOptions(host="0.0.0.0"), "0.0.0.0 is every interface"),
+        (DevOptions(host="0.0.0.0"), "0.0.0.0: every interface"),
         (DevOptions(data_dir="/a", assignments=["data.dir=/b"]), "data.dir is given twice"),
         (DevOptions(grpc_port=1, assignments=["listeners.grpc=h:2"]), "listeners.grpc is given"),
         (DevOptions(assignments=["node.idd=3"]), "did you mean node.id"),
@@ -109,7 +111,7 @@ def test_dev_says_where_a_wrong_listener_stands(
     monkeypatch: pytest.MonkeyPatch, options: DevOptions
 ) -> None:
     monkeypatch.setenv("QUORUMLOG_LISTENERS_GRPC", "foo")
-    with pytest.raises(InvalidConfig, match=r"QUORUMLOG_LISTENERS_GRPC: listeners\.grpc is"):
+    with pytest.raises(InvalidConfig, match=r"QUORUMLOG_LISTENERS_GRPC: listeners\.grpc: "):
         resolve_dev(options)
 
 
@@ -164,7 +166,7 @@ def test_a_server_opens_no_port_for_metrics_or_kafka_unless_told(tmp_path: Path)
     file.write_text('data.dir = "/f"\n')
     assert load_config(str(file)).http_listener == ""
     assert load_config(str(file)).kafka_listeners == ()
-    with pytest.raises(InvalidConfig, match=r"listeners\.http is .*9095"):
+    with pytest.raises(InvalidConfig, match=r"listeners\.http: .*9095"):
         load_config(str(file), ["listeners.http=9095"])
-    with pytest.raises(InvalidConfig, match=r"log\.format is 'xml'; give text or json"):
+    with pytest.raises(InvalidConfig, match=r"log\.format: 'xml'; give text or json"):
         load_config(str(file), ["log.format=xml"])

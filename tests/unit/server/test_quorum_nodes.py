@@ -277,7 +277,7 @@ def test_what_cannot_be_changed_is_refused_by_name(tmp_path: Path) -> None:
                 follower = next(number for number in IDS if number != leader)
                 channel = runtime.network.channel(trio.address(follower))
                 async with AsyncLog.open(runtime, trio.address(follower)) as log:
-                    with pytest.raises(DuplicateVoter, match="votes already"):
+                    with pytest.raises(DuplicateVoter, match="already a voter"):
                         await log.admin.add_voter(follower)
                     with pytest.raises(VoterNotFound, match="voters are 1, 2, 3"):
                         await log.admin.remove_voter(9)

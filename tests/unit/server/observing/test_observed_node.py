@@ -222,7 +222,7 @@ def test_a_start_that_waits_for_others_says_for_what(folder: str) -> None:
             status, answer = await said(runtime, "127.0.0.1:20009", "/ready")
             assert status == 503
             assert answer["obstacles"] == [
-                "The quorum has no leader: a majority of the voters must be up.",
+                "The quorum has no leader: start a majority of the voters.",
                 "The broker is not registered.",
             ]
             assert (await scraped(runtime, "127.0.0.1:20009"))["quorumlog_raft_leader_id", ()] == -1
