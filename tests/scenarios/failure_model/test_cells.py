@@ -77,7 +77,7 @@ def two_of_three_brokers_lost(stage: Stage) -> None:
     stage.take_down(stage.followers(PLACE)[0])
 
 
-def everybody_in_sync_lost_one_behind_left(stage: Stage) -> None:
+def all_in_sync_replicas_lost_one_lagging_left(stage: Stage) -> None:
     behind, other = stage.followers(PLACE)
     stage.take_down(behind)
     stage.until(lambda: behind.node_id not in stage.partition(PLACE).isr, "one is behind")
@@ -96,7 +96,7 @@ FAILURES: Final[dict[str, Callable[[Stage], None]]] = {
     "one of three controllers lost": one_of_three_controllers_lost,
     "two of three controllers lost": two_of_three_controllers_lost,
     "two of three brokers lost": two_of_three_brokers_lost,
-    "everybody in sync lost, one behind left": everybody_in_sync_lost_one_behind_left,
+    "all in-sync replicas lost, one lagging left": all_in_sync_replicas_lost_one_lagging_left,
 }
 
 
