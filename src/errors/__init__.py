@@ -1,11 +1,10 @@
-"""The one error table: class -> the field's error number and name, gRPC status, retriable.
+"""The error table: class, Kafka's error number and name, gRPC status, retriable.
 
-Every operational error of the product is a `QuorumlogError` of this room. `wire` and the runtime's
-network translate them to and from messages; nobody else does. Programmer errors are `assert`s and
-never come here.
+Every operational error of the product is a `QuorumlogError` of this package. Front ends and the
+runtime's network translate errors to and from messages. Programming errors are `assert`s.
 
-Two classes may share a number where the field has no finer one; the name is unique. `status` is
-the gRPC status as its name, so that nothing below the network needs grpc.
+Two classes may share a number if Kafka has no finer one; the name is unique. `status` is the name
+of the gRPC status, so that code below the network does not need grpc.
 """
 
 from .base import (

@@ -1,12 +1,12 @@
-"""What every operational error has."""
+"""The base class of operational errors."""
 
 from typing import ClassVar
 
 
 class QuorumlogError(Exception):
-    """Something a caller can meet and act on; says what was wrong and what to do.
+    """An operational error with a message that states the problem and the remedy.
 
-    `topic` and `partition` name what it concerns, where it concerns one.
+    `topic` and `partition` are those that the error concerns, if any.
     """
 
     code: ClassVar[int] = -1

@@ -1,4 +1,4 @@
-"""What controllers and brokers say: quorum, topics, brokers, configs."""
+"""Errors of controllers and brokers: quorum, topics, brokers, configs."""
 
 from ..ids import NO_NODE, NodeId
 from .base import QuorumlogError
@@ -7,7 +7,7 @@ from .base import QuorumlogError
 class NotController(
     QuorumlogError, code=41, name="NOT_CONTROLLER", status="UNAVAILABLE", retriable=True
 ):
-    """This node is not the active controller; `leader_id` is, if known. Ask that one."""
+    """This node is not the active controller. Use the node `leader_id`, if it is set."""
 
     def __init__(self, message: str, *, leader_id: NodeId = NO_NODE) -> None:
         super().__init__(message)
@@ -15,11 +15,11 @@ class NotController(
 
 
 class DuplicateVoter(QuorumlogError, code=126, name="DUPLICATE_VOTER", status="ALREADY_EXISTS"):
-    """The node votes already, with this disk or another one. Remove that voter first."""
+    """The node is already a voter, with this or another directory id. Remove that voter first."""
 
 
 class VoterNotFound(QuorumlogError, code=127, name="VOTER_NOT_FOUND", status="NOT_FOUND"):
-    """No voter has this node id and directory id. Look at who votes (`quorum status`)."""
+    """No voter has this node id and directory id. List the voters with `quorum status`."""
 
 
 class VoterChangePending(
@@ -29,38 +29,38 @@ class VoterChangePending(
     status="FAILED_PRECONDITION",
     retriable=True,
 ):
-    """The voter set may change by one at a time, and only once this leader has committed in its own
-    epoch. Wait and repeat."""
+    """The voter set changes by one voter at a time, and only after this leader's first commit in
+    its epoch. Retry later."""
 
 
 class VoterLagging(
     QuorumlogError, code=7, name="VOTER_LAGGING", status="FAILED_PRECONDITION", retriable=True
 ):
-    """A node that the changed voters need does not follow the log yet, is too far behind or does
-    not answer. Start it, let it catch up, and repeat."""
+    """A node that the changed voter set needs does not follow the log, is too far behind or does
+    not respond. Start it, let it catch up, and retry."""
 
 
 class VoterMismatch(QuorumlogError, name="VOTER_MISMATCH", status="FAILED_PRECONDITION"):
-    """The message was for another node or another disk under this node's id: a wiped disk is a new
-    voter. Remove the old one from the quorum and add the new one."""
+    """The message was for another node or another data directory of this node: a wiped disk is a
+    new voter. Remove the old voter from the quorum and add the new one."""
 
 
 class TopicAlreadyExists(
     QuorumlogError, code=36, name="TOPIC_ALREADY_EXISTS", status="ALREADY_EXISTS"
 ):
-    """A topic of this name exists. Take it as it is (`if_not_exists`), or another name."""
+    """A topic of this name exists. Use it (`if_not_exists`), or choose another name."""
 
 
 class InvalidTopic(
     QuorumlogError, code=17, name="INVALID_TOPIC_EXCEPTION", status="INVALID_ARGUMENT"
 ):
-    """The topic name has illegal characters or length; says which."""
+    """The topic name has invalid characters or an invalid length; the message names them."""
 
 
 class InvalidPartitions(
     QuorumlogError, code=37, name="INVALID_PARTITIONS", status="INVALID_ARGUMENT"
 ):
-    """The number of partitions is out of range; says what is taken."""
+    """The number of partitions is out of range; the message has the limits."""
 
 
 class InvalidReplicationFactor(
@@ -72,19 +72,19 @@ class InvalidReplicationFactor(
 class InvalidReplicaAssignment(
     QuorumlogError, code=39, name="INVALID_REPLICA_ASSIGNMENT", status="INVALID_ARGUMENT"
 ):
-    """The brokers named for a partition are unknown, named twice, or of the wrong number."""
+    """The assigned brokers of a partition are unknown, duplicate, or of the wrong number."""
 
 
 class NoReassignmentInProgress(
     QuorumlogError, code=85, name="NO_REASSIGNMENT_IN_PROGRESS", status="FAILED_PRECONDITION"
 ):
-    """There is nothing to cancel: the partition is not being moved."""
+    """The partition is not being reassigned, so there is nothing to cancel."""
 
 
 class ReassignmentInProgress(
     QuorumlogError, code=60, name="REASSIGNMENT_IN_PROGRESS", status="FAILED_PRECONDITION"
 ):
-    """The partition is being moved. Wait for its end, or cancel it."""
+    """The partition is being reassigned. Wait for its end, or cancel it."""
 
 
 class PreferredLeaderNotAvailable(
@@ -94,7 +94,7 @@ class PreferredLeaderNotAvailable(
     status="FAILED_PRECONDITION",
     retriable=True,
 ):
-    """The first replica of the assignment is not alive or not in sync. Repeat when it is."""
+    """The partition's first replica is not alive or not in sync. Retry when it is."""
 
 
 class EligibleLeadersNotAvailable(
@@ -104,54 +104,57 @@ class EligibleLeadersNotAvailable(
     status="FAILED_PRECONDITION",
     retriable=True,
 ):
-    """No live replica may lead. Start one of the brokers that hold the partition."""
+    """No live replica is eligible as leader. Start one of the brokers with the partition."""
 
 
 class ElectionNotNeeded(
     QuorumlogError, code=84, name="ELECTION_NOT_NEEDED", status="FAILED_PRECONDITION"
 ):
-    """The partition has the leader that the election would give it."""
+    """The partition already has the leader that the election would choose."""
 
 
 class InvalidUpdateVersion(
     QuorumlogError, code=95, name="INVALID_UPDATE_VERSION", status="ABORTED", retriable=True
 ):
-    """The change is based on an older partition epoch than the present one. Learn it, then ask
-    again."""
+    """The change is based on an older partition epoch than the current one. Get the current one and
+    retry."""
 
 
 class IneligibleReplica(
     QuorumlogError, code=107, name="INELIGIBLE_REPLICA", status="FAILED_PRECONDITION"
 ):
-    """A broker that shall join the ISR is fenced, stopping, or registered anew since (KIP-903)."""
+    """A broker that would join the ISR is fenced, stopping, or registered again (KIP-903)."""
 
 
 class NewLeaderElected(
     QuorumlogError, code=108, name="NEW_LEADER_ELECTED", status="FAILED_PRECONDITION"
 ):
-    """The change of the ISR was taken, and made another replica lead: the asker leads no more."""
+    """The ISR change was accepted and elected another leader: the requesting broker is no longer
+    leader."""
 
 
 class BrokerIdNotRegistered(
     QuorumlogError, code=102, name="BROKER_ID_NOT_REGISTERED", status="NOT_FOUND"
 ):
-    """No broker is registered under this node id. Look at the brokers that are."""
+    """No broker is registered with this node id. List the registered brokers."""
 
 
 class FeatureUpdateFailed(
     QuorumlogError, code=96, name="FEATURE_UPDATE_FAILED", status="FAILED_PRECONDITION"
 ):
-    """The feature is unknown, or some broker cannot work with the level asked for; says which."""
+    """The feature is unknown, or some broker does not support the requested level; the message
+    names it."""
 
 
 class InvalidConfig(QuorumlogError, code=40, name="INVALID_CONFIG", status="INVALID_ARGUMENT"):
-    """A config key is unknown or its value out of range; names the nearest right key."""
+    """A setting is unknown or its value is out of range; the message names the closest valid
+    name."""
 
 
 class StaleBrokerEpoch(
     QuorumlogError, code=77, name="STALE_BROKER_EPOCH", status="FAILED_PRECONDITION"
 ):
-    """A newer registration of the broker exists: this is a past life of it, and it must stop."""
+    """A newer registration of the broker exists, so this process is outdated and must stop."""
 
 
 class DuplicateBrokerRegistration(
@@ -161,7 +164,8 @@ class DuplicateBrokerRegistration(
     status="ALREADY_EXISTS",
     retriable=True,
 ):
-    """Another live process is registered under this node id. Stop it, or give this one its own."""
+    """Another live process is registered with this node id. Stop it, or use another id for this
+    one."""
 
 
 class InconsistentClusterId(

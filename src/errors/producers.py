@@ -1,4 +1,4 @@
-"""What producers with an id can meet."""
+"""Errors of idempotent and transactional producers."""
 
 from .base import QuorumlogError
 
@@ -9,26 +9,27 @@ class OutOfOrderSequence(
     name="OUT_OF_ORDER_SEQUENCE_NUMBER",
     status="FAILED_PRECONDITION",
 ):
-    """A batch does not continue its producer's sequence: one before it is missing, or it came too
-    late to be told from others. Go on with a new producer epoch, from sequence 0."""
+    """A batch does not continue its producer's sequence: an earlier one is missing, or it is too
+    late for duplicate detection. Continue with a new producer epoch, from sequence 0."""
 
 
 class DuplicateSequence(
     QuorumlogError, code=46, name="DUPLICATE_SEQUENCE_NUMBER", status="ALREADY_EXISTS"
 ):
-    """The batch is stored already, at offsets that nobody remembers. Do not repeat it."""
+    """The batch was stored before, at offsets that are no longer known. Do not retry it."""
 
 
 class InvalidProducerEpoch(
     QuorumlogError, code=47, name="INVALID_PRODUCER_EPOCH", status="FAILED_PRECONDITION"
 ):
-    """A newer epoch of this producer has written: another took over. End this one."""
+    """A newer epoch of this producer has written. Close this producer."""
 
 
 class InvalidTxnState(
     QuorumlogError, code=48, name="INVALID_TXN_STATE", status="FAILED_PRECONDITION"
 ):
-    """The write does not fit its producer's transaction. End the one that is open, or begin one."""
+    """The write does not match the state of its producer's transaction. End the open one, or begin
+    one."""
 
 
 class TransactionCoordinatorFenced(
@@ -40,5 +41,5 @@ class TransactionCoordinatorFenced(
 class UnknownProducerId(
     QuorumlogError, code=59, name="UNKNOWN_PRODUCER_ID", status="FAILED_PRECONDITION"
 ):
-    """The log remembers nothing of this producer. Go on with a new producer epoch, from sequence
+    """The log has no state of this producer. Continue with a new producer epoch, from sequence
     0."""

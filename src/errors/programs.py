@@ -1,4 +1,4 @@
-"""What a program around the log can meet."""
+"""Errors of the client program and its environment."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,17 +9,17 @@ from .base import QuorumlogError
 class NotImplementedHere(
     QuorumlogError, code=35, name="UNSUPPORTED_VERSION", status="UNIMPLEMENTED"
 ):
-    """The server does not offer this call. Ask it what it offers (reflection), or use a newer
-    one."""
+    """The server does not support this call. List its calls by reflection, or use a newer
+    server."""
 
 
 class PartitionerFailed(QuorumlogError, name="PARTITIONER_FAILED", status="INVALID_ARGUMENT"):
-    """The producer's partitioner raised or named no partition of the topic; only the record that
-    it was asked for is refused."""
+    """The producer's partitioner raised an error or returned an invalid partition. Only that record
+    is refused."""
 
 
 class UndeliveredRecord(NamedTuple):
-    """A record that a producer accepted and could not deliver."""
+    """A record that a producer accepted and did not deliver."""
 
     topic: str
     partition: int
@@ -27,16 +27,16 @@ class UndeliveredRecord(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp_ms: int
-    error: QuorumlogError  # why
-    may_be_stored: bool  # an attempt got no answer: a copy may be in the log
+    error: QuorumlogError  # the reason
+    may_be_stored: bool  # an attempt had no response: a copy may be in the log
 
 
 class NotDelivered(QuorumlogError, name="NOT_DELIVERED", status="ABORTED"):
-    """Records that a producer accepted were not delivered, and nobody has looked at their outcome.
+    """Records that a producer accepted were not delivered, and their outcome was not checked.
 
-    `count` is how many, `first` the first one's error (also the `__cause__`), `records` the records
-    themselves, oldest first, to be sent again or put aside; only the first so many are kept, and
-    `left_out` is how many more there were.
+    `count` is their number and `first` the first one's error (also the `__cause__`). `records` has
+    the oldest of them, to be sent again or stored elsewhere. `left_out` is the number of the
+    others.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class NotDelivered(QuorumlogError, name="NOT_DELIVERED", status="ABORTED"):
 
     @property
     def left_out(self) -> int:
-        """How many of `count` are not in `records`."""
+        """The number of undelivered records that are not in `records`."""
         return self.count - len(self.records)
 
 
 class RowsNotDelivered(NotDelivered, name="ROWS_NOT_DELIVERED", status="ABORTED"):
-    """Rows of an Arrow source were not delivered; says which, by their number in the source.
+    """Rows of an Arrow source were not delivered; the error has their row numbers.
 
-    Every row is in exactly one place: stored (`ranges` says where, `stored_count` how many),
-    `failed` (certainly not stored), `unknown` (an attempt got no answer: they may be stored), or
-    not sent, from `unsent_from` on (None: the whole source was read).
+    Every row is in exactly one set: stored (`ranges` has the offsets, `stored_count` the number),
+    `failed` (not stored), `unknown` (an attempt had no response: they may be stored), or not sent,
+    from `unsent_from` on (None: the whole source was read).
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class RowsNotDelivered(NotDelivered, name="ROWS_NOT_DELIVERED", status="ABORTED"
 class EnvironmentUnusable(
     QuorumlogError, name="ENVIRONMENT_UNUSABLE", status="FAILED_PRECONDITION"
 ):
-    """Something around the program (Java, a package, a worker's Python) is missing or too old;
-    says what, and how to put it right."""
+    """Something in the program's environment (Java, a package, a worker's Python) is missing or too
+    old; the message has the remedy."""
 
 
 class UnknownServerError(QuorumlogError, code=-1, name="UNKNOWN_SERVER_ERROR", status="INTERNAL"):
-    """The server failed in a way it did not foresee; its log has the details."""
+    """The server failed unexpectedly; its log has the details."""

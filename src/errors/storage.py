@@ -1,4 +1,4 @@
-"""What a disk and a data directory can say."""
+"""Errors of disks and data directories."""
 
 from .base import QuorumlogError
 
@@ -6,18 +6,18 @@ from .base import QuorumlogError
 class StorageError(
     QuorumlogError, code=56, name="STORAGE_ERROR", status="UNAVAILABLE", retriable=True
 ):
-    """The disk refused a write, a read or a sync; the log takes no more appends here. Mend the
-    disk and restart the node."""
+    """A disk write, read or sync failed; the log accepts no more appends. Repair the disk and
+    restart the node."""
 
 
 class DiskFull(
     QuorumlogError, code=56, name="DISK_FULL", status="RESOURCE_EXHAUSTED", retriable=True
 ):
-    """No space is left; nothing was stored and the log stays usable. Free space and repeat."""
+    """No disk space is left; nothing was stored and the log stays usable. Free space and retry."""
 
 
 class DirectoryInUse(QuorumlogError, name="DIRECTORY_IN_USE", status="FAILED_PRECONDITION"):
-    """Another process holds the data directory's lock. Stop that node, or name another folder."""
+    """Another process has the data directory's lock. Stop that node, or use another folder."""
 
 
 class DirectoryNotFormatted(
@@ -27,10 +27,10 @@ class DirectoryNotFormatted(
 
 
 class DirectoryMismatch(QuorumlogError, name="DIRECTORY_MISMATCH", status="FAILED_PRECONDITION"):
-    """The data directory belongs to another cluster or node. Name the right one; an empty folder
-    can be formatted."""
+    """The data directory belongs to another cluster or node. Use the right one, or format an empty
+    folder."""
 
 
 class DirectoryUnusable(QuorumlogError, name="DIRECTORY_UNUSABLE", status="PERMISSION_DENIED"):
-    """The data directory cannot be created, read or written; says why. Mend its permissions, or
-    name another folder."""
+    """The data directory cannot be created, read or written; the message has the reason. Correct
+    its permissions, or use another folder."""

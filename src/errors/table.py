@@ -1,4 +1,4 @@
-"""All errors, and where to find one by its name on the wire."""
+"""All errors, and the error of each name on the wire."""
 
 from typing import Final
 
@@ -217,4 +217,4 @@ ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
 )
 
 ERROR_BY_NAME: Final[dict[str, type[QuorumlogError]]] = {error.name: error for error in ERRORS}
-"""From the name on the wire to the class; an unknown name becomes `UnknownServerError`."""
+"""The classes by name on the wire. An unknown name becomes `UnknownServerError`."""

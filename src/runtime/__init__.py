@@ -1,5 +1,4 @@
-"""The ports of the runtime, re-exported; the implementations are imported by name where a node is
-built."""
+"""The ports of the runtime. Their implementations are imported by name where a node is built."""
 
 from .ports import (
     NO_DEADLINE_MS,

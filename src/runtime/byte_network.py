@@ -1,12 +1,11 @@
-"""Byte connections over raw non-blocking sockets: the one home of `socket`.
+"""Byte connections over raw non-blocking sockets; the only user of `socket`.
 
-A connection owns its descriptor and watches it through the loop's add_reader and add_writer, since
-uvloop's transports offer neither sendfile nor reading into the protocol's own buffer. Bytes are
-received straight into the protocol's buffer; queued buffers leave together in one sendmsg a loop
-iteration; ranges of files go from the page cache to the socket without passing through Python. A
-range that the page cache does not hold is read once in the `read` lane first, so that sendfile
-never waits for the device on the loop's thread. Where a system has no sendmsg or sendfile, a buffer
-is sent at a time, and ranges are read and sent in pieces.
+A connection owns its descriptor and uses the loop's add_reader and add_writer, since uvloop's
+transports have neither sendfile nor reads into a buffer of the protocol. Received bytes go straight
+into the protocol's buffer. Queued buffers leave in one sendmsg per loop iteration. File ranges go
+from the page cache to the socket without a copy in Python. A range outside the page cache is first
+read in the `read` lane, so that sendfile does not block the loop on the device. Without sendmsg
+each buffer is sent separately; without sendfile ranges are read and sent in pieces.
 """
 
 import asyncio
@@ -36,17 +35,19 @@ from .sockets import bind, connect, is_near, name_of
 from .system import sendfile
 
 BACKLOG: Final = 1024
-RECEIVE_HINT: Final = 64 << 10  # bytes; what a connection proposes to its protocol
+RECEIVE_HINT: Final = 64 << 10  # bytes; the size hint for the protocol's buffer
 IOVEC_MAX: Final = 64 if hasattr(socket.socket, "sendmsg") else 1  # buffers in one sendmsg
 SENDFILE_MAX: Final = 1 << 20  # bytes in one sendfile
 NEAR_SEND_BUFFER: Final = 128 << 10
-"""What the kernel queues for a peer on this machine, about: who has no distance to bridge gains
-nothing by more. With the megabytes that it would take by itself, pages of a file have left the
-processor's caches before they are read; sendfile then takes three times as long."""
-COPIED_MAX: Final = 256 << 10  # bytes of a file read and sent at once where there is no sendfile
-SENDFILES_A_TURN: Final = 4  # then the loop serves others, so that one connection cannot hold it
+"""The approximate socket buffer for a peer on this machine.
+
+A local peer gains nothing from a larger buffer. With the kernel's default of megabytes, file pages
+leave the processor's caches before they are read, and sendfile takes three times as long.
+"""
+COPIED_MAX: Final = 256 << 10  # bytes of a file that are read and sent at once without sendfile
+SENDFILES_A_TURN: Final = 4  # then the loop runs other connections
 ACCEPT_PAUSE_S: Final = 0.1  # after running out of descriptors or memory
-WARM_RETRY_S: Final = 0.01  # when the read lane is full
+WARM_RETRY_S: Final = 0.01  # while the read lane is full
 _IS_WINSOCK: Final = hasattr(socket, "SO_EXCLUSIVEADDRUSE")
 _RESET: Final = struct.pack("hh" if _IS_WINSOCK else "ii", 1, 0)  # linger 0 s: close() sends RST
 _MSG_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
@@ -58,17 +59,20 @@ _log = logging.getLogger(__name__)
 
 
 class ByteNetwork:
-    """Listeners and connections of one runtime, on one loop."""
+    """The listeners and connections of one runtime, on one loop."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
-        self._aside: Aside | None = None  # made for the first connection: it is for one loop
+        # created for the first connection, since it belongs to one loop
+        self._aside: Aside | None = None
         self._listeners: dict[_ByteListener, None] = {}
-        self._connections: dict[_Connection, None] = {}  # made by connect_bytes
+        self._connections: dict[_Connection, None] = {}  # opened by connect_bytes
 
     async def listen_bytes(self, address: str, factory: ProtocolFactory) -> Listener:
-        """Accept connections on an address, port 0 picks one; raises AddressInUse, and otherwise
-        the OSError of binding."""
+        """Accept connections on an address; port 0 selects a free one.
+
+        Raise AddressInUse, or another OSError of bind.
+        """
         bound = await bind(address)
         bound.listen(BACKLOG)
         host = address.rpartition(":")[0]
@@ -78,11 +82,11 @@ class ByteNetwork:
         return listener
 
     async def connect_bytes(self, address: str, factory: ProtocolFactory) -> ByteConnection:
-        """Connect; raises NotSent when refused, Lost otherwise."""
+        """Connect. Raise NotSent if refused, otherwise Lost."""
         try:
             connected, where = await connect(address)
         except ConnectionRefusedError as error:
-            raise NotSent(f"{address} refused the connection") from error
+            raise NotSent(f"{address}: connection refused; check that the node runs") from error
         except OSError as error:
             raise Lost(f"{address}: {error}") from error
         peer = name_of(where)
@@ -91,7 +95,8 @@ class ByteNetwork:
         return connection
 
     async def refuses(self, address: str, timeout_ms: int) -> bool:
-        """Whether a connection is refused; False on success, silence and any other failure."""
+        """Return True if a connection is refused; False on success, timeout and any other
+        failure."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 connected, _ = await connect(address)
@@ -104,7 +109,7 @@ class ByteNetwork:
         return False
 
     async def why_not_bindable(self, address: str) -> Exception | None:
-        """Return what binding the address would raise now, or None."""
+        """Return the error that binding the address would raise, or None."""
         try:
             (await bind(address)).close()
         except (AddressInUse, OSError) as error:
@@ -129,17 +134,17 @@ class ByteNetwork:
 
 
 class _Lanes(NamedTuple):
-    """What works beside the loop for connections."""
+    """The threads that work for connections."""
 
     tasks: Tasks  # read cold ranges
-    aside: Aside  # send large ones
+    aside: Aside  # sends large ranges
 
 
 # --- the listening side --------------------------------------------------------------------------
 
 
 class _ByteListener:
-    """Accepts connections, and owns those that it accepted."""
+    """Accepts connections and owns them."""
 
     def __init__(
         self,
@@ -153,7 +158,7 @@ class _ByteListener:
         self._address = address
         self._factory = factory
         self._lanes = lanes
-        self._siblings = siblings  # the network's open listeners, which this one leaves when closed
+        self._siblings = siblings  # the network's open listeners; removed when closed
         self._connections: dict[_Connection, None] = {}
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
@@ -162,11 +167,11 @@ class _ByteListener:
 
     @property
     def address(self) -> str:
-        """ "host:port" with the real port."""
+        """The address "host:port" with the actual port."""
         return self._address
 
     async def close(self, grace_ms: int) -> None:
-        """Accept no more, give the connections `grace_ms` to end, reset the rest."""
+        """Accept no more, wait `grace_ms` for the connections to end, reset the rest."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._socket)
@@ -180,9 +185,7 @@ class _ByteListener:
             for connection in reversed(list(self._connections)):
                 connection.abort()
             await self._wait_connections()
-        self._siblings.pop(
-            self, None
-        )  # last: whoever is cancelled in here leaves it to the network
+        self._siblings.pop(self, None)  # last: after a cancellation the network closes the rest
 
     async def _wait_connections(self) -> None:
         while self._connections:
@@ -213,10 +216,9 @@ class _ByteListener:
 
 
 class _Connection:
-    """One socket with its queue. Ends once: by the peer, by close(), by abort() or by an error.
+    """One socket with its send queue. It ends once: by the peer, close(), abort() or an error.
 
-    Everything runs on the loop's thread but the reading of a cold range and the sending of a large
-    one.
+    Everything runs on the loop's thread, except reading a cold range and sending a large one.
     """
 
     def __init__(
@@ -232,25 +234,26 @@ class _Connection:
         self._socket = connected
         self._peer = peer
         self._tasks, self._threads = lanes
-        self._siblings = siblings  # the owner's live connections, which this one leaves at its end
+        self._siblings = siblings  # the owner's open connections; removed at the end
         self._loop = asyncio.get_running_loop()
         self._protocol: ByteProtocol | None = None
         self._queue: deque[memoryview | WaitingRange] = deque()
         self._unsent = 0  # bytes in the queue
         self._flush_is_due = False  # a flush is scheduled for the end of this loop iteration
-        self._is_writing = False  # the loop watches for room in the socket
+        self._is_writing = False  # the loop watches the socket for space
         self._is_reading = False
         self._reset: OSError | None = None  # by the peer, with bytes left to read
-        self._warming: asyncio.Task[None] | None = None  # a lane reads the range in front
-        self._under: Under | None = None  # a thread sends what is in front
+        self._warming: asyncio.Task[None] | None = None  # a lane reads the first range
+        self._under: Under | None = None  # a thread sends the first range
         self._is_aside = False  # one of these two
         self._is_closing = False  # end when the queue is empty
         self._has_ended = False  # the socket is closed
-        self._told: asyncio.Future[None] = self._loop.create_future()  # the protocol knows the end
+        # the protocol was informed of the end
+        self._told: asyncio.Future[None] = self._loop.create_future()
         siblings[self] = None
 
     def start(self, factory: ProtocolFactory) -> None:
-        """Make the protocol and begin to read; what the factory raises resets the connection."""
+        """Create the protocol and start reading. An error of the factory resets the connection."""
         try:
             self._protocol = factory(self)
         except Exception:
@@ -260,16 +263,16 @@ class _Connection:
 
     @property
     def peer(self) -> str:
-        """ "host:port" of the other side."""
+        """The other side's "host:port"."""
         return self._peer
 
     @property
     def local(self) -> str:
-        """ "host:port" of this side; empty once the connection is over."""
+        """This side's "host:port"; empty after the end."""
         return "" if self._has_ended else name_of(self._socket.getsockname())
 
     def write(self, buffers: Sequence[Buffer]) -> None:
-        """Queue bytes; what is queued in one loop iteration leaves together."""
+        """Queue bytes. Bytes queued in one loop iteration are sent together."""
         if self._is_closing or self._has_ended:
             return
         for buffer in buffers:
@@ -281,7 +284,7 @@ class _Connection:
 
     def send_range(self, file: File, position: int, size: int) -> None:
         """Queue [position, position + size) of a file."""
-        assert isinstance(file, RealFile), f"{file} is not a file of this runtime"
+        assert isinstance(file, RealFile), f"{file} is not a RealFile"
         assert size >= 0, f"size {size}"
         if not size or self._is_closing or self._has_ended:
             return
@@ -290,23 +293,23 @@ class _Connection:
         self._flush_soon()
 
     def unsent_bytes(self) -> int:
-        """Bytes queued and not yet taken by the kernel."""
+        """Return the number of bytes that are queued and not yet in the kernel."""
         return self._unsent
 
     def pause_reading(self) -> None:
-        """Read no more; the kernel's buffers fill and TCP slows the peer."""
+        """Stop reading. The kernel's buffers fill and TCP slows the peer."""
         if self._is_reading:
             self._is_reading = False
             self._loop.remove_reader(self._socket)
 
     def resume_reading(self) -> None:
-        """Go on reading."""
+        """Continue reading."""
         if not (self._is_reading or self._is_closing or self._has_ended):
             self._is_reading = True
             self._loop.add_reader(self._socket, self._on_readable)
 
     def close(self) -> None:
-        """Send what is queued, then close."""
+        """Send the queue, then close."""
         if not self._is_closing and not self._has_ended:
             self._is_closing = True
             self.pause_reading()
@@ -316,10 +319,10 @@ class _Connection:
         """Close at once with a reset."""
         if not self._has_ended:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            self._end(StreamBroken(f"connection to {self._peer} was aborted here"))
+            self._end(StreamBroken(f"connection to {self._peer}: aborted"))
 
     async def wait_ended(self) -> None:
-        """Return when the socket is closed and the protocol knows."""
+        """Wait until the socket is closed and the protocol is informed."""
         await asyncio.shield(self._told)
 
     # --- reading ---------------------------------------------------------------------------------
@@ -328,7 +331,7 @@ class _Connection:
         assert self._protocol is not None, "reading before start"
         try:
             buffer = self._protocol.buffer(RECEIVE_HINT)
-            assert len(buffer) >= 1, f"{self._protocol} gave an empty buffer"
+            assert len(buffer) >= 1, f"{self._protocol} returned an empty buffer"
             count = self._socket.recv_into(buffer)
             if count:
                 self._protocol.received(count)
@@ -336,7 +339,7 @@ class _Connection:
             elif self._reset is not None:
                 self._end(self._reset)
             else:
-                self.close()  # the peer sends no more; it may still read what is queued
+                self.close()  # the peer sends no more but may still read the queue
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -346,17 +349,17 @@ class _Connection:
             self._end(error)
 
     def _look_for_reset(self) -> None:
-        """Read on to the end by ourselves where the peer has reset the connection: uvloop calls
-        once for that, and never again, however much is left to read."""
+        """Read to the end without the loop after a reset by the peer: uvloop reports it only once,
+        however much is left to read."""
         if self._reset is None and not self._has_ended:
             number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if number:
-                self._reset = OSError(number, f"{self._peer} ended the connection")
+                self._reset = OSError(number, f"connection to {self._peer}: reset by the peer")
         if self._reset is not None and self._is_reading:
             self._loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
-        if self._is_reading:  # neither paused nor ended meanwhile
+        if self._is_reading:  # neither paused nor ended in the meantime
             self._on_readable()
 
     # --- writing ---------------------------------------------------------------------------------
@@ -367,8 +370,10 @@ class _Connection:
             self._loop.call_soon(self._flush)
 
     def _flush(self, went: int = 0) -> None:
-        """Send until the queue is empty, the socket is full, or a thread works on what is in front;
-        `went`: bytes that have left already, of which the protocol has to hear."""
+        """Send until the queue is empty, the socket is full, or a thread sends the first range.
+
+        `went` is the number of bytes sent since the last report to the protocol.
+        """
         self._flush_is_due = False
         if self._has_ended:
             return
@@ -385,8 +390,8 @@ class _Connection:
             self._end(None)
 
     def _send_queue(self) -> bool:
-        """Return whether something is left."""
-        pieces = 0  # of files; after some of them the other connections have a turn
+        """Send the queue. Return True if something is left."""
+        pieces = 0  # of files; after some the other connections run
         while self._queue and pieces < SENDFILES_A_TURN:
             head, item, tail = front_of(self._queue)
             if item is None:
@@ -406,12 +411,12 @@ class _Connection:
         return bool(self._queue)
 
     def _send_buffers(self) -> bool:
-        """Send the buffers in front with one call; return False when the socket is full."""
+        """Send the first buffers with one call. Return False if the socket is full."""
         group: list[memoryview] = []
         more = size = 0
         for item in self._queue:
             if not isinstance(item, memoryview):
-                more = _MSG_MORE  # the header of a range: let the range fill its packet
+                more = _MSG_MORE  # the header of a range shares its packet
                 break
             if len(group) == IOVEC_MAX:
                 break
@@ -421,14 +426,14 @@ class _Connection:
             if IOVEC_MAX > 1:
                 count = self._socket.sendmsg(group, (), more)
             else:
-                count = self._socket.send(group[0], more)  # IOVEC_MAX is 1: there is no other
+                count = self._socket.send(group[0], more)  # IOVEC_MAX is 1, so there is one buffer
         except (BlockingIOError, InterruptedError):
             return False
         self._went(count)
         return count == size
 
     def _send_range(self, item: WaitingRange) -> bool:
-        """Send a piece of the range in front; return False when the socket is full."""
+        """Send a part of the first range. Return False if the socket is full."""
         size = min(item.size, SENDFILE_MAX)
         try:
             if sendfile is not None:
@@ -438,12 +443,12 @@ class _Connection:
         except (BlockingIOError, InterruptedError):
             return False
         if not count:
-            raise OSError(errno.EIO, f"{item.file.path} ends before position {item.position}")
+            raise OSError(errno.EIO, f"{item.file.path}: ends before position {item.position}")
         self._went(count)
         return True
 
     def _went(self, count: int) -> None:
-        """So much of what is in front has been taken by the kernel."""
+        """Remove sent bytes from the front of the queue."""
         queue = self._queue
         self._unsent -= count
         while count:
@@ -466,8 +471,8 @@ class _Connection:
     def _has_gone_aside(
         self, item: WaitingRange, head: list[memoryview], tail: list[memoryview]
     ) -> bool:
-        """Have a thread send the range in front, if it is large, with what surrounds it; True also
-        where the range is read first."""
+        """Let a thread send the first range, with buffers around it, if it is large. Return True
+        also while the range is read first."""
         if item.size < ASIDE_MIN or item.is_slow or not CAN_SEND_ASIDE:
             return False
         threads = self._threads
@@ -485,8 +490,8 @@ class _Connection:
         return self._is_aside
 
     def _send_now(self, item: WaitingRange, head: list[memoryview], tail: list[memoryview]) -> bool:
-        """Send the range in front, or a piece, with what surrounds it; return False when the socket
-        is full, or the range is read first."""
+        """Send the first range, or a part of it, with buffers around it. Return False if the socket
+        is full or the range is read first."""
         size, behind = item.size, b"".join(tail)
         if size > SENDFILE_MAX:
             size, behind = SENDFILE_MAX, b""
@@ -502,7 +507,7 @@ class _Connection:
         return sent.size == len(before) + size + len(behind)
 
     def _sent_aside(self, item: WaitingRange, whole: int, sent: Sent) -> None:
-        """A thread is done with the range, or gives up."""
+        """Continue after a thread sent the range or returned its rest."""
         self._under, self._is_aside = None, False
         if self._has_ended:
             return
@@ -517,7 +522,7 @@ class _Connection:
         self._flush(sent.size)
 
     def _probe(self, item: WaitingRange) -> bool:
-        """Return whether the range is in the page cache; else start to read it in the lane."""
+        """Return True if the range is in the page cache; otherwise start to read it in the lane."""
         if item.file.is_resident(item.position, item.size):
             item.is_warm = True
             return True
@@ -530,7 +535,7 @@ class _Connection:
 
     async def _warm(self, item: WaitingRange) -> None:
         file, position, size = item.file, item.position, item.size
-        lease = file.lease()  # the job goes on when the connection ends meanwhile
+        lease = file.lease()  # the job continues after the connection has ended
         try:
             while not self._has_ended:
                 try:
@@ -538,7 +543,7 @@ class _Connection:
                     break
                 except Overloaded:
                     await asyncio.sleep(WARM_RETRY_S)
-        except Exception as error:  # else what is queued would stay for ever
+        except Exception as error:  # otherwise the queue would never be sent
             self._end(error)
         finally:
             lease.release()
@@ -564,7 +569,8 @@ class _Connection:
     # --- the end ---------------------------------------------------------------------------------
 
     def _end(self, error: Exception | None) -> None:
-        """Close the socket, drop the queue and tell the protocol, all but the first time."""
+        """Close the socket, drop the queue and inform the protocol. Only the first call has an
+        effect."""
         if self._has_ended:
             return
         self.pause_reading()
@@ -578,7 +584,7 @@ class _Connection:
                 item.lease.release()
         self._queue.clear()
         self._unsent = 0
-        # Later, never from inside of a call that the protocol itself made.
+        # Later: never inside a call that the protocol made.
         self._loop.call_soon(self._tell_closed, error)
 
     def _tell_closed(self, error: Exception | None) -> None:

@@ -1,8 +1,8 @@
-"""QuorumlogError <-> the message `quorumlog.v1.Error` that carries it over any wire. Pure.
+"""Translation between QuorumlogError and the message `quorumlog.v1.Error`. Pure.
 
-The unique `name` decides the class; an unknown one (a newer peer) becomes `UnknownServerError` and
-keeps the peer's code and retriable flag in its text only. What a class knows beside its message
-(where the leader is, where the damage is) travels too.
+The unique `name` selects the class. An unknown one (of a newer peer) becomes `UnknownServerError`
+with the peer's code and flag only in its text. Extra fields of a class (the leader, the position of
+damage) are included.
 """
 
 from ..errors import (
@@ -18,7 +18,6 @@ from ..proto import errors_pb2
 
 
 def encode_error(error: QuorumlogError) -> errors_pb2.Error:
-    """Return the message for an error."""
     message = errors_pb2.Error(
         code=error.code,
         name=error.name,
@@ -41,7 +40,7 @@ def encode_error(error: QuorumlogError) -> errors_pb2.Error:
 
 
 def decode_error(message: errors_pb2.Error) -> QuorumlogError:
-    """Return the error for a message, of the very class that was encoded."""
+    """Return the error of a message, of the class that was encoded."""
     known = ERROR_BY_NAME.get(message.name)
     if known is None:
         text = f"{message.name} ({message.code}): {message.message}"
@@ -62,5 +61,5 @@ def decode_error(message: errors_pb2.Error) -> QuorumlogError:
 
 
 def _plain(text: str) -> str:
-    """Return the text as the wire can hold it: names of files may have bytes that are no UTF-8."""
+    """Return the text as valid UTF-8: file names may have other bytes."""
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -1,8 +1,8 @@
 """The real file system: positioned reads and writes on plain descriptors, no buffers, no mmap.
 
-The home of `os`, with `system`, which has what differs between operating systems. Everything is
-synchronous; what may wait for a device (`sync`, `read`, a large `write`, `sync_folder`) is
-offloaded to a lane by the caller.
+Besides `system`, which has the differences between operating systems, this is the only user of
+`os`. Everything is synchronous. The caller offloads calls that may block on a device (`sync`,
+`read`, a large `write`, `sync_folder`) to a lane.
 """
 
 import errno
@@ -17,48 +17,49 @@ from .system import OPEN_FLAGS, read_at, write_at
 
 IOVEC_MAX: Final = 1024  # IOV_MAX of Linux; more buffers in one call are EINVAL
 SCRATCH_SIZE: Final = 1 << 20  # bytes; larger cached reads allocate their own buffer
-SMALL_SIZE: Final = 1 << 10  # bytes; such reads zero a buffer of their own
-UNCOPIED_SIZE: Final = 1 << 16  # bytes; smaller cached reads are copied out of a reused buffer
+SMALL_SIZE: Final = 1 << 10  # bytes; smaller reads allocate a zeroed buffer
+UNCOPIED_SIZE: Final = 1 << 16  # bytes; smaller cached reads are copied from a reused buffer
 PAGE_SIZE: Final = 4096
-WARM_STEP: Final = 1 << 20  # bytes read at a time to bring a cold range into the page cache
+WARM_STEP: Final = 1 << 20  # bytes per read that brings a cold range into the page cache
 
-# What the kernel says where it cannot tell whether a page is resident (tmpfs, some overlays).
+# The kernel's errors if it cannot tell whether a page is resident (tmpfs, some overlays).
 _UNKNOWABLE: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class RealFile:
-    """One descriptor. Leases are taken and returned on the loop's thread; reads and writes may run
+    """One descriptor. Leases are taken and released on the loop's thread; reads and writes may run
     in a lane."""
 
     def __init__(self, path: str, descriptor: int, scratch: "_Scratch") -> None:
         self._path = path
-        self._descriptor = descriptor  # -1 once it is really closed
+        self._descriptor = descriptor  # -1 after it is closed
         self._scratch = scratch
         self._leases = 0
         self._closed = False
 
     @property
     def path(self) -> str:
-        """The path it was opened under."""
+        """The path that it was opened with."""
         return self._path
 
     def size(self) -> int:
-        """Bytes in the file now."""
+        """Return the file's size in bytes."""
         return os.fstat(self._descriptor).st_size
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
-        """Write at a byte position with one system call; return the bytes written, maybe fewer."""
+        """Write at a byte position with one system call. Return the number of bytes, maybe
+        fewer."""
         assert position >= 0, f"position {position}"
         if not buffers:
             return 0
         return write_at(self._descriptor, buffers[:IOVEC_MAX], position)
 
     def read(self, position: int, size: int) -> bytes:
-        """Read up to `size` bytes, fewer only at the end of the file. May wait for the device."""
+        """Read up to `size` bytes; fewer only at the end of the file. May block on the device."""
         data = read_at(self._descriptor, size, position)
         if len(data) == size or not data:
             return data
-        parts = [data]  # the kernel gives at most 2 GiB at once, and less when interrupted
+        parts = [data]  # the kernel returns at most 2 GiB at once, and less when interrupted
         missing = size - len(data)
         while missing and (data := read_at(self._descriptor, missing, position + size - missing)):
             parts.append(data)
@@ -66,11 +67,11 @@ class RealFile:
         return b"".join(parts)
 
     def read_cached(self, position: int, size: int) -> bytes | None:
-        """Read what the page cache holds, or None when a part of it would wait for the device, or
-        when this system cannot tell."""
+        """Read from the page cache. Return None if a part would block on the device, or if
+        unknown."""
         if not system.CAN_PROBE:
             return None
-        if size > SCRATCH_SIZE:  # a bound of the caller's, maybe far beyond the end
+        if size > SCRATCH_SIZE:  # a limit of the caller, maybe far beyond the end
             size = min(size, max(0, self.size() - position))
         try:
             content = self._read_resident(position, size)
@@ -85,7 +86,7 @@ class RealFile:
         return content
 
     def _read_resident(self, position: int, size: int) -> bytes:
-        """Read as far as the page cache goes; BlockingIOError when it holds nothing there."""
+        """Read the resident prefix. Raise BlockingIOError if it is empty."""
         if size <= SMALL_SIZE:
             small = bytearray(size)
             count = system.read_resident(self._descriptor, small, position)
@@ -114,29 +115,29 @@ class RealFile:
         return _RealLease(self)
 
     def close(self) -> None:
-        """Close, now or when the last lease is back."""
+        """Close, now or after the last lease is released."""
         self._closed = True
         self._maybe_close()
 
-    # --- for byte_network alone ------------------------------------------------------------------
+    # --- for byte_network only -------------------------------------------------------------------
 
     @property
     def descriptor(self) -> int:
-        """The number of it, for who holds a lease."""
+        """The descriptor, for holders of a lease."""
         return self._descriptor
 
     def send_to(self, socket_descriptor: int, position: int, size: int) -> int:
-        """Let the kernel send bytes of the file to a socket; return how many (0: end of file).
+        """Let the kernel send bytes of the file to a socket. Return their number (0: end of file).
 
-        Only where `system.sendfile` is there.
+        Requires `system.sendfile`.
         """
         assert system.sendfile is not None, "no sendfile on this system"
         return system.sendfile(socket_descriptor, self._descriptor, position, size)
 
     def is_resident(self, position: int, size: int) -> bool:
-        """Whether the first and the last page of [position, position + size) are cached.
+        """Return True if the first and the last page of [position, position + size) are cached.
 
-        A guess for the pages between, and good enough: the kernel reads ahead.
+        The pages between are assumed to be cached, since the kernel reads ahead.
         """
         assert size > 0, f"size {size}"
         first = self.read_cached(position, 1)
@@ -145,7 +146,7 @@ class RealFile:
         )
 
     def warm(self, position: int, size: int) -> None:
-        """Bring [position, position + size) into the page cache. Waits for the device."""
+        """Bring [position, position + size) into the page cache. Blocks on the device."""
         buffer = self._scratch.take(WARM_STEP)
         try:
             end = position + size
@@ -160,7 +161,7 @@ class RealFile:
 
     def _release(self) -> None:
         self._leases -= 1
-        assert self._leases >= 0, f"{self._path}: more leases returned than taken"
+        assert self._leases >= 0, f"{self._path}: more leases released than taken"
         self._maybe_close()
 
     def _maybe_close(self) -> None:
@@ -180,7 +181,7 @@ class _RealLease:
 
 
 class _Scratch:
-    """Reused read buffers: a fresh one would be zeroed and its pages faulted in at each read.
+    """Reused read buffers: a new one would be zeroed and its pages faulted in at each read.
 
     list.pop and list.append are atomic, so lanes may share it with the loop's thread.
     """
@@ -208,7 +209,7 @@ class _RealLock:
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            os.close(descriptor)  # closing the last descriptor of this open frees the lock
+            os.close(descriptor)  # closing the last descriptor of this open releases the lock
 
 
 class RealFiles:
@@ -218,20 +219,20 @@ class RealFiles:
         self._scratch = _Scratch()
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; with `create` make it when absent."""
+        """Open for reading and writing. With `create` a missing file is created."""
         flags = os.O_RDWR | OPEN_FLAGS | (os.O_CREAT if create else 0)
         return RealFile(path, os.open(path, flags, 0o644), self._scratch)
 
     def open_readonly(self, path: str) -> File:
-        """Open an existing file for reading alone."""
+        """Open an existing file for reading only."""
         return RealFile(path, os.open(path, os.O_RDONLY | OPEN_FLAGS), self._scratch)
 
     def names(self, folder: str) -> list[str]:
-        """Names in a folder, sorted."""
+        """Return the names in a folder, sorted."""
         return sorted(os.listdir(folder))
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and its missing parents; an existing one is fine."""
+        """Create a folder and its missing parents. An existing folder is accepted."""
         os.makedirs(path, exist_ok=True)
 
     def remove(self, path: str) -> None:
@@ -246,23 +247,23 @@ class RealFiles:
         os.replace(old, new)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder of this path exists."""
+        """Return True if a file or folder of this path exists."""
         return os.path.exists(path)
 
     def is_folder(self, path: str) -> bool:
-        """Whether the path is a folder."""
+        """Return True if the path is a folder."""
         return os.path.isdir(path)
 
     def size(self, path: str) -> int:
-        """Bytes of the file."""
+        """Return the file's size in bytes."""
         return os.stat(path).st_size
 
     def free_bytes(self, folder: str) -> int:
-        """Bytes that an unprivileged writer may still use."""
+        """Return the bytes that an unprivileged writer may use."""
         return system.space(folder)[0]
 
     def capacity_bytes(self, folder: str) -> int:
-        """Bytes of the folder's file system, used or not."""
+        """Return the total bytes of the folder's file system."""
         return system.space(folder)[1]
 
     def sync_folder(self, folder: str) -> None:
@@ -270,7 +271,7 @@ class RealFiles:
         system.sync_names(folder)
 
     def lock(self, path: str) -> FileLock:
-        """Lock exclusively; BlockingIOError when another open of the path holds the lock."""
+        """Lock exclusively. Raise BlockingIOError if another open of the path has the lock."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o644)
         try:
             system.lock_or_refuse(descriptor)
@@ -280,17 +281,18 @@ class RealFiles:
         return _RealLock(descriptor)
 
     def boot_id(self) -> str:
-        """Changes with the machine's boot; where the system has no such id, with the process."""
+        """Return an id that changes with the machine's boot, or with the process if there is no
+        such id."""
         return system.boot_id()
 
 
 def exit_at_once(reason: str) -> NoReturn:
-    """End the process without any clean-up, as a crash would; the reason goes to stderr.
+    """End the process without clean-up, as a crash would. The reason goes to stderr.
 
-    A node whose invariant is broken or whose disk failed must not write one more byte. Status 70
-    is the "internal software error" of sysexits.
+    A node with a broken invariant or a failed disk must not write another byte. Status 70 is the
+    "internal software error" of sysexits.
     """
-    sys.stderr.write(f"quorumlog stops at once: {reason}\n")
+    sys.stderr.write(f"quorumlog: stopped at once; {reason}\n")
     sys.stderr.flush()
     os._exit(system.EXIT_SOFTWARE)
 
@@ -301,10 +303,10 @@ def at_fork(
     after_in_parent: Callable[[], None],
     after_in_child: Callable[[], None],
 ) -> None:
-    """Have callbacks run around every fork of this process and of its children.
+    """Register callbacks around every fork of this process and of its children.
 
-    Threads, loops and connections do not survive a fork; their owner ends them before, or makes
-    them anew after it. Does nothing where processes do not fork.
+    Threads, loops and connections do not survive a fork: their owner ends them before, or recreates
+    them after it. Has no effect where processes do not fork.
     """
     if not hasattr(os, "register_at_fork"):
         return

@@ -1,10 +1,10 @@
-"""Python's collector of cycles in a process with millions of objects.
+"""Garbage collection in a process with millions of objects.
 
-A full collection looks at everything that is alive, while everybody waits: seconds with ten million
-objects. Here each one puts what it has found alive aside, so that the next looks only at what is
-newer than that: a few milliseconds, however large the process is. What dies in a cycle after it was
-put aside stays until everything is looked at again, which is once in `FULL_EVERY`; in a process
-with more than `FULL_OBJECTS_MAX` objects it stays for good.
+A full collection visits every object while the process pauses: seconds with ten million objects.
+Here each full collection freezes the surviving objects, so that the next visits only newer ones: a
+few milliseconds in any process. Cycles that become garbage after they were frozen stay until the
+next complete collection, one in `FULL_EVERY`. In a process with more than `FULL_OBJECTS_MAX`
+objects they stay for good.
 """
 
 import gc
@@ -13,16 +13,16 @@ from contextlib import contextmanager
 from typing import Final
 
 THRESHOLDS: Final = (700, 10, 4)
-"""New containers, then younger collections, before one of each generation: about 28,000 containers
-are looked at by the oldest one."""
+"""Gen 0: new containers; gen 1 and 2: collections of the younger generation. A full collection
+visits about 28,000 containers."""
 FULL_EVERY: Final = 200
 FULL_OBJECTS_MAX: Final = 1_000_000
-"""About a tenth of a second of looking."""
+"""Visiting them takes about 0.1 s."""
 
 
 @contextmanager
 def short_collections() -> Iterator[None]:
-    """Collect in this way as long as the block lasts; for a process that serves."""
+    """Limit the pauses of the collector during the block, in a process that serves requests."""
     collections = 0
 
     def on_collection(phase: str, info: dict[str, int]) -> None:
@@ -39,7 +39,7 @@ def short_collections() -> Iterator[None]:
     before = gc.get_threshold()
     gc.set_threshold(*THRESHOLDS)
     gc.callbacks.append(on_collection)
-    gc.freeze()  # what was imported
+    gc.freeze()  # imported modules
     try:
         yield
     finally:

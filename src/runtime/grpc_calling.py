@@ -1,8 +1,8 @@
-"""The caller's side of a gRPC stream, raw.
+"""The client side of a gRPC stream.
 
-A message that comes too late for a stream that the server has ended makes grpc put INTERNAL in the
-place of the status that arrived, and with it the server's reason or its clean end are gone (grpc's
-asyncio face, 1.80 to 1.85). So the status is kept here as it came.
+If a message is written after the server ended the stream, grpc replaces the received status by
+INTERNAL and loses the server's error or its clean end (grpc.aio, 1.80 to 1.85). This class keeps
+the first status.
 """
 
 import asyncio
@@ -18,22 +18,22 @@ T = TypeVar("T")
 Call: TypeAlias = aio.StreamStreamCall[bytes, bytes]
 _Code: Final = grpc.StatusCode
 
-# What grpc raises when one writes to a call that is over.
+# Errors that grpc raises for a write to a call that has ended.
 _ENDED: Final = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
 
 
 class CallingStream:
-    """See `streams.RawStream`."""
+    """A `streams.RawStream` of the client."""
 
     def __init__(self, path: str, address: str, call: Call) -> None:
         self._path = path
         self._address = address
         self._call = call
-        self._status: aio.AioRpcError | None = None  # as it first came, of whatever code
+        self._status: aio.AioRpcError | None = None  # as first received, with any code
         call.add_done_callback(self._keep_status)
 
     async def read(self) -> bytes | None:
-        """Return the next message, or None at the peer's clean end; raises its error."""
+        """Return the next message, or None at the peer's clean end. Raise its error."""
         try:
             raw: Any = await self._call.read()
         except aio.AioRpcError as error:
@@ -44,21 +44,21 @@ class CallingStream:
         return None if raw is aio.EOF else raw
 
     async def write(self, raw: bytes) -> None:
-        """Return when the message is in the window; raises StreamBroken or the peer's error."""
+        """Return when the message is in the window. Raise StreamBroken or the peer's error."""
         try:
             await self._call.write(raw)
         except _ENDED as error:
             raise self._breakage() from error
 
     async def finish(self) -> None:
-        """Say that nothing more will be written; raises as `write`."""
+        """Announce that no more messages follow. Raise as `write`."""
         try:
             await self._call.done_writing()
         except _ENDED as error:
             raise self._breakage() from error
 
     def abort(self, reason: str) -> None:
-        """Cancel the handler; the reason stays here."""
+        """Cancel the handler. The reason is not sent."""
         self._call.cancel()
 
     def _keep_status(self, call: Any) -> None:
@@ -73,16 +73,16 @@ class CallingStream:
     def _breakage(self) -> QuorumlogError:
         status = self._status
         if status is None or status.code() in (_Code.OK, _Code.CANCELLED):
-            return StreamBroken(f"{self._path}: {self._address} ended the stream")
+            return StreamBroken(f"{self._path} at {self._address}: the peer ended the stream")
         return decode_failure(status, self._path, self._address, StreamBroken)
 
 
 def _at_once(asked: Coroutine[Any, Any, T]) -> T:
-    """Return what a call that is over says without waiting."""
+    """Return the result of a coroutine that does not suspend, since its call has ended."""
     try:
         asked.send(None)
     except StopIteration as stop:
         said: T = stop.value
         return said
     asked.close()
-    raise AssertionError("a call that is over had to be waited for")
+    raise AssertionError(f"{asked} of an ended call suspended")

@@ -1,8 +1,7 @@
-"""The standard services that every server offers beside its own: health and reflection.
+"""The standard services of every server: health and reflection.
 
-What tools of any language ask first: which services there are, what their messages look like, and
-whether the server takes work. Both are answered from what is loaded and from one flag; nothing here
-waits for a service of ours.
+Tools of any language use them to list services, describe messages and check whether the server
+accepts work. Both use loaded descriptors and one flag, and never wait for another service.
 """
 
 import asyncio
@@ -20,39 +19,39 @@ _Context: TypeAlias = aio.ServicerContext[Any, Any]
 _Code: Final = grpc.StatusCode
 
 HEALTH: Final = "grpc.health.v1.Health"
-QUESTION_MAX: Final = 2048  # bytes; answers repeat it, and a peer bounds a status's text
-_messages: Any = health_pb2  # its stubs do not know the newest call
+QUESTION_MAX: Final = 2048  # bytes; responses repeat it, and peers limit a status's text
+_messages: Any = health_pb2  # its stubs lack the newest call
 
 
 class Readiness:
-    """Whether a server takes work: what health checks are told. Watchers wait for its changes.
+    """The health status of a server and its services. Watchers wait for changes.
 
-    A service that was announced by its name has a word of its own; all others share the server's.
+    A service that was announced by name has its own status; the others share the server's.
     """
 
     def __init__(self, *, is_serving: bool) -> None:
-        self._is_serving = {"": is_serving}  # by service name; "": the server
-        self.is_closed = False  # no change will follow: watches end
-        self._changed = asyncio.Event()  # a new one after each change
+        self._is_serving = {"": is_serving}  # by service name; "" is the server
+        self.is_closed = False  # watches end, since no change follows
+        self._changed = asyncio.Event()  # replaced after each change
 
     @property
     def names(self) -> list[str]:
-        """The services with a word of their own, "" for the server among them."""
+        """The services with their own status; "" is the server."""
         return list(self._is_serving)
 
     def status(self, service: str = "") -> str:
-        """The word of the health protocol for a service."""
+        """Return the health protocol's status of a service."""
         is_serving = self._is_serving.get(service, self._is_serving[""])
         return "SERVING" if is_serving else "NOT_SERVING"
 
     def set(self, *, is_serving: bool, service: str = "") -> None:
-        """Change it; who watches is told. Nothing changes after the close."""
+        """Set the status and wake watchers. Has no effect after the close."""
         if is_serving != self._is_serving.get(service) and not self.is_closed:
             self._is_serving[service] = is_serving
             self._wake()
 
     def close(self) -> None:
-        """Say for the last time that no work is taken."""
+        """Set the status to not serving for good."""
         self._is_serving, self.is_closed = dict.fromkeys(self._is_serving, False), True
         self._wake()
 
@@ -71,7 +70,7 @@ class Readiness:
 
 
 def introspection_methods(services: list[str], readiness: Readiness) -> dict[str, RpcMethod]:
-    """Return the methods of both services by path, for a server that offers these services."""
+    """Return the methods of both services by path, for a server with these services."""
     return _health_methods(services, readiness) | _reflection_methods(services, readiness)
 
 
@@ -82,7 +81,7 @@ def _health_methods(services: list[str], readiness: Readiness) -> dict[str, RpcM
     async def check(raw: bytes, context: _Context) -> bytes:
         asked = (await _parse(health_pb2.HealthCheckRequest, raw, context)).service
         if asked not in known():
-            await context.abort(_Code.NOT_FOUND, f"no service {asked} here")
+            await context.abort(_Code.NOT_FOUND, f"service {asked} not found")
         return _health(readiness.status(asked))
 
     async def list_all(raw: bytes, context: _Context) -> bytes:
@@ -96,7 +95,7 @@ def _health_methods(services: list[str], readiness: Readiness) -> dict[str, RpcM
     async def watch(raw: bytes, context: _Context) -> None:
         asked = (await _parse(health_pb2.HealthCheckRequest, raw, context)).service
         told = ""
-        while True:  # an unknown service may come to be, says the protocol: its watch goes on
+        while True:  # the protocol requires that the watch of an unknown service continues
             status = readiness.status(asked) if asked in known() else "SERVICE_UNKNOWN"
             if status != told:
                 told = status
@@ -124,14 +123,16 @@ def _reflection_methods(services: list[str], readiness: Readiness) -> dict[str, 
             answer_reflection(request, response, reflected)
             await context.write(response.SerializeToString())
 
-    # Both versions have the same messages, field by field.
+    # Both versions have equal messages.
     method: RpcMethod = grpc.stream_stream_rpc_method_handler(reflect)
     return {f"/{service}/ServerReflectionInfo": method for service in REFLECTION_SERVICES}
 
 
 async def _read_until_closed(context: _Context, readiness: Readiness) -> Any:
-    """Return the next message, or EOF when the caller finishes or the server closes: tools keep
-    their stream open, and an idle one must not use up the grace of a stop."""
+    """Return the next message, or EOF when the client finishes or the server closes.
+
+    Tools keep their stream open, and an idle one must not use up the grace of a stop.
+    """
     reading = asyncio.ensure_future(context.read())
     closing = asyncio.ensure_future(readiness.closed())
     try:
@@ -146,12 +147,12 @@ async def _read_until_closed(context: _Context, readiness: Readiness) -> Any:
 async def _parse(kind: Any, raw: bytes, context: _Context) -> Any:
     if len(raw) > QUESTION_MAX:
         await context.abort(
-            _Code.INVALID_ARGUMENT, f"the request has {len(raw)} bytes; at most {QUESTION_MAX}"
+            _Code.INVALID_ARGUMENT, f"request: {len(raw)} bytes; the limit is {QUESTION_MAX}"
         )
     try:
         return kind.FromString(raw)
     except DecodeError as error:
-        await context.abort(_Code.INVALID_ARGUMENT, f"the request does not parse: {error}")
+        await context.abort(_Code.INVALID_ARGUMENT, f"request: cannot be parsed; {error}")
 
 
 def _health(status: str) -> bytes:

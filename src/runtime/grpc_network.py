@@ -1,13 +1,13 @@
-"""Calls and streams over gRPC: the one home of grpc, on both sides and in both styles.
+"""Calls and streams over gRPC, for asyncio and blocking clients and for servers.
 
-Owns the mapping between grpc's vocabulary and the ports': a status with a `quorumlog.v1.Error` in
-its details is the handler's typed error, DEADLINE_EXCEEDED is TimedOut, a refused connection is
-NotSent, and whatever else ends a call leaves its outcome unknown: Lost, or StreamBroken for a
-stream. Bytes travel as the messages' own encoding; nothing here queues or copies them again.
+It translates between grpc and the ports: a status with a `quorumlog.v1.Error` in its details is the
+handler's typed error, DEADLINE_EXCEEDED is TimedOut, a refused connection is NotSent. Any other end
+of a call has an unknown outcome: Lost, or StreamBroken for a stream. Messages are serialized once
+and not queued or copied here.
 
-Three traits of grpc shape the code. A second server binds a taken port silently unless SO_REUSEPORT
-is off. The stream of a caller who vanished looks, for a moment, like one that ended cleanly
-(`END_SETTLE_S`). And a server cannot half-close: its `finish` travels when the handler returns.
+Three properties of grpc shape the code. A second server binds a used port silently unless
+SO_REUSEPORT is off. The stream of a disconnected client briefly looks like one that ended cleanly
+(`END_SETTLE_S`). A server cannot half-close: its `finish` is sent when the handler returns.
 """
 
 import asyncio
@@ -59,11 +59,11 @@ T = TypeVar("T")
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
-# It moves raw bytes: parsing is ours, so are its errors.
+# Raw bytes: parsing and its errors are handled here.
 _Context: TypeAlias = aio.ServicerContext[Any, Any]
 
-MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: a largest batch and its envelope
-CLOSE_S: Final = 1.0  # for calls on a connection that could not be made: they are about to fail
+MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: the largest batch and its envelope
+CLOSE_S: Final = 1.0  # for calls on a connection that could not be opened, which are about to fail
 END_SETTLE_S: Final = 0.01  # the two events were up to 0.7 ms apart; see _ServedStream.read
 
 _log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ _log = logging.getLogger(__name__)
 
 
 class GrpcNetwork:
-    """Servers and channels of one runtime, on one loop."""
+    """The servers and channels of one runtime, on one loop."""
 
     def __init__(
         self,
@@ -88,20 +88,20 @@ class GrpcNetwork:
         self._keepalive_ms = keepalive_ms  # of channels, as the next
         self._connect_ms = connect_ms
         self._why_not_bindable = why_not_bindable
-        self._message_size_max = message_size_max  # bytes of one message, either way
+        self._message_size_max = message_size_max  # bytes of one message, in each direction
         self._listeners: dict[_GrpcListener, None] = {}
         self._channels: dict[_GrpcChannel, None] = {}
 
     async def serve(
         self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
     ) -> CallListener:
-        """Answer calls by method path, with server reflection and the standard health service.
+        """Serve calls by method path, with server reflection and the standard health service.
 
-        Raises AddressInUse when another socket has the port, and otherwise the OSError of binding.
+        Raise AddressInUse if another socket has the port, or another OSError of bind.
         """
-        from .grpc_introspection import Readiness  # which who only calls does not need
+        from .grpc_introspection import Readiness  # not needed by clients
 
-        error = await self._why_not_bindable(address)  # asked first: grpc would write to stderr
+        error = await self._why_not_bindable(address)  # checked first: grpc would write to stderr
         if error is not None:
             raise error
         server = aio.server(options=server_options(self._message_size_max))
@@ -116,15 +116,15 @@ class GrpcNetwork:
         server.add_generic_rpc_handlers((listener.methods,))
         try:
             port = server.add_insecure_port(address)
-        except RuntimeError as failure:  # somebody was faster
-            raise AddressInUse(f"another socket listens on {address}") from failure
+        except RuntimeError as failure:  # the port was taken after the check
+            raise AddressInUse(f"{address}: another socket is listening") from failure
         await server.start()
         listener.address = f"{address.rpartition(':')[0]}:{port}"
         self._listeners[listener] = None
         return listener
 
     def channel(self, address: str) -> Channel:
-        """Return a way to the address; connects at the first call."""
+        """Return a channel to the address. It connects at the first call."""
         channel = _GrpcChannel(
             address,
             self._message_size_max,
@@ -147,7 +147,7 @@ class GrpcNetwork:
 
 
 class _GrpcListener:
-    """One server. Its handlers run as tasks of grpc's; none outlives `close`."""
+    """One server. Its handlers run as tasks of grpc; all end before `close` returns."""
 
     def __init__(
         self,
@@ -164,8 +164,8 @@ class _GrpcListener:
         self._server = server
         self._clock = clock
         self._message_size_max = message_size_max
-        self._siblings = siblings  # the network's open listeners, which this one leaves when closed
-        self._running: dict[asyncio.Task[Any], None] = {}  # handlers, in the order of their start
+        self._siblings = siblings  # the network's open listeners; removed when closed
+        self._running: dict[asyncio.Task[Any], None] = {}  # handlers, in start order
         self.address = ""  # set when the port is known
         self._readiness = readiness
         self.methods = _MethodTable(
@@ -179,19 +179,21 @@ class _GrpcListener:
         )
 
     def announce(self, *, is_ready: bool, service: str = "") -> None:
-        """Tell health checks and their watchers; calls are answered all the same."""
+        """Set the status for health checks and their watchers. Calls are served in either case."""
         self._readiness.set(is_serving=is_ready, service=service)
 
     async def close(self, grace_ms: int) -> None:
-        """Take no new calls, give those under way `grace_ms`, cancel the rest and wait for it."""
+        """Accept no new calls, wait `grace_ms` for calls in progress, cancel the rest and wait for
+        them."""
         self._readiness.close()
         await self._server.stop(grace_ms / 1000 if grace_ms else None)
         left = list(reversed(self._running))
         for task in left:
-            if not task.cancelling():  # grpc has cancelled some: twice would cut their ends short
+            # grpc has cancelled some; a second cancel would interrupt their clean-up
+            if not task.cancelling():
                 task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        # Last: whoever is cancelled in here leaves the listener to the network.
+        # Last: after a cancellation the network closes the listener.
         self._siblings.pop(self, None)
 
     def _unary_method(self, handler: Handler) -> "RpcMethod":
@@ -227,9 +229,9 @@ class _GrpcListener:
         return grpc.stream_stream_rpc_method_handler(serve)
 
     async def _supervise(self, work: Awaitable[T], handler: Handler, context: _Context) -> T | None:
-        """Run a handler; turn what it raises into the status that the caller sees."""
+        """Run a handler and translate its error into a status."""
         task = asyncio.current_task()
-        assert task is not None, "grpc runs every handler in a task"
+        assert task is not None, f"{handler.method.path}: handler outside a task"
         path = handler.method.path
         self._running[task] = None
         try:
@@ -237,17 +239,17 @@ class _GrpcListener:
         except QuorumlogError as error:
             failure = error
         except DecodeError as error:
-            failure = InvalidRequest(f"{path}: the request does not parse: {error}")
+            failure = InvalidRequest(f"{path}: the request cannot be parsed; {error}")
         except asyncio.CancelledError:
-            if task.cancelling():  # the caller has gone, or the listener closes
+            if task.cancelling():  # the client disconnected, or the listener closes
                 raise
-            failure = UnknownServerError(f"{path}: what the handler waited for was cancelled")
+            failure = UnknownServerError(f"{path}: an operation of the handler was cancelled")
         except Exception:
             _log.exception("grpc.handler_failed method=%s", path)
-            failure = UnknownServerError(f"{path} failed; the server's log has the details")
+            failure = UnknownServerError(f"{path}: the handler failed; see the server's log")
         finally:
             del self._running[task]
-        if context.done():  # the handler broke its stream: the caller has its status
+        if context.done():  # the handler broke its stream: the client has its status
             return None
         code, text, metadata = encode_status(failure)
         await context.abort(code, text, metadata)
@@ -261,7 +263,7 @@ class _GrpcListener:
 
 
 class _ServedStream:
-    """The handler's side of a stream, raw."""
+    """The handler's side of a stream."""
 
     def __init__(self, path: str, context: _Context) -> None:
         self._path = path
@@ -274,8 +276,8 @@ class _ServedStream:
         except aio.BaseError as error:
             raise StreamBroken(f"{self._path}: the stream is broken") from error
         if raw is aio.EOF:
-            # A caller who vanished gives the same end of messages as one who finished; what tells
-            # them apart, the handler's cancellation, is another event of the same moment.
+            # A disconnected client ends the messages like one that finished. Only the handler's
+            # cancellation, another event of the same moment, distinguishes them.
             await asyncio.sleep(END_SETTLE_S)
             return None
         return raw  # type: ignore[no-any-return]
@@ -284,17 +286,17 @@ class _ServedStream:
         try:
             await self._context.write(raw)
         except aio.BaseError as error:
-            raise StreamBroken(f"{self._path}: the caller is gone") from error
+            raise StreamBroken(f"{self._path}: the client disconnected") from error
 
     async def finish(self) -> None:
-        """A grpc server cannot half-close: the end travels when the handler returns."""
+        """Do nothing: the end is sent when the handler returns."""
 
     def abort(self, reason: str) -> None:
         if not self._context.done():
             self._abort = asyncio.get_running_loop().create_task(self._send_abort(reason))
 
     async def settle(self) -> None:
-        """Wait until the breaking status is out."""
+        """Wait until the breaking status is sent."""
         if self._abort is not None:
             await self._abort
 
@@ -302,11 +304,11 @@ class _ServedStream:
         try:
             await self._context.abort(grpc.StatusCode.UNAVAILABLE, reason[:ERROR_TEXT_MAX])
         except aio.BaseError:
-            return  # how abort() always ends
+            return  # the normal end of abort()
 
 
 class _MethodTable(grpc.GenericRpcHandler):
-    """What grpc asks for the code of a path; it answers UNIMPLEMENTED itself where we have none."""
+    """The handlers by path. grpc answers UNIMPLEMENTED for other paths."""
 
     def __init__(self, methods: Mapping[str, "RpcMethod"]) -> None:
         self._methods = methods
@@ -319,8 +321,10 @@ class _MethodTable(grpc.GenericRpcHandler):
 
 
 class _GrpcChannel:
-    """One connection, made at the first call and made again with back-off; the attempts to make it
-    take longer and longer while they get no answer."""
+    """One connection, opened at the first call and reopened with backoff.
+
+    The timeout of an attempt grows while there is no response.
+    """
 
     def __init__(
         self,
@@ -335,15 +339,15 @@ class _GrpcChannel:
         self._keepalive_ms = keepalive_ms
         self._connect_ms = connect_ms  # grows
         self._message_size_max = message_size_max
-        self._siblings = siblings  # the network's open channels, which this one leaves when closed
+        self._siblings = siblings  # the network's open channels; removed when closed
         self._channel: aio.Channel | None = None
-        self._closings: dict[asyncio.Task[None], None] = {}  # of those whose attempts were short
+        self._closings: dict[asyncio.Task[None], None] = {}  # of replaced channels
         self._unary: dict[str, aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}  # by path
         self._streams: dict[str, aio.StreamStreamMultiCallable[bytes, bytes]] = {}
         self._closed = False
 
     async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
-        """Call and wait; see the port for the errors."""
+        """Call and wait. Raise as in the port."""
         path = method.path
         _check_time_left(path, self._address, timeout_ms)
         invoke = self._unary.get(path)
@@ -358,11 +362,11 @@ class _GrpcChannel:
         except asyncio.CancelledError:
             if is_cancelled_from_outside():
                 raise
-            raise Lost(f"{path}: the channel to {self._address} was closed") from None
+            raise Lost(f"{path} at {self._address}: the channel was closed") from None
         return _parse_response(method, raw)
 
     async def stream(self, method: Method[Q, R], *, timeout_ms: int) -> Stream[Q, R]:
-        """Open a stream; returns when the connection is up, raises Lost or NotSent only."""
+        """Open a stream and return when the connection is open. Raise Lost or NotSent only."""
         path = method.path
         invoke = self._streams.get(path)
         if invoke is None:
@@ -375,38 +379,38 @@ class _GrpcChannel:
             failure = decode_failure(error, path, self._address, Lost)
             if isinstance(failure, Lost):
                 raise failure from error
-            # A peer that has answered before this loop looked: `receive` tells what it said.
+            # The peer has answered already: `receive` raises its error.
         except asyncio.CancelledError:
             call.cancel()
             if is_cancelled_from_outside():
                 raise
-            raise Lost(f"{path}: the channel to {self._address} was closed") from None
+            raise Lost(f"{path} at {self._address}: the channel was closed") from None
         raw = CallingStream(path, self._address, call)
         parse = partial(_parse_response, method)
         return MessageStream(path, parse, raw, self._message_size_max)
 
     async def close(self) -> None:
-        """Break what is under way and free the connection."""
+        """Break calls in progress and free the connection."""
         self._closed = True
         self._unary.clear()
         self._streams.clear()
         for task in self._closings:
-            task.cancel()  # closes at once then
+            task.cancel()  # then closes at once
         await asyncio.gather(*self._closings, return_exceptions=True)
         if self._channel is not None:
             await self._channel.close()
         self._siblings.pop(self, None)
 
     def _maybe_allow_longer(self, used: aio.Channel | None, error: aio.AioRpcError) -> None:
-        """Give the next attempts to connect more time, by another channel, where this one got no
-        answer in its time; the peer may be far away."""
+        """Replace the channel by one with a longer connection timeout if this one got no response
+        in time."""
         longer_ms = longer_connect_ms(self._connect_ms)
         if self._closed or used is None or used is not self._channel:
-            return  # another call has seen to it
+            return  # another call has replaced it
         if longer_ms == self._connect_ms or not is_unanswered(error.details() or ""):
             return
         if used.get_state() is grpc.ChannelConnectivity.READY:
-            return  # it was, just now
+            return  # replaced a moment ago
         self._connect_ms, self._channel = longer_ms, None
         self._unary.clear()
         self._streams.clear()
@@ -416,7 +420,7 @@ class _GrpcChannel:
 
     def _open(self) -> aio.Channel:
         if self._closed:
-            raise NotSent(f"the channel to {self._address} is closed")
+            raise NotSent(f"{self._address}: the channel is closed")
         if self._channel is None:
             options = channel_options(self._message_size_max, self._keepalive_ms, self._connect_ms)
             self._channel = aio.insecure_channel(self._address, options=options)
@@ -424,9 +428,9 @@ class _GrpcChannel:
 
 
 class SyncChannel:
-    """The same calls for code without an event loop, such as Spark's executors.
+    """A blocking channel for code without an event loop, such as Spark's executors.
 
-    Make it in the process that uses it: grpc does not survive a fork. Close it when done.
+    Create it in the process that uses it: grpc does not survive a fork. Close it after use.
     """
 
     def __init__(
@@ -438,7 +442,7 @@ class SyncChannel:
     ) -> None:
         self._address = address
         self._message_size_max = message_size_max
-        self._connect_ms = connect_ms  # grows, as that of `_GrpcChannel`
+        self._connect_ms = connect_ms  # grows, as in `_GrpcChannel`
         self._channel = self._connecting()
 
     def _connecting(self) -> grpc.Channel:
@@ -446,8 +450,8 @@ class SyncChannel:
         return grpc.insecure_channel(self._address, options=options)
 
     def _maybe_allow_longer(self, used: grpc.Channel, error: Any) -> None:
-        """See `_GrpcChannel`. Of two threads one may have made a channel that nobody uses, and that
-        so connects to nothing."""
+        """See `_GrpcChannel`. If two threads replace it, one channel stays unused and never
+        connects."""
         longer_ms = longer_connect_ms(self._connect_ms)
         if used is not self._channel or longer_ms == self._connect_ms:
             return
@@ -463,7 +467,7 @@ class SyncChannel:
         self.close()
 
     def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
-        """Call and wait; raises what `Channel.call` raises."""
+        """Call and wait. Raise as `Channel.call`."""
         _check_time_left(method.path, self._address, timeout_ms)
         used = self._channel
         invoke: Any = used.unary_unary(method.path, method.request.SerializeToString)
@@ -477,20 +481,19 @@ class SyncChannel:
     def stream(
         self, method: Method[Q, R], requests: Iterable[Q], *, timeout_ms: int = 0
     ) -> "SyncStream[R]":
-        """Send the requests, whose end finishes our side, and iterate over the responses."""
+        """Send the requests, then finish this side, and iterate over the responses."""
         used = self._channel
         invoke: Any = used.stream_stream(method.path, method.request.SerializeToString)
         call = invoke(iter(requests), timeout=_seconds(timeout_ms))
         return SyncStream(method, self._address, call, partial(self._maybe_allow_longer, used))
 
     def close(self) -> None:
-        """Break what is under way and free the connection."""
+        """Break calls in progress and free the connection."""
         self._channel.close()
 
 
 class SyncStream(Iterator[R]):
-    """The responses of a stream; raises what `Stream.receive` raises. Close it when leaving
-    early."""
+    """The responses of a stream. Raise as `Stream.receive`. Close it when leaving early."""
 
     def __init__(
         self,
@@ -521,20 +524,20 @@ def _parse_response(method: Method[Any, R], raw: bytes) -> R:
     try:
         return method.response.FromString(raw)
     except DecodeError as error:
-        raise CorruptionError(f"{method.path}: the response does not parse: {error}") from error
+        raise CorruptionError(f"{method.path}: the response cannot be parsed; {error}") from error
 
 
-# --- calls' time and place ------------------------------------------------------------------------
+# --- timeouts and addresses -----------------------------------------------------------------------
 
 
 def _check_time_left(path: str, address: str, timeout_ms: int) -> None:
-    """Raise TimedOut for a unary call without time; grpc would try its luck."""
+    """Raise TimedOut for a unary call without time left; grpc would still try."""
     if timeout_ms <= 0:
-        raise TimedOut(f"{path} at {address}: no time is left")
+        raise TimedOut(f"{path} at {address}: no time left")
 
 
 def _seconds(timeout_ms: int) -> float | None:
-    """Return grpc's time-out of a stream; 0 means none."""
+    """Return grpc's timeout of a stream; 0 means none."""
     return timeout_ms / 1000 if timeout_ms else None
 
 

@@ -1,5 +1,7 @@
-"""How errors travel as gRPC's statuses: with a `quorumlog.v1.Error` in the details, which is the
-handler's typed error again at the caller."""
+"""Translation between errors and gRPC statuses.
+
+A `quorumlog.v1.Error` in the status details restores the handler's typed error at the caller.
+"""
 
 from typing import Any, Final
 
@@ -12,8 +14,8 @@ from .error_detail import decode_error, encode_error
 from .foreign_status import explain_status
 from .quiet_grpc import grpc
 
-# What an error may add to the trailing metadata, which peers bound at 8 KiB: UTF-8 bytes of its
-# text, which travels three times and once percent-encoded, and of each name in its detail.
+# Limits of an error in the trailing metadata, which peers limit to 8 KiB: UTF-8 bytes of its text,
+# which is sent three times and once percent-encoded, and of each name in its detail.
 ERROR_TEXT_MAX: Final = 1000
 ERROR_NAME_MAX: Final = 400
 STATUS_DETAILS: Final = "grpc-status-details-bin"
@@ -36,16 +38,16 @@ def encode_status(
 
 
 def _clipped(text: str, size_max: int) -> str:
-    """Return as much of a text as has `size_max` bytes."""
+    """Return the text truncated to `size_max` bytes."""
     return text.encode(errors="replace")[:size_max].decode(errors="ignore")
 
 
 def decode_failure(
     failure: Any, path: str, address: str, unknown: type[QuorumlogError]
 ) -> QuorumlogError:
-    """Return the error for a failed call: the handler's, or what the status alone tells.
+    """Return the error of a failed call: the handler's, or one derived from the status.
 
-    `unknown` is for all that leaves the outcome open. `failure` is an RpcError with a code.
+    `unknown` is the class for an unknown outcome. `failure` is an RpcError with a code.
     """
     typed = _find_detail(failure)
     if typed is not None:
@@ -61,7 +63,7 @@ def decode_failure(
 
 
 def _find_detail(failure: Any) -> QuorumlogError | None:
-    """Return the error of the typed detail, None where there is none that can be read."""
+    """Return the error of the typed detail, or None if there is no readable one."""
     try:
         for key, value in failure.trailing_metadata() or ():
             if key == STATUS_DETAILS:
@@ -69,6 +71,6 @@ def _find_detail(failure: Any) -> QuorumlogError | None:
                     message = errors_pb2.Error()
                     if detail.Unpack(message):
                         return decode_error(message)
-    except DecodeError:  # a foreign server's: the status itself tells what it can
+    except DecodeError:  # of a foreign server: the status has the error
         return None
     return None

@@ -18,7 +18,7 @@ from .ports import (
 
 
 class RealNetwork:
-    """Composes the two halves into the Network port."""
+    """The Network port, composed of the two implementations."""
 
     def __init__(self, clock: Clock, tasks: Tasks, *, connect_ms: int = CONNECT_MS) -> None:
         self._bytes = ByteNetwork(tasks)
@@ -27,30 +27,30 @@ class RealNetwork:
     async def serve(
         self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
     ) -> CallListener:
-        """Answer calls on an address by method path; raises AddressInUse."""
+        """Serve calls on an address by method path. Raise AddressInUse."""
         return await self._calls.serve(address, handlers, is_ready=is_ready)
 
     def channel(self, address: str) -> Channel:
-        """Return a way to the address; connects at the first call."""
+        """Return a channel to the address. It connects at the first call."""
         return self._calls.channel(address)
 
     async def listen_bytes(
         self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
     ) -> Listener:
-        """Accept byte connections; raises AddressInUse."""
+        """Accept byte connections. Raise AddressInUse."""
         return await self._bytes.listen_bytes(address, factory)
 
     async def connect_bytes(
         self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
     ) -> ByteConnection:
-        """Connect; raises NotSent when refused, Lost otherwise."""
+        """Connect. Raise NotSent if refused, otherwise Lost."""
         return await self._bytes.connect_bytes(address, factory)
 
     async def refuses(self, address: str, timeout_ms: int) -> bool:
-        """Whether a connection to the address is refused within the time."""
+        """Return True if a connection to the address is refused within the timeout."""
         return await self._bytes.refuses(address, timeout_ms)
 
     async def close(self) -> None:
-        """Close every listener and channel that is still open, at once."""
+        """Close every open listener and channel at once."""
         await self._calls.close()
         await self._bytes.close()

@@ -1,10 +1,10 @@
-"""The five ports: everything a node may not decide for itself.
+"""The five ports: all access of a node to its environment.
 
-Time, randomness, tasks and threads, files and the network reach node code only through a `Runtime`
-that is passed down explicitly. `runtime.real` and `simulation` implement every protocol of this
-file, and one contract suite (tests/unit/runtime) runs each statement below against both.
+Node code gets time, randomness, tasks and threads, files and the network only from a `Runtime` that
+is passed explicitly. `runtime.real` and `simulation` implement every protocol of this file. One
+contract suite (tests/unit/runtime) runs each statement below against both.
 
-This module is imported by pure code: it holds protocols and frozen values, and imports no asyncio.
+Pure code imports this module: it has protocols and frozen values, and imports no asyncio.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -41,31 +41,35 @@ class Runtime:
 
 
 class Clock(Protocol):
-    """This node's clocks."""
+    """The clocks of one node."""
 
     def now_ms(self) -> int:
-        """Monotonic milliseconds, equal to int(loop.time() * 1000); drifts, never goes back.
+        """Return monotonic milliseconds, equal to int(loop.time() * 1000). Drifts, never goes back.
 
         The only base for timers and leases.
         """
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 (UTC); may jump either way. For timestamps, retention, logs;
-        never a lease."""
+        """Return milliseconds since 1970 (UTC), which may jump either way.
+
+        For timestamps, retention and logs, never for leases.
+        """
 
     def busy_us(self) -> int:
-        """Monotonic microseconds that move while a callback runs, from a start of their own: for
-        how long code keeps the loop, and for what must not count as so for a moment too long, also
-        on threads without a loop. Simulated code takes no time."""
+        """Return monotonic microseconds with their own origin, which advance while a callback runs.
+
+        They measure the time that code blocks the loop, and short timeouts on threads without a
+        loop. Simulated code takes no time.
+        """
 
 
 class Entropy(Protocol):
-    """One stream of randomness a (seed, node, incarnation, purpose): a draw never shifts another
-    stream."""
+    """One random stream per (seed, node, incarnation, purpose). A draw does not affect other
+    streams."""
 
     def stream(self, purpose: str) -> "Entropy":
-        """Return the stream of a purpose below this one; the same purpose gives the same start
-        again."""
+        """Return the child stream of a purpose. The same purpose returns the same stream from its
+        start."""
 
     def below(self, end: int) -> int:
         """Return an int of [0, end); end >= 1."""
@@ -81,41 +85,40 @@ class Entropy(Protocol):
 
 
 class Scope(Protocol):
-    """Owns its child tasks: none outlives it."""
+    """The owner of child tasks. All end before it does."""
 
     def spawn(self, work: Coroutine[Any, Any, T], *, name: str) -> "asyncio.Task[T]":
-        """Start a child. Its first error cancels its siblings, newest first."""
+        """Start a child task. Its first error cancels its siblings, newest first."""
 
     def cancel(self) -> None:
-        """Cancel every child, newest first; leaving the scope then waits for them and raises
-        nothing of it."""
+        """Cancel every child, newest first. Leaving the scope then waits for them without raising
+        it."""
 
 
 class Tasks(Protocol):
-    """Child tasks with an owner, and work that may wait for a device."""
+    """Child tasks with an owner, and jobs that may block on a device."""
 
     def scope(self, name: str) -> AbstractAsyncContextManager[Scope]:
         """Open a scope. Children are kept in spawn order.
 
-        The first child error, or leaving by an error, cancels the others newest first, awaits all
-        and raises the first error with the rest as notes. A normal exit waits for all.
+        The first error of a child or of the body cancels the others newest first, awaits all and
+        raises the first error with the rest as notes. A normal exit waits for all.
         """
 
     async def offload(self, lane: str, job: Callable[[], T], *, cost_bytes: int = 0) -> T:
         """Run a plain function in a lane's thread and return its result.
 
-        Lanes are FIFO with a fixed number of threads and a bound on waiting jobs: `write:<dir>`
-        has one, `read` four, `cpu` one. A full lane raises Overloaded. A job touches handles,
-        buffers, numbers and `files`, nothing else. Cancelling the awaiter does not cancel the job:
-        only the owner task of a resource awaits it.
+        Lanes are FIFO with a fixed number of threads and a limit on waiting jobs: `write:<dir>` has
+        one thread, `read` four, `cpu` one. A full lane raises Overloaded. A job uses handles,
+        buffers, numbers and `files`, nothing else. Cancelling the awaiting task does not cancel the
+        job: only the owner task of a resource awaits it.
         """
 
     async def drain(self, lane: str) -> None:
-        """Return when every job given to the lane before this call has ended."""
+        """Return when every job submitted to the lane before this call has ended."""
 
     def stop_node(self, reason: str) -> None:
-        """Stop this node at once (broken invariant, failed disk): an orderly stop is not
-        attempted."""
+        """Stop this node at once (broken invariant, failed disk), without an orderly stop."""
 
 
 # --- files -------------------------------------------------------------------------------------
@@ -125,52 +128,51 @@ class Lease(Protocol):
     """Keeps a file's descriptor open."""
 
     def release(self) -> None:
-        """Give the lease back; a second call does nothing."""
+        """Release the lease. A second call has no effect."""
 
 
 class File(Protocol):
-    """One open file. Errors are OSError with errno as the kernel gives it."""
+    """One open file. Errors are OSError with the kernel's errno."""
 
     @property
     def path(self) -> str:
-        """The path it was opened under."""
+        """The path that it was opened with."""
 
     def size(self) -> int:
-        """Bytes in the file now."""
+        """Return the file's size in bytes."""
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
-        """Write the buffers back to back at a byte position; return the bytes written, which may
-        be short."""
+        """Write consecutive buffers at a byte position and return the number of bytes, which may be
+        short."""
 
     def read(self, position: int, size: int) -> bytes:
-        """Read up to `size` bytes; short at the end of the file. May wait for the device: offload
+        """Read up to `size` bytes; short at the end of the file. May block on the device: offload
         it."""
 
     def read_cached(self, position: int, size: int) -> bytes | None:
-        """Read only what the page cache holds; None when that would wait for the device.
+        """Read only from the page cache. Return None if that would block on the device.
 
-        Always bytes where the file system cannot tell.
+        Always returns bytes if the file system cannot tell.
         """
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
 
     def sync(self) -> None:
-        """Make data and size durable (fdatasync). Offload it. A failed sync is final: never repeat
-        it."""
+        """Make data and size durable (fdatasync). Offload it. Never retry a failed sync."""
 
     def lease(self) -> Lease:
-        """Keep the descriptor open until the lease is released, whatever close() does."""
+        """Keep the descriptor open until the lease is released, regardless of close()."""
 
     def close(self) -> None:
-        """Close; takes effect when the last lease is back. A second call does nothing."""
+        """Close after the last lease is released. A second call has no effect."""
 
 
 class FileLock(Protocol):
-    """An exclusive lock, freed by process death."""
+    """An exclusive lock, released when the process ends."""
 
     def release(self) -> None:
-        """Free the lock; a second call does nothing."""
+        """Release the lock. A second call has no effect."""
 
 
 class Files(Protocol):
@@ -180,17 +182,17 @@ class Files(Protocol):
     """
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; with `create` make it when absent. FileNotFoundError
-        otherwise."""
+        """Open for reading and writing. With `create` a missing file is created, otherwise it
+        raises FileNotFoundError."""
 
     def open_readonly(self, path: str) -> File:
-        """Open an existing file for reading alone."""
+        """Open an existing file for reading only."""
 
     def names(self, folder: str) -> list[str]:
-        """Names in a folder, sorted."""
+        """Return the names in a folder, sorted."""
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and its missing parents; an existing one is fine."""
+        """Create a folder and its missing parents. An existing folder is accepted."""
 
     def remove(self, path: str) -> None:
         """Remove a file, or an empty folder."""
@@ -199,29 +201,29 @@ class Files(Protocol):
         """Rename a file or folder, replacing a file of the new name atomically."""
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder of this path exists."""
+        """Return True if a file or folder of this path exists."""
 
     def is_folder(self, path: str) -> bool:
-        """Whether the path is a folder."""
+        """Return True if the path is a folder."""
 
     def size(self, path: str) -> int:
-        """Bytes of the file."""
+        """Return the file's size in bytes."""
 
     def free_bytes(self, folder: str) -> int:
-        """Bytes that an unprivileged writer may still use on the folder's file system."""
+        """Return the bytes that an unprivileged writer may use on the folder's file system."""
 
     def capacity_bytes(self, folder: str) -> int:
-        """Bytes of the folder's file system, used or not."""
+        """Return the total bytes of the folder's file system."""
 
     def sync_folder(self, folder: str) -> None:
         """Make the folder's names durable. Offload it."""
 
     def lock(self, path: str) -> FileLock:
-        """Lock the file exclusively, creating it when absent; BlockingIOError when another process
-        has it."""
+        """Lock the file exclusively, creating it if missing. Raise BlockingIOError if another
+        process has it."""
 
     def boot_id(self) -> str:
-        """Changes with the machine's boot, not with the process."""
+        """Return an id that changes with the machine's boot, not with the process."""
 
 
 # --- network -----------------------------------------------------------------------------------
@@ -229,11 +231,11 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Q, R]):
-    """One remote call: its path ("/quorumlog.v1.Log/Fetch"), message types, and whether it is a
-    stream.
+    """One remote method: its path ("/quorumlog.v1.Log/Fetch"), message types, and whether it
+    streams.
 
     A stream method may be declared with one request in the .proto (server streaming): on the wire
-    that is a stream whose caller sends one message and finishes.
+    that is a stream whose client sends one message and finishes.
     """
 
     path: str
@@ -248,38 +250,43 @@ NO_DEADLINE_MS: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What a handler may know of its caller."""
+    """The call's context for a handler."""
 
-    deadline_ms: int  # on this node's Clock.now_ms(); the handler is cancelled when the caller goes
-    peer: str  # "host:port" of the caller, for logs only
+    # on this node's Clock.now_ms(); the handler is cancelled when the client disconnects
+    deadline_ms: int
+    peer: str  # "host:port" of the client, for logs only
 
 
 class Stream(Protocol[Q_contra, R_co]):
-    """One side of a bidirectional stream: sends Q, receives R. Has an explicit end on both sides.
+    """One side of a bidirectional stream: sends Q, receives R. Each direction has an explicit end.
 
-    Ordered, loss-free, without duplicates until it breaks; then any suffix in flight may be
-    delivered or not, *also after a new stream of the same peer has started*, so receivers fence by
-    epoch, never by arrival. A cut link without reset is silent: every long stream has an
+    Ordered, lossless and without duplicates until it breaks. Then any suffix in flight may be
+    delivered or not, *also after a new stream of the same peer has started*. Receivers therefore
+    fence by epoch, never by arrival. A cut link without reset is silent: every long stream needs an
     application heartbeat.
     """
 
     async def send(self, message: Q_contra) -> None:
-        """Return when taken into the window (back-pressure), not when received; raises
-        StreamBroken, on the caller's side also the handler's typed error, which `receive` then
-        raises too, or MessageTooLarge with the stream as good as before. Several tasks may send;
-        cancelling a send that waits may break the stream."""
+        """Return when the message is in the window (back-pressure), not when it is received.
+
+        Raise StreamBroken, at the client also the handler's error, which `receive` then raises too,
+        or MessageTooLarge, which leaves the stream usable. Several tasks may send. Cancelling a
+        waiting send may break the stream.
+        """
 
     async def receive(self) -> R_co | None:
-        """Return the next message, or None when the peer finished cleanly; raises StreamBroken,
-        on the caller's side also the handler's typed error. One reader at a time; cancelling it
-        loses no message."""
+        """Return the next message, or None after the peer finished cleanly.
+
+        Raise StreamBroken, at the client also the handler's error. One task at a time may receive;
+        cancelling it loses no message.
+        """
 
     async def finish(self) -> None:
-        """Say that nothing more will be sent; receiving goes on. A handler's finish reaches the
-        caller when the handler returns."""
+        """Announce that no more messages follow. Receiving continues. The client receives a
+        handler's finish when the handler returns."""
 
     def abort(self, reason: str) -> None:
-        """Break the stream at once, for both sides. A second call does nothing."""
+        """Break the stream at once, in both directions. A second call has no effect."""
 
 
 UnaryCall: TypeAlias = Callable[[Any, CallContext], Awaitable[Any]]
@@ -288,12 +295,11 @@ StreamCall: TypeAlias = Callable[["Stream[Any, Any]", CallContext], Awaitable[No
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A method with the code that answers it.
+    """A method with its implementation.
 
-    `call` is `async (request, context) -> response` for a unary method, and
-    `async (stream, context) -> None` for a streaming one; returning ends the stream cleanly, a
-    QuorumlogError is carried to the caller with its type, any other exception becomes
-    UnknownServerError.
+    `call` is `async (request, context) -> response` for a unary method, and `async (stream,
+    context) -> None` for a streaming one. Returning ends the stream cleanly. A QuorumlogError
+    reaches the client with its type; any other exception becomes UnknownServerError.
     """
 
     method: Method[Any, Any]
@@ -305,41 +311,42 @@ class Listener(Protocol):
 
     @property
     def address(self) -> str:
-        """ "host:port", with the port that was picked when 0 was asked for."""
+        """The address "host:port" with the actual port."""
 
     async def close(self, grace_ms: int) -> None:
-        """Take no new calls, let those under way end within `grace_ms`, cancel the rest."""
+        """Accept no new calls, wait `grace_ms` for calls in progress, cancel the rest."""
 
 
 class CallListener(Listener, Protocol):
-    """A served address that answers calls, and says to those who ask whether it is of use."""
+    """A served address for calls, with a health status."""
 
     def announce(self, *, is_ready: bool, service: str = "") -> None:
-        """Tell health checks and their watchers; calls are answered all the same. Closing says so
-        by itself.
+        """Set the status for health checks and their watchers. Calls are served in either case.
 
-        `service` is a name that has a word of its own from its first announcement on; without one
-        the word is for the server and all services that have none.
+        Closing sets it to not ready. `service` is a name with its own status from its first
+        announcement on; "" is the status of the server and of all other services.
         """
 
 
 class Channel(Protocol):
-    """A way to one address. Connects lazily, reconnects with back-off (50..500 ms);
-    attempts that get no answer take longer and longer."""
+    """A connection to one address. It connects lazily and reconnects with backoff (50..500 ms). The
+    timeout of an attempt grows while there is no response."""
 
     async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
-        """Call and wait; raises the handler's typed QuorumlogError, TimedOut, or Lost (outcome
-        unknown). A time-out of 0 is one that has passed.
+        """Call and wait. Raise the handler's error, TimedOut, or Lost (outcome unknown).
 
-        A refused connection may raise Lost's subclass NotSent.
+        A timeout of 0 has passed already. A refused connection may raise Lost's subclass NotSent.
         """
 
     async def stream(self, method: Method[Q, R], *, timeout_ms: int) -> Stream[Q, R]:
-        """Open a stream, which takes a connection but no round trip; `timeout_ms` bounds its whole
-        life, 0 means none. Raises Lost or NotSent; what the peer says comes with `receive`."""
+        """Open a stream, which needs a connection but no round trip.
+
+        `timeout_ms` limits the stream's duration, 0 means no limit. Raise Lost or NotSent; errors
+        of the peer are raised by `receive`.
+        """
 
     async def close(self) -> None:
-        """Break what is under way and free the connection."""
+        """Break calls in progress and free the connection."""
 
 
 class ByteConnection(Protocol):
@@ -347,50 +354,53 @@ class ByteConnection(Protocol):
 
     @property
     def peer(self) -> str:
-        """ "host:port" of the other side, for logs only."""
+        """The other side's "host:port", for logs only."""
 
     @property
     def local(self) -> str:
-        """ "host:port" of this side: by which the other has reached it, if it was the one that
-        connected; empty once the connection is over."""
+        """This side's "host:port", which the other side connected to if it was the client.
+
+        Empty after the end.
+        """
 
     def write(self, buffers: Sequence[Buffer]) -> None:
-        """Queue bytes; they leave in order. Not copied: do not change the buffers afterwards."""
+        """Queue bytes, sent in order. They are not copied: do not change the buffers afterwards."""
 
     def send_range(self, file: File, position: int, size: int) -> None:
-        """Queue bytes of a file without copying them into Python; holds a lease until they are
+        """Queue bytes of a file without copying them into Python. Holds a lease until they are
         sent."""
 
     def unsent_bytes(self) -> int:
-        """Bytes queued and not yet taken by the kernel: the caller's back-pressure."""
+        """Return the bytes that are queued and not yet in the kernel, for back-pressure."""
 
     def pause_reading(self) -> None:
         """Stop calling the protocol's buffer() and received()."""
 
     def resume_reading(self) -> None:
-        """Go on after pause_reading()."""
+        """Continue after pause_reading()."""
 
     def close(self) -> None:
-        """Send what is queued, then close. A second call does nothing."""
+        """Send the queue, then close. A second call has no effect."""
 
     def abort(self) -> None:
-        """Close at once with a reset, dropping what is queued."""
+        """Close at once with a reset, dropping the queue."""
 
 
 class ByteProtocol(Protocol):
-    """The receiving side, implemented by the front door; called on the loop."""
+    """The receiving side of a byte connection, called on the loop."""
 
     def buffer(self, size_hint: int) -> memoryview:
-        """Return where to read the next bytes into; at least one byte long."""
+        """Return the buffer for the next read, at least one byte long."""
 
     def received(self, count: int) -> None:
-        """`count` bytes of the last buffer were filled."""
+        """Process the first `count` bytes of the last buffer."""
 
     def sent(self) -> None:
-        """The queue of unsent bytes has become shorter."""
+        """Send more, since the queue of unsent bytes has shrunk."""
 
     def closed(self, error: Exception | None) -> None:
-        """The connection ended: None for a clean end by the peer or by close()."""
+        """Handle the end of the connection. `error` is None for a clean end by the peer or by
+        close()."""
 
 
 class Network(Protocol):
@@ -399,23 +409,24 @@ class Network(Protocol):
     async def serve(
         self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
     ) -> CallListener:
-        """Answer calls on an address (port 0 picks one), by method path; raises AddressInUse.
+        """Serve calls on an address by method path; port 0 selects a free one. Raise AddressInUse.
 
-        `is_ready` is what health checks are told until `announce` says otherwise.
+        `is_ready` is the initial health status; see `announce`.
         """
 
     def channel(self, address: str) -> Channel:
-        """Return a way to the address; never fails."""
+        """Return a channel to the address. Never fails."""
 
     async def listen_bytes(
         self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
     ) -> Listener:
-        """Accept byte connections; one protocol object each. Raises AddressInUse."""
+        """Accept byte connections, with one protocol object each. Raise AddressInUse."""
 
     async def connect_bytes(
         self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
     ) -> ByteConnection:
-        """Connect; raises NotSent when refused, Lost otherwise."""
+        """Connect. Raise NotSent if refused, otherwise Lost."""
 
     async def refuses(self, address: str, timeout_ms: int) -> bool:
-        """Whether a connection is refused; False on success, silence and any other failure."""
+        """Return True if a connection is refused; False on success, timeout and any other
+        failure."""

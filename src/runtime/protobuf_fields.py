@@ -1,8 +1,8 @@
-"""Protobuf's encoding by hand, for messages whose batches are not to be copied into an object.
+"""Manual protobuf encoding for messages whose batches must not be copied into an object.
 
-A message object copies every `bytes` field on its way in, on access, on assignment and on its way
-out. Here such a field is a view of the bytes that arrived, or a part that is joined once with all
-others when a message leaves. Groups, which nobody sends, are refused. Pure.
+A message object copies every `bytes` field when it is parsed, read, assigned and serialized. Here
+such a field is a view of the received bytes, or a part that is joined once when the message is
+sent. Groups are refused. Pure.
 """
 
 from collections.abc import Sequence
@@ -23,17 +23,17 @@ INT64: Final = 1 << 64
 
 
 def number_of(message: Any, field: str) -> int:
-    """Return a field's number as the .proto has it."""
+    """Return a field's number in the .proto file."""
     number: int = message.DESCRIPTOR.fields_by_name[field].number
     return number
 
 
-# --- in ------------------------------------------------------------------------------------------
+# --- decoding ------------------------------------------------------------------------------------
 
 
 def take_out(raw: bytes, field: int, at: int, end: int) -> tuple[bytes, list[tuple[int, int]]]:
-    """Return what a message of [at, end) is without the length-delimited fields of this number, and
-    where the values of these lie; raises DecodeError."""
+    """Return the message in [at, end) without the length-delimited fields of this number, and the
+    ranges of their values. Raise DecodeError."""
     rest: list[bytes] = []
     found: list[tuple[int, int]] = []
     while at < end:
@@ -47,8 +47,7 @@ def take_out(raw: bytes, field: int, at: int, end: int) -> tuple[bytes, list[tup
 
 
 class Parts(Generic[M]):
-    """The elements of a message's one repeated field, each with a `bytes` field that stays where it
-    arrived."""
+    """Splits a message's only repeated field into elements, whose `bytes` field stays in place."""
 
     __slots__ = ("_batches", "_element", "_elements")
 
@@ -58,8 +57,11 @@ class Parts(Generic[M]):
         self._batches = number_of(element, batches)
 
     def split(self, raw: bytes) -> tuple[bytes, list[tuple[M, memoryview]]]:
-        """Return the message without its elements, and each of these without its batches, beside a
-        view of them. Raises DecodeError as the message would."""
+        """Return the message without its elements, and each element without its batches, with a
+        view of them.
+
+        Raise DecodeError as the message class would.
+        """
         view = memoryview(raw)
         rest, places = take_out(raw, self._elements, 0, len(raw))
         found = []
@@ -71,9 +73,9 @@ class Parts(Generic[M]):
 
 
 def field_at(raw: bytes, at: int, end: int) -> tuple[int, int, int, int]:
-    """Return (field number, wire type, value, position behind it).
+    """Return (field number, wire type, value, position after it).
 
-    The value of a varint is its unsigned number, of anything else the position of its first byte.
+    The value of a varint is its unsigned number, of other types the position of its first byte.
     """
     tag, at = varint_at(raw, at, end)
     field, kind = tag >> 3, tag & 7
@@ -91,12 +93,12 @@ def field_at(raw: bytes, at: int, end: int) -> tuple[int, int, int, int]:
     else:
         raise DecodeError(f"wire type {kind} of field {field}")
     if size > end - at:
-        raise DecodeError(f"field {field} runs off the end")
+        raise DecodeError(f"field {field} extends beyond the end")
     return field, kind, at, at + size
 
 
 def varint_at(raw: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return an unsigned number, and the position behind it; raises DecodeError."""
+    """Return an unsigned number and the position after it. Raise DecodeError."""
     value = shift = 0
     while at < end and shift < 70:
         byte = raw[at]
@@ -109,24 +111,24 @@ def varint_at(raw: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def signed(value: int, modulus: int) -> int:
-    """Return a varint as a field of this many values, INT32 or INT64, has it."""
+    """Return a varint as a signed value of a field with this modulus, INT32 or INT64."""
     value %= modulus
     return value - modulus if value >= modulus >> 1 else value
 
 
 def text_of(raw: bytes) -> str:
-    """Return a string's bytes as one; raises DecodeError."""
+    """Return the text of a string's bytes. Raise DecodeError."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise DecodeError(f"a text is not UTF-8: {error}") from None
+        raise DecodeError(f"text is not UTF-8: {error}") from None
 
 
-# --- out -----------------------------------------------------------------------------------------
+# --- encoding ------------------------------------------------------------------------------------
 
 
 class Encoded(Generic[M]):
-    """A message of class M as the parts of its encoding; joined once, when it leaves."""
+    """A message of class M as parts of its encoding, joined once when it is sent."""
 
     __slots__ = ("_parts",)
 
@@ -134,17 +136,17 @@ class Encoded(Generic[M]):
         self._parts = parts
 
     def SerializeToString(self, *, deterministic: bool = False) -> bytes:
-        """Return the message's bytes; they are the same either way."""
+        """Return the message's bytes, which are always deterministic."""
         return b"".join(self._parts)
 
 
 def prefix(field: int, size: int) -> bytes:
-    """Return the tag and length in front of `size` bytes of a field."""
+    """Return the tag and length of a field of `size` bytes."""
     return encode_varint(field << 3 | LENGTH) + encode_varint(size)
 
 
 def encode_varint(value: int) -> bytes:
-    """Return an unsigned number as it travels."""
+    """Return the encoding of an unsigned number."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -1,9 +1,9 @@
-"""grpc, imported so that its C core writes nothing to a user's terminal.
+"""grpc, imported so that its C core writes nothing to the terminal.
 
-The core logs connections that come and go on stderr, where no handler of ours can stop it. How much
-it reads from GRPC_VERBOSITY, once, when it is loaded: the variable is set for that moment, unless
-the user has set it, and taken back, since a child process and its libraries are not ours. What goes
-wrong reaches the caller as a typed error all the same.
+The core logs connections to stderr, which no logging handler can suppress. It reads the level from
+GRPC_VERBOSITY once, when it is loaded. The variable is set for the import, unless the user has set
+it, and then removed, so that child processes do not inherit it. Failures reach the caller as typed
+errors.
 """
 
 import os

@@ -1,7 +1,7 @@
 """The real runtime: the machine's clocks, entropy, threads, files and network.
 
-The only home of `time`, `random`, `secrets`, `threading` (the network and the files have homes of
-their own). One process runs one loop; `run()` makes it, on uvloop where that is installed.
+The only user of `time`, `random`, `secrets` and `threading`. One process runs one loop; `run()`
+creates it, with uvloop if it is installed.
 """
 
 import asyncio
@@ -32,8 +32,11 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 SWITCH_S: Final = 0.0005
-"""How long a thread that computes may keep the interpreter from one that waits for it. Python's own
-5 ms are three times what a lane's write of 4 MiB takes, and its result waits for them."""
+"""The interpreter's switch interval, after which a waiting thread gets the interpreter.
+
+Python's default of 5 ms is three times the duration of a lane's write of 4 MiB, whose result would
+wait for it.
+"""
 
 
 # --- running -----------------------------------------------------------------------------------
@@ -46,11 +49,11 @@ def run(
     on_stop: Callable[[str], None] = exit_at_once,
     connect_ms: int = CONNECT_MS,
 ) -> T:
-    """Run `main(runtime)` on a new loop until it returns, then end all that the runtime owns.
+    """Run `main(runtime)` on a new loop until it returns, then end everything the runtime owns.
 
-    Listeners and channels left open are closed and lanes are drained before the loop goes. For a
-    process of its own: the interpreter's switch interval is SWITCH_S meanwhile. `connect_ms` is
-    what one attempt of a channel to connect may take.
+    Open listeners and channels are closed and lanes are drained before the loop ends. Use it in a
+    process of its own: it sets the interpreter's switch interval to SWITCH_S. `connect_ms` is the
+    timeout of a channel's connection attempt.
     """
     refuse_stripped_assertions()
     before_s = sys.getswitchinterval()
@@ -76,7 +79,7 @@ async def _run_in_loop(
 async def open_runtime(
     name: str, *, on_stop: Callable[[str], None] = exit_at_once, connect_ms: int = CONNECT_MS
 ) -> AsyncIterator[Runtime]:
-    """Give the running loop's runtime and close what it owns on the way out."""
+    """Yield a runtime for the running loop and close it at the end."""
     runtime = real_runtime(name, on_stop=on_stop, connect_ms=connect_ms)
     try:
         yield runtime
@@ -89,8 +92,8 @@ def real_runtime(
 ) -> Runtime:
     """Return a runtime for the running loop; end it with `close_runtime`.
 
-    `name` marks its threads; `on_stop` is what `tasks.stop_node` does, by default the end of the
-    process.
+    `name` is part of its thread names. `on_stop` replaces the action of `tasks.stop_node`, which
+    ends the process by default.
     """
     refuse_stripped_assertions()
     loop = asyncio.get_running_loop()
@@ -106,17 +109,17 @@ def real_runtime(
 
 
 async def close_runtime(runtime: Runtime) -> None:
-    """Close listeners and channels, then let every lane end its jobs and its threads."""
-    assert isinstance(runtime.network, RealNetwork), f"not a real network: {runtime.network}"
-    assert isinstance(runtime.tasks, RealTasks), f"not real tasks: {runtime.tasks}"
+    """Close listeners and channels, then wait for every lane's jobs and end its threads."""
+    assert isinstance(runtime.network, RealNetwork), f"{runtime.network} is not a RealNetwork"
+    assert isinstance(runtime.tasks, RealTasks), f"{runtime.tasks} is not a RealTasks"
     await runtime.network.close()
     await runtime.tasks.close()
 
 
 def refuse_stripped_assertions() -> None:
-    """Assertions are part of the product's safety: without them nothing starts."""
+    """Exit if assertions are disabled, since they are part of the product's safety."""
     if not __debug__:
-        raise SystemExit("quorumlog refuses `python -O`: its assertions keep the data safe")
+        raise SystemExit("quorumlog: `python -O` is not supported; its assertions protect the data")
 
 
 # --- clock and entropy -------------------------------------------------------------------------
@@ -125,41 +128,41 @@ def refuse_stripped_assertions() -> None:
 class RealClock:
     """The loop's monotonic time and the machine's UTC.
 
-    The loop caches its time for one iteration, so a long callback does not see it move.
+    The loop caches its time for one iteration, so it does not advance during a callback.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
     def now_ms(self) -> int:
-        """Monotonic milliseconds of the loop."""
-        # uvloop counts whole milliseconds and hands them out divided by 1000: without the half
-        # microsecond, 1.001 s would come back as 1000 ms, before the timer that was set for 1001.
+        """Return the loop's monotonic milliseconds."""
+        # uvloop counts whole milliseconds and returns them divided by 1000. Without the half
+        # microsecond 1.001 s would become 1000 ms, before the timer that was set for 1001.
         return int(self._loop.time() * 1000 + 0.0005)
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 (UTC)."""
+        """Return milliseconds since 1970 (UTC)."""
         return time.time_ns() // 1_000_000
 
     def busy_us(self) -> int:
-        """Microseconds of the machine's finest monotonic clock."""
+        """Return microseconds of the machine's finest monotonic clock."""
         return time.perf_counter_ns() // 1_000
 
 
 class RealEntropy:
     """A tree of streams below one key of the operating system's entropy.
 
-    Numbers come from a Mersenne Twister seeded by the stream's key; tokens from keyed BLAKE2b over
-    a counter, so that they stay unpredictable to somebody who has seen others.
+    Numbers come from a Mersenne Twister seeded by the stream's key. Tokens come from keyed BLAKE2b
+    over a counter, so that they stay unpredictable to an observer of other tokens.
     """
 
     def __init__(self, key: bytes) -> None:
         self._key = key  # 32 bytes
         self._rng = random.Random(int.from_bytes(key, "big"))
-        self._tokens = 0  # given so far
+        self._tokens = 0  # number of tokens drawn
 
     def stream(self, purpose: str) -> Entropy:
-        """Return the stream of a purpose below this one."""
+        """Return the child stream of a purpose."""
         key = hashlib.blake2b(purpose.encode(), key=self._key, person=b"stream", digest_size=32)
         return RealEntropy(key.digest())
 
@@ -206,17 +209,18 @@ class RealTasks:
         return result
 
     async def drain(self, lane: str) -> None:
-        """Return when every job given to the lane before this call has ended."""
+        """Return when every job submitted to the lane before this call has ended."""
         if lane in self._lanes:
             await self._lanes[lane].drain()
 
     def stop_node(self, reason: str) -> None:
-        """End the process at once, unless the runtime was made with another `on_stop`."""
+        """End the process at once, unless the runtime has another `on_stop`."""
         _log.critical("node.stopped_at_once node=%s reason=%s", self._name, reason)
         self._on_stop(reason)
 
     async def close(self) -> None:
-        """Let every lane end its jobs, then its threads; also lanes that begin meanwhile."""
+        """Wait for every lane's jobs, then end its threads, including lanes that start during the
+        wait."""
         while self._lanes:
             lane = self._lanes.pop(next(iter(self._lanes)))
             await lane.drain()
@@ -232,17 +236,17 @@ class RealTasks:
 
 @dataclass(slots=True)
 class _Job:
-    number: int  # 0-based, in the order given
+    number: int  # 0-based, in submission order
     run: Callable[[], Any]
     cost_bytes: int
-    waiter: asyncio.Future[Any]  # may be cancelled; the job runs all the same
+    waiter: asyncio.Future[Any]  # may be cancelled; the job still runs
 
 
 class _Lane:
-    """A FIFO queue with its threads. All but `_work` runs on the loop's thread.
+    """A FIFO queue with its threads. All methods except `_work` run on the loop's thread.
 
-    Own threads rather than an executor: an executor's future that is cancelled before it runs is
-    never run, and a job must run once it is given.
+    It does not use an executor: a cancelled future of an executor is never run, but a submitted job
+    must run.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, limits: LaneLimits) -> None:
@@ -252,12 +256,12 @@ class _Lane:
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._given = 0
-        self._unfinished: dict[int, None] = {}  # job numbers in the order given
+        self._unfinished: dict[int, None] = {}  # job numbers in submission order
         self._unfinished_bytes = 0
         self._drains: list[tuple[int, asyncio.Future[None]]] = []  # (jobs below it, waiter)
 
     def submit(self, run: Callable[[], Any], cost_bytes: int) -> asyncio.Future[Any]:
-        """Queue a job and return the future of its result; raises Overloaded."""
+        """Queue a job and return the future of its result. Raise Overloaded."""
         self._check_room(cost_bytes)
         job = _Job(self._given, run, cost_bytes, self._loop.create_future())
         self._given += 1
@@ -269,15 +273,15 @@ class _Lane:
         return job.waiter
 
     async def drain(self) -> None:
-        """Return when every job given before has ended."""
+        """Return when every job submitted before has ended."""
         if self._unfinished:
             waiter = self._loop.create_future()
             self._drains.append((self._given, waiter))
             await waiter
 
     def stop(self) -> None:
-        """End the threads; the lane is drained."""
-        assert not self._unfinished, f"{self._name} stops with {len(self._unfinished)} jobs"
+        """End the threads of a drained lane."""
+        assert not self._unfinished, f"{self._name}: stopped with {len(self._unfinished)} jobs"
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
@@ -290,12 +294,13 @@ class _Lane:
         bytes_after = self._unfinished_bytes + cost_bytes
         if full or (waiting and bytes_after > self._limits.waiting_bytes_max):
             raise Overloaded(
-                f"lane {self._name} is full: {waiting} jobs, {self._unfinished_bytes} bytes wait"
+                f"lane {self._name}: full with {waiting} jobs and {self._unfinished_bytes} bytes;"
+                " retry later"
             )
 
     def _start_thread(self) -> None:
         name = f"{self._name}-{len(self._threads)}"
-        # A daemon: a thread that hangs in a dead device must not keep the process alive.
+        # A daemon: a thread that hangs on a failed device must not keep the process alive.
         thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -309,7 +314,7 @@ class _Lane:
                 error = failure
             try:
                 self._loop.call_soon_threadsafe(self._on_done, job, result, error)
-            except RuntimeError:  # the loop is closed: nobody waits any more
+            except RuntimeError:  # the loop is closed: no task waits any more
                 return
             del job, result, error  # free the buffers while this thread waits
 
@@ -327,8 +332,8 @@ class _Lane:
         if job.waiter.cancelled():
             if error is not None:
                 _log.error("lane.lost_failure lane=%s error=%r", self._name, error)
-        elif isinstance(error, StopIteration):  # a future refuses it, and the waiter would hang
-            job.waiter.set_exception(RuntimeError(f"a job raised {error!r}"))
+        elif isinstance(error, StopIteration):  # a future rejects it, and the task would hang
+            job.waiter.set_exception(RuntimeError(f"lane {self._name}: a job raised {error!r}"))
         elif error is not None:
             job.waiter.set_exception(error)
         else:

@@ -1,8 +1,8 @@
-"""Answers to server reflection: which descriptors describe a symbol of the loaded protobuf files.
+"""Server reflection: the descriptors of a symbol in the loaded protobuf files.
 
-Two versions of the protocol are alike but for their package, and tools ask for the newer one first.
-The older one's descriptors come with grpc's package; the newer one's are made of them by name.
-Pure: the messages are handed in, since grpc's packages have homes of their own.
+The two versions of the protocol differ only in their package, and tools use the newer one first.
+The older one's descriptors are in grpc's package; the newer one's are derived from them by name.
+Pure: the caller passes the messages.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from google.protobuf.descriptor import FileDescriptor
 if TYPE_CHECKING:
     from grpc_reflection.v1alpha import reflection_pb2
 
-# grpc's status numbers, which reflection repeats inside its responses.
+# grpc's status numbers, which reflection puts into its responses.
 _NOT_FOUND: Final = 5
 _UNIMPLEMENTED: Final = 12
 
@@ -35,7 +35,7 @@ def answer_reflection(
     response: "reflection_pb2.ServerReflectionResponse",
     services: Sequence[str],
 ) -> None:
-    """Fill the response to one request; `services` are the full names that are served."""
+    """Fill the response to one request. `services` are the full names of the served services."""
     response.valid_host = request.host
     response.original_request.CopyFrom(request)
     try:
@@ -58,17 +58,19 @@ def answer_reflection(
                 numbers = extension_numbers(name)
                 response.all_extension_numbers_response.base_type_name = name
                 response.all_extension_numbers_response.extension_number.extend(numbers)
-            case asked_for:  # nothing, or what is not invented yet
+            case asked_for:  # empty, or of a later version
                 response.error_response.error_code = _UNIMPLEMENTED
-                response.error_response.error_message = f"{asked_for} is not answered here"
+                response.error_response.error_message = f"{asked_for} is not supported"
     except KeyError as error:
         response.error_response.error_code = _NOT_FOUND
-        response.error_response.error_message = f"no {error.args[0]} here"
+        response.error_response.error_message = f"{error.args[0]} not found"
 
 
 def files_of_symbol(symbol: str) -> list[bytes]:
-    """Return the serialised descriptors of the file that defines a symbol and of all it imports,
-    the file itself first; KeyError when no such symbol is loaded."""
+    """Return the serialized descriptors of the file that defines a symbol and of its imports.
+
+    The file itself is first. Raise KeyError if no such symbol is loaded.
+    """
     if symbol == _NEW or symbol.startswith(f"{_NEW}."):
         _find(_file_of_symbol, _OLD + symbol.removeprefix(_NEW), symbol)
         return [_new_reflection()]
@@ -76,14 +78,16 @@ def files_of_symbol(symbol: str) -> list[bytes]:
 
 
 def files_of_name(name: str) -> list[bytes]:
-    """Return the same for a file name such as "quorumlog/v1/log.proto"; KeyError when unknown."""
+    """Return the same for a file name such as "quorumlog/v1/log.proto". Raise KeyError if
+    unknown."""
     if name == _NEW_FILE:
         return [_new_reflection()]
     return _with_imports(_find(_pool().FindFileByName, name, name))
 
 
 def files_of_extension(type_name: str, number: int) -> list[bytes]:
-    """Return the same for the file that extends a message by a field; KeyError when none does."""
+    """Return the same for the file that extends a message by a field. Raise KeyError if none
+    does."""
     extended = _find(_pool().FindMessageTypeByName, type_name, type_name)
     for extension in _pool().FindAllExtensions(extended):
         if extension.number == number:
@@ -92,14 +96,14 @@ def files_of_extension(type_name: str, number: int) -> list[bytes]:
 
 
 def extension_numbers(type_name: str) -> list[int]:
-    """Return the field numbers by which a message is extended, ascending; KeyError when the
-    message is unknown."""
+    """Return the field numbers of a message's extensions, ascending. Raise KeyError if it is
+    unknown."""
     extended = _find(_pool().FindMessageTypeByName, type_name, type_name)
     return sorted(extension.number for extension in _pool().FindAllExtensions(extended))
 
 
 def is_described(service: str) -> bool:
-    """Whether a service's descriptor is loaded."""
+    """Return True if a service's descriptor is loaded."""
     try:
         descriptor_pool.Default().FindServiceByName(service)
     except KeyError:
@@ -108,12 +112,12 @@ def is_described(service: str) -> bool:
 
 
 def _pool() -> Any:
-    """Return the loaded descriptors; the stubs say nothing of some of its methods."""
+    """Return the loaded descriptors. The stubs lack some of its methods."""
     return descriptor_pool.Default()
 
 
 def _find(look_up: Callable[[str], Any], key: str, asked: str) -> Any:
-    """Look up; KeyError with what was asked for."""
+    """Look up a key. Raise KeyError with the requested name."""
     try:
         return look_up(key)
     except KeyError:
@@ -121,7 +125,8 @@ def _find(look_up: Callable[[str], Any], key: str, asked: str) -> Any:
 
 
 def _file_of_symbol(symbol: str) -> FileDescriptor:
-    """Return the file of a symbol; methods, which the pool does not know by name, included."""
+    """Return the file of a symbol. The pool does not find methods by name, so their service is
+    used."""
     try:
         return _pool().FindFileContainingSymbol(symbol)  # type: ignore[no-any-return]
     except KeyError:
@@ -131,7 +136,7 @@ def _file_of_symbol(symbol: str) -> FileDescriptor:
 
 
 def _new_reflection() -> bytes:
-    """Return the newer protocol's file: the older one under its name."""
+    """Return the newer protocol's file: the older one with its name."""
     proto = descriptor_pb2.FileDescriptorProto()
     _pool().FindFileByName(_OLD_FILE).CopyToProto(proto)
     proto.name, proto.package = _NEW_FILE, _NEW

@@ -1,9 +1,9 @@
-"""The one implementation of `Scope`: child tasks with an owner, cancelled newest first.
+"""The implementation of `Scope`: child tasks with an owner, cancelled newest first.
 
-Why not `asyncio.TaskGroup`: it keeps its children in a set and cancels them in address order, which
-no seed can replay, and it wraps a single error into a group. Here the children are kept in spawn
-order, and the first error is raised as itself with the others as notes. Works on any loop, so the
-simulated runtime uses it too.
+`asyncio.TaskGroup` keeps its children in a set and cancels them in address order, which no seed can
+replay, and it wraps a single error into a group. Here the children are in spawn order, and the
+first error is raised itself, with the others as notes. It works on any loop, so the simulated
+runtime uses it too.
 """
 
 import asyncio
@@ -15,32 +15,33 @@ T = TypeVar("T")
 
 
 class TaskScope:
-    """See `ports.Tasks.scope` for the promise. One use only; a child never outlives it."""
+    """A scope as in `ports.Tasks.scope`. Use it once. All children end before it does."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        # A dict, not a set: iteration is in spawn order. Finished children leave it at once.
+        # Unlike a set, a dict iterates in spawn order. Finished children are removed at once.
         self._children: dict[asyncio.Task[Any], None] = {}
-        self._errors: list[tuple[str, BaseException]] = []  # (who, what), in order of occurrence
+        self._errors: list[tuple[str, BaseException]] = []  # (task, error), in order
         self._parent: asyncio.Task[Any] | None = None
         self._in_body = False
-        self._interrupted_body = False  # we cancelled the parent because a child failed
-        self._cancelled = False  # children spawned from now on are cancelled at once
+        self._interrupted_body = False  # the scope cancelled the parent because a child failed
+        self._cancelled = False  # new children are cancelled at once
         self._idle: asyncio.Future[None] | None = None
         self._left = False
 
     async def __aenter__(self) -> "TaskScope":
-        assert self._parent is None, f"scope {self._name} is entered twice"
+        assert self._parent is None, f"scope {self._name}: entered twice"
         self._parent = asyncio.current_task()
-        assert self._parent is not None, f"scope {self._name} is entered outside of a task"
+        assert self._parent is not None, f"scope {self._name}: entered outside a task"
         self._in_body = True
         return self
 
     def spawn(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Start a child task named "<scope>/<name>"."""
         if self._parent is None or self._left:
             work.close()
-            raise AssertionError(f"spawn of {name} outside of the life of scope {self._name}")
+            raise AssertionError(
+                f"scope {self._name}: spawn of {name} before its start or after its end"
+            )
         loop = asyncio.get_running_loop()
         task = loop.create_task(work, name=f"{self._name}/{name}")
         self._children[task] = None
@@ -50,7 +51,7 @@ class TaskScope:
         return task
 
     def cancel(self) -> None:
-        """Cancel every child, newest first; the body of the scope goes on."""
+        """Cancel every child, newest first. The body of the scope continues."""
         self._cancelled = True
         for task in reversed(list(self._children)):
             task.cancel()
@@ -70,7 +71,8 @@ class TaskScope:
         if not self._errors:
             if late is not None:
                 raise late
-            return cancellation is None  # only our own interruption of the body is swallowed
+            # only the scope's own cancellation of the body is suppressed
+            return cancellation is None
         _, first = self._errors[0]
         for who, other in self._errors[1:]:
             first.add_note(f"also failed: {who}: {type(other).__name__}: {other}")
@@ -79,7 +81,7 @@ class TaskScope:
         raise first
 
     def _sort_body_error(self, error: BaseException | None) -> asyncio.CancelledError | None:
-        """Note what the body raised; return a cancellation that came from outside."""
+        """Record the body's error. Return a cancellation from outside the scope."""
         assert self._parent is not None, "left before entered"
         remaining = self._parent.uncancel() if self._interrupted_body else 0
         if isinstance(error, asyncio.CancelledError):
@@ -90,8 +92,8 @@ class TaskScope:
         return None
 
     async def _wait_children(self) -> asyncio.CancelledError | None:
-        """Wait until no child is left; return the last cancellation met meanwhile, passed on to
-        the children."""
+        """Wait for all children. Return the last cancellation from outside, which was passed to
+        them."""
         cancellation: asyncio.CancelledError | None = None
         while self._children:
             self._idle = asyncio.get_running_loop().create_future()
@@ -117,6 +119,6 @@ class TaskScope:
     def _on_first_error(self) -> None:
         self.cancel()
         if self._in_body and not self._interrupted_body:
-            assert self._parent is not None, "a child without a parent"
+            assert self._parent is not None, f"scope {self._name}: child without a parent"
             self._interrupted_body = True
             self._parent.cancel()

@@ -1,12 +1,12 @@
-"""A large range of a file, sent by a thread: the loop goes on meanwhile, on another processor.
+"""Sends large file ranges in threads, so that the event loop continues on another processor.
 
-The kernel's part of sending a megabyte takes longer than all the rest of an answer. A thread that
-sends it works as fast as the peer takes it; where that is slow, it gives back what is left, and the
-loop sends that when there is room, so that who reads slowly, or not at all, holds up nobody. What
-surrounds the range in an answer goes the same way, so that nobody is woken for it alone.
+The kernel's part of sending a megabyte takes longer than the rest of a response. A thread sends as
+fast as the peer reads. If the peer is slow the thread returns the rest, and the loop sends it when
+the socket has space, so that slow peers delay no others. Small buffers around the range are sent
+with it.
 
-Where the compiled sender is there, its threads need no interpreter. Without it a lane does the
-same, and costs half as much again.
+The threads of the compiled sender need no interpreter lock. Without it a lane does the same at 1.5
+times the cost.
 """
 
 import asyncio
@@ -25,28 +25,28 @@ from .system import close_descriptor, duplicate, sendfile
 
 try:
     from . import _sender
-except ImportError:  # it was not compiled
+except ImportError:  # not compiled
     CAN_SEND_COMPILED = False
 else:
     CAN_SEND_COMPILED = _sender.CAN_SEND
 
 LANE: Final = "send"
-ASIDE_MIN: Final = 256 << 10  # bytes of a range; below it the way to the thread and back costs more
-AROUND_MAX: Final = 4 << 10  # bytes in front of a large range, and behind it, that go with it
+ASIDE_MIN: Final = 256 << 10  # bytes of a range; below it the thread switch costs more
+AROUND_MAX: Final = 4 << 10  # bytes before and after a large range that are sent with it
 PIECE_MAX: Final = 1 << 20  # bytes in one sendfile
-PATIENCE_MS: Final = 2  # without room in the socket, before the thread gives up
-BYTES_PER_MS_MIN: Final = 64 << 10  # a peer that takes less, on the average, is slow as well
+PATIENCE_MS: Final = 2  # without space in the socket, before the thread returns
+BYTES_PER_MS_MIN: Final = 64 << 10  # a peer below this average rate is slow
 
 CAN_SEND_ASIDE: Final = sendfile is not None and hasattr(select, "poll")
 
-# The compiled sender's words for a range that its file or the page cache does not have.
+# The compiled sender's error numbers for a range that its file or the page cache lacks.
 _ENDS_EARLY: Final = -1
 _IS_COLD: Final = -2
 _log = logging.getLogger(__name__)
 
 
 class WaitingRange:
-    """Bytes of a file that wait to be sent."""
+    """A file range that is queued for sending."""
 
     __slots__ = ("file", "is_slow", "is_warm", "lease", "position", "size")
 
@@ -54,16 +54,20 @@ class WaitingRange:
         self.file = file
         self.lease = lease
         self.position = position
-        self.size = size  # > 0; what is left of it
+        self.size = size  # > 0; the remaining bytes
         self.is_warm = False  # probed, or read in the lane
-        self.is_slow = False  # the peer did not keep up with a thread
+        self.is_slow = False  # the peer was too slow for a thread
 
 
 def front_of(
     queue: Iterable[memoryview | WaitingRange],
 ) -> tuple[list[memoryview], WaitingRange | None, list[memoryview]]:
-    """Return the range in front of a queue, where little is before it, and that; and what is behind
-    it, where that is little and no range follows, which it would go with."""
+    """Return the parts of the queue's front: buffers before the first range, the range, buffers
+    after it.
+
+    The buffers before are limited in size. The buffers after are included if they are small and no
+    range follows, with which they would be sent.
+    """
     head: list[memoryview] = []
     tail: list[memoryview] = []
     found: WaitingRange | None = None
@@ -82,45 +86,47 @@ def front_of(
 
 
 class Sent(NamedTuple):
-    """How the sending of a range ended."""
+    """The result of sending a range."""
 
-    size: int  # bytes that went, of what surrounds the range too
-    error: Exception | None = None  # that ends the connection
-    is_cold: bool = False  # nothing went: the page cache does not have the range
+    size: int  # sent bytes, including buffers around the range
+    error: Exception | None = None  # ends the connection
+    is_cold: bool = False  # nothing was sent: the range is not in the page cache
 
 
 Told: TypeAlias = Callable[[Sent], None]
-"""Called once, on the loop, and never from within `begin`."""
+"""Called once, on the loop, and never inside `begin`."""
 
 
 class Under(Protocol):
-    """A range on its way."""
+    """A range that is being sent."""
 
     def stop(self) -> None:
-        """The connection has ended: send no more."""
+        """Stop sending, because the connection has ended."""
 
 
 class Aside(Protocol):
     """Threads that send ranges, for all connections of a network."""
 
-    takes_bytes: bool  # ... with what surrounds a range, and looks whether it is cached
+    takes_bytes: bool  # also buffers around a range; checks whether it is cached
 
     def now(self, socket: int, item: WaitingRange, size: int, head: bytes, tail: bytes) -> Sent:
-        """Send bytes, the first `size` of a range and bytes as far as there is room, by the calling
-        thread. Only where it `takes_bytes`."""
+        """Send buffers, the first `size` bytes of a range, and buffers, while the socket has space.
+
+        Runs on the calling thread. Requires `takes_bytes`.
+        """
 
     def begin(
         self, socket: int, item: WaitingRange, head: bytes, tail: bytes, told: Told
     ) -> Under | None:
-        """Send bytes, a range and bytes; None where there is no descriptor left for it, which the
-        loop does not need."""
+        """Send buffers, a range and buffers in a thread. Return None if no descriptor is left for
+        it."""
 
     async def close(self) -> None:
-        """Wait for what is under way, which was stopped; all connections have ended."""
+        """Wait for stopped ranges to end. All connections have ended."""
 
 
 def threads_aside(tasks: Tasks) -> Aside:
-    """Return the best that is here."""
+    """Return the best available implementation."""
     return CompiledAside() if CAN_SEND_COMPILED else LaneAside(tasks)
 
 
@@ -128,18 +134,16 @@ def threads_aside(tasks: Tasks) -> Aside:
 
 
 class CompiledAside:
-    """Threads of the compiled sender."""
-
     takes_bytes = True
 
     def __init__(self) -> None:
-        self._sender: _sender.Sender | None = None  # made for the first range
+        self._sender: _sender.Sender | None = None  # created for the first range
         self._loop = asyncio.get_running_loop()
         self._under_way: dict[int, tuple[Lease, Told, RealFile]] = {}
-        self._is_idle: asyncio.Future[None] | None = None  # who closes waits for it
+        self._is_idle: asyncio.Future[None] | None = None  # close() waits for it
 
     def now(self, socket: int, item: WaitingRange, size: int, head: bytes, tail: bytes) -> Sent:
-        """See `Aside`."""
+        """Send at once; see `RangeSender.now`."""
         file = item.file
         count, fault = _sender.send_now(
             socket, file.descriptor, item.position, size, head, tail, not item.is_warm
@@ -151,7 +155,7 @@ class CompiledAside:
     def begin(
         self, socket: int, item: WaitingRange, head: bytes, tail: bytes, told: Told
     ) -> Under | None:
-        """See `Aside`."""
+        """Start a range; see `RangeSender.begin`."""
         file, probes = item.file, not item.is_warm
         try:
             sender = self._sender or self._made()
@@ -164,7 +168,7 @@ class CompiledAside:
         return _Stop(sender, number)
 
     async def close(self) -> None:
-        """See `Aside`."""
+        """Wait for stopped ranges."""
         if self._under_way:
             self._is_idle = self._loop.create_future()
             await self._is_idle
@@ -181,13 +185,13 @@ class CompiledAside:
         return sender
 
     def _on_ended(self) -> None:
-        assert self._sender is not None, "ranges have ended, and nothing sends any"
+        assert self._sender is not None, "ranges ended without a sender"
         for number, count, fault, is_cold in self._sender.ended():
             lease, told, file = self._under_way.pop(number)
             lease.release()
             try:
                 told(Sent(count, _failure(fault, file) if fault else None, is_cold))
-            except Exception:  # a bug: other connections are told all the same
+            except Exception:  # a bug: other connections are still informed
                 _log.exception("bytes.range_not_told")
         if self._is_idle is not None and not self._under_way and not self._is_idle.done():
             self._is_idle.set_result(None)
@@ -196,7 +200,7 @@ class CompiledAside:
 def _failure(fault: int, file: RealFile) -> OSError:
     if fault == _ENDS_EARLY:
         return _ends_early(file.path)
-    return OSError(fault, f"sending {file.path} failed")
+    return OSError(fault, f"{file.path}: sending failed")
 
 
 class _Stop:
@@ -214,13 +218,13 @@ class _Stop:
 
 
 class LaneAside:
-    """The same in plain Python; it sends ranges alone."""
+    """The implementation in Python, which sends only ranges."""
 
     takes_bytes = False
 
     def now(self, socket: int, item: WaitingRange, size: int, head: bytes, tail: bytes) -> Sent:
-        """See `Aside`."""
-        raise AssertionError("a lane has nothing to send with on the caller's thread")
+        """Not available in a lane."""
+        raise AssertionError("RangeSender.now requires takes_bytes")
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
@@ -229,8 +233,8 @@ class LaneAside:
     def begin(
         self, socket: int, item: WaitingRange, head: bytes, tail: bytes, told: Told
     ) -> Under | None:
-        """See `Aside`."""
-        assert not head + tail, "a lane sends ranges alone"
+        """Start a range; see `RangeSender.begin`."""
+        assert not head + tail, f"{len(head) + len(tail)} bytes around a range in a lane"
         try:
             job = AsideJob(socket, item.file, item.position, item.size)
         except OSError:
@@ -241,10 +245,10 @@ class LaneAside:
         return job
 
     async def close(self) -> None:
-        """See `Aside`; who closes the lanes waits for them."""
+        """Do nothing: closing the lanes waits for the jobs."""
 
     async def _send(self, job: "AsideJob", lease: Lease, told: Told) -> None:
-        # The job goes on when the connection ends meanwhile.
+        # The job continues after the connection has ended.
         try:
             sent = Sent(await self._tasks.offload(LANE, job.run))
         except Overloaded:
@@ -258,12 +262,12 @@ class LaneAside:
 
 
 class AsideJob:
-    """One range on its way. `run` is for a thread of the lane; the rest for the loop's."""
+    """One range that is being sent. `run` is for a thread of the lane, the rest for the loop."""
 
     __slots__ = ("_descriptor", "_file", "_position", "_size", "is_over")
 
     def __init__(self, descriptor: int, file: RealFile, position: int, size: int) -> None:
-        # Of its own: the connection may end meanwhile, and the number be another one's.
+        # A duplicate: the connection may end during the job and its number be reused.
         self._descriptor = duplicate(descriptor)
         self._file = file  # its owner holds a lease on it
         self._position = position
@@ -271,7 +275,7 @@ class AsideJob:
         self.is_over = False  # the connection has ended: send no more
 
     def run(self) -> int:
-        """Send; returns how many bytes went. Raises OSError."""
+        """Send the range and return the number of sent bytes. Raise OSError."""
         at, end = self._position, self._position + self._size
         began_ms = monotonic() * 1_000
         try:
@@ -291,11 +295,11 @@ class AsideJob:
         return at - self._position
 
     def stop(self) -> None:
-        """See `Under`."""
+        """Stop sending."""
         self.is_over = True
 
     def give_up(self) -> None:
-        """Nobody will run it."""
+        """Close the descriptor of a job that will not run."""
         close_descriptor(self._descriptor)
 
     def _has_room(self) -> bool:
@@ -305,4 +309,4 @@ class AsideJob:
 
 
 def _ends_early(path: str) -> OSError:
-    return OSError(errno.EIO, f"{path} ends before a range of it that is to be sent")
+    return OSError(errno.EIO, f"{path}: ends before the end of the queued range")

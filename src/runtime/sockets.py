@@ -1,4 +1,4 @@
-"""Sockets as byte connections need them: bound, connected, named."""
+"""Socket set-up for byte connections: resolve, bind, connect."""
 
 import asyncio
 import errno
@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from ..errors import AddressInUse
 
-# On Windows SO_REUSEADDR would let us take a port that another process listens on.
+# On Windows SO_REUSEADDR would bind a port on which another process listens.
 _BIND_OPTION: Final[int] = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
 
 SocketAddress: TypeAlias = tuple[Any, ...]
@@ -16,10 +16,10 @@ SocketAddress: TypeAlias = tuple[Any, ...]
 async def _resolve(
     address: str, *, passive: bool
 ) -> list[tuple[socket.AddressFamily, SocketAddress]]:
-    """Return the socket addresses of "host:port", which may have an IPv6 host in brackets."""
+    """Return the socket addresses of "host:port". An IPv6 host is in brackets."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or int(port) > 0xFFFF:
-        raise OSError(errno.EINVAL, f"{address} is not host:port with a port below 65536")
+        raise OSError(errno.EINVAL, f"{address}: not host:port with a port below 65536")
     found = await asyncio.get_running_loop().getaddrinfo(
         host.strip("[]") or None,
         int(port),
@@ -36,9 +36,9 @@ def _new_socket(family: socket.AddressFamily) -> socket.socket:
 
 
 async def bind(address: str) -> socket.socket:
-    """Return a bound socket; raises AddressInUse, and otherwise the OSError of binding."""
+    """Return a bound socket. Raise AddressInUse, or another OSError of bind."""
     found = await _resolve(address, passive=True)
-    # "localhost" is both; whoever writes 127.0.0.1 instead must find us.
+    # "localhost" resolves to both families; a client that uses 127.0.0.1 must reach this socket.
     family, where = min(found, key=lambda one: one[0] is not socket.AF_INET)
     bound = _new_socket(family)
     try:
@@ -48,14 +48,16 @@ async def bind(address: str) -> socket.socket:
     except OSError as error:
         bound.close()
         if error.errno == errno.EADDRINUSE:
-            raise AddressInUse(f"another socket listens on {address}") from error
+            raise AddressInUse(f"{address}: another socket is listening") from error
         raise
 
 
 async def connect(address: str) -> tuple[socket.socket, SocketAddress]:
-    """Return a connected socket to the first of the host's addresses that answers, and which it
-    was; raises the OSError of the last."""
-    failure: OSError = OSError(errno.EADDRNOTAVAIL, f"no address for {address}")
+    """Return a socket connected to the host's first reachable address, and that address.
+
+    Raise the OSError of the last attempt.
+    """
+    failure: OSError = OSError(errno.EADDRNOTAVAIL, f"{address}: the host has no address")
     for family, where in await _resolve(address, passive=False):
         attempt = _new_socket(family)
         try:
@@ -69,21 +71,23 @@ async def connect(address: str) -> tuple[socket.socket, SocketAddress]:
         else:
             if attempt.getsockname()[:2] != where[:2]:
                 return attempt, where
-            # TCP may connect a free ephemeral port of this machine to itself. Nobody listens there.
+            # TCP may connect a free ephemeral port of this machine to itself. No process listens
+            # there.
             attempt.close()
-            failure = ConnectionRefusedError(errno.ECONNREFUSED, f"{address} is nobody's port")
+            failure = ConnectionRefusedError(
+                errno.ECONNREFUSED, f"{address}: no process listens on the port"
+            )
     raise failure
 
 
 def name_of(where: SocketAddress) -> str:
-    """Return "host:port"."""
     host, port = where[0], where[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_near(connected: socket.socket) -> bool:
-    """Whether the peer is on this machine."""
+    """Return True if the peer is on this machine."""
     try:
         return bool(connected.getsockname()[0] == connected.getpeername()[0])
     except OSError:
-        return False  # it is gone already, which reading will tell
+        return False  # already disconnected, which the next read reports

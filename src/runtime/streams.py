@@ -1,12 +1,11 @@
-"""One side of a stream, over a transport that moves raw messages: what both sides share.
+"""One side of a message stream over a transport of raw messages; client and server share it.
 
-Adds to the transport what the port promises and grpc does not give: sends of several tasks go one
-after the other, a cancelled `receive` loses no message, and a stream that was broken says so
-instead of looking like a cancelled task.
+It adds guarantees of the port that grpc does not have: sends of several tasks are serialized, a
+cancelled `receive` loses no message, and a broken stream raises an error instead of a cancellation.
 
-One task a stream reads ahead, up to READ_AHEAD_BYTES that nobody has received yet; beyond them the
-transport's own flow control paces the peer. It also hides the transport's wake-up behind the work
-on the message before.
+One task per stream reads ahead, up to READ_AHEAD_BYTES of unreceived messages. Beyond them the
+transport's flow control limits the peer. Reading ahead also overlaps the transport's wake-up with
+the processing of the message before.
 """
 
 import asyncio
@@ -18,28 +17,28 @@ from google.protobuf.message import Message
 
 from ..errors import MessageTooLarge, QuorumlogError, StreamBroken
 
-READ_AHEAD_BYTES: Final = 64 << 10  # one message may pass the bound
-MESSAGE_OVERHEAD: Final = 64  # bytes that an empty message counts for
+READ_AHEAD_BYTES: Final = 64 << 10  # one message may exceed it
+MESSAGE_OVERHEAD: Final = 64  # bytes that a message counts beside its content
 
 
 class RawStream(Protocol):
-    """The transport. Never two reads or two writes at once; CancelledError where it was aborted."""
+    """The transport. Reads do not overlap, nor do writes. CancelledError after an abort."""
 
     async def read(self) -> bytes | None:
-        """Return the next message, or None at the peer's clean end; raises QuorumlogError."""
+        """Return the next message, or None at the peer's clean end. Raise QuorumlogError."""
 
     async def write(self, raw: bytes) -> None:
-        """Return when the message is in the window; raises StreamBroken or the peer's error."""
+        """Return when the message is in the window. Raise StreamBroken or the peer's error."""
 
     async def finish(self) -> None:
-        """Say that nothing more will be written; raises as `write`."""
+        """Announce that no more messages follow. Raise as `write`."""
 
     def abort(self, reason: str) -> None:
-        """Break the stream; called once."""
+        """Break the stream. Called once."""
 
 
 class MessageStream:
-    """See `ports.Stream`."""
+    """A stream as in `ports.Stream`."""
 
     def __init__(
         self,
@@ -54,20 +53,21 @@ class MessageStream:
         self._message_size_max = message_size_max
         self._sending = asyncio.Lock()
         self._finished = False
-        self._broken = ""  # why this side broke it
+        self._broken = ""  # the reason of an abort on this side
         self._inbox: deque[bytes] = deque()
-        self._inbox_bytes = 0  # with MESSAGE_OVERHEAD for each
+        self._inbox_bytes = 0  # with MESSAGE_OVERHEAD per message
         self._pump: asyncio.Task[None] | None = None  # fills the inbox from the first receive on
         self._peer_finished = False
-        self._failure: QuorumlogError | None = None  # why the peer's messages ended otherwise
-        self._receiver: asyncio.Future[None] | None = None  # waits for the inbox to fill
-        self._room: asyncio.Future[None] | None = None  # the pump waits for the inbox to empty
+        self._failure: QuorumlogError | None = None  # the error that ended the peer's messages
+        self._receiver: asyncio.Future[None] | None = None  # waits for a message
+        self._room: asyncio.Future[None] | None = None  # the pump waits for space in the inbox
 
     async def send(self, message: Message) -> None:
-        """Return when the message is in the peer's window; raises StreamBroken, at the caller also
-        the handler's error, or MessageTooLarge with the stream as good as before.
+        """Return when the message is in the peer's window.
 
-        Cancelling a send that has begun breaks the stream: half of the message may be out.
+        Raise StreamBroken, at the client also the handler's error, or MessageTooLarge, which leaves
+        the stream usable. Cancelling a send in progress breaks the stream, since the message may be
+        sent in part.
         """
         assert not self._finished, f"{self._path}: send after finish"
         raw = encode_message(message, self._message_size_max)
@@ -82,9 +82,12 @@ class MessageStream:
                 raise self._breakage() from None
 
     async def receive(self) -> Any:
-        """Return the next message or None; raises StreamBroken, at the caller also the handler's
-        error. What arrived before the end is received before it."""
-        assert self._receiver is None, f"{self._path}: two readers of one stream"
+        """Return the next message, or None at the end. Messages that arrived before the end are
+        returned first.
+
+        Raise StreamBroken, at the client also the handler's error.
+        """
+        assert self._receiver is None, f"{self._path}: concurrent receives"
         while not self._inbox:
             if self._failure is not None:
                 raise self._failure
@@ -98,7 +101,7 @@ class MessageStream:
         return self._parse(raw)
 
     async def finish(self) -> None:
-        """Send nothing more; receiving goes on."""
+        """Send nothing more. Receiving continues."""
         if not self._finished:
             self._finished = True
             async with self._sending:
@@ -106,21 +109,21 @@ class MessageStream:
                 await self._raw.finish()
 
     def abort(self, reason: str) -> None:
-        """Break the stream at once, for both sides."""
+        """Break the stream at once, in both directions."""
         if not self._broken:
-            self._broken = f"broken here: {reason}"
+            self._broken = f"aborted; {reason}"
             self._raw.abort(reason)
-            if self._pump is not None:  # it may wait for a reader who never comes
+            if self._pump is not None:  # it may wait for a receive that never comes
                 self._pump.cancel()
 
     async def settle(self) -> None:
-        """End the reading. The stream is over."""
+        """Stop reading after the stream has ended."""
         if self._pump is not None:
             self._pump.cancel()
             await asyncio.gather(self._pump, return_exceptions=True)
 
     async def _wait_pump(self) -> None:
-        """Return when the pump has got something; raises StreamBroken when it has ended."""
+        """Wait for a message of the pump. Raise StreamBroken if the pump has ended."""
         loop = asyncio.get_running_loop()
         if self._pump is None:
             self._raise_broken()
@@ -168,14 +171,15 @@ class MessageStream:
 
 
 def encode_message(message: Message, size_max: int) -> bytes:
-    """Return a message's bytes; raises MessageTooLarge before grpc would break the call."""
+    """Return a message's bytes. Raise MessageTooLarge, since grpc would break the call."""
     raw = message.SerializeToString()
     if len(raw) > size_max:
-        raise MessageTooLarge(f"a message of {len(raw)} bytes; at most {size_max} travel at once")
+        raise MessageTooLarge(f"message: {len(raw)} bytes; the limit is {size_max}")
     return raw
 
 
 def is_cancelled_from_outside() -> bool:
-    """Whether the running task was asked to cancel; grpc raises the same for a cancelled call."""
+    """Return True if the running task was cancelled. grpc raises the same error for a cancelled
+    call."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

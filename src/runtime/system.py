@@ -1,20 +1,20 @@
-"""What this operating system offers to files, and what stands in where it offers less.
+"""Operating system functions for files, and substitutes where the system lacks them.
 
-Chosen once, at import, by what is there rather than by the system's name. A second home of `os`
-beside `files`; the only one of `fcntl` and `msvcrt`.
+The selection is made at import by the functions that exist, not by the system's name. Besides
+`files` this is the only user of `os`, and the only user of `fcntl` and `msvcrt`.
 
-| Linux | where it is missing |
+| Linux | substitute |
 |---|---|
-| pwritev, preadv | pwrite and pread of each buffer; on Windows a seek, then a read or write |
-| RWF_NOWAIT | nobody knows what the page cache holds: all such reads go through the lane |
-| fdatasync | macOS: F_FULLFSYNC, as its fsync stops at the drive's cache; elsewhere fsync |
-| fsync of a folder | macOS: F_FULLFSYNC; Windows: nothing, it opens none, and NTFS journals names |
+| pwritev, preadv | pwrite and pread per buffer; on Windows a seek, then a read or write |
+| RWF_NOWAIT | the page cache's content is unknown: such reads use the lane |
+| fdatasync | macOS: F_FULLFSYNC, as its fsync stops at the drive's cache; others: fsync |
+| fsync of a folder | macOS: F_FULLFSYNC; Windows: nothing, since NTFS journals names |
 | flock | msvcrt.locking of the file's first byte |
 | sendfile | None: the caller reads and sends |
-| boot_id of /proc | a value per process: each start counts as a boot, the safe guess |
-| names of threads in /proc | none are known: nobody waits for those that are not Python's |
+| boot_id of /proc | a value per process: each start counts as a boot, the safe assumption |
+| names of threads in /proc | none: threads other than Python's are not waited for |
 
-Tested on Linux, the stand-ins too, by taking away what other systems lack.
+Tested on Linux, including the substitutes, by removing functions.
 """
 
 import errno
@@ -32,23 +32,23 @@ Sendfile: TypeAlias = Callable[[int, int, int, int], int]
 OPEN_FLAGS: Final[int] = (
     getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0) | getattr(os, "O_BINARY", 0)
 )
-"""For every open: children inherit no descriptor, and no byte is translated."""
+"""The flags of every open: no inheritance by children, no translation of bytes."""
 
 CAN_PROBE: Final = hasattr(os, "RWF_NOWAIT") and hasattr(os, "preadv")
-"""Whether the page cache can be asked what it holds."""
+"""True if a read can be limited to the page cache."""
 
 EXIT_SOFTWARE: Final = 70
-"""Exit status "internal software error" of sysexits, which Windows does not name."""
+"""The exit status "internal software error" of sysexits, which Windows does not define."""
 
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _THREADS: Final = "/proc/self/task"
 _LISTINGS: Final = 100
-_PROCESS_ID: Final = os.urandom(16).hex()  # stands in for a boot id
+_PROCESS_ID: Final = os.urandom(16).hex()  # used in place of a boot id
 
 # --- bytes at a position -------------------------------------------------------------------------
 
-# A seek and what follows it must not be parted by another thread. A few locks for all files, by
-# descriptor: none to make or to forget when a file is opened or closed.
+# A seek and the following read or write must not be separated by another thread. The locks are
+# shared by all files, by descriptor, so that opening a file creates none.
 _TURNS: Final = tuple(Lock() for _ in range(64))
 
 
@@ -65,13 +65,14 @@ def _seek_and_write(descriptor: int, buffer: Buffer, position: int) -> int:
 
 
 read_at: Final[Callable[[int, int, int], bytes]] = getattr(os, "pread", _seek_and_read)
-"""Read up to `size` bytes of a descriptor at a position, without moving anybody's position."""
+"""Read up to `size` bytes of a descriptor at a position, without changing its position."""
 
 _write_one: Final[Callable[[int, Buffer, int], int]] = getattr(os, "pwrite", _seek_and_write)
 
 
 def _write_each(descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
-    """Write buffer after buffer; return the bytes written, the error only when there are none."""
+    """Write buffer by buffer and return the number of bytes. Raise an error only if nothing was
+    written."""
     written = 0
     for buffer in buffers:
         size = memoryview(buffer).nbytes
@@ -79,7 +80,7 @@ def _write_each(descriptor: int, buffers: Sequence[Buffer], position: int) -> in
             count = _write_one(descriptor, buffer, position + written)
         except OSError:
             if written:
-                return written  # the caller goes on from there and meets the error again
+                return written  # the caller continues from there and gets the error again
             raise
         written += count
         if count < size:
@@ -88,11 +89,13 @@ def _write_each(descriptor: int, buffers: Sequence[Buffer], position: int) -> in
 
 
 write_at: Final[Write] = getattr(os, "pwritev", _write_each)
-"""Write buffers to a descriptor at a position; return how many bytes, maybe fewer than given."""
+"""Write buffers to a descriptor at a position and return the number of bytes, which may be
+fewer."""
 
 
 def read_into(descriptor: int, view: memoryview, position: int) -> int:
-    """Fill a buffer from a position; return how many bytes, maybe fewer, 0 at the file's end."""
+    """Fill a buffer from a position and return the number of bytes: maybe fewer, 0 at the file's
+    end."""
     if hasattr(os, "preadv"):
         return os.preadv(descriptor, [view], position)
     data = read_at(descriptor, len(view), position)
@@ -101,10 +104,10 @@ def read_into(descriptor: int, view: memoryview, position: int) -> int:
 
 
 def read_resident(descriptor: int, view: bytearray | memoryview, position: int) -> int:
-    """Fill a buffer by what the page cache holds; BlockingIOError when that is nothing.
+    """Fill a buffer from the page cache. Raise BlockingIOError if it has nothing there.
 
-    Only where `CAN_PROBE`. A system call that the file system does not know is OSError with
-    EOPNOTSUPP or ENOSYS.
+    Requires `CAN_PROBE`. OSError with EOPNOTSUPP or ENOSYS means that the file system does not
+    support it.
     """
     return os.preadv(descriptor, [view], position, os.RWF_NOWAIT)
 
@@ -114,12 +117,11 @@ ResidentRead: TypeAlias = Callable[[int, int, int], bytes]
 
 @cache
 def resident_read() -> ResidentRead | None:
-    """Return a `read_resident` of (descriptor, size, position) that gives bytes; None where there
-    is no such call.
+    """Return a `read_resident` of (descriptor, size, position) that returns bytes, or None.
 
-    `os` offers the flag only with buffers, whose content would have to be copied into the bytes
-    that readers are given: half of the time of a large read. So the kernel fills the new bytes
-    object, as it does for `os.pread`. Costs an import of ctypes at the first call.
+    `os` has the flag only with buffers, whose content must be copied into the returned bytes: half
+    of the time of a large read. Here the kernel fills the new bytes object, as for `os.pread`. The
+    first call imports ctypes.
     """
     if not CAN_PROBE:
         return None
@@ -129,11 +131,11 @@ def resident_read() -> ResidentRead | None:
         _fields_: ClassVar = [("start", ctypes.c_void_p), ("size", ctypes.c_size_t)]
 
     try:
-        fill = ctypes.CDLL(None, use_errno=True).preadv2  # runs without the GIL
+        fill = ctypes.CDLL(None, use_errno=True).preadv2  # releases the GIL
     except AttributeError:
-        return None  # a C library without it
+        return None  # the C library lacks it
     if ctypes.sizeof(ctypes.c_long) < 8:
-        return None  # positions of this call end at 2 GiB here
+        return None  # positions of this call are limited to 2 GiB
     fill.argtypes = [ctypes.c_int, ctypes.POINTER(Span), ctypes.c_int, ctypes.c_long, ctypes.c_int]
     fill.restype = ctypes.c_ssize_t
     new = ctypes.pythonapi.PyBytes_FromStringAndSize
@@ -142,7 +144,7 @@ def resident_read() -> ResidentRead | None:
     start_of.argtypes, start_of.restype = [ctypes.py_object], ctypes.c_void_p
 
     def read(descriptor: int, size: int, position: int) -> bytes:
-        content: bytes = new(None, size)  # nobody else sees it before it is filled
+        content: bytes = new(None, size)  # not shared before it is filled
         span = Span(start_of(content), size)
         filled = fill(descriptor, ctypes.byref(span), 1, position, os.RWF_NOWAIT)
         if filled < 0:
@@ -157,23 +159,26 @@ duplicate: Final = os.dup
 close_descriptor: Final = os.close
 
 sendfile: Final[Sendfile | None] = getattr(os, "sendfile", None)
-"""Send (socket, file, position, size) without a copy in Python; None where there is no such call.
-Windows' sockets are no descriptors, so that nothing of `os` could stand in."""
+"""Send (socket, file, position, size) without a copy in Python, or None.
+
+Windows' sockets are not descriptors, so that no function of `os` can replace it.
+"""
 
 # --- durability ----------------------------------------------------------------------------------
 
 
 def _full_sync(descriptor: int) -> None:
-    """Flush to the medium: macOS's fsync stops at the drive's cache, which a power cut empties."""
+    """Flush to the medium. macOS's fsync stops at the drive's cache, which a power failure
+    empties."""
     import fcntl
 
-    command: int = fcntl.F_FULLFSYNC  # type: ignore[attr-defined]  # macOS alone has it
+    command: int = fcntl.F_FULLFSYNC  # type: ignore[attr-defined]  # macOS only
     try:
         fcntl.fcntl(descriptor, command)
     except OSError as error:
         if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
             raise
-        os.fsync(descriptor)  # a network volume, which cannot be told more
+        os.fsync(descriptor)  # a network volume, which does not support it
 
 
 def _sync_call() -> Callable[[int], None]:
@@ -195,7 +200,7 @@ _sync_folder: Final[Callable[[int], None]] = _full_sync if sync_data is _full_sy
 
 
 def sync_names(folder: str) -> None:
-    """Make the names in a folder durable; nothing where folders cannot be opened."""
+    """Make the names in a folder durable. Do nothing where folders cannot be opened."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | OPEN_FLAGS)
@@ -209,7 +214,7 @@ def sync_names(folder: str) -> None:
 
 
 def lock_or_refuse(descriptor: int) -> None:
-    """Lock an open file until its descriptor is closed; BlockingIOError when another has it."""
+    """Lock an open file until its descriptor is closed. Raise BlockingIOError if it is locked."""
     try:
         import fcntl
     except ImportError:
@@ -221,31 +226,32 @@ def lock_or_refuse(descriptor: int) -> None:
 def _lock_first_byte(descriptor: int) -> None:
     import msvcrt
 
-    windows: Any = msvcrt  # typed as empty elsewhere
+    windows: Any = msvcrt  # typed as empty on other systems
     os.lseek(descriptor, 0, os.SEEK_SET)
     try:
         windows.locking(descriptor, windows.LK_NBLCK, 1)
-    except PermissionError as error:  # what Windows calls a lock of another open
-        raise BlockingIOError(errno.EWOULDBLOCK, f"the file is locked ({error})") from error
+    except PermissionError as error:  # Windows' error for a lock of another open file
+        raise BlockingIOError(errno.EWOULDBLOCK, f"the file is locked; {error}") from error
 
 
 def space(folder: str) -> tuple[int, int]:
-    """Return (what an unprivileged writer may still use, all) bytes of the folder's device."""
+    """Return (bytes an unprivileged writer may use, all bytes) of the folder's file system."""
     statvfs = getattr(os, "statvfs", None)
     if statvfs is not None:
         found = statvfs(folder)
         return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-    import shutil  # which knows Windows' call; it loads every archive format
+    import shutil  # it has Windows' call; it loads every archive format
 
     usage = shutil.disk_usage(folder)
     return usage.free, usage.total
 
 
 def boot_id() -> str:
-    """What changes with the machine's boot; where the system does not tell, with the process."""
+    """Return an id that changes with each boot, or with each process where the system has no boot
+    id."""
     try:
         descriptor = os.open(_BOOT_ID, os.O_RDONLY | OPEN_FLAGS)
-    except OSError:  # no such file, or a sandbox that does not show it
+    except OSError:  # no such file, or a sandbox that hides it
         return _PROCESS_ID
     try:
         return os.read(descriptor, 64).decode("ascii").strip()
@@ -254,18 +260,19 @@ def boot_id() -> str:
 
 
 def threads() -> list[tuple[str, bool]]:
-    """Return of each thread of this process, those that Python did not start among them, its name
-    (15 bytes of it at most) and whether it sleeps. Empty where the system does not tell.
+    """Return (name of at most 15 bytes, whether it sleeps) of each thread of this process.
 
-    While a thread ends the kernel's list may leave out others: it is asked again until it is as
-    long as the kernel counts, `_LISTINGS` times at most."""
+    Includes threads that Python did not start. Empty if the system has no list. While a thread ends
+    the kernel's list may omit others: it is read again until it has the kernel's count, at most
+    `_LISTINGS` times.
+    """
     found: list[tuple[str, bool]] = []
     try:
         for _ in range(_LISTINGS):
             found = [_thread(number) for number in os.listdir(_THREADS)]
-            if len(found) == os.stat(_THREADS).st_nlink - 2:  # a folder for each thread
+            if len(found) == os.stat(_THREADS).st_nlink - 2:  # one folder per thread
                 break
-    except OSError:  # no such folder, or a sandbox that does not show it
+    except OSError:  # no such folder, or a sandbox that hides it
         return []
     return [thread for thread in found if thread[0]]
 
@@ -274,12 +281,12 @@ def _thread(number: str) -> tuple[str, bool]:
     try:
         with open(f"{_THREADS}/{number}/stat", "rb") as file:
             text = file.read().decode("utf-8", "replace")
-    except OSError:  # it has ended since
+    except OSError:  # it has ended
         return "", True
-    name, _, rest = text.partition("(")[2].rpartition(") ")  # a name may have brackets of its own
+    name, _, rest = text.partition("(")[2].rpartition(") ")  # a name may contain brackets
     return name, rest.startswith("S")
 
 
 def environment(name: str) -> str:
-    """Return an environment variable, "" when it is not set."""
+    """Return an environment variable, "" if it is not set."""
     return os.environ.get(name, "")

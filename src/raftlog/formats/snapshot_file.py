@@ -139,7 +139,7 @@ class SnapshotDecoder:
     )
 
     def __init__(self, snapshot: SnapshotId, *, with_values: bool) -> None:
-        """If `with_values`, `feed` returns the values; otherwise it only verifies."""
+        """Start at the header. `feed` returns the values only if `with_values`."""
         self.snapshot = snapshot
         self.voters: VoterSet | None = None  # set once the header is read
         self.is_whole = False  # the footer is read

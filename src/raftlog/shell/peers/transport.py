@@ -122,8 +122,8 @@ class Transport:
             learn=self._meet,
         )
         self._served = ServedStreams(config)
-        self._votes: Questions[VoteResponse] = Questions("questions for a vote", config)
-        self._follows: Questions[FollowResponse] = Questions("questions who leads", config)
+        self._votes: Questions[VoteResponse] = Questions("vote requests", config)
+        self._follows: Questions[FollowResponse] = Questions("follow requests", config)
         self._listener: Listener | None = None  # of streams
         self._listening = asyncio.Event()
         self._dropped = 0
