@@ -11,23 +11,24 @@ with quorumlog.connect("127.0.0.1:9094") as log:
         print(record.offset, record.value)
 ```
 
-Start here:
+Entry points:
 
-- `connect(bootstrap)` returns a client that blocks; `aio.connect(bootstrap)` one for asyncio, with
-  the same names. From a client come `producer()`, `consumer()`, `admin`, `read_arrow()`,
-  `list_offsets()`.
-- `ClientConfig`, `ProducerConfig`, `ConsumerConfig` hold the settings, which are given by name:
-  `connect(..., connect_timeout_ms=500)`, `producer(linger_ms=20)`, `consumer(..., start="latest")`.
-- `errors` has an exception for everything that can go wrong, each below `QuorumlogError`; each says
-  what to do next, and `retriable` whether to try again.
+- `connect(bootstrap)` returns a blocking client; `aio.connect(bootstrap)` returns an asyncio
+  client with the same method names. A client has `producer()`, `consumer()`, `admin`,
+  `read_arrow()` and `list_offsets()`.
+- `ClientConfig`, `ProducerConfig` and `ConsumerConfig` define the settings. Pass them as keyword
+  arguments: `connect(..., connect_timeout_ms=500)`, `producer(linger_ms=20)`, `consumer(...,
+  start="latest")`.
+- `errors` defines the exceptions, all subclasses of `QuorumlogError`. Each message names a remedy;
+  `retriable` is true if a retry may succeed.
 - `quorumlog.spark` has `session()` and `configure()` for PySpark.
 
-A node to try it on: `quorumlog dev` on the command line.
+Start a node for development with `quorumlog dev` on the command line.
 
 Importing this package imports nothing else: each name is loaded at its first use.
 """
 
-TYPE_CHECKING = False  # checkers go by the name; `typing` itself would take most of the import
+TYPE_CHECKING = False  # type checkers recognise the name; `typing` would take most of the import
 
 if TYPE_CHECKING:
     from . import aio as aio
@@ -68,7 +69,7 @@ _MODULES = ("aio", "errors")
 __all__ = [*_HOMES, *_MODULES]
 
 
-if not TYPE_CHECKING:  # a checker must go on refusing names that do not exist
+if not TYPE_CHECKING:  # with __getattr__ visible, a type checker would accept every name
 
     def __getattr__(name: str) -> object:
         """Load a public name at its first use (PEP 562)."""
@@ -84,5 +85,5 @@ if not TYPE_CHECKING:  # a checker must go on refusing names that do not exist
 
 
 def __dir__() -> list[str]:
-    """List the public names, loaded or not."""
+    """Return the public names, loaded or not."""
     return sorted([*globals(), *__all__])

@@ -1,4 +1,4 @@
-"""The asyncio face of the clients: `async with quorumlog.aio.connect("host:port") as log`."""
+"""The asyncio client: `async with quorumlog.aio.connect("host:port") as log`."""
 
 from typing import Unpack
 
@@ -9,15 +9,15 @@ __all__ = ["AsyncLog", "connect"]
 
 
 def connect(bootstrap: str = "127.0.0.1:9094", **settings: Unpack[ClientSettings]) -> AsyncLog:
-    """Return a client on the running loop, to be entered with `async with` or awaited.
+    """Return a client on the running loop; enter it with `async with`, or await it.
 
     ```python
     async with quorumlog.aio.connect("127.0.0.1:9094") as log:
         print([topic.name for topic in await log.admin.list_topics()])
     ```
-    `bootstrap` is "host:port", or several separated by commas; `settings` are the fields of
-    `ClientConfig`, see `quorumlog.connect`. Entering raises Lost when no broker answers within
-    `connect_timeout_ms`, InvalidConfig for what is no address.
+    `bootstrap` is "host:port", or several separated by commas. `settings` are the fields of
+    `ClientConfig`, see `quorumlog.connect`. Entering raises Lost if no broker answers within
+    `connect_timeout_ms`; a malformed address raises InvalidConfig.
     """
     from .clients.local import local_log
 

@@ -1,8 +1,8 @@
-"""Clients of the log: producer, consumer, admin; asyncio first, a blocking face over the same code.
+"""Client library: producer, consumer and admin for asyncio, and blocking clients on top of them.
 
-They know the protocol and the record batch, and no room of the server. `log.AsyncLog` takes a
-`Runtime` and so runs on the real and on the simulated one. What is repeated after
-an unknown outcome is stored once: producers are idempotent by default.
+Clients depend on the protocol and the record batch format, on no server package. `log.AsyncLog`
+takes a `Runtime`, so it runs on the real and on the simulated one. Producers are idempotent by
+default: a retry after an unknown outcome stores a record once.
 """
 
 from .administration.admin import AsyncAdmin

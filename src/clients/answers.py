@@ -1,8 +1,8 @@
-"""What a broker's answer must look like before anything of it is believed. Pure.
+"""Validation of broker responses. Pure.
 
-A broker of another version, or something else that speaks the protocol, may answer anything that
-parses. What makes no sense is an UnknownServerError, which is not repeated by itself: the caller
-learns of it, and a background task goes on as after any other refusal.
+A broker of another version, or another program that speaks the protocol, may return any message
+that parses. An inconsistent response raises UnknownServerError, which is not retried: the caller
+gets the error, and a background task treats it like any other failed request.
 """
 
 from ..errors import QuorumlogError, UnknownServerError
@@ -13,8 +13,11 @@ from ..runtime.error_detail import decode_error
 def described_topic(
     answer: admin_pb2.DescribeTopicsResponse, name: str
 ) -> admin_pb2.TopicDescription:
-    """Return the one topic that was asked for; raises the error that was answered in its place,
-    and UnknownServerError for an answer to something else."""
+    """Return the description of topic `name`; raise the error that the broker returned in its
+    place.
+
+    Raises UnknownServerError if the response describes another topic.
+    """
     if [result.name for result in answer.results] != [name]:
         raise senseless(f"describes {len(answer.results)} topics where {name} was asked for")
     result = answer.results[0]
@@ -24,7 +27,10 @@ def described_topic(
 
 
 def check_topic(topic: admin_pb2.TopicDescription, name: str) -> admin_pb2.TopicDescription:
-    """Return a description if it is of this topic and has each partition once."""
+    """Return the description if it is of topic `name` and numbers its partitions without gaps.
+
+    Raises UnknownServerError otherwise.
+    """
     if topic.name != name:
         raise senseless(f"describes {topic.name!r} where {name} was asked for")
     numbers = sorted(entry.partition for entry in topic.partitions)
@@ -34,5 +40,5 @@ def check_topic(topic: admin_pb2.TopicDescription, name: str) -> admin_pb2.Topic
 
 
 def senseless(what: str) -> QuorumlogError:
-    """Return the error for an answer that makes no sense."""
+    """Return the error for an inconsistent response; `what` is a predicate of the broker."""
     return UnknownServerError(f"the broker {what}: is it a broker of this version?")

@@ -1,6 +1,7 @@
-"""What a client may be told: frozen, validated once, one field = name, unit, default, trade-off.
+"""Client settings: frozen dataclasses, validated at construction.
 
-Names follow the field's with the unit last; the comment gives the field's own name.
+Names follow Kafka's, with the unit last. The comment beside each field gives Kafka's name; it is
+the field's row in docs/clients.md.
 """
 
 from collections.abc import Mapping
@@ -17,23 +18,23 @@ MIB = 1024 * KIB
 ACKS: tuple[str, ...] = ("all", "leader", "none")
 ACKS_NUMBERS = {"-1": "all", "1": "leader", "0": "none"}
 ON_FULL: tuple[str, ...] = ("wait", "raise")
-REQUEST_SIZE_MAX = 64 * MIB  # no broker takes a larger message
-FETCH_WAIT_MS_MAX = 60_000  # no broker waits longer
+REQUEST_SIZE_MAX = 64 * MIB  # the broker's limit of a message
+FETCH_WAIT_MS_MAX = 60_000  # the broker's limit of a long poll
 INT32_MAX = 2**31 - 1
-POLL_INTERVAL_MS_MAX = 3_600_000  # no coordinator waits longer
+POLL_INTERVAL_MS_MAX = 3_600_000  # the coordinator's limit of a rebalance
 OUT_OF_RANGE: tuple[str, ...] = ("raise", "earliest", "latest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What holds for every call of one client."""
+    """Settings of every call of a client."""
 
-    connect_timeout_ms: int = 5_000  # until the first broker must have answered
-    request_timeout_ms: int = 30_000  # request.timeout.ms: one attempt of one call
-    call_timeout_ms: int = 60_000  # default.api.timeout.ms: a call with all its attempts
-    retry_backoff_ms_min: int = 50  # retry.backoff.ms: before the first repeat, with jitter
-    retry_backoff_ms_max: int = 1_000  # retry.backoff.max.ms: doubling ends here
-    metadata_age_ms_max: int = 300_000  # metadata.max.age.ms: leaders are looked up again after it
+    connect_timeout_ms: int = 5_000  # time limit of the first response of any broker
+    request_timeout_ms: int = 30_000  # request.timeout.ms: time limit of one attempt
+    call_timeout_ms: int = 60_000  # default.api.timeout.ms: time limit of a call with its retries
+    retry_backoff_ms_min: int = 50  # retry.backoff.ms: pause before the first retry, with jitter
+    retry_backoff_ms_max: int = 1_000  # retry.backoff.max.ms: limit of the doubling pause
+    metadata_age_ms_max: int = 300_000  # metadata.max.age.ms: metadata is refreshed after it
 
     def __post_init__(self) -> None:
         for name in (
@@ -49,39 +50,39 @@ class ClientConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
-    """How a producer gathers, compresses and delivers records."""
+    """Settings of a producer: batching, compression, delivery."""
 
-    # acks: "all" in-sync replicas, the "leader" alone, or "none" (no answer awaited: what was sent
-    # counts as delivered, without an offset); or as the field writes them, -1, 1 and 0
+    # acks: "all" in-sync replicas, the "leader" alone, or "none" (fire-and-forget: a record counts
+    # as delivered once it is sent, without an offset); Kafka's -1, 1 and 0 are accepted too
     acks: str | int = "all"
-    # enable.idempotence: what is sent again is stored once, in its order, over restarts and from
-    # leader to leader; needs acks="all". None: on with acks="all", off without
+    # enable.idempotence: retries are stored once and in order, across broker restarts and leader
+    # changes; requires acks="all". None: on with acks="all", off otherwise
     enable_idempotence: bool | None = None
-    # linger.ms: a batch that is not full leaves after it, 0: at once; below delivery_timeout_ms
+    # linger.ms: a partial batch is sent after it, 0: at once; must be below delivery_timeout_ms
     linger_ms: int = 5
     batch_size: int = 960 * KIB  # batch.size before compression; below the usual max.message.bytes
     compression: str = "none"  # compression.type: none, gzip, snappy, lz4, zstd
-    compression_level: int | None = None  # compression.<codec>.level; None: the codec's own choice
-    # buffer.memory: what records without an outcome take here: keys, values, headers and their
-    # objects, then the encoded batch and 8 bytes a record in their place. A request being sent
-    # holds one more copy.
+    compression_level: int | None = None  # compression.<codec>.level; None: the codec's default
+    # buffer.memory: memory of records without an outcome: keys, values, headers and their Python
+    # objects; after encoding, the batch and 8 bytes a record. A request in flight holds one more
+    # copy.
     buffer_size: int = 64 * MIB
     on_full: str = "wait"  # a full buffer: "wait" up to block_ms_max, or "raise" Overloaded at once
-    request_size_max: int = 8 * MIB  # max.request.size, bytes of one request to one broker
-    block_ms_max: int = 60_000  # max.block.ms: send() waits so long for room and metadata in all
-    # delivery.timeout.ms: from send() to the outcome; an answer under way gets 5 s at least
+    request_size_max: int = 8 * MIB  # max.request.size: bytes of one request to one broker
+    block_ms_max: int = 60_000  # max.block.ms: total wait of send() for buffer space and metadata
+    # delivery.timeout.ms: from send() to the outcome; a request in flight gets at least 5 s
     delivery_timeout_ms: int = 120_000
 
     def __post_init__(self) -> None:
         _one_of("acks", self.acks_name, ACKS)
         if self.enable_idempotence not in (None, True, False):
             raise InvalidConfig(
-                f"enable_idempotence is {self.enable_idempotence!r}: give True, False, or None for "
-                "whatever acks allows"
+                f"enable_idempotence is {self.enable_idempotence!r}: give True, False, or None "
+                "(derived from acks)"
             )
         if self.enable_idempotence and self.acks_name != "all":
             raise InvalidConfig(
-                f"enable_idempotence needs acks='all', acks is {self.acks!r}: leave one of them out"
+                f"enable_idempotence needs acks='all', acks is {self.acks!r}: remove one of them"
             )
         if not isinstance(self.compression, str):
             raise InvalidConfig(f"compression is {self.compression!r}: give the name of a codec")
@@ -98,7 +99,7 @@ class ProducerConfig:
         if self.linger_ms >= self.delivery_timeout_ms:
             raise InvalidConfig(
                 f"linger_ms is {self.linger_ms}, delivery_timeout_ms {self.delivery_timeout_ms}: "
-                "records would be late before they are sent; give a shorter linger_ms"
+                "records would expire before they are sent; give a shorter linger_ms"
             )
 
     @property
@@ -108,7 +109,7 @@ class ProducerConfig:
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether what is sent again is stored once."""
+        """True if retries are stored once."""
         if self.enable_idempotence is None:
             return self.acks_name == "all"
         return self.enable_idempotence
@@ -121,27 +122,27 @@ class ProducerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """How a consumer reads ahead."""
+    """Settings of a consumer: fetching, prefetching, group membership."""
 
-    fetch_wait_ms_max: int = 500  # fetch.max.wait.ms: a long poll without news ends after it
-    fetch_bytes_min: int = 1  # fetch.min.bytes: the broker waits for so much
-    fetch_bytes_max: int = 16 * MIB  # fetch.max.bytes of one answer
-    partition_bytes_max: int = 2 * MIB  # max.partition.fetch.bytes of one answer
+    fetch_wait_ms_max: int = 500  # fetch.max.wait.ms: time limit of a long poll
+    fetch_bytes_min: int = 1  # fetch.min.bytes: bytes that the broker waits for
+    fetch_bytes_max: int = 16 * MIB  # fetch.max.bytes: bytes of one response
+    partition_bytes_max: int = 2 * MIB  # max.partition.fetch.bytes: bytes of a partition in it
     prefetch_bytes_max: int = 2 * MIB  # a partition with more undelivered bytes is not fetched
-    # queued.max.messages.kbytes, in bytes: read ahead of all partitions, and under way; a batch
-    # that is larger than what is left comes all the same, one a call
+    # queued.max.messages.kbytes, in bytes: prefetched data of all partitions, fetches in flight
+    # included; a batch larger than the rest of the budget is still fetched, one per request
     prefetch_total_bytes_max: int = 64 * MIB
     poll_records_max: int = 500  # max.poll.records: records of one poll()
-    on_out_of_range: str = "raise"  # auto.offset.reset, when the position is gone
-    rack: str = ""  # client.rack: the failure zone to read in, where a replica in sync is there
-    # enable.auto.commit, in a group: what was handed out and followed by another poll is committed
-    # now and then, before partitions are given back, and by close
+    on_out_of_range: str = "raise"  # auto.offset.reset: action on a position out of range
+    rack: str = ""  # client.rack: rack to fetch from, if an in-sync replica is in it
+    # enable.auto.commit, in a group: delivered records count as processed at the next poll; they
+    # are committed periodically, before a partition is revoked, and by close
     auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000  # auto.commit.interval.ms: how often that happens
-    # max.poll.interval.ms, in a group: a consumer that reads no further for so long leaves its
-    # group; others wait so long at most for what it shall give back
+    auto_commit_interval_ms: int = 5_000  # auto.commit.interval.ms: interval of those commits
+    # max.poll.interval.ms, in a group: a consumer that does not poll for this long leaves its
+    # group; it is also the time limit of a revocation
     max_poll_interval_ms: int = 300_000
-    # group.remote.assignor: how the coordinator shares out, "uniform" or "range"; "": its default
+    # group.remote.assignor: assignor of the coordinator, "uniform" or "range"; "": its default
     assignor: str = ""
 
     def __post_init__(self) -> None:
@@ -213,8 +214,11 @@ ConfigT = TypeVar("ConfigT", ClientConfig, ProducerConfig, ConsumerConfig)
 
 
 def config_of(kind: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
-    """Return the config of keyword arguments; raises TypeError for a name that is no field, with
-    the nearest one, and InvalidConfig for a bad value."""
+    """Return a config from keyword arguments.
+
+    Raises TypeError for an unknown name, with the closest match, and InvalidConfig for a bad
+    value.
+    """
     names = [each.name for each in fields(kind)]
     for name in settings:
         if name not in names:
@@ -225,11 +229,11 @@ def config_of(kind: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
 
 
 def parse_bootstrap(bootstrap: str) -> tuple[str, ...]:
-    """Split "host:port,host:port" into addresses; raises InvalidConfig for anything else."""
+    """Split "host:port,host:port" into addresses; raise InvalidConfig if one is malformed."""
     if not isinstance(bootstrap, str):
         raise InvalidConfig(
-            f"{bootstrap!r} is not a bootstrap address: give one str, host:port, or several by "
-            "commas"
+            f"{bootstrap!r} is not a bootstrap address: give a str of host:port, or several "
+            "separated by commas"
         )
     addresses = tuple(part.strip() for part in bootstrap.split(",") if part.strip())
     if not addresses:
@@ -245,7 +249,7 @@ def parse_bootstrap(bootstrap: str) -> tuple[str, ...]:
 
 
 def _at_least(name: str, value: int, least: int) -> None:
-    if type(value) is not int:  # a float would surface in a message much later
+    if type(value) is not int:  # a float would fail much later, when a request is encoded
         raise InvalidConfig(f"{name} is {value!r}: give a whole number, {least} or more")
     if value < least:
         raise InvalidConfig(f"{name} is {value}: give {least} or more")

@@ -1,8 +1,8 @@
-"""A client's way to the cluster: channels by address, the topology, and calls that are repeated.
+"""A client's connection to the cluster: channels by address, metadata, and calls with retries.
 
-Owns the channels. Every wait has a deadline, every retriable error is repeated within it (see
-`retry`), and the metadata offset of each answer is presented with the next read, so that a client
-sees its own changes whichever broker it asks.
+Owns the channels. Every wait has a deadline; retriable errors are retried until then (see
+`retry`). Each read carries the newest metadata offset seen, so a client reads its own changes from
+any broker.
 """
 
 import asyncio
@@ -37,22 +37,22 @@ Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
-LOOK_UP_MS = 2_000  # of one broker, while there are others to ask; longer from try to try
-UNKNOWN_TOPIC_TIMEOUT_MS = 1_000  # a topic that is still absent after it does not exist
+LOOKUP_TIMEOUT_MS = 2_000  # of one broker, if there are others; doubles with each attempt
+UNKNOWN_TOPIC_TIMEOUT_MS = 1_000  # a topic that is still unknown after it does not exist
 
 
 class Connection:
-    """See the module. One for each open client."""
+    """The connection of one open client."""
 
     def __init__(self, runtime: Runtime, addresses: Sequence[str], config: ClientConfig) -> None:
-        # Clients of one runtime must not draw the same topic ids, partitions and pauses.
+        # Clients of one runtime must draw different topic ids, partitions and backoffs.
         own = runtime.entropy.stream(f"client/{runtime.entropy.token(8).hex()}")
         self.runtime = runtime = replace(runtime, entropy=own)
         self.config = config
         self.topology = Topology()
         self._bootstrap = tuple(addresses)
         self._channels: dict[str, Channel] = {}
-        self._next_broker = 0  # index into _any_addresses(), moved on when a broker fails
+        self._next_broker = 0  # index into _any_addresses(), incremented when a broker fails
         self._refreshing = asyncio.Lock()
         self._is_closed = False
         self.backoff = Backoff(
@@ -63,9 +63,9 @@ class Connection:
         self._retrier = Retrier(runtime.clock, self.backoff)
 
     async def open(self) -> None:
-        """Learn who the brokers are; raises Lost when none answers within connect_timeout_ms.
+        """Discover the brokers; raise Lost if none answers within connect_timeout_ms.
 
-        What answers may be a controller without clients: calls about the quorum go there too.
+        A controller without client services is accepted too: it serves the Quorum service.
         """
         deadline_ms = self.runtime.clock.now_ms() + self.config.connect_timeout_ms
         try:
@@ -80,7 +80,7 @@ class Connection:
                 "address, or start one with `quorumlog dev`"
             ) from error
         except NotImplementedHere:
-            # A controller's port: it has no topics, and answers what concerns the quorum.
+            # A controller's port serves the Quorum service only.
             await self.call_any(
                 QUORUM_DESCRIBE,
                 quorum_pb2.DescribeQuorumRequest(local=True),
@@ -91,14 +91,14 @@ class Connection:
         self.topology.saw_brokers(answer.brokers)
 
     async def close(self) -> None:
-        """Break what is under way and free the channels; from now on every call is refused."""
+        """Close the channels and fail the calls in flight; further calls raise Stopping."""
         self._is_closed = True
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()
 
     def channel(self, address: str) -> Channel:
-        """Return the one channel to an address; raises Stopping when the client is closed."""
+        """Return the channel to an address; raise Stopping if the client is closed."""
         if self._is_closed:
             raise Stopping("the client is closed")
         channel = self._channels.get(address)
@@ -117,15 +117,16 @@ class Connection:
         retry_on: Callable[[BaseException], bool] = is_retriable,
         answers_soon: bool = False,
     ) -> R:
-        """Call whichever broker answers, repeating retriable errors until the deadline.
+        """Call any broker; retry retriable errors until the deadline.
 
-        `answers_soon`: a broker that takes longer than `LOOK_UP_MS` may be hanging, and the next
-        one is asked. Raises what a broker said last: that another one is not reached, or that the
-        time is over, says less, and the former not that nothing was done.
+        `answers_soon`: an attempt waits at most `LOOKUP_TIMEOUT_MS`, then the next broker is
+        called: a broker that takes longer may hang. At the deadline raises the last error that a
+        broker returned, if there is one: it says more than a refused connection or a timeout, and
+        a refused connection would wrongly claim that nothing was executed.
         """
         deadline_ms = self.deadline_ms(deadline_ms)
         said: QuorumlogError | None = None
-        soon_ms = LOOK_UP_MS
+        soon_ms = LOOKUP_TIMEOUT_MS
 
         async def attempt(remaining_ms: int) -> R:
             nonlocal said, soon_ms
@@ -138,8 +139,8 @@ class Connection:
                 return await self.channel(address).call(method, request, timeout_ms=timeout_ms)
             except NotImplementedHere as error:
                 raise NotImplementedHere(
-                    f"what answers at {address} is no broker's port for clients: give the gRPC "
-                    "address, 127.0.0.1:9094 unless it was changed, not the controller's"
+                    f"{address} is not a broker's gRPC port: give a broker's gRPC address "
+                    "(default 127.0.0.1:9094), not a controller's"
                 ) from error
             except QuorumlogError as error:
                 if error.retriable:
@@ -164,8 +165,10 @@ class Connection:
         deadline_ms: int | None = None,
         retry_on: Callable[[BaseException], bool] = is_retriable,
     ) -> R:
-        """Call one broker, repeating retriable errors; raises InvalidRequest when there is none of
-        this id."""
+        """Call one broker; retry retriable errors until the deadline.
+
+        Raises InvalidRequest if no broker with this id is registered.
+        """
         deadline_ms = self.deadline_ms(deadline_ms)
         if self.topology.address_of(node_id) is None:
             answer = await self.call_any(
@@ -194,9 +197,9 @@ class Connection:
         *,
         deadline_ms: int | None = None,
     ) -> T:
-        """Run `call(leader, timeout_ms)` for a partition, following it when it moves.
+        """Run `call(leader, timeout_ms)` for a partition; follow leader changes.
 
-        Raises UnknownTopicOrPartition as soon as the metadata says that it does not exist.
+        Raises UnknownTopicOrPartition as soon as the metadata does not have the partition.
         """
         deadline = self.deadline_ms(deadline_ms)
         absent: QuorumlogError | None = None
@@ -226,8 +229,8 @@ class Connection:
         deadline_ms: int | None = None,
         retry_on: Callable[[BaseException], bool] = is_retriable,
     ) -> T:
-        """Run `attempt(remaining_ms)` until it succeeds, its error may not be repeated, or the
-        deadline (default: `call_timeout_ms` from now) is near."""
+        """Run `attempt(remaining_ms)` until it succeeds, fails with an error that `retry_on`
+        rejects, or the deadline (default: `call_timeout_ms` from now) is near."""
         return await self._repeat(attempt, self.deadline_ms(deadline_ms), retry_on)
 
     async def _repeat(
@@ -245,9 +248,9 @@ class Connection:
     # --- topology ----------------------------------------------------------------------------
 
     async def layout(self, topic: str, *, deadline_ms: int | None = None) -> TopicLayout:
-        """Return a topic's layout, asking for it when it is unknown or too old.
+        """Return a topic's layout; look it up if it is unknown or stale.
 
-        Raises UnknownTopicOrPartition when the topic does not appear within a second.
+        Raises UnknownTopicOrPartition if the topic does not appear within 1 s.
         """
         known = self.topology.topic(topic)
         if known is not None and self._is_fresh(known):
@@ -255,7 +258,7 @@ class Connection:
         return await self.refresh(topic, deadline_ms=deadline_ms)
 
     async def refresh(self, topic: str, *, deadline_ms: int | None = None) -> TopicLayout:
-        """Ask for a topic's layout now; callers at one time share an answer."""
+        """Look up a topic's layout now; concurrent callers share a response."""
         asked_ms = self.runtime.clock.now_ms()
         deadline_ms = self.deadline_ms(deadline_ms)
         unknown_until_ms = min(deadline_ms, asked_ms + UNKNOWN_TOPIC_TIMEOUT_MS)
@@ -280,20 +283,23 @@ class Connection:
 
     @asynccontextmanager
     async def _turn(self, topic: str, remaining_ms: int) -> AsyncIterator[None]:
-        """Wait for the look-up before, which may have a later deadline than this one."""
+        """Hold the lookup lock; the lookup before may have a later deadline than this one."""
         try:
             async with asyncio.timeout(remaining_ms / 1000):
                 await self._refreshing.acquire()
         except TimeoutError:
-            raise TimedOut("no broker said in time who leads it", topic=topic) from None
+            raise TimedOut("metadata lookup: no broker answered in time", topic=topic) from None
         try:
             yield
         finally:
             self._refreshing.release()
 
     async def leader(self, topic: str, partition: int, *, deadline_ms: int | None = None) -> Leader:
-        """Return a partition's leader, asking when it is unknown; raises NotLeaderOrFollower when
-        it has none (retriable), UnknownTopicOrPartition when it does not exist."""
+        """Return a partition's leader; look it up if it is unknown.
+
+        Raises NotLeaderOrFollower (retriable) if the partition has no leader,
+        UnknownTopicOrPartition if it does not exist.
+        """
         layout = await self.layout(topic, deadline_ms=deadline_ms)
         if not 0 <= partition < len(layout.partitions):
             layout = await self.refresh(topic, deadline_ms=deadline_ms)
@@ -306,22 +312,25 @@ class Connection:
         return leader
 
     def leader_now(self, topic: str, partition: int) -> Leader | None:
-        """Return a partition's leader if it is known and neither doubted nor too old."""
+        """Return a partition's leader if it is cached and not stale, otherwise None."""
         return self.topology.leader(topic, partition) if self.is_known(topic) else None
 
     def is_known(self, topic: str) -> bool:
-        """Whether the topic's layout is known, and neither doubted nor too old."""
+        """Return True if the topic's layout is cached and not stale."""
         layout = self.topology.topic(topic)
         return layout is not None and self._is_fresh(layout)
 
     def doubt(self, topic: str) -> None:
-        """Something said that the layout is old: the next use of the topic asks again."""
+        """Mark the topic's layout as stale: the next use looks it up again."""
         self.topology.doubt(topic)
 
     def learn(self, topic: str, partition: int, error: QuorumlogError) -> bool:
-        """A partition's call failed in a way that may pass: take over who leads it now where the
-        error says so, and return True; otherwise the next use of the topic asks again, and another
-        broker: who said where to go may be cut off from those who know better."""
+        """Update the metadata after a retriable error of a partition's call.
+
+        Returns True if the error names a newer leader, which is then used. Otherwise marks the
+        topic stale and moves on to another broker: the broker that redirected here may be cut off
+        from newer metadata.
+        """
         if isinstance(error, NotLeaderOrFollower) and self.topology.saw_leader(
             topic,
             partition,
@@ -353,12 +362,12 @@ class Connection:
         return self.topology.saw_topic(described, self.runtime.clock.now_ms())
 
     def _any_addresses(self) -> tuple[str, ...]:
-        """Bootstrap addresses first, then the brokers known beyond them."""
+        """Return the bootstrap addresses, then those of the other brokers."""
         more = (a for a in self.topology.addresses() if a not in self._bootstrap)
         return (*self._bootstrap, *more)
 
     def deadline_ms(self, deadline_ms: int | None = None) -> int:
-        """Return a caller's deadline, or the one of a call that begins now."""
+        """Return the given deadline, or that of a call that begins now."""
         if deadline_ms is not None:
             return deadline_ms
         return self.runtime.clock.now_ms() + self.config.call_timeout_ms

@@ -1,5 +1,4 @@
-"""What both coordinators of a client do: work when there is work or it is time, and tell those who
-wait that something has changed."""
+"""Scheduling of a client's coordinator tasks: a work loop with a timer, and change notification."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +7,7 @@ from ..runtime import Clock
 
 
 class Changes:
-    """Something that callers wait for, all at once and again and again. On one loop's thread."""
+    """A notification that any number of tasks wait for, repeatedly. Not thread-safe: one loop."""
 
     __slots__ = ("_waiters",)
 
@@ -16,11 +15,10 @@ class Changes:
         self._waiters: dict[asyncio.Future[None], None] = {}
 
     def __len__(self) -> int:
-        """How many wait."""
         return len(self._waiters)
 
     async def wait(self) -> None:
-        """Return at the first `announce` after this call."""
+        """Wait for the next `announce`."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = None
         try:
@@ -29,7 +27,7 @@ class Changes:
             self._waiters.pop(waiter, None)
 
     def announce(self) -> None:
-        """End every `wait` that began before."""
+        """Wake every task that waits."""
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
@@ -37,8 +35,10 @@ class Changes:
 
 
 async def coordinate(step: Callable[[int], int], work: asyncio.Event, clock: Clock) -> None:
-    """Call `step(now_ms)` whenever `work` is set, and at the time that it returned, on `now_ms()`;
-    until cancelled."""
+    """Call `step(now_ms)` whenever `work` is set, and at the time that the last call returned.
+
+    Times are on `clock.now_ms()`. Runs until cancelled.
+    """
     while True:
         work.clear()
         wake_ms = step(clock.now_ms())

@@ -1,4 +1,5 @@
-"""A client on a runtime of its own: the real one, of the running loop, closed with the client."""
+"""A client with its own real runtime, on the running loop; closing the client closes the
+runtime."""
 
 from typing import Unpack
 
@@ -19,4 +20,4 @@ def local_log(bootstrap: str, **settings: Unpack[ClientSettings]) -> AsyncLog:
 
 
 def _ignore(reason: str) -> None:
-    """A client never ends its process."""
+    """Ignore the request to stop: a client does not end its process."""

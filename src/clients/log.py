@@ -1,7 +1,7 @@
-"""The asyncio client: one object for a cluster, from which producers, consumers and admin come.
+"""The asyncio client of a cluster; it creates producers, consumers and the admin client.
 
-It owns a scope for all background tasks of its producers and consumers and the channels to the
-brokers, and runs on whatever runtime it is given, the simulated one too.
+It owns the channels to the brokers and the scope of all background tasks. It runs on the given
+runtime, real or simulated.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -41,14 +41,14 @@ READ_ARROW_COLUMNS = ("key", "value", "partition", "offset", "timestamp")
 
 
 class AsyncLog:
-    """A client of one cluster, for one loop's thread.
+    """A client of one cluster. Not thread-safe: use it on one event loop.
 
     ```python
     async with quorumlog.aio.connect("127.0.0.1:9094") as log: ...
     log = await quorumlog.aio.connect("127.0.0.1:9094")  # then: await log.close()
     ```
-    Entering (or awaiting) it finds a broker, or raises Lost. Leaving closes the producers and
-    consumers that came from it, newest first.
+    Entering or awaiting it connects to a broker, or raises Lost. Leaving it closes its producers
+    and consumers, newest first.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class AsyncLog:
         self._runtime = runtime
         self._connection = Connection(runtime, parse_bootstrap(bootstrap), config)
         self.admin = AsyncAdmin(self._connection)
-        self._on_close = on_close  # ends the runtime, where it was made for this client
+        self._on_close = on_close  # closes the runtime if it belongs to this client
         self._stack = AsyncExitStack()
         self._scope: Scope | None = None
         self._children: dict[AsyncProducer | AsyncConsumer, None] = {}
@@ -72,11 +72,13 @@ class AsyncLog:
     def open(
         cls, runtime: Runtime, bootstrap: str, **settings: Unpack[ClientSettings]
     ) -> "AsyncLog":
-        """Return a client on a given runtime for the cluster behind "host:port,host:port", to be
-        entered or awaited; `settings` are the fields of `ClientConfig`."""
+        """Return a client on the given runtime for "host:port,host:port"; enter it or await it.
+
+        `settings` are the fields of `ClientConfig`.
+        """
         return cls(runtime, bootstrap, config_of(ClientConfig, settings))
 
-    # --- what comes from it ------------------------------------------------------------------
+    # --- producers and consumers -------------------------------------------------------------
 
     def producer(
         self,
@@ -85,11 +87,11 @@ class AsyncLog:
         threading: Threading | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> AsyncProducer:
-        """Return a producer; `settings` are the fields of `ProducerConfig` (acks, linger_ms,
-        batch_size, compression, ...). Use it in `async with`, or close it.
+        """Return a producer. Use it in `async with`, or close it.
 
-        `partitioner` is "murmur2" (by key; without one it sticks to a partition for a batch),
-        "sticky", "round_robin", "crc32" (librdkafka's), or a callable, see `Partitioner`.
+        `settings` are the fields of `ProducerConfig` (acks, linger_ms, batch_size, compression,
+        ...). `partitioner` is "murmur2" (hash of the key; without a key, one partition per batch),
+        "sticky", "round_robin", "crc32" (as librdkafka), or a callable, see `Partitioner`.
         """
         producer = AsyncProducer(
             self._connection,
@@ -143,20 +145,23 @@ class AsyncLog:
         on_lost: OnPartitions | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> AsyncConsumer:
-        """Return a consumer of all partitions of `topics`, or of those of `assign` (or `topics`, by
-        topic), from `start`; or, with `group`, of those that the group gives it.
+        """Return a consumer of `topics`, of the partitions in `assign`, or, with `group`, of the
+        partitions that the group assigns to it.
 
-        `start` is "earliest", "latest", an offset, a datetime or a TimestampMs; with `until_end`
-        reading ends where the partitions ended when it began. Partitions that `topics` get later
-        are read too, from their beginning, when the metadata is next looked up. `settings` are the
-        fields of `ConsumerConfig`.
+        `assign` and `topics` may map topics to partitions. `start` is "earliest", "latest", an
+        offset, a datetime or a TimestampMs. With `until_end` reading ends at the end offsets of
+        the moment it began. Partitions added to `topics` later are found at the next metadata
+        refresh and read from their beginning. `settings` are the fields of `ConsumerConfig`.
 
-        In a group `start` counts where the group has committed nothing, "none" is then an error;
-        `pattern` (RE2) wants every topic whose name it matches. `instance_id` makes a static
-        member: it keeps its partitions while it is restarted. The callbacks get lists of (topic,
-        partition), and may be async functions: `on_assigned` before the first record comes, when
-        `seek` is in time; `on_revoked` after the last was worked on and committed, before another
-        member has them; `on_lost` (default: `on_revoked`) when others may have them already.
+        In a group, `start` applies to partitions without a committed offset; "none" raises an
+        error for those. `pattern` (RE2) subscribes to every topic with a matching name.
+        `instance_id` makes a static member, which keeps its partitions across a restart. The
+        callbacks take a list of (topic, partition) and may be async functions:
+
+        - `on_assigned` runs before the first record is delivered; `seek` takes effect there.
+        - `on_revoked` runs after the last record was processed and committed, before another
+          member gets the partition.
+        - `on_lost` (default: `on_revoked`) runs if another member may own the partition already.
         """
         config = config_of(ConsumerConfig, settings)
         callbacks = Callbacks(on_assigned, on_revoked, on_lost)
@@ -164,8 +169,8 @@ class AsyncLog:
         if group is not None:
             if assign is not None or until_end:
                 raise InvalidRequest(
-                    "a consumer of a group gets its partitions from the group, and ends when it is "
-                    "closed: leave out assign and until_end, or the group"
+                    "assign and until_end do not apply to a consumer of a group: remove them, or "
+                    "remove group"
                 )
             consumer = AsyncGroupConsumer(
                 self._connection,
@@ -181,7 +186,7 @@ class AsyncLog:
             )
         elif pattern or instance_id or callbacks != Callbacks() or start == "none":
             raise InvalidRequest(
-                "pattern, instance_id, on_assigned, on_revoked, on_lost and start='none' go with a "
+                "pattern, instance_id, on_assigned, on_revoked, on_lost and start='none' need a "
                 "group: give group too"
             )
         else:
@@ -209,14 +214,14 @@ class AsyncLog:
         max_records: int | None = None,
         max_bytes: int | None = None,
     ) -> "pa.Table":
-        """Return the records of [start, end) of partitions (default: all) as one Arrow table.
+        """Return the records of [start, end) of the partitions (default: all) as one Arrow table.
 
-        `start` and `end` are positions in every partition, or positions by partition. `end` is at
-        most, and by default, what is committed when the call begins. Rows come partition by
-        partition, in offset order; at most `max_records`, and no more once `max_bytes` of Arrow
-        data are there. Columns: key, value (binary), topic, partition, offset, timestamp
-        (microseconds, UTC), timestamp_type, headers. Raises OffsetOutOfRange for a start before a
-        log's or behind its end.
+        `start` and `end` are a position, or positions by partition. `end` is limited by the
+        committed end offset when the call begins, which is also its default. Rows are sorted by
+        partition and offset. Reading stops at `max_records`, or after the batch that reaches
+        `max_bytes` of Arrow data. Columns: key, value (binary), topic, partition, offset,
+        timestamp (microseconds, UTC), timestamp_type, headers. Raises OffsetOutOfRange for a start
+        below the log start offset or above the end.
         """
         from .consuming.arrow_reader import read_table
 
@@ -244,10 +249,10 @@ class AsyncLog:
         max_records: int | None = None,
         max_bytes: int | None = None,
     ) -> "ArrowScan":
-        """Return what `read_arrow` would, batch by batch in bounded memory:
+        """Return the records of `read_arrow` as an async iterator of batches, in bounded memory.
 
         ```python
-        async with log.scan_arrow("flights") as scan:  # scan.schema is there at once
+        async with log.scan_arrow("flights") as scan:  # scan.schema is available at once
             async for batch in scan: ...
         ```
         """
@@ -278,11 +283,11 @@ class AsyncLog:
         partitions: Sequence[int] | None = None,
         timeout_ms: int | None = None,
     ) -> dict[int, int]:
-        """Return the offset of a position in each partition (default: all of them), within
-        `timeout_ms` (default: the client's call_timeout_ms).
+        """Return the offset of a position in each partition (default: all partitions).
 
-        "earliest" is the first offset that is left, "latest" the end of what is committed, a
-        datetime or TimestampMs the first offset at or after it (the end where there is none).
+        "earliest" is the log start offset, "latest" the end of the committed records. A datetime
+        or TimestampMs is the first offset at or after it, or the end if there is none.
+        `timeout_ms` defaults to the client's call_timeout_ms.
         """
         deadline_ms = None
         if timeout_ms is not None:
@@ -292,10 +297,10 @@ class AsyncLog:
             partitions = range(len(layout.partitions))
         return await resolve(self._connection, topic, partitions, at, deadline_ms=deadline_ms)
 
-    # --- life --------------------------------------------------------------------------------
+    # --- opening and closing -----------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find a broker; raises Lost when none answers within connect_timeout_ms."""
+        """Connect to a broker; raise Lost if none answers within connect_timeout_ms."""
         assert self._scope is None, "the client is open already"
         async with AsyncExitStack() as stack:
             if self._on_close is not None:
@@ -307,9 +312,10 @@ class AsyncLog:
             self._stack = stack.pop_all()
 
     async def close(self) -> None:
-        """Close all that came from it, then the connections. Repeating is fine.
+        """Close the producers and consumers, then the connections. Idempotent.
 
-        Raises the first failure of a record that nobody has looked at (see `AsyncProducer`).
+        Raises the first delivery failure that the application did not retrieve (see
+        `AsyncProducer`).
         """
         await self.__aexit__(None, None, None)
 
@@ -327,7 +333,7 @@ class AsyncLog:
             return False
         scope, self._scope = self._scope, None
         async with self._stack:
-            # The scope is left by the same error as the block: it may be its own interruption.
+            # Re-raise within the scope: the error may be the scope's own cancellation.
             try:
                 await self._close_children(flush=error is None)
             finally:
@@ -346,8 +352,10 @@ class AsyncLog:
         return self._scope
 
     async def _close_children(self, *, flush: bool) -> None:
-        """Close them newest first, each even if another one's records failed; raise the first
-        failure then. An interruption closes the rest without flushing."""
+        """Close all children, newest first; then raise the first failure.
+
+        After an interruption the remaining children are closed without flushing.
+        """
         if not flush:
             self.in_error()
         failure: Exception | None = None  # of a record, or of a callback of the application
@@ -365,8 +373,8 @@ class AsyncLog:
             raise failure
 
     def in_error(self) -> None:
-        """The application ends by an error: what consumers of groups have handed out last is not
-        seen to."""
+        """Mark the group consumers as ended by an error: they do not commit the last records
+        delivered."""
         for child in self._children:
             if isinstance(child, AsyncGroupConsumer):
                 child.is_in_error = True

@@ -1,7 +1,7 @@
-"""Positions in a log: earliest, latest, an offset, a time; and looking them up.
+"""Positions in a log (earliest, latest, an offset, a time) and their lookup.
 
-A plain int is an offset, a `datetime` (without a zone: UTC) or a `TimestampMs` a time, so that the
-two can never be mixed up.
+A plain int is an offset; a `datetime` (naive: UTC) or a `TimestampMs` is a time. The types keep
+the two apart.
 """
 
 import asyncio
@@ -33,18 +33,18 @@ Bound: TypeAlias = Position | Mapping[int, Position]
 """A position in every partition, or positions by partition."""
 
 Place: TypeAlias = tuple[str, int]
-"""(topic, partition)."""
+"""A (topic, partition) pair."""
 
 AskLeader: TypeAlias = Callable[
     [Connection, str, Mapping[Place, int], Mapping[str, bytes], int],
     Awaitable[Mapping[Place, int | QuorumlogError]],
 ]
-"""Asks one broker once; see `ask_leader`."""
+"""A request for the partitions of one leader; see `ask_leader`."""
 
 OFFSET_MAX = 2**63 - 1
 LATEST = -1
 EARLIEST = -2
-BEYOND = -1  # what ListOffsets answers for a time behind the last record
+BEYOND = -1  # the ListOffsets result for a time after the last record
 
 
 def check_position(position: Position) -> None:
@@ -54,13 +54,14 @@ def check_position(position: Position) -> None:
     number = position.ms if isinstance(position, TimestampMs) else position
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= OFFSET_MAX:
         raise InvalidRequest(
-            f"{position!r} is no position: give 'earliest', 'latest', an offset or a datetime, or "
+            f"{position!r} is not a position: give 'earliest', 'latest', an offset, a datetime, or "
             "TimestampMs(milliseconds since 1970)"
         )
 
 
 def position_code(position: Literal["earliest", "latest"] | datetime | TimestampMs) -> int:
-    """Return what ListOffsets takes: milliseconds since 1970, or a negative mark."""
+    """Return the timestamp of a ListOffsets request: milliseconds since 1970, LATEST or
+    EARLIEST."""
     if isinstance(position, TimestampMs):
         return position.ms
     if isinstance(position, datetime):
@@ -77,7 +78,7 @@ async def resolve(
     *,
     deadline_ms: int | None = None,
 ) -> dict[int, int]:
-    """Return the offset of a position for each partition of a topic; see `look_up`."""
+    """Return the offset of a position in each partition of a topic; see `look_up`."""
     wanted = {(topic, partition): position for partition in partitions}
     found = await look_up(connection, wanted, deadline_ms=deadline_ms)
     return {partition: offset for (_, partition), offset in found.items()}
@@ -89,11 +90,12 @@ async def look_up(
     *,
     deadline_ms: int | None = None,
 ) -> dict[Place, int]:
-    """Return the offset of each place's position, in the order given, by one call to each leader.
+    """Return the offset of each partition's position, in the given order, with one call per
+    leader.
 
-    A time resolves to the first offset at or after it, and to the end where there is none. Offsets
-    are taken as they are, and need no call. Raises the first error that may not be repeated, or
-    the last one at the deadline.
+    A time resolves to the first offset at or after it, and to the end if there is none. A position
+    that is an offset is returned as it is, without a call. Raises the first error that is not
+    retriable, or the last error at the deadline.
     """
     found: dict[Place, int] = {}
     codes: dict[Place, int] = {}
@@ -117,9 +119,9 @@ async def ask_leaders(
     ask: AskLeader | None = None,
     is_final: Callable[[BaseException], bool] = lambda _: False,
 ) -> dict[Place, int]:
-    """Ask the leaders until each place has an answer, by `ask_leader` unless told otherwise.
+    """Call the leaders, by default with `ask_leader`, until each partition has a result.
 
-    `is_final` tells errors that are not to be repeated though they may be.
+    `is_final` returns True for retriable errors that must not be retried.
     """
     ask_one = ask or ask_leader
     found: dict[Place, int] = {}
@@ -135,7 +137,7 @@ async def ask_leaders(
                 try:
                     leader = await connection.leader(*place, deadline_ms=until_ms)
                 except UnknownTopicOrPartition as error:
-                    absent = error  # the metadata says so: it is not on its way
+                    absent = error  # from the metadata, after the wait for a new topic
                     raise
                 groups[leader.address][place] = code
                 topic_ids[place[0]] = leader.topic_id
@@ -175,8 +177,11 @@ async def ask_leader(
     topic_ids: Mapping[str, bytes],
     timeout_ms: int,
 ) -> dict[Place, int | QuorumlogError]:
-    """Ask one broker once, for the topics of these ids; return the offset of each place, BEYOND for
-    a time behind the last record, or why there is none."""
+    """Send one ListOffsets request to a broker.
+
+    Returns for each partition its offset, BEYOND for a time after the last record, or an error.
+    `topic_ids` guard against a topic that was deleted and created again.
+    """
     request = log_pb2.ListOffsetsRequest(
         partitions=[
             log_pb2.ListOffsetsPartition(
@@ -203,15 +208,15 @@ def check_places(
     results: "Sequence[log_pb2.ListOffsetsResult] | Sequence[admin_pb2.DeleteRecordsResult]",
     places: Collection[Place],
 ) -> None:
-    """Raise unless a broker answers for the places that it was asked for, in their order."""
+    """Raise UnknownServerError unless the results are for the requested partitions, in order."""
     if [(result.topic, result.partition) for result in results] != list(places):
-        raise senseless(f"answers {len(results)} parts where {len(places)} were asked for")
+        raise senseless(f"returned {len(results)} results for {len(places)} partitions")
 
 
 def _offset(result: log_pb2.ListOffsetsResult, code: int) -> int | QuorumlogError:
-    """Return an offset, BEYOND for a time that has none, or why there is no answer."""
+    """Return the offset of a result, BEYOND for a time after the last record, or an error."""
     if result.HasField("error"):
         return decode_error(result.error)
     if result.offset < 0 and not (code >= 0 and result.offset == BEYOND):
-        return senseless(f"says that an offset is {result.offset}")
+        return senseless(f"returned offset {result.offset}")
     return result.offset

@@ -1,6 +1,6 @@
-"""The tables of docs/clients.md: settings and errors, from the code that means them.
+"""Generated tables of docs/clients.md: settings and errors, from the code that defines them.
 
-Pure text: `make docs` puts them between the page's markers, a test holds the page against them.
+Pure. `make docs` writes them between the page's markers; a test compares the page.
 """
 
 import inspect
@@ -14,25 +14,25 @@ from .config import KIB, MIB, ClientConfig, ConsumerConfig, ProducerConfig
 
 MARKED = re.compile(r"(<!-- made by `make docs`: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-# A field of a config with the comment lines above it and the comment beside it.
+# A field of a config with the comment lines above it and the comment to its right.
 FIELD = re.compile(r"((?:^    # .*\n)*)^    (\w+): [^=\n]+ = [^#\n]+(?:# (.*))?$", re.MULTILINE)
 
 
 def with_tables(page: str) -> str:
-    """Return the page with every marked table written anew."""
+    """Return the page with every marked table regenerated."""
     return MARKED.sub(lambda mark: f"{mark[1]}{table(mark[2])}{mark[3]}", page)
 
 
 def table(name: str) -> str:
-    """Return a table: the name of a config class, or `errors`."""
+    """Return the table of a config class, or of `errors`."""
     configs = {kind.__name__: kind for kind in (ClientConfig, ProducerConfig, ConsumerConfig)}
     if name == "errors":
-        return _table(("error", "repeat?", "meaning, and what to do"), _error_rows())
+        return _table(("error", "retriable", "meaning and remedy"), _error_rows())
     return _table(("setting", "default", "meaning"), _setting_rows(configs[name]))
 
 
 def _setting_rows(kind: type[Any]) -> Iterator[tuple[str, ...]]:
-    """Name, default and comment of each field, in the order of the code."""
+    """Yield name, default and comment of each field, in source order."""
     comments = {
         match[2]: match[3] or " ".join(line.strip(" #") for line in match[1].splitlines())
         for match in FIELD.finditer(inspect.getsource(kind))
@@ -53,7 +53,7 @@ def _default(value: object) -> str:
 
 
 def _error_rows() -> Iterator[tuple[str, ...]]:
-    """Class, whether a repeat may help, and its docstring, in the order of the table of errors."""
+    """Yield name, retriability and docstring of each class, in the order of the error table."""
     for error in ERRORS:
         base = error.__mro__[1]
         name = f"`{error.__name__}`"

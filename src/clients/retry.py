@@ -1,8 +1,8 @@
-"""Repeat a call until it succeeds, fails for good, or its deadline is near.
+"""Retries of a call: until it succeeds, fails with a permanent error, or its deadline is near.
 
-The one place that imports tenacity. Its clock and its randomness are never used: sleep, stop and
-wait are built on the runtime, so that a simulated client repeats exactly as the seed says. Every
-wait is bounded by the caller's deadline, and the last error is what the caller gets.
+The only module that imports tenacity. Tenacity's clock and randomness are not used: sleep, stop
+and wait come from the runtime, so that a simulation is deterministic per seed. Record batches have
+their own retries, see `producing.sender`.
 """
 
 import asyncio
@@ -19,28 +19,28 @@ T = TypeVar("T")
 
 
 def is_retriable(error: BaseException) -> bool:
-    """Whether the error table says that the same request may succeed when it is sent again."""
+    """Return True if the error table marks the error as retriable."""
     return isinstance(error, QuorumlogError) and error.retriable
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Doubling waits with full jitter in the upper half: [w/2, w] with w = min * 2^n up to max."""
+    """Exponential backoff with jitter: uniform in [w/2, w] with w = min(max, min * 2^n)."""
 
     entropy: Entropy
     wait_ms_min: int
     wait_ms_max: int
 
     def wait_ms(self, failures: int) -> int:
-        """Return the wait after `failures` (>= 1) failures in a row, in milliseconds, >= 1."""
-        doublings = min(failures - 1, 20)  # 2^20 is above every sensible maximum
+        """Return the pause after `failures` (>= 1) consecutive failures, in milliseconds, >= 1."""
+        doublings = min(failures - 1, 20)  # keeps the shift small; wait_ms_max bounds the pause
         wait_ms = min(self.wait_ms_min << doublings, self.wait_ms_max)
         return max(1, round(self.entropy.uniform(wait_ms / 2, wait_ms)))
 
 
 @dataclass(frozen=True, slots=True)
 class Retrier:
-    """Runs attempts one after another under one policy."""
+    """Runs attempts in sequence under one backoff policy."""
 
     clock: Clock
     backoff: Backoff
@@ -54,8 +54,8 @@ class Retrier:
     ) -> T:
         """Call `attempt(remaining_ms)` until it returns; `deadline_ms` is on clock.now_ms().
 
-        Raises the last error when it may not be repeated, or when the next attempt would begin
-        after the deadline. The first attempt always runs, with at least 1 ms.
+        Raises the last error if `retry_on` rejects it, or if the next attempt would begin after
+        the deadline. The first attempt always runs, with at least 1 ms.
         """
 
         def stop(state: RetryCallState) -> bool:

@@ -1,7 +1,7 @@
-"""Who leads what, as far as a client knows: topics, their partitions' leaders, brokers' addresses.
+"""Metadata cache of a client: topics, partition leaders, broker addresses.
 
-Pure. Filled from DescribeTopics answers; an answer that is older than what is known (a smaller
-leader epoch of the same topic id) never replaces it. It must not know how answers are obtained.
+Pure. Filled from DescribeTopics responses. An older response (a smaller leader epoch of the same
+topic id) never replaces newer data.
 """
 
 from collections.abc import Iterable
@@ -12,57 +12,57 @@ from ..ids import NO_NODE, Epoch, NodeId
 from ..proto import admin_pb2
 
 MESSAGE_BYTES_MAX = "max.message.bytes"
-DOUBTED_MS = -(2**62)  # before every time: whatever the age allowed, it is over
+DOUBTED_MS = -(2**62)  # older than every maximum age
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Where a partition's calls go now."""
+    """The leader of a partition."""
 
     address: str  # "host:port" of the leading broker
-    epoch: Epoch  # the leader epoch, sent along so that a deposed leader refuses
-    topic_id: bytes = b""  # sent along so that no topic made anew is taken for the one before
+    epoch: Epoch  # the leader epoch; sent with requests to fence a deposed leader
+    topic_id: bytes = b""  # sent with requests to reject a topic of the same name created later
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLeadership:
-    """What the metadata said of one partition."""
+    """A partition's leader according to the metadata."""
 
-    leader: NodeId  # NO_NODE when there is none
+    leader: NodeId  # NO_NODE if there is none
     epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLayout:
-    """A topic as the metadata described it."""
+    """A topic according to the metadata."""
 
     name: str
     topic_id: bytes
     partitions: tuple[PartitionLeadership, ...]  # by partition index, without gaps
-    message_bytes_max: int | None  # its max.message.bytes, None where it is the default
-    refreshed_ms: int  # Clock.now_ms() of the answer
+    message_bytes_max: int | None  # its max.message.bytes; None: not set
+    refreshed_ms: int  # Clock.now_ms() of the response
 
 
 class Topology:
-    """The cache. Bounded by the topics that this client uses."""
+    """The metadata cache. Its size is bounded by the topics that this client uses."""
 
     __slots__ = ("_addresses", "_topics", "metadata_offset")
 
     def __init__(self) -> None:
         self._topics: dict[str, TopicLayout] = {}
         self._addresses: dict[NodeId, str] = {}
-        self.metadata_offset = 0  # newest seen; presented with every read (read-your-writes)
+        self.metadata_offset = 0  # newest seen; sent with every read (read-your-writes)
 
     def topic(self, name: str) -> TopicLayout | None:
-        """Return what is known of the topic, however old; None when nothing is."""
+        """Return the topic's layout, however old; None if it is unknown."""
         return self._topics.get(name)
 
     def topics(self) -> tuple[str, ...]:
-        """Return the names of the topics known, in the order of their first use."""
+        """Return the names of the cached topics, in the order of their first use."""
         return tuple(self._topics)
 
     def leader(self, name: str, partition: int) -> Leader | None:
-        """Return the partition's leader; None when unknown, absent, or without an address."""
+        """Return the partition's leader; None if it is unknown, absent, or has no known address."""
         layout = self._topics.get(name)
         if layout is None or not 0 <= partition < len(layout.partitions):
             return None
@@ -73,35 +73,35 @@ class Topology:
         return Leader(address, leadership.epoch, layout.topic_id)
 
     def leaderless(self, name: str) -> frozenset[int]:
-        """Return the partitions of a topic that nobody leads, as far as is known."""
+        """Return the partitions of a topic without a known leader."""
         layout = self._topics.get(name)
         count = len(layout.partitions) if layout is not None else 0
         return frozenset(index for index in range(count) if self.leader(name, index) is None)
 
     def addresses(self) -> tuple[str, ...]:
-        """Return the addresses of the brokers known, by ascending node id."""
+        """Return the known broker addresses, by ascending node id."""
         return tuple(self._addresses[node] for node in sorted(self._addresses))
 
     def address_of(self, node_id: int) -> str | None:
-        """Return a broker's address, None when it is unknown."""
+        """Return a broker's address; None if it is unknown."""
         return self._addresses.get(NodeId(node_id))
 
     def doubt(self, name: str) -> None:
-        """Note that what is known of the topic is old; its epochs still win over older ones."""
+        """Mark the topic as stale; its epochs still win over older ones."""
         known = self._topics.get(name)
         if known is not None:
             self._topics[name] = replace(known, refreshed_ms=DOUBTED_MS)
 
     def forget(self, name: str) -> None:
-        """Drop a topic that is gone."""
+        """Remove a topic that was deleted."""
         self._topics.pop(name, None)
 
     def saw_offset(self, metadata_offset: int) -> None:
-        """Note the metadata offset stamped on an answer."""
+        """Record the metadata offset of a response."""
         self.metadata_offset = max(self.metadata_offset, metadata_offset)
 
     def saw_brokers(self, brokers: Iterable[admin_pb2.BrokerDescription]) -> None:
-        """Note addresses; brokers not named keep theirs."""
+        """Record broker addresses; other brokers keep theirs."""
         for broker in brokers:
             if broker.grpc_address:
                 self._addresses[NodeId(broker.id)] = broker.grpc_address
@@ -109,8 +109,10 @@ class Topology:
     def saw_leader(
         self, name: str, partition: int, *, leader: int, epoch: int, address: str
     ) -> bool:
-        """Take over who leads a partition now, as a broker said that does not; return whether that
-        is newer than what was known. What else is known of the topic is as old as before."""
+        """Record the leader that another broker named in an error; return True if it is newer.
+
+        The rest of the topic's layout keeps its age.
+        """
         known = self._topics.get(name)
         if known is None or not 0 <= partition < len(known.partitions):
             return False
@@ -127,7 +129,7 @@ class Topology:
         return True
 
     def saw_topic(self, topic: admin_pb2.TopicDescription, now_ms: int) -> TopicLayout:
-        """Take an answer over and return what is now known, the newer epoch winning."""
+        """Merge a topic description and return the result; per partition the newer epoch wins."""
         known = self._topics.get(topic.name)
         news = [
             PartitionLeadership(NodeId(entry.leader), Epoch(entry.leader_epoch))
@@ -156,23 +158,23 @@ def _message_bytes_max(topic: admin_pb2.TopicDescription) -> int | None:
 
 
 def absent(topic: str, partition: int, partitions: int) -> UnknownTopicOrPartition:
-    """The error for a partition that a topic of `partitions` does not have."""
+    """Return the error for a partition that a topic of `partitions` does not have."""
     return UnknownTopicOrPartition(
         f"the topic has {numbered(partitions)}", topic=topic, partition=partition
     )
 
 
 def numbered(partitions: int) -> str:
-    """Say how many partitions a topic has, and how they are numbered."""
+    """Return the number of partitions as text, with their numbering."""
     if partitions == 1:
         return "1 partition, number 0"
     return f"{partitions} partitions, numbered from 0"
 
 
 def leaderless(topic: str, partition: int) -> NotLeaderOrFollower:
-    """The error for a partition that nobody leads now."""
+    """Return the error for a partition without a leader."""
     return NotLeaderOrFollower(
-        "the partition has no leader now: its replicas are down or being elected",
+        "the partition has no leader now: its replicas are down, or an election is in progress",
         topic=topic,
         partition=partition,
     )

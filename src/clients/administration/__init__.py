@@ -1,1 +1,1 @@
-"""Looking after a cluster: `admin` for topics and brokers, `configs` for what it answers."""
+"""Cluster administration: topics, partitions, configs, quotas, groups, brokers and the quorum."""

@@ -1,4 +1,4 @@
-"""The cluster and its topics, as an administrator sees them: typed answers of the Admin service."""
+"""The asyncio admin client."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -76,14 +76,14 @@ from .quotas import ClientQuotas, QuotaEntity, alter_quotas, describe_quotas
 from .replicas import PartitionReplicas, describe_replicas
 
 TOPIC_ID_SIZE = 16
-DESCRIBED_MAX = 2_000  # partitions described by one request, but for a larger topic
+DESCRIBED_MAX = 2_000  # partitions described by one request; a larger topic is described alone
 
 
 class AsyncAdmin:
-    """Creates, lists, describes, alters and deletes; `AsyncLog.admin`.
+    """The admin client; `AsyncLog.admin`.
 
-    Every call ends within call_timeout_ms: what a broker that is down or slow leaves open is then
-    Lost or TimedOut, never a wait without end.
+    Every call ends within call_timeout_ms. If a broker is down or slow until then, the call raises
+    Lost or TimedOut.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -91,7 +91,7 @@ class AsyncAdmin:
         self._entropy = connection.runtime.entropy.stream("topic ids")
 
     async def describe_cluster(self) -> Cluster:
-        """Return the brokers, the active controller and the cluster's id."""
+        """Return the brokers, the active controller and the cluster id."""
         return await self._describe_cluster(self._connection.deadline_ms())
 
     async def _describe_cluster(self, deadline_ms: int) -> Cluster:
@@ -115,24 +115,23 @@ class AsyncAdmin:
         if_not_exists: bool = False,
         validate_only: bool = False,
     ) -> Topic:
-        """Create a topic and return it; when this returns it can be produced to and fetched from.
+        """Create a topic and return it; it is ready for producers and consumers when this returns.
 
-        `partitions` and `replication` are the cluster's defaults when None. `assignments` names
-        the brokers of each partition in place of both, the preferred leader first. Safe to repeat:
-        the client draws the topic's id, so that a call whose answer was lost is recognised. Raises
-        TopicAlreadyExists (unless `if_not_exists`, which returns the topic that is there),
-        InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment,
-        InvalidConfig.
+        `partitions` and `replication` default to the cluster's settings. `assignments` lists the
+        brokers of each partition instead, the preferred leader first. Safe to retry: the client
+        generates the topic id, so the controller recognises a repeated request. Raises
+        TopicAlreadyExists (with `if_not_exists` returns the existing topic), InvalidTopic,
+        InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment, InvalidConfig.
         """
         if partitions is not None and (type(partitions) is not int or partitions < 1):
-            raise InvalidPartitions(f"a topic has 1 partition or more, not {partitions!r}")
+            raise InvalidPartitions(f"partitions is {partitions!r}: give 1 or more")
         if replication is not None and (type(replication) is not int or replication < 1):
             raise InvalidReplicationFactor(
-                f"a partition has 1 replica or more, not {replication!r}; None is the default"
+                f"replication is {replication!r}: give 1 or more, or None for the default"
             )
         if assignments and (partitions, replication) != (None, None):
             raise InvalidReplicaAssignment(
-                "assignments say how many partitions and replicas there are: leave out both"
+                "assignments determine partitions and replication: remove both arguments"
             )
         request = admin_pb2.CreateTopicRequest(
             name=name,
@@ -157,8 +156,7 @@ class AsyncAdmin:
         return topic_of_answer(check_topic(answer.topic, name))
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
-        """Return all topics by name; `internal`: those too that brokers keep for themselves, such
-        as that of groups' offsets."""
+        """Return all topics by name; with `internal` also the brokers' internal topics."""
         answer = await self._connection.call_any(
             ADMIN_LIST_TOPICS, admin_pb2.ListTopicsRequest(min_metadata_offset=self._seen)
         )
@@ -167,13 +165,17 @@ class AsyncAdmin:
         return [topic for topic in topics if internal or not topic.is_internal]
 
     async def describe_topic(self, name: str) -> Topic:
-        """Return a topic with its partitions; raises UnknownTopicOrPartition."""
+        """Return a topic with its partitions; raise UnknownTopicOrPartition if it does not
+        exist."""
         return await self._describe_topic(name, self._connection.deadline_ms())
 
     async def describe_topics(self, names: Collection[str] | None = None) -> list[Topic]:
-        """Return topics with their partitions, all of them (internal ones too) unless some are
-        named, by name; those that are gone by then are left out. Raises UnknownTopicOrPartition for
-        a name that no topic has."""
+        """Return topics with their partitions, by name; default: all topics, internal ones
+        included.
+
+        A topic that is deleted during the call is omitted. Raises UnknownTopicOrPartition for a
+        name that does not exist.
+        """
         if isinstance(names, str):
             raise InvalidRequest(f"names is {names!r}; give a list of names")
         sizes = {each.name: each.partitions for each in await self.list_topics(internal=True)}
@@ -204,9 +206,9 @@ class AsyncAdmin:
         return topic_of_answer(described)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records; raises UnknownTopicOrPartition.
+        """Delete a topic with all its records; raise UnknownTopicOrPartition if it does not exist.
 
-        Deletes the topic that has the name now: a repeat never hits a newer one.
+        The topic id is resolved first: a retry never deletes a newer topic of the same name.
         """
         deadline_ms = self._connection.deadline_ms()
         topic = await self._describe_topic(name, deadline_ms)
@@ -226,13 +228,13 @@ class AsyncAdmin:
         self._connection.topology.forget(name)
 
     async def delete_records(self, topic: str, before: Before) -> dict[int, int]:
-        """Delete the records of each partition that lie before a position ("latest": all that are
-        committed; an offset; a time), or with a mapping those of some partitions. Returns the
-        first offset that is left of each, which survives any crash by then.
+        """Delete the records before a position; return the new log start offset of each partition.
 
-        Readers below it get OffsetOutOfRange; the disk's space comes back with retention. Safe to
-        repeat, also after an error: what was deleted stays so. Never deletes in a newer topic of
-        this name. Raises OffsetOutOfRange for an offset above the high watermark,
+        `before` is "latest" (the high watermark), an offset or a time, for all partitions, or a
+        mapping from partitions to positions. The new log start offsets are durable. Consumers
+        below them get OffsetOutOfRange; retention frees the disk space later. Safe to retry, also
+        after an error: deleted records stay deleted, and a newer topic of the same name is never
+        touched. Raises OffsetOutOfRange for an offset above the high watermark,
         UnknownTopicOrPartition, InvalidRequest.
         """
         deadline_ms = self._connection.deadline_ms()
@@ -245,10 +247,9 @@ class AsyncAdmin:
     async def describe_configs(
         self, topic: str | None = None, *, broker: int | None = None, cluster: bool = False
     ) -> dict[str, Config]:
-        """Return every config of a topic or of the cluster, or every setting of a broker, by
-        ascending name: its value, its default, who set it, what it takes and what it means.
+        """Return the configs of a topic or of the cluster, or the settings of a broker, by name.
 
-        Raises UnknownTopicOrPartition, and InvalidRequest for a broker that does not exist.
+        Raises UnknownTopicOrPartition, or InvalidRequest if the broker does not exist.
         """
         if (topic is not None) + (broker is not None) + cluster != 1:
             raise InvalidRequest(
@@ -269,7 +270,7 @@ class AsyncAdmin:
             answer = await self._connection.call_broker(broker, ADMIN_DESCRIBE_CONFIGS, request)
         self._connection.topology.saw_offset(answer.metadata_offset)
         if len(answer.results) != 1:
-            raise senseless(f"answers {len(answer.results)} parts where 1 was asked for")
+            raise senseless(f"returned {len(answer.results)} results for 1 resource")
         result = answer.results[0]
         if result.HasField("error"):
             raise decode_error(result.error)
@@ -283,13 +284,12 @@ class AsyncAdmin:
         delete: Sequence[str] = (),
         validate_only: bool = False,
     ) -> dict[str, str]:
-        """Set configs of a topic and give those of `delete` back to their defaults: all of it, or
-        nothing. Configs that are not named stay as they are. Returns what is set for the topic now
-        (with `validate_only`, what would be).
+        """Set configs of a topic and reset those in `delete` to their defaults, atomically.
 
-        Brokers take the change without a restart, usually before this returns, and half a second
-        later at the latest if they are well. Safe to repeat. Raises InvalidConfig,
-        UnknownTopicOrPartition.
+        Other configs keep their values. Returns the configs set for the topic afterwards (with
+        `validate_only`, without changing them). Brokers apply the change without a restart,
+        usually before this returns; a healthy broker applies it within 0.5 s. Safe to retry.
+        Raises InvalidConfig, UnknownTopicOrPartition.
         """
         changes = config_changes(configs or {}, delete)
         answer = await self._connection.call_any(
@@ -310,9 +310,11 @@ class AsyncAdmin:
         delete: Sequence[str] = (),
         validate_only: bool = False,
     ) -> dict[str, str]:
-        """Set configs of the whole cluster and give those of `delete` back to their defaults: all
-        of it, or nothing. Returns what is set for the cluster now (with `validate_only`, what would
-        be). Safe to repeat. Raises InvalidConfig."""
+        """Set configs of the cluster and reset those in `delete` to their defaults, atomically.
+
+        Returns the configs set for the cluster afterwards (with `validate_only`, without changing
+        them). Safe to retry. Raises InvalidConfig.
+        """
         request = admin_pb2.AlterClusterConfigsRequest(
             changes=config_changes(configs or {}, delete), validate_only=validate_only
         )
@@ -320,7 +322,7 @@ class AsyncAdmin:
         self._connection.topology.saw_offset(answer.metadata_offset)
         return {entry.name: entry.value for entry in answer.configs}
 
-    # --- where partitions are, and who leads them ----------------------------------------------
+    # --- partitions, replicas and leaders ------------------------------------------------------
 
     async def create_partitions(
         self,
@@ -330,12 +332,11 @@ class AsyncAdmin:
         assignments: Assignments | None = None,
         validate_only: bool = False,
     ) -> Topic:
-        """Give a topic more partitions, `count` in all, and return it. As many as it has is a
-        success, so that it is safe to repeat; fewer is refused.
+        """Increase a topic's partitions to `count` and return the topic.
 
-        Records with keys may go to other partitions from then on. `assignments` names the brokers
-        of each new partition. Raises InvalidPartitions, InvalidReplicaAssignment,
-        UnknownTopicOrPartition.
+        The present count succeeds, so a retry is safe; a smaller count is refused. Records with
+        keys may go to other partitions afterwards. `assignments` lists the brokers of each new
+        partition. Raises InvalidPartitions, InvalidReplicaAssignment, UnknownTopicOrPartition.
         """
         return await create_partitions(
             self._connection, topic, count, assignments=assignments, validate_only=validate_only
@@ -344,39 +345,45 @@ class AsyncAdmin:
     async def reassign_partitions(
         self, targets: Mapping[Place, Sequence[int]]
     ) -> list[PartitionOutcome]:
-        """Begin to move partitions, (topic, number), to other brokers, the preferred leader of each
-        first. Returns an outcome a partition, in order: one that is refused stops no other.
+        """Start to move partitions to other brokers, the preferred leader of each first.
 
-        Replicas that are added catch up in the background; those that go are taken away when all of
-        them have. `list_reassignments` tells what is still under way. Another target for a move
-        under way replaces it.
+        Returns one outcome per partition, in order; a refused partition does not affect the
+        others. Added replicas catch up in the background; removed replicas are deleted once all
+        added ones are in sync. `list_reassignments` returns the moves in progress. A new target
+        replaces that of a move in progress.
         """
         return await alter_reassignments(self._connection, targets)
 
     async def cancel_reassignments(self, partitions: Iterable[Place]) -> list[PartitionOutcome]:
-        """Give up moves under way: the replicas are those from before, if in another order. Returns
-        an outcome a partition, in order; NoReassignmentInProgress where there was none."""
+        """Cancel moves in progress; the replicas are those from before, possibly in another order.
+
+        Returns one outcome per partition, in order; its error is NoReassignmentInProgress if there
+        was no move.
+        """
         return await alter_reassignments(self._connection, dict.fromkeys(partitions))
 
     async def list_reassignments(self, topics: Sequence[str] = ()) -> list[Reassignment]:
-        """Return the moves under way, of these topics or of all, by topic and number."""
+        """Return the moves in progress, of these topics or of all, by topic and partition."""
         return await list_reassignments(self._connection, topics)
 
     async def elect_leaders(
         self, partitions: Iterable[Place] = (), *, unclean: bool = False
     ) -> list[PartitionOutcome]:
-        """Have the preferred replicas, the first of the assignments, lead these partitions, or
-        wherever they can lead and do not. Returns an outcome a partition; ElectionNotNeeded where
-        it leads already.
+        """Elect the preferred replica of each partition as leader; default: wherever one is in
+        sync.
 
-        With `unclean` a live replica leads where nobody can lead without possible loss: records
-        that were acknowledged may be gone then. Those partitions must be named.
+        Returns one outcome per partition; its error is ElectionNotNeeded if the preferred replica
+        leads already. With `unclean` a live replica is elected where no election without possible
+        loss is possible: acknowledged records may be lost. Those partitions must be named.
         """
         return await elect_leaders(self._connection, partitions, unclean=unclean)
 
     async def describe_replicas(self, partitions: Iterable[Place]) -> list[PartitionReplicas]:
-        """Return how far the replicas of partitions are, and why one is not in sync, as each leader
-        sees it; an error stands in the place of a partition whose leader does not answer."""
+        """Return the replicas' progress as their leaders see it, with the reason if one is not in
+        sync.
+
+        If a leader does not answer, its partitions carry the error.
+        """
         places = list(dict.fromkeys(partitions))
         topics = await self.describe_topics({topic for topic, _ in places})
         leaders = {(t.name, each.partition): each.leader for t in topics for each in t.partitions}
@@ -388,8 +395,11 @@ class AsyncAdmin:
     # --- the cluster ---------------------------------------------------------------------------
 
     async def unregister_broker(self, broker: int) -> None:
-        """Take a broker that is gone for good out of the cluster. Raises BrokerIdNotRegistered, and
-        InvalidRequest while it lives or holds replicas."""
+        """Remove a broker from the cluster for good.
+
+        Raises BrokerIdNotRegistered, or InvalidRequest while the broker is alive or holds
+        replicas.
+        """
         attempts = Attempts()
         try:
             answer = await self._connection.call_any(
@@ -404,8 +414,8 @@ class AsyncAdmin:
             self._connection.topology.saw_offset(answer.metadata_offset)
 
     async def describe_features(self) -> dict[str, Feature]:
-        """Return every feature by ascending name: the level in force, and what the brokers can work
-        with."""
+        """Return every feature by name: the level in force and the levels that all brokers
+        support."""
         return await describe_features(self._connection)
 
     async def update_features(
@@ -415,8 +425,10 @@ class AsyncAdmin:
         allow_downgrade: bool = False,
         validate_only: bool = False,
     ) -> dict[str, Feature]:
-        """Change levels of features, all of them or none; return them as they are then. Safe to
-        repeat. Raises FeatureUpdateFailed."""
+        """Change levels of features, all or none; return all features afterwards.
+
+        Safe to retry. Raises FeatureUpdateFailed.
+        """
         return await update_features(
             self._connection, levels, allow_downgrade=allow_downgrade, validate_only=validate_only
         )
@@ -424,9 +436,11 @@ class AsyncAdmin:
     async def describe_quotas(
         self, entity: QuotaEntity | None = None, *, strict: bool = False
     ) -> list[ClientQuotas]:
-        """Return what is set, of everybody or of those that `entity` names: {"user": "alice"} finds
-        the quotas of alice, and of alice with a client id unless `strict`; a name of None is the
-        default."""
+        """Return the quotas of the entities that match; default: all.
+
+        {"user": "alice"} matches the quotas of alice and, unless `strict`, of alice with a client
+        id. A name of None matches the default entity.
+        """
         return await describe_quotas(self._connection, entity or {}, strict=strict)
 
     async def alter_quotas(
@@ -437,32 +451,32 @@ class AsyncAdmin:
         delete: Sequence[str] = (),
         validate_only: bool = False,
     ) -> None:
-        """Set and delete quotas of one entity, such as {"user": "alice", "client_id": None}: all or
-        none. Safe to repeat.
+        """Set and delete quotas of one entity, such as {"user": "alice", "client_id": None}: all
+        or none.
 
-        The keys are "producer_byte_rate" and "consumer_byte_rate" (bytes a second and broker) and
-        "request_percentage" (of the time of a broker's serving thread). They count for clients of
-        the Kafka protocol. Raises InvalidRequest.
+        The keys are "producer_byte_rate" and "consumer_byte_rate" (bytes per second and broker)
+        and "request_percentage" (of the time of a broker's serving thread). Quotas apply to
+        clients of the Kafka protocol. Safe to retry. Raises InvalidRequest.
         """
         await alter_quotas(
             self._connection, entity, quotas or {}, delete, validate_only=validate_only
         )
 
     async def describe_quorum(self) -> Quorum:
-        """Return who leads, votes and follows in the metadata quorum, and how far each is.
+        """Return the leader, voters and observers of the metadata quorum with their progress.
 
-        Works with the address of a broker and with that of a controller. Without a leader it is
-        what the asked node knows, with `leader` None.
+        A broker and a controller both serve it. Without a leader the result is the view of the
+        answering node, with `leader` None.
         """
         return await describe_quorum(self._connection)
 
     async def add_voter(
         self, node_id: int, *, directory_id: bytes | None = None, address: str = ""
     ) -> None:
-        """Give a node a vote that follows the log: it must run, and have caught up.
+        """Make an observer of the metadata log a voter; it must be running and caught up.
 
-        Directory id and address are those with which it follows unless they are given. Returns
-        when it is committed; waits for the node to catch up as long as a call may take. Raises
+        `directory_id` and `address` default to those with which it fetches. Returns when the
+        change is committed; waits for the node to catch up until the call times out. Raises
         DuplicateVoter, VoterLagging, VoterChangePending.
         """
         await add_voter(
@@ -470,20 +484,29 @@ class AsyncAdmin:
         )
 
     async def remove_voter(self, node_id: int, *, directory_id: bytes | None = None) -> None:
-        """Take a node's vote, also the leader's, which then hands over. Returns when it is
-        committed. Raises VoterNotFound, VoterChangePending, InvalidRequest for the last voter."""
+        """Remove a voter; the leader may be removed too and then transfers its leadership.
+
+        Returns when the change is committed. Raises VoterNotFound, VoterChangePending, or
+        InvalidRequest for the last voter.
+        """
         await remove_voter(self._connection, _node_id(node_id), directory_id=directory_id)
 
     async def transfer_leadership(self, to: int | None = None) -> int:
-        """Have another voter lead, the one that is furthest unless one is named; return the epoch
-        that ends. Returns when the leader has begun to hand over. Raises VoterNotFound."""
+        """Transfer leadership to voter `to`, by default the most advanced one; return the epoch
+        that ends.
+
+        Returns when the leader has started the transfer. Raises VoterNotFound.
+        """
         return await transfer_leadership(self._connection, None if to is None else _node_id(to))
 
     async def describe_log_dirs(
         self, topics: Sequence[str] = (), *, broker: int | None = None
     ) -> list[LogDir]:
-        """Return what partitions take on the disks of a broker, or of all: of these topics, or of
-        all. Raises UnknownTopicOrPartition, and InvalidRequest for a broker that does not exist."""
+        """Return the disk usage of partitions on a broker, or on all brokers that are not fenced.
+
+        `topics` restricts the partitions. Raises UnknownTopicOrPartition, or InvalidRequest if the
+        broker does not exist.
+        """
         if isinstance(topics, str):
             raise InvalidRequest(f"topics is {topics!r}; give a list of names")
         deadline_ms = self._connection.deadline_ms()
@@ -509,33 +532,38 @@ class AsyncAdmin:
     async def list_groups(
         self, *, states: Collection[str] = (), types: Collection[str] = ()
     ) -> list[GroupListing]:
-        """Return all consumer groups by name, or those in these states and of these types
-        ("consumer", "classic")."""
+        """Return consumer groups by name; `states` and `types` ("consumer", "classic") restrict
+        them."""
         return await list_groups(self._connection, states, types)
 
     async def describe_group(self, name: str) -> Group:
-        """Return a group: its members, what each reads, how far the group has committed and how
-        far that is from the logs' ends. Raises GroupNotFound."""
+        """Return a group with its members, assignments, committed offsets and lags.
+
+        Raises GroupNotFound.
+        """
         return await describe_group(self._connection, name)
 
     async def reset_offsets(
         self, group: str, to: Target, *, of: Wanted | None = None, dry_run: bool = False
     ) -> list[OffsetReset]:
-        """Set how far a group has read: a position ("earliest", "latest", an offset, a datetime), a
-        `Shift` from what is committed, or either by (topic, partition); within what the logs have.
+        """Set the committed offsets of a group, clamped to the offsets that the logs have.
 
-        `of` names topics, or partitions by topic (default: all that the group has committed).
-        `dry_run` only says what would be. Raises NonEmptyGroup while the group has members.
+        `to` is a position ("earliest", "latest", an offset, a datetime), a `Shift` from the
+        committed offset, or a mapping from (topic, partition) to either. `of` names topics, or
+        partitions by topic (default: all with a committed offset). `dry_run` returns the result
+        without storing it. Raises NonEmptyGroup if the group has members.
         """
         return await reset_offsets(self._connection, group, to, of=of, dry_run=dry_run)
 
     async def delete_group(self, name: str) -> None:
-        """Forget a group with its offsets; raises NonEmptyGroup and GroupNotFound."""
+        """Delete a group with its offsets; raise NonEmptyGroup or GroupNotFound."""
         await delete_group(self._connection, name)
 
     async def delete_offsets(self, group: str, partitions: Collection[Place]) -> None:
-        """Forget what a group has committed of (topic, partition) pairs that no member reads;
-        raises GroupSubscribedToTopic and GroupNotFound."""
+        """Delete a group's committed offsets of (topic, partition) pairs that no member consumes.
+
+        Raises GroupSubscribedToTopic or GroupNotFound.
+        """
         await delete_offsets(self._connection, group, partitions)
 
     @property
@@ -544,7 +572,7 @@ class AsyncAdmin:
 
 
 def _portions(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Cut topics into requests whose answers are of a moderate size."""
+    """Split topics into requests of about DESCRIBED_MAX partitions each."""
     part: list[str] = []
     count = 0
     for name in names:

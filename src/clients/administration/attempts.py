@@ -1,5 +1,4 @@
-"""Telling "it was done before" from a refusal, for changes that are repeated when an answer is
-lost."""
+"""Retries of changes: a refusal after an attempt of unknown outcome may mean that it succeeded."""
 
 from collections.abc import Callable
 
@@ -8,8 +7,7 @@ from ..retry import is_retriable
 
 
 class Attempts:
-    """Decides what is repeated in one call, and remembers whether an attempt may have been carried
-    out.
+    """The attempts of one call; records whether one of them may have been executed.
 
     `refusals` are retriable errors after which certainly nothing was changed.
     """
@@ -25,7 +23,7 @@ class Attempts:
         self._is_worth_repeating = is_worth_repeating
 
     def retry_on(self, error: BaseException) -> bool:
-        """Whether to ask again after this error."""
+        """Return True if the call is to be retried after this error."""
         again = self._is_worth_repeating(error)
         if again and not isinstance(error, self._refusals):
             self.is_outcome_unknown = True
@@ -33,10 +31,11 @@ class Attempts:
 
 
 def is_worth_repeating(error: BaseException) -> bool:
-    """A topic that the controller does not know will not appear by asking again."""
+    """Return True if a retry may succeed; a topic that the controller does not have stays
+    absent."""
     return is_retriable(error) and not is_absent(error)
 
 
 def is_absent(error: BaseException) -> bool:
-    """Whether there is no such topic."""
+    """Return True if the error says that the topic does not exist."""
     return isinstance(error, UnknownTopicOrPartition | UnknownTopicId)

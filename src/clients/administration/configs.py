@@ -1,4 +1,4 @@
-"""Configs as an administrator sees them: typed answers, and what a change may be written as."""
+"""Configs and log directories: admin types, and their conversion from and to messages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ...proto import admin_pb2
 from ...runtime.error_detail import decode_error
 
 ConfigValue: TypeAlias = str | int | bool
-"""What a config may be given as: text as in the tables ("7d", "fsync"), a number, a bool."""
+"""A config's new value: text as in the documentation ("7d", "fsync"), a number, or a bool."""
 
 _SOURCES: Final = {
     admin_pb2.CONFIG_SOURCE_DEFAULT: "default",
@@ -23,37 +23,37 @@ _SOURCES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """One config of a topic or of the cluster, or one setting of a broker, as it is in force."""
+    """An effective config of a topic or of the cluster, or an effective setting of a broker."""
 
     name: str
     value: str
-    default: str  # what it would be if nobody had set it
+    default: str  # the value if it is not set
     source: str  # "default", "topic", "cluster", "file", "environment", "flag"; "unknown"
-    place: str  # of a broker's setting: the flag, the variable, "file:line"; else empty
+    place: str  # source of a broker's setting: the flag, the variable, "file:line"; else empty
     type: str  # "whole number", "one of a list", "true or false", "text", "list of text"
     unit: str  # of a number: "ms", "bytes", ...; else empty
-    low: int | None  # smallest number it takes
-    high: int | None  # largest number it takes
-    choices: tuple[str, ...]  # what it takes, if that is a list
+    low: int | None  # smallest valid number
+    high: int | None  # largest valid number
+    choices: tuple[str, ...]  # the valid values, if they are a list
     doc: str
     changes: str  # when a new value takes effect: "at once", "next segment", "restart", ...
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """True if the value is not set."""
         return self.source == "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSize:
-    """What one partition takes on a broker's disk."""
+    """The size of one partition on a broker's disk."""
 
     topic: str
     partition: int
     size_bytes: int  # of its batches
     log_start_offset: int  # the first readable one
-    log_end_offset: int  # the one that the next record gets
-    error: QuorumlogError | None  # why the log cannot be used
+    log_end_offset: int  # the offset of the next record
+    error: QuorumlogError | None  # the error that makes the log unusable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +64,16 @@ class LogDir:
     path: str  # on the broker's machine
     logs: tuple[LogSize, ...]  # by topic and partition
     capacity_bytes: int  # of its file system, used or not
-    free_bytes: int  # what the broker may still use of them
+    free_bytes: int  # available to the broker
 
     @property
     def size_bytes(self) -> int:
-        """What its partitions take together."""
+        """The total size of its partitions."""
         return sum(log.size_bytes for log in self.logs)
 
 
 def config_of_answer(entry: admin_pb2.ConfigDescription) -> Config:
-    """Return one described config."""
+    """Return a config from its description."""
     return Config(
         name=entry.name,
         value=entry.value,
@@ -91,7 +91,7 @@ def config_of_answer(entry: admin_pb2.ConfigDescription) -> Config:
 
 
 def config_text(name: str, value: object) -> str:
-    """Return a config's value as it travels; raises InvalidConfig for what is no value."""
+    """Return a config's value as text; raise InvalidConfig if it is no str, int or bool."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int):
@@ -100,7 +100,7 @@ def config_text(name: str, value: object) -> str:
 
 
 def config_entries(configs: Mapping[str, ConfigValue]) -> list[admin_pb2.ConfigEntry]:
-    """Return the configs of a new topic as they travel; raises InvalidConfig."""
+    """Return the messages of a new topic's configs; raise InvalidConfig if a value is invalid."""
     return [
         admin_pb2.ConfigEntry(name=name, value=config_text(name, value))
         for name, value in configs.items()
@@ -110,7 +110,8 @@ def config_entries(configs: Mapping[str, ConfigValue]) -> list[admin_pb2.ConfigE
 def config_changes(
     configs: Mapping[str, ConfigValue], delete: Sequence[str]
 ) -> list[admin_pb2.ConfigChange]:
-    """Return what is set and what goes back to its default as it travels; raises InvalidConfig."""
+    """Return the messages of configs to set and to delete; raise InvalidConfig if one is
+    invalid."""
     if isinstance(delete, str):
         raise InvalidConfig(f"delete is {delete!r}; give a list of names")
     changes = [
@@ -124,7 +125,7 @@ def config_changes(
 
 
 def log_dir_of_answer(broker: int, directory: admin_pb2.LogDirDescription) -> LogDir:
-    """Return one described data directory."""
+    """Return a data directory from its description."""
     return LogDir(
         broker=broker,
         path=directory.path,

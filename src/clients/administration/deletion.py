@@ -1,4 +1,4 @@
-"""Deleting the first records of a topic's partitions: by one call to each leader."""
+"""DeleteRecords: deletion of the oldest records of a topic, with one call per leader."""
 
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -12,11 +12,11 @@ from ..connection import Connection
 from ..offsets import LATEST, Place, Position, ask_leaders, check_places, check_position, look_up
 
 Before: TypeAlias = Position | Mapping[int, Position]
-"""Where to delete up to in every partition, or by partition."""
+"""The position before which records are deleted, in every partition or by partition."""
 
 
 def places_to_delete(topic: str, before: Before, *, partitions: int) -> dict[Place, Position]:
-    """Return the position of each partition that is named; raises InvalidRequest."""
+    """Return the position of each named partition; raise InvalidRequest if one is invalid."""
     by_partition = (
         before if isinstance(before, Mapping) else dict.fromkeys(range(partitions), before)
     )
@@ -24,7 +24,7 @@ def places_to_delete(topic: str, before: Before, *, partitions: int) -> dict[Pla
         raise InvalidRequest("before names no partition; nothing would be deleted")
     for partition, position in by_partition.items():
         if type(partition) is not int or partition < 0:
-            raise InvalidRequest(f"{partition!r} is no partition; give 0 or more")
+            raise InvalidRequest(f"partition is {partition!r}; give 0 or more")
         check_position(position)
     return {(topic, partition): position for partition, position in by_partition.items()}
 
@@ -36,10 +36,10 @@ async def delete_before(
     topic_id: bytes,
     deadline_ms: int,
 ) -> dict[int, int]:
-    """Delete what lies before each place's position; return the first offset left of each
-    partition. "latest" is the high watermark at the moment of the deletion.
+    """Delete the records before each partition's position; return the new log start offsets.
 
-    Only in the topic of this id: a repeat never hits a newer one of the same name.
+    "latest" is the high watermark at the moment of the deletion. Only the topic with `topic_id` is
+    touched: a retry never deletes records of a newer topic of the same name.
     """
     timed = {place: at for place, at in wanted.items() if at != "latest"}
     offsets = await look_up(connection, timed, deadline_ms=deadline_ms)
@@ -94,5 +94,5 @@ def _start(result: admin_pb2.DeleteRecordsResult) -> int | QuorumlogError:
     if result.HasField("error"):
         return decode_error(result.error)
     if result.log_start_offset < 0:
-        return senseless(f"says that a log starts at {result.log_start_offset}")
+        return senseless(f"returned log start offset {result.log_start_offset}")
     return result.log_start_offset

@@ -1,4 +1,4 @@
-"""Brokers, topics and partitions as a broker's metadata describes them: typed answers."""
+"""Brokers, topics and partitions: admin types, and their conversion from messages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,32 +12,32 @@ class Broker:
 
     id: int
     grpc_address: str  # "host:port" for clients
-    rack: str  # empty when none is configured
-    fenced: bool  # leads nothing while true
-    broker_epoch: int  # counts up with each registration: another one is another life
-    stopping: bool  # hands over what it leads, and stops then
-    # "host:port" for clients of the Kafka protocol, by name; without a host it is every interface.
+    rack: str  # empty if none is configured
+    fenced: bool  # a fenced broker leads no partition
+    broker_epoch: int  # increases with each registration
+    stopping: bool  # in controlled shutdown: transfers its leaderships, then stops
+    # "host:port" for Kafka clients, by listener name; an empty host means every interface.
     kafka_listeners: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """The cluster as one broker's metadata has it."""
+    """The cluster according to one broker's metadata."""
 
     cluster_id: str
-    controller_id: int | None  # None while none is elected
+    controller_id: int | None  # None during an election
     brokers: tuple[Broker, ...]  # by ascending id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicListing:
-    """A topic in a list."""
+    """A topic in the result of `list_topics`."""
 
     name: str
     topic_id: bytes
     partitions: int
     replication_factor: int
-    is_internal: bool = False  # the brokers make and write it, and nobody else
+    is_internal: bool = False  # only brokers create it and write to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,31 +45,31 @@ class Partition:
     """One partition of a topic."""
 
     partition: int
-    leader: int | None  # node id; None while there is none
+    leader: int | None  # node id; None if there is none
     leader_epoch: int
-    partition_epoch: int  # counts all changes of it
+    partition_epoch: int  # increases with every change of the partition
     replicas: tuple[int, ...]  # node ids, the preferred leader first
-    isr: tuple[int, ...]  # those in sync
-    min_isr: int  # in-sync replicas without which acks=all is refused
-    elr: tuple[int, ...]  # outside the ISR, yet with everything that was acknowledged
-    last_known_elr: tuple[int, ...]  # who was last in ISR or ELR, while both are empty
+    isr: tuple[int, ...]  # in-sync replicas
+    min_isr: int  # effective min.insync.replicas: with fewer, acks=all is refused
+    elr: tuple[int, ...]  # eligible leader replicas: not in the ISR, with all acknowledged records
+    last_known_elr: tuple[int, ...]  # last members of ISR and ELR, if both are empty
     adding: tuple[int, ...]  # replicas that a reassignment adds
-    removing: tuple[int, ...]  # replicas that it takes away in the end
-    recovering: bool  # its leader was elected with possible loss, and is not in order yet
+    removing: tuple[int, ...]  # replicas that a reassignment removes at its end
+    recovering: bool  # its leader was elected uncleanly and has not recovered yet
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether a replica is not in sync, other than those that a reassignment adds."""
+        """True if a replica is not in sync, except those that a reassignment adds."""
         return not set(self.replicas) - set(self.adding) <= set(self.isr)
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether acks=all is refused for want of replicas in sync."""
+        """True if acks=all is refused because too few replicas are in sync."""
         return len(self.isr) < self.min_isr
 
     @property
     def is_moving(self) -> bool:
-        """Whether a reassignment is under way."""
+        """True if a reassignment is in progress."""
         return bool(self.adding or self.removing)
 
 
@@ -80,11 +80,11 @@ class Topic:
     name: str
     topic_id: bytes  # 16 bytes
     partitions: tuple[Partition, ...]  # by index
-    configs: Mapping[str, str]  # what was set for this topic, not the defaults
+    configs: Mapping[str, str]  # configs set for this topic, without defaults
 
 
 def cluster_of_answer(answer: admin_pb2.DescribeClusterResponse) -> Cluster:
-    """Return the described cluster."""
+    """Return a cluster from its description."""
     return Cluster(
         cluster_id=answer.cluster_id,
         controller_id=node_or_none(answer.controller_id),
@@ -104,7 +104,7 @@ def cluster_of_answer(answer: admin_pb2.DescribeClusterResponse) -> Cluster:
 
 
 def listing_of_answer(topic: admin_pb2.TopicListing) -> TopicListing:
-    """Return a topic of a list."""
+    """Return a topic listing from its message."""
     return TopicListing(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -115,7 +115,7 @@ def listing_of_answer(topic: admin_pb2.TopicListing) -> TopicListing:
 
 
 def topic_of_answer(topic: admin_pb2.TopicDescription) -> Topic:
-    """Return a described topic."""
+    """Return a topic from its description."""
     return Topic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -125,7 +125,7 @@ def topic_of_answer(topic: admin_pb2.TopicDescription) -> Topic:
 
 
 def partition_of_answer(entry: admin_pb2.PartitionDescription) -> Partition:
-    """Return a described partition."""
+    """Return a partition from its description."""
     return Partition(
         partition=entry.partition,
         leader=node_or_none(entry.leader),
@@ -143,5 +143,5 @@ def partition_of_answer(entry: admin_pb2.PartitionDescription) -> Partition:
 
 
 def node_or_none(node_id: int) -> int | None:
-    """Return a node id, None for what stands for none."""
+    """Return a node id, or None for a negative number."""
     return None if node_id < 0 else node_id

@@ -1,4 +1,4 @@
-"""Feature levels of the cluster, as an administrator sees and changes them."""
+"""Feature levels of the cluster: describe and update."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from ..connection import Connection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """Something that all nodes must be able to work with before it is used."""
+    """A feature that needs the support of all nodes."""
 
     name: str
     level: int  # in force, 0: none
-    level_min: int  # the lowest that every broker can work with
-    level_max: int  # the highest that every broker can work with
+    level_min: int  # lowest level that every broker supports
+    level_max: int  # highest level that every broker supports
     doc: str
 
 
 async def describe_features(connection: Connection) -> dict[str, Feature]:
-    """Ask any broker."""
+    """Query any broker; see `AsyncAdmin.describe_features`."""
     request = pb.DescribeFeaturesRequest(min_metadata_offset=connection.topology.metadata_offset)
     answer = await connection.call_any(ADMIN_DESCRIBE_FEATURES, request)
     connection.topology.saw_offset(answer.metadata_offset)
@@ -35,7 +35,7 @@ async def update_features(
     allow_downgrade: bool,
     validate_only: bool,
 ) -> dict[str, Feature]:
-    """Have the controller change levels; a repeat changes nothing more."""
+    """Send the update to the controller; idempotent."""
     for name, level in levels.items():
         if type(level) is not int or not 0 <= level < 2**31:
             raise InvalidRequest(f"level of {name!r} is {level!r}; give a number, 0 or more")

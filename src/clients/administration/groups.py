@@ -1,4 +1,4 @@
-"""Consumer groups, as an administrator sees and changes them: any broker is asked."""
+"""Consumer groups: describe, list, reset offsets, delete. Any broker relays to the coordinator."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,18 +28,18 @@ from ..consuming.grouping import calls
 from ..consuming.grouping.calls import CommittedOffset
 from ..offsets import Place, Position, look_up
 
-END_MS: Final = 2_000  # for the ends of one leader's partitions
+END_MS: Final = 2_000  # time limit of the end offsets of one leader's partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
-    """A group in a list."""
+    """A group in the result of `list_groups`."""
 
     name: str
-    type: str  # "consumer" (the coordinator shares out, KIP-848) or "classic" (a member does)
+    type: str  # "consumer" (assignment by the coordinator, KIP-848) or "classic" (by a member)
     state: str  # "Empty", "Stable", "Reconciling", "PreparingRebalance", ...
-    protocol_type: str  # "consumer": its members read topics
-    coordinator: int  # node id of the broker that it lives on
+    protocol_type: str  # "consumer" for groups of consumers
+    coordinator: int  # node id of the coordinating broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,34 +47,34 @@ class GroupMember:
     """A member of a group."""
 
     member_id: str
-    instance_id: str  # fixed name of a static member; ""
+    instance_id: str  # group.instance.id of a static member; else ""
     client_id: str
-    host: str  # that it called from
+    host: str  # its address
     rack: str
-    epoch: int  # -1 of a member that speaks the classic protocol
+    epoch: int  # -1 for a member of the classic protocol
     is_classic: bool
     topics: tuple[str, ...]
     pattern: str
     owned: tuple[Place, ...]
-    target: tuple[Place, ...]  # what it is to own
-    silent_ms: int = -1  # since its coordinator heard of it last, -1: that is not known
+    target: tuple[Place, ...]  # its target assignment
+    silent_ms: int = -1  # time since its last request to the coordinator; -1: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffset:
-    """How far a group has read one partition."""
+    """The committed offset of a group in one partition."""
 
     topic: str
     partition: int
-    committed: int | None  # None: nothing is stored
-    log_end_offset: int | None  # None: its leader does not say
-    member: GroupMember | None  # who reads it
+    committed: int | None  # None: no offset is stored
+    log_end_offset: int | None  # None: its leader did not answer
+    member: GroupMember | None  # the member that it is assigned to
     note: str = ""
-    commit_ms: int = -1  # when, milliseconds since 1970 (UTC)
+    commit_ms: int = -1  # time of the commit, milliseconds since 1970 (UTC)
 
     @property
     def lag(self) -> int | None:
-        """Offsets behind the end; None while either is unknown."""
+        """Offsets between the committed offset and the end; None if either is unknown."""
         if self.committed is None or self.log_end_offset is None:
             return None
         return max(0, self.log_end_offset - self.committed)
@@ -82,48 +82,48 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHold:
-    """A group's lease on what it has not read of a topic: retention leaves it alone."""
+    """A group's retention hold on a topic: retention does not delete its unread records."""
 
     topic: str
     end_ms: int  # milliseconds since 1970 (UTC)
-    bytes_max: int  # of a partition's log: what makes it larger is not held
+    bytes_max: int  # size of a partition's log up to which records are held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group with its members, and how far it has read."""
+    """A group with its members and committed offsets."""
 
     name: str
     type: str
     state: str
     coordinator: int
-    epoch: int  # counts rebalances; of a classic group its generation
-    target_epoch: int  # for which the present targets were made; -1 of classic groups
+    epoch: int  # increases with each rebalance; the generation of a classic group
+    target_epoch: int  # epoch of the target assignment; -1 for classic groups
     assignor: str  # "uniform", "range", or a strategy of the members
     members: tuple[GroupMember, ...]
-    offsets: tuple[GroupOffset, ...]  # of what is stored, or assigned
-    holds: tuple[GroupHold, ...] = ()  # on these topics, by name; ended ones too
+    offsets: tuple[GroupOffset, ...]  # of partitions with a committed offset or a member
+    holds: tuple[GroupHold, ...] = ()  # on these topics, by name; expired ones too
 
     @property
     def lag(self) -> int:
-        """The sum of the lags that are known."""
+        """The sum of the known lags."""
         return sum(each.lag or 0 for each in self.offsets)
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """So many offsets on, or back where it is negative, from what is committed."""
+    """A number of offsets relative to the committed offset; negative: backwards."""
 
     by: int
 
 
 Target: TypeAlias = Position | Shift | Mapping[Place, Position | Shift]
-"""Where to set a group's offsets: in every partition, or by (topic, partition)."""
+"""The new offsets of a group: one for every partition, or by (topic, partition)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetReset:
-    """One offset that was set, or would be."""
+    """One offset that was set, or would be set in a dry run."""
 
     topic: str
     partition: int
@@ -134,10 +134,10 @@ class OffsetReset:
 async def list_groups(
     connection: Connection, states: Collection[str], types: Collection[str]
 ) -> list[GroupListing]:
-    """Ask until every broker that coordinates groups has said which."""
+    """Query any broker; retry until every coordinator has answered it."""
     for given in (states, types):
         if isinstance(given, str):
-            raise InvalidRequest(f"{given!r} is one text: give a list of states, or of types")
+            raise InvalidRequest(f"{given!r} is a str: give a list of states or types")
 
     async def attempt(remaining_ms: int) -> list[GroupListing]:
         answer = await connection.call_any(
@@ -153,7 +153,7 @@ async def list_groups(
 
 
 async def describe_group(connection: Connection, name: str) -> Group:
-    """Ask for a group, its offsets, and the ends of the logs."""
+    """Query the coordinator, the committed offsets and the end offsets; see `AsyncAdmin`."""
     deadline_ms = connection.deadline_ms()
     described = await _describe(connection, name, deadline_ms)
     stored = await calls.fetch(connection, name, None, deadline_ms=deadline_ms)
@@ -193,8 +193,8 @@ async def reset_offsets(
     else:
         if described.members:
             raise NonEmptyGroup(
-                f"group {name} has members ({len(described.members)}), which would commit over "
-                "what is set: stop them first (`quorumlog groups describe` says who they are)"
+                f"group {name} has {len(described.members)} members, which would overwrite the "
+                "offsets: stop them first (`quorumlog groups describe` lists them)"
             )
     stored = await calls.fetch(connection, name, None, deadline_ms=deadline_ms)
     wanted = await _targets(connection, to, of, stored, deadline_ms)
@@ -208,7 +208,7 @@ async def reset_offsets(
         before = stored.get(place)
         if before is None:
             raise InvalidRequest(
-                f"group {name} has committed nothing here that could be shifted: name a position",
+                f"group {name} has no committed offset to shift: give a position",
                 topic=place[0],
                 partition=place[1],
             )
@@ -241,14 +241,14 @@ async def _targets(
     stored: Collection[Place],
     deadline_ms: int,
 ) -> dict[Place, Position | Shift]:
-    """Return the position of each partition that is meant."""
+    """Return the position of each partition to reset."""
     if isinstance(to, Mapping):
         if of is not None:
-            raise InvalidRequest("positions by partition say which partitions: leave out `of`")
+            raise InvalidRequest("positions by partition determine the partitions: remove `of`")
         return dict(to)
     if of is None:
         if not stored:
-            raise InvalidRequest("the group has committed nothing: say of which topics to set it")
+            raise InvalidRequest("the group has no committed offsets: name the topics with `of`")
         return dict.fromkeys(stored, to)
     places: list[Place] = []
     for topic, partitions in parse_assignment(of).items():
@@ -260,7 +260,7 @@ async def _targets(
 
 
 async def delete_group(connection: Connection, name: str) -> None:
-    """Forget a group and its offsets."""
+    """Delete a group and its offsets."""
     request = groups_pb2.DeleteGroupsRequest(groups=[_name(name)])
 
     async def attempt(remaining_ms: int) -> None:
@@ -272,10 +272,10 @@ async def delete_group(connection: Connection, name: str) -> None:
 
 
 async def delete_offsets(connection: Connection, name: str, places: Iterable[Place]) -> None:
-    """Forget what a group has stored of partitions."""
+    """Delete a group's committed offsets of partitions."""
     wanted = list(dict.fromkeys(places))
     if not wanted:
-        raise InvalidRequest("no partition is named; nothing would be deleted")
+        raise InvalidRequest("partitions is empty; name the partitions to delete")
     request = groups_pb2.DeleteOffsetsRequest(
         group=_name(name),
         partitions=[groups_pb2.GroupPartition(topic=t, partition=p) for t, p in wanted],
@@ -291,7 +291,7 @@ async def delete_offsets(connection: Connection, name: str, places: Iterable[Pla
 
 def _raise_first(errors: Sequence[errors_pb2.Error], asked: int) -> None:
     if len(errors) != asked:
-        raise senseless(f"answers {len(errors)} parts where {asked} were asked for")
+        raise senseless(f"returned {len(errors)} results for {asked} requests")
     for error in errors:
         if error.name:
             raise decode_error(error)
@@ -316,8 +316,10 @@ async def _describe(
 
 
 async def _ends(connection: Connection, places: Iterable[Place]) -> dict[Place, int]:
-    """Return the ends of the partitions whose leaders answer soon; one that has just died shall not
-    hide what is known of the others."""
+    """Return the end offsets of partitions, if their leaders answer within END_MS.
+
+    A failed leader must not prevent the result for the others.
+    """
     by_leader: dict[str, list[Place]] = {}
     absent: set[str] = set()
     for topic, partition in places:
@@ -349,8 +351,7 @@ async def _ends(connection: Connection, places: Iterable[Place]) -> dict[Place, 
 async def _holds(
     connection: Connection, name: str, topics: Collection[str]
 ) -> tuple[GroupHold, ...]:
-    """Return what a group holds of topics. Where nobody says it, nothing: the group is told of all
-    the same."""
+    """Return a group's retention holds on topics; on an error none, as the rest is still useful."""
     if not topics:
         return ()
     request = admin_pb2.DescribeTopicsRequest(names=sorted(topics))
@@ -371,7 +372,7 @@ async def _holds(
 def _readable(text: str) -> tuple[Hold, ...]:
     try:
         return parse_holds(text)
-    except ValueError:  # of a newer version
+    except ValueError:  # written by a newer version
         return ()
 
 
@@ -425,5 +426,5 @@ def _places(partitions: Iterable[groups_pb2.GroupPartition]) -> tuple[Place, ...
 
 def _name(group: Any) -> str:
     if not isinstance(group, str) or not group:
-        raise InvalidRequest(f"group is {group!r}: give the group's name, as str")
+        raise InvalidRequest(f"group is {group!r}: give the group's name as a str")
     return group

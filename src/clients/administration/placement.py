@@ -1,4 +1,4 @@
-"""Where partitions are and who leads them, as an administrator sees and changes it."""
+"""Partition placement and leadership: new partitions, reassignments, leader elections."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,24 +28,24 @@ from .descriptions import Partition, Topic, partition_of_answer, topic_of_answer
 Assignments: TypeAlias = Sequence[Sequence[int]]
 """The brokers of each partition, by index; the preferred leader of each first."""
 
-PARTS_MAX: Final = 1_000  # partitions changed by one request; more go in several
+PARTS_MAX: Final = 1_000  # partitions per request; more are split into several requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOutcome:
-    """What became of a change of one partition."""
+    """The outcome of a change of one partition."""
 
     topic: str
     partition: int
-    error: QuorumlogError | None  # why nothing was changed; None: it was
+    error: QuorumlogError | None  # None: the change was made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassignment:
-    """A move under way."""
+    """A reassignment in progress."""
 
     topic: str
-    state: Partition  # as it is now, with what is added and removed
+    state: Partition  # the present state, with the replicas being added and removed
 
     @property
     def partition(self) -> int:
@@ -54,7 +54,7 @@ class Reassignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Where its replicas will be."""
+        """The replicas after the reassignment."""
         return tuple(node for node in self.state.replicas if node not in self.state.removing)
 
 
@@ -66,9 +66,9 @@ async def create_partitions(
     assignments: Assignments | None,
     validate_only: bool,
 ) -> Topic:
-    """Have the controller give a topic more partitions."""
+    """Send a request for more partitions to the controller."""
     if type(count) is not int or count < 1:
-        raise InvalidPartitions(f"a topic has 1 partition or more, not {count!r}")
+        raise InvalidPartitions(f"count is {count!r}: give 1 or more")
     answer = await connection.call_any(
         ADMIN_CREATE_PARTITIONS,
         pb.CreatePartitionsRequest(
@@ -87,7 +87,7 @@ async def create_partitions(
 async def alter_reassignments(
     connection: Connection, targets: Mapping[Place, Sequence[int] | None]
 ) -> list[PartitionOutcome]:
-    """Have the controller begin moves, or cancel those whose target is None."""
+    """Start reassignments; cancel those with target None."""
     parts = []
     for (topic, partition), target in targets.items():
         part = pb.PartitionReassignment(topic=topic, partition=checked_partition(partition))
@@ -114,19 +114,19 @@ async def _alter_some(
     if [(each.topic, each.partition) for each in outcomes] != [
         (part.topic, part.partition) for part in parts
     ]:
-        raise senseless(f"answers {len(outcomes)} parts where {len(parts)} were asked for")
+        raise senseless(f"returned {len(outcomes)} results for {len(parts)} partitions")
     if not attempts.is_outcome_unknown:
         return outcomes
     return [
         replace(each, error=None)
         if not part.HasField("target") and isinstance(each.error, NoReassignmentInProgress)
-        else each  # an attempt before this one may have cancelled it
+        else each  # an earlier attempt may have cancelled it
         for each, part in zip(outcomes, parts, strict=True)
     ]
 
 
 async def list_reassignments(connection: Connection, topics: Sequence[str]) -> list[Reassignment]:
-    """Ask any broker for the moves under way."""
+    """Query any broker for the reassignments in progress."""
     if isinstance(topics, str):
         raise InvalidRequest(f"topics is {topics!r}; give a list of names")
     request = pb.ListReassignmentsRequest(
@@ -145,7 +145,7 @@ async def list_reassignments(connection: Connection, topics: Sequence[str]) -> l
 async def elect_leaders(
     connection: Connection, partitions: Iterable[Place], *, unclean: bool
 ) -> list[PartitionOutcome]:
-    """Have the controller elect leaders; without partitions wherever the preferred one could."""
+    """Elect leaders; without partitions wherever the preferred replica can lead and does not."""
     parts = [
         pb.TopicPartition(topic=topic, partition=checked_partition(partition))
         for topic, partition in partitions
@@ -168,7 +168,8 @@ async def elect_leaders(
 
 
 def assignment_list(assignments: Sequence[Sequence[object]]) -> list[pb.ReplicaAssignment]:
-    """Return assignments as they travel; raises InvalidReplicaAssignment."""
+    """Return the messages of replica assignments; raise InvalidReplicaAssignment if one is
+    invalid."""
     listed = []
     for replicas in assignments:
         nodes = [node for node in replicas if type(node) is int and 0 <= node < 2**31]
@@ -181,9 +182,9 @@ def assignment_list(assignments: Sequence[Sequence[object]]) -> list[pb.ReplicaA
 
 
 def checked_partition(partition: int) -> int:
-    """Return a partition's number; raises InvalidRequest for what cannot be one."""
+    """Return a partition's number; raise InvalidRequest if it is invalid."""
     if type(partition) is not int or not 0 <= partition < 2**31:
-        raise InvalidRequest(f"{partition!r} is no partition; give 0 or more")
+        raise InvalidRequest(f"partition is {partition!r}; give 0 or more")
     return partition
 
 

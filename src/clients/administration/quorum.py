@@ -1,5 +1,7 @@
-"""The metadata quorum, as an administrator sees and changes it: typed answers of the Quorum
-service, which brokers and controllers serve."""
+"""The metadata quorum: describe and change voters through the Quorum service.
+
+Brokers and controllers both serve it.
+"""
 
 from dataclasses import dataclass
 
@@ -22,8 +24,8 @@ from ..connection import Connection
 from .attempts import Attempts
 
 _REFUSALS = (NotSent, Overloaded, VoterChangePending, VoterLagging)
-"""Retriable errors after which certainly nothing was changed; a leader that loses its leadership
-cannot tell (NotController), and no more can a call without an answer."""
+"""Retriable errors after which certainly nothing was changed. After NotController, or a call
+without a response, the outcome is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,27 +34,27 @@ class QuorumReplica:
 
     id: int
     directory_id: bytes  # 16 bytes: a node with a new disk is another replica
-    address: str  # "host:port" for the other members, "" when unknown
-    log_end_offset: int | None  # exclusive end of what it has of the leader's log; None: unknown
-    lag: int | None  # records that it does not have; None: unknown
-    heard_ms_ago: int | None  # by the leader, 0 for itself; None: unknown
+    address: str  # "host:port" for the other members, "" if unknown
+    log_end_offset: int | None  # exclusive end of its copy of the leader's log; None: unknown
+    lag: int | None  # records that it lacks; None: unknown
+    heard_ms_ago: int | None  # since its last fetch; 0 for the leader; None: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quorum:
-    """The quorum as its leader knows it; without one, as the answering node does."""
+    """The quorum according to its leader; without a leader, according to the answering node."""
 
     cluster_id: str
-    leader: int | None  # node id; None while none is known
+    leader: int | None  # node id; None if unknown
     epoch: int
-    high_watermark: int  # exclusive end of what is committed
+    high_watermark: int  # exclusive end of the committed records
     voters: tuple[QuorumReplica, ...]  # by ascending id
-    observers: tuple[QuorumReplica, ...]  # by ascending id; empty when no leader answered
+    observers: tuple[QuorumReplica, ...]  # by ascending id; empty if no leader answered
     answered_by: int  # node id
 
 
 async def describe_quorum(connection: Connection) -> Quorum:
-    """Ask any member; it asks the leader."""
+    """Query any member, which asks the leader."""
     answer = await connection.call_any(QUORUM_DESCRIBE, pb.DescribeQuorumRequest())
     return Quorum(
         cluster_id=answer.cluster_id,
@@ -68,7 +70,7 @@ async def describe_quorum(connection: Connection) -> Quorum:
 async def add_voter(
     connection: Connection, node_id: int, *, directory_id: bytes | None, address: str
 ) -> None:
-    """Have the leader add a voter; an answer that was lost is told from a refusal by looking."""
+    """Add a voter; if a response was lost, compare the voters to recognise a success."""
     request = pb.AddVoterRequest(id=node_id, directory_id=directory_id or b"", address=address)
     attempts = Attempts(refusals=_REFUSALS)
     try:
@@ -83,7 +85,8 @@ async def add_voter(
 
 
 async def remove_voter(connection: Connection, node_id: int, *, directory_id: bytes | None) -> None:
-    """Have the leader remove a voter; the disk is fixed first, so that no repeat hits another."""
+    """Remove a voter; the directory id is resolved first, so that no retry removes another
+    replica."""
     if directory_id is None:
         quorum = await describe_quorum(connection)
         found = [each for each in quorum.voters if each.id == node_id]
@@ -101,7 +104,7 @@ async def remove_voter(connection: Connection, node_id: int, *, directory_id: by
 
 
 async def transfer_leadership(connection: Connection, to: int | None) -> int:
-    """Have the leader hand over; return the epoch that ends."""
+    """Ask the leader to transfer its leadership; return the epoch that ends."""
     request = pb.TransferLeadershipRequest(id=to)
     answer = await connection.call_any(QUORUM_TRANSFER_LEADERSHIP, request)
     return answer.leader_epoch

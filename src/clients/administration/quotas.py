@@ -1,4 +1,4 @@
-"""Quotas of clients, as an administrator sees and changes them."""
+"""Client quotas: describe and alter."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ from ..answers import senseless
 from ..connection import Connection
 
 QuotaEntity: TypeAlias = Mapping[str, str | None]
-"""Whom quotas are for: "user", "client_id", or both, each with a name, or with None for the default
-of all that have no quota of their own."""
+"""The client that a quota applies to: "user", "client_id", or both. A name of None is the default
+entity: all users, or client ids, without a quota of their own."""
 
 _TYPES: Final = {"user": "user", "client_id": "client-id"}
 _NAMES: Final = {kind: name for name, kind in _TYPES.items()}
@@ -23,7 +23,7 @@ _NAMES: Final = {kind: name for name, kind in _TYPES.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuotas:
-    """What is set for one entity."""
+    """The quotas of one entity."""
 
     entity: QuotaEntity
     quotas: Mapping[str, float]  # by key, e.g. {"producer_byte_rate": 1048576.0}
@@ -32,7 +32,7 @@ class ClientQuotas:
 async def describe_quotas(
     connection: Connection, entity: QuotaEntity, *, strict: bool
 ) -> list[ClientQuotas]:
-    """Ask any broker."""
+    """Query any broker; see `AsyncAdmin.describe_quotas`."""
     request = pb.DescribeClientQuotasRequest(
         filters=[
             pb.QuotaFilter(type=kind, name=name)
@@ -65,7 +65,7 @@ async def alter_quotas(
     *,
     validate_only: bool,
 ) -> None:
-    """Have the controller change what is set for one entity; a repeat changes nothing more."""
+    """Send a change of one entity's quotas to the controller; idempotent."""
     alteration = pb.ClientQuotaAlteration(
         entity=[
             metadata_records_pb2.QuotaEntity(type=kind, name=name) for kind, name in _parts(entity)
@@ -75,7 +75,7 @@ async def alter_quotas(
     request = pb.AlterClientQuotasRequest(alterations=[alteration], validate_only=validate_only)
     answer = await connection.call_any(ADMIN_ALTER_CLIENT_QUOTAS, request)
     if len(answer.results) != 1:
-        raise senseless(f"gave {len(answer.results)} results to one change of quotas")
+        raise senseless(f"returned {len(answer.results)} results for 1 change of quotas")
     connection.topology.saw_offset(answer.metadata_offset)
     if answer.results[0].HasField("error"):
         raise decode_error(answer.results[0].error)
@@ -84,7 +84,7 @@ async def alter_quotas(
 def _parts(entity: QuotaEntity) -> list[tuple[str, str | None]]:
     for name, value in entity.items():
         if name not in _TYPES:
-            raise InvalidRequest(f"a quota is for {name!r}; give user, client_id, or both")
+            raise InvalidRequest(f"the entity has {name!r}; give user, client_id, or both")
         if value is not None and not isinstance(value, str):
             raise InvalidRequest(f"{name} is {value!r}; give text, or None for the default")
     return [(_TYPES[name], value) for name, value in entity.items()]

@@ -1,4 +1,4 @@
-"""How far the replicas of partitions are, as the leaders see it."""
+"""DescribeReplicas: the progress of a partition's replicas according to its leader."""
 
 import asyncio
 from collections import defaultdict
@@ -14,7 +14,7 @@ from ..answers import senseless
 from ..connection import Connection
 from ..offsets import Place
 
-PARTS_MAX: Final = 1_000  # partitions asked for by one request
+PARTS_MAX: Final = 1_000  # partitions per request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,30 +22,32 @@ class Replica:
     """One replica of a partition."""
 
     broker: int
-    log_end_offset: int | None  # when it last fetched; None: not in this leader epoch
-    caught_up_ms_ago: int | None  # since it had all that the leader had; None: never in this epoch
+    log_end_offset: int | None  # at its last fetch; None: no fetch in this leader epoch
+    caught_up_ms_ago: int | None  # since it had the leader's whole log; None: never in this epoch
     in_sync: bool
-    reason: str  # why it is not in sync, in a sentence; empty when it is
+    reason: str  # the reason if it is not in sync, a sentence; else empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReplicas:
-    """The replicas of one partition, as its leader sees them."""
+    """The replicas of one partition according to its leader."""
 
     topic: str
     partition: int
-    leader: int | None  # who answered; None when nobody leads
+    leader: int | None  # the answering leader; None if there is none
     high_watermark: int | None  # None on an error
     min_isr: int | None  # None on an error
     replicas: tuple[Replica, ...]  # the leader included, in the order of the assignment
-    error: QuorumlogError | None  # why nothing is known
+    error: QuorumlogError | None  # the reason if the other fields are unknown
 
 
 async def describe_replicas(
     connection: Connection, leaders: Mapping[Place, int | None]
 ) -> list[PartitionReplicas]:
-    """Ask the leader of each partition, all at once and each once; in the order given. A leader
-    that does not answer is an error in the place of its partitions."""
+    """Query all leaders concurrently, each once; return the results in the given order.
+
+    If a leader does not answer, its partitions carry the error.
+    """
     led: dict[int, list[Place]] = defaultdict(list)
     for place, leader in leaders.items():
         if leader is not None:
@@ -83,7 +85,7 @@ async def _ask(
             (each.topic, each.partition): _replicas(each, leader) for each in answer.partitions
         }
         if described.keys() != set(places):
-            raise senseless(f"answers {len(described)} parts where {len(places)} were asked for")
+            raise senseless(f"returned {len(described)} results for {len(places)} partitions")
     except QuorumlogError as error:
         return [_unknown(place, leader, error) for place in places]
     connection.topology.saw_offset(answer.metadata_offset)
@@ -131,5 +133,5 @@ def _unknown(place: Place, leader: int | None, error: QuorumlogError) -> Partiti
 def _leaderless(place: Place) -> NotLeaderOrFollower:
     topic, partition = place
     return NotLeaderOrFollower(
-        "the partition has no leader that could tell", topic=topic, partition=partition
+        "the partition has no leader to query", topic=topic, partition=partition
     )

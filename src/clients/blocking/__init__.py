@@ -1,7 +1,6 @@
-"""The blocking face: `connect` gives a `Log`, whose asyncio twin works on one I/O thread.
+"""Blocking clients: `connect` returns a `Log`, which runs the asyncio client on one I/O thread.
 
-`io_thread` keeps that thread, through forks and the process's end; `log`, `producer`, `consumer`,
-`admin` and `scan` hand calls over to it.
+`io_thread` owns that thread and handles forks and process exit.
 """
 
 from .log import Log, connect

@@ -1,4 +1,4 @@
-"""The admin client for programs without a loop; see `blocking`."""
+"""The blocking admin client; see `blocking`."""
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,7 +29,7 @@ class Admin:
         self._log = log
 
     def describe_cluster(self) -> Cluster:
-        """Return the brokers, the active controller and the cluster's id."""
+        """Return the brokers, the active controller and the cluster id."""
         return self._call(lambda admin: admin.describe_cluster())
 
     def create_topic(
@@ -61,28 +61,32 @@ class Admin:
         return self._call(lambda admin: admin.list_topics(internal=internal))
 
     def describe_topic(self, name: str) -> Topic:
-        """Return a topic with its partitions; raises UnknownTopicOrPartition."""
+        """Return a topic with its partitions; raise UnknownTopicOrPartition if it does not
+        exist."""
         return self._call(lambda admin: admin.describe_topic(name))
 
     def describe_topics(self, names: Collection[str] | None = None) -> list[Topic]:
-        """Return topics with their partitions, all unless some are named; see
-        `AsyncAdmin.describe_topics`."""
+        """Return topics with their partitions (default: all); see `AsyncAdmin.describe_topics`."""
         return self._call(lambda admin: admin.describe_topics(names))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records; raises UnknownTopicOrPartition."""
+        """Delete a topic with all its records; see `AsyncAdmin.delete_topic`."""
         self._call(lambda admin: admin.delete_topic(name))
 
     def delete_records(self, topic: str, before: Before) -> dict[int, int]:
-        """Delete the records before a position; return the first offset left of each partition;
-        see `AsyncAdmin.delete_records`."""
+        """Delete the records before a position; return the new log start offset of each partition.
+
+        See `AsyncAdmin.delete_records`.
+        """
         return self._call(lambda admin: admin.delete_records(topic, before))
 
     def describe_configs(
         self, topic: str | None = None, *, broker: int | None = None, cluster: bool = False
     ) -> dict[str, Config]:
-        """Return every config of a topic or of the cluster, or every setting of a broker; see
-        `AsyncAdmin.describe_configs`."""
+        """Return the configs of a topic or of the cluster, or the settings of a broker.
+
+        See `AsyncAdmin.describe_configs`.
+        """
         return self._call(
             lambda admin: admin.describe_configs(topic, broker=broker, cluster=cluster)
         )
@@ -95,7 +99,7 @@ class Admin:
         delete: Sequence[str] = (),
         validate_only: bool = False,
     ) -> dict[str, str]:
-        """Set and delete configs of a topic, all or none; see `AsyncAdmin.alter_configs`."""
+        """Set and delete configs of a topic, atomically; see `AsyncAdmin.alter_configs`."""
         return self._call(
             lambda admin: admin.alter_configs(
                 topic, configs, delete=delete, validate_only=validate_only
@@ -109,7 +113,7 @@ class Admin:
         delete: Sequence[str] = (),
         validate_only: bool = False,
     ) -> dict[str, str]:
-        """Set and delete configs of the whole cluster, all or none; see
+        """Set and delete configs of the cluster, atomically; see
         `AsyncAdmin.alter_cluster_configs`."""
         return self._call(
             lambda admin: admin.alter_cluster_configs(
@@ -125,7 +129,7 @@ class Admin:
         assignments: Assignments | None = None,
         validate_only: bool = False,
     ) -> Topic:
-        """Give a topic more partitions, `count` in all; see `AsyncAdmin.create_partitions`."""
+        """Increase a topic's partitions to `count`; see `AsyncAdmin.create_partitions`."""
         return self._call(
             lambda admin: admin.create_partitions(
                 topic, count, assignments=assignments, validate_only=validate_only
@@ -133,37 +137,37 @@ class Admin:
         )
 
     def reassign_partitions(self, targets: Mapping[Place, Sequence[int]]) -> list[PartitionOutcome]:
-        """Begin to move partitions to other brokers; see `AsyncAdmin.reassign_partitions`."""
+        """Start to move partitions to other brokers; see `AsyncAdmin.reassign_partitions`."""
         return self._call(lambda admin: admin.reassign_partitions(targets))
 
     def cancel_reassignments(self, partitions: Iterable[Place]) -> list[PartitionOutcome]:
-        """Give up moves under way; see `AsyncAdmin.cancel_reassignments`."""
+        """Cancel moves in progress; see `AsyncAdmin.cancel_reassignments`."""
         return self._call(lambda admin: admin.cancel_reassignments(partitions))
 
     def list_reassignments(self, topics: Sequence[str] = ()) -> list[Reassignment]:
-        """Return the moves under way, of these topics or of all; see
-        `AsyncAdmin.list_reassignments`."""
+        """Return the moves in progress; see `AsyncAdmin.list_reassignments`."""
         return self._call(lambda admin: admin.list_reassignments(topics))
 
     def elect_leaders(
         self, partitions: Iterable[Place] = (), *, unclean: bool = False
     ) -> list[PartitionOutcome]:
-        """Have preferred replicas lead, or with `unclean` live ones where nobody can lead without
-        possible loss; see `AsyncAdmin.elect_leaders`."""
+        """Elect preferred replicas as leaders, or with `unclean` any live replica.
+
+        See `AsyncAdmin.elect_leaders`.
+        """
         return self._call(lambda admin: admin.elect_leaders(partitions, unclean=unclean))
 
     def describe_replicas(self, partitions: Iterable[Place]) -> list[PartitionReplicas]:
-        """Return how far the replicas of partitions are, and why one is not in sync; see
+        """Return the replicas' progress as their leaders see it; see
         `AsyncAdmin.describe_replicas`."""
         return self._call(lambda admin: admin.describe_replicas(partitions))
 
     def unregister_broker(self, broker: int) -> None:
-        """Take a broker that is gone for good out of the cluster; see
-        `AsyncAdmin.unregister_broker`."""
+        """Remove a broker from the cluster for good; see `AsyncAdmin.unregister_broker`."""
         self._call(lambda admin: admin.unregister_broker(broker))
 
     def describe_features(self) -> dict[str, Feature]:
-        """Return every feature: the level in force, and what the brokers can work with."""
+        """Return every feature by name; see `AsyncAdmin.describe_features`."""
         return self._call(lambda admin: admin.describe_features())
 
     def update_features(
@@ -173,7 +177,7 @@ class Admin:
         allow_downgrade: bool = False,
         validate_only: bool = False,
     ) -> dict[str, Feature]:
-        """Change levels of features, all of them or none; see `AsyncAdmin.update_features`."""
+        """Change levels of features, all or none; see `AsyncAdmin.update_features`."""
         return self._call(
             lambda admin: admin.update_features(
                 levels, allow_downgrade=allow_downgrade, validate_only=validate_only
@@ -183,14 +187,13 @@ class Admin:
     def describe_log_dirs(
         self, topics: Sequence[str] = (), *, broker: int | None = None
     ) -> list[LogDir]:
-        """Return what partitions take on the disks of a broker, or of all; see
-        `AsyncAdmin.describe_log_dirs`."""
+        """Return the disk usage of partitions; see `AsyncAdmin.describe_log_dirs`."""
         return self._call(lambda admin: admin.describe_log_dirs(topics, broker=broker))
 
     def describe_quotas(
         self, entity: QuotaEntity | None = None, *, strict: bool = False
     ) -> list[ClientQuotas]:
-        """Return the quotas of clients that are set; see `AsyncAdmin.describe_quotas`."""
+        """Return the quotas of clients; see `AsyncAdmin.describe_quotas`."""
         return self._call(lambda admin: admin.describe_quotas(entity, strict=strict))
 
     def alter_quotas(
@@ -209,23 +212,23 @@ class Admin:
         )
 
     def describe_quorum(self) -> Quorum:
-        """Return who leads, votes and follows; see `AsyncAdmin.describe_quorum`."""
+        """Return the leader, voters and observers; see `AsyncAdmin.describe_quorum`."""
         return self._call(lambda admin: admin.describe_quorum())
 
     def add_voter(
         self, node_id: int, *, directory_id: bytes | None = None, address: str = ""
     ) -> None:
-        """Give a node a vote that follows the log; see `AsyncAdmin.add_voter`."""
+        """Make an observer of the metadata log a voter; see `AsyncAdmin.add_voter`."""
         self._call(
             lambda admin: admin.add_voter(node_id, directory_id=directory_id, address=address)
         )
 
     def remove_voter(self, node_id: int, *, directory_id: bytes | None = None) -> None:
-        """Take a node's vote; see `AsyncAdmin.remove_voter`."""
+        """Remove a voter; see `AsyncAdmin.remove_voter`."""
         self._call(lambda admin: admin.remove_voter(node_id, directory_id=directory_id))
 
     def transfer_leadership(self, to: int | None = None) -> int:
-        """Have another voter lead; see `AsyncAdmin.transfer_leadership`."""
+        """Transfer leadership to another voter; see `AsyncAdmin.transfer_leadership`."""
         return self._call(lambda admin: admin.transfer_leadership(to))
 
     def list_groups(
@@ -235,21 +238,21 @@ class Admin:
         return self._call(lambda admin: admin.list_groups(states=states, types=types))
 
     def describe_group(self, name: str) -> Group:
-        """Return a group with its members, offsets and lags; raises GroupNotFound."""
+        """Return a group with its members, offsets and lags; see `AsyncAdmin.describe_group`."""
         return self._call(lambda admin: admin.describe_group(name))
 
     def reset_offsets(
         self, group: str, to: Target, *, of: Wanted | None = None, dry_run: bool = False
     ) -> list[OffsetReset]:
-        """Set how far a group has read; see `AsyncAdmin.reset_offsets`."""
+        """Set the committed offsets of a group; see `AsyncAdmin.reset_offsets`."""
         return self._call(lambda admin: admin.reset_offsets(group, to, of=of, dry_run=dry_run))
 
     def delete_group(self, name: str) -> None:
-        """Forget a group with its offsets; raises NonEmptyGroup and GroupNotFound."""
+        """Delete a group with its offsets; see `AsyncAdmin.delete_group`."""
         self._call(lambda admin: admin.delete_group(name))
 
     def delete_offsets(self, group: str, partitions: Collection[Place]) -> None:
-        """Forget what a group has committed of partitions; see `AsyncAdmin.delete_offsets`."""
+        """Delete a group's committed offsets of partitions; see `AsyncAdmin.delete_offsets`."""
         self._call(lambda admin: admin.delete_offsets(group, partitions))
 
     def _call(self, work: Callable[[AsyncAdmin], Coroutine[Any, Any, T]]) -> T:

@@ -1,8 +1,8 @@
-"""The consumer for programs without a loop; see `blocking`.
+"""The blocking consumer; see `blocking`.
 
-It polls many records with one crossing of threads and hands them out one by one; a position counts
-what was handed out. What a poll brings waits here, in a deque, until the caller's thread takes it:
-so neither Ctrl-C nor a time-out between the two threads loses a record.
+It polls many records with one switch of threads and delivers them one by one; positions count
+delivered records. Polled records wait in a deque until the caller's thread takes them, so neither
+Ctrl-C nor a timeout between the two threads loses a record.
 """
 
 from collections import deque
@@ -31,13 +31,13 @@ T = TypeVar("T")
 
 
 class Consumer:
-    """Reads assigned partitions; made by `Log.consumer()`.
+    """Reads assigned partitions; created by `Log.consumer()`.
 
-    Iterating waits for the next record as long as it takes, and ends only with `until_end`.
+    Iteration waits for the next record without a time limit; it ends only with `until_end`.
 
-    One thread reads at a time: a second one that would have to wait meanwhile is refused by
-    InvalidRequest, and records that are there already go to whoever asks. Every other method may be
-    called by any thread at any time; `close` ends a poll that waits, by Stopping.
+    One thread reads at a time: a second one that would have to wait gets InvalidRequest; buffered
+    records go to any caller. Every other method is thread-safe. `close` makes a waiting poll raise
+    Stopping.
     """
 
     def __init__(self, log: "Log", make: Callable[[AsyncLog], AsyncConsumer]) -> None:
@@ -45,8 +45,8 @@ class Consumer:
         self._make_consumer = make
         self._io: IoThread
         self._consumer: AsyncConsumer
-        self._ahead: deque[ConsumerRecord] = deque()  # polled, not handed out
-        self._undelivered: dict[Place, int] = {}  # where rows begin that no caller has got
+        self._ahead: deque[ConsumerRecord] = deque()  # polled, not delivered
+        self._undelivered: dict[Place, int] = {}  # first offsets of rows polled, not delivered
         self._is_closed = False
         self._make()
 
@@ -55,7 +55,7 @@ class Consumer:
     def poll(
         self, *, max_records: int | None = None, timeout_ms: int | None = 1_000
     ) -> list[ConsumerRecord]:
-        """Return what is there, waiting up to `timeout_ms` for the first record; see
+        """Return buffered records; wait up to `timeout_ms` for the first. See
         `AsyncConsumer.poll`."""
         limit = self._consumer.config.poll_records_max if max_records is None else max_records
         check_limit("max_records", limit)
@@ -71,7 +71,7 @@ class Consumer:
         timeout_ms: int | None = 1_000,
         columns: Sequence[str] = POLL_ARROW_COLUMNS,
     ) -> "pa.Table":
-        """Return what is there as an Arrow table; see `AsyncConsumer.poll_arrow`."""
+        """Return buffered records as an Arrow table; see `AsyncConsumer.poll_arrow`."""
 
         async def poll(consumer: AsyncConsumer) -> "pa.Table":
             self._give_back(consumer, lambda _: True)
@@ -91,8 +91,8 @@ class Consumer:
         idle_ms: int | None = None,
         max_records: int | None = None,
     ) -> Iterator[ConsumerRecord]:
-        """Return an iterator that ends `timeout_ms` from now, or when nothing has come for
-        `idle_ms`, or behind `max_records`, whichever is first; None: no such end."""
+        """Return an iterator that ends after `timeout_ms`, after `idle_ms` without a record, or
+        after `max_records`, whichever is first; None means no such limit."""
         check_limit("max_records", max_records)
         bounds = Bounds(
             self._io.runtime.clock, timeout_ms=timeout_ms, idle_ms=idle_ms, max_records=max_records
@@ -115,11 +115,11 @@ class Consumer:
     # --- assignment and positions --------------------------------------------------------------
 
     def assignment(self) -> list[Place]:
-        """Return the (topic, partition) pairs that are read."""
+        """Return the assigned (topic, partition) pairs."""
         return self._wait(lambda consumer: consumer.assignment())
 
     def assign(self, wanted: Wanted, *, start: Position | None = None) -> None:
-        """Read these topics or partitions instead; see `AsyncConsumer.assign`."""
+        """Replace the assignment; see `AsyncConsumer.assign`."""
 
         async def assign(consumer: AsyncConsumer) -> None:
             await consumer.assign(wanted, start=start)
@@ -128,7 +128,7 @@ class Consumer:
         self._wait(assign)
 
     def assign_more(self, wanted: Wanted, *, start: Position | None = None) -> None:
-        """Read these topics or partitions besides; see `AsyncConsumer.assign_more`."""
+        """Add topics or partitions to the assignment; see `AsyncConsumer.assign_more`."""
 
         async def assign(consumer: AsyncConsumer) -> None:
             await consumer.assign_more(wanted, start=start)
@@ -137,7 +137,7 @@ class Consumer:
         self._wait(assign)
 
     def unassign(self, wanted: Wanted) -> None:
-        """Read these no more; see `AsyncConsumer.unassign`."""
+        """Remove topics or partitions from the assignment; see `AsyncConsumer.unassign`."""
 
         async def unassign(consumer: AsyncConsumer) -> None:
             await consumer.unassign(wanted)
@@ -146,7 +146,7 @@ class Consumer:
         self._wait(unassign)
 
     def position(self, topic: str, partition: int) -> int:
-        """Return the offset of the next record that the application gets."""
+        """Return the offset of the next record to be delivered."""
 
         async def position(consumer: AsyncConsumer) -> int:
             found = await consumer.position(topic, partition)
@@ -155,8 +155,8 @@ class Consumer:
         return self._wait(position)
 
     def positions(self) -> dict[Place, int]:
-        """Return the offsets of the next records that the application gets, of the partitions where
-        they are known."""
+        """Return the offset of the next record to be delivered, by partition with a known
+        position."""
 
         async def positions(consumer: AsyncConsumer) -> dict[Place, int]:
             return consumer.positions() | self._ahead_positions()
@@ -164,7 +164,7 @@ class Consumer:
         return self._wait(positions)
 
     def seek(self, topic: str, partition: int, position: Position) -> None:
-        """Go on reading a partition from a position; see `AsyncConsumer.seek`."""
+        """Set the position of a partition; see `AsyncConsumer.seek`."""
 
         async def seek(consumer: AsyncConsumer) -> None:
             await consumer.seek(topic, partition, position)
@@ -173,7 +173,7 @@ class Consumer:
         self._wait(seek)
 
     def seek_to_beginning(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Go to the first offset that is left, of one partition, of a topic's, or of all."""
+        """Seek to the log start of one partition, of a topic's partitions, or of all."""
 
         async def seek(consumer: AsyncConsumer) -> None:
             await consumer.seek_to_beginning(topic, partition)
@@ -182,7 +182,8 @@ class Consumer:
         self._wait(seek)
 
     def seek_to_end(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Go behind the last committed record, of one partition, of a topic's, or of all."""
+        """Seek to the end of the committed records of one partition, of a topic's partitions, or
+        of all."""
 
         async def seek(consumer: AsyncConsumer) -> None:
             await consumer.seek_to_end(topic, partition)
@@ -191,7 +192,8 @@ class Consumer:
         self._wait(seek)
 
     def pause(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Hand out nothing of a partition, of a topic's, or of any, until it is resumed."""
+        """Stop delivery from a partition, from a topic's partitions, or from all, until
+        `resume`."""
 
         async def pause(consumer: AsyncConsumer) -> None:
             await consumer.pause(topic, partition)
@@ -201,11 +203,11 @@ class Consumer:
         self._wait(pause)
 
     def resume(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Read what is paused again: a partition, a topic's, or all."""
+        """Resume a partition, a topic's partitions, or all."""
         self._wait(lambda consumer: consumer.resume(topic, partition))
 
     def paused(self) -> list[Place]:
-        """Return the (topic, partition) pairs that are paused."""
+        """Return the paused (topic, partition) pairs."""
 
         async def paused(consumer: AsyncConsumer) -> list[Place]:
             return consumer.paused()
@@ -213,19 +215,19 @@ class Consumer:
         return self._wait(paused)
 
     def beginning_offsets(self) -> dict[Place, int]:
-        """Ask for the first offset that is left, by assigned partition."""
+        """Query the log start offset, by assigned partition."""
         return self._wait(lambda consumer: consumer.beginning_offsets())
 
     def end_offsets(self) -> dict[Place, int]:
-        """Ask for the high watermark, by assigned partition."""
+        """Query the high watermark, by assigned partition."""
         return self._wait(lambda consumer: consumer.end_offsets())
 
     def high_watermark(self, topic: str, partition: int) -> int:
-        """Return the end of what is committed, as the last answer said."""
+        """Return the high watermark of the last fetch response."""
         return self._wait(lambda consumer: consumer.high_watermark(topic, partition))
 
     def lag(self) -> dict[Place, PartitionLag]:
-        """Ask how far each partition's position is behind its end."""
+        """Query each assigned partition's distance between position and end."""
 
         async def lag(consumer: AsyncConsumer) -> dict[Place, PartitionLag]:
             lags = await consumer.lag()
@@ -240,14 +242,14 @@ class Consumer:
         return self._wait(lag)
 
     def statistics(self) -> ConsumerStatistics:
-        """Return a snapshot; `records` and the positions count what was read to be handed out,
-        a poll ahead at most."""
+        """Return a snapshot; `records` and the positions include polled records not delivered
+        yet."""
         return self._consumer.statistics()
 
-    # --- life --------------------------------------------------------------------------------
+    # --- opening and closing -------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop reading, and end a poll that waits by Stopping. Repeating is fine."""
+        """Stop reading; a waiting poll raises Stopping. Idempotent."""
         if not self._is_closed:
             self._io.refuse_callbacks()
             self._is_closed = True
@@ -256,7 +258,7 @@ class Consumer:
                 self._io.wait(self._consumer.close())
 
     def __enter__(self) -> Self:
-        """Find the positions to begin at; raises what prevents it."""
+        """Resolve the starting positions; raise the error that prevents it."""
 
         async def enter(consumer: AsyncConsumer) -> None:
             await consumer.__aenter__()
@@ -272,7 +274,7 @@ class Consumer:
     ) -> None:
         self.close()
 
-    # --- within ------------------------------------------------------------------------------
+    # --- internals -----------------------------------------------------------------------------
 
     def _bounded(self, bounds: Bounds) -> Iterator[ConsumerRecord]:
         while bounds.is_open():
@@ -283,7 +285,7 @@ class Consumer:
             yield record
 
     def _next(self, wait_ms: Callable[[], int | None] | None) -> ConsumerRecord | None:
-        """Return the next record; None when none came in time, and at the end."""
+        """Return the next record; None if none came in time, or at the end."""
         while True:
             if self._is_closed:
                 raise Stopping("the consumer is closed")
@@ -291,11 +293,11 @@ class Consumer:
                 return self._ahead.popleft()
             except IndexError:
                 is_any = self._read_ahead(None, None if wait_ms is None else wait_ms())
-            if not (is_any or self._ahead):  # another thread's call may have given some back
+            if not (is_any or self._ahead):  # another thread's call may have rewound some
                 return None
 
     def _read_ahead(self, max_records: int | None, timeout_ms: int | None) -> bool:
-        """Poll into the deque; whether anything came."""
+        """Poll into the deque; return True if records came."""
 
         async def read(consumer: AsyncConsumer) -> bool:
             self._rewind(consumer)
@@ -306,11 +308,11 @@ class Consumer:
         return self._read(read)
 
     def _taken(self, limit: int) -> list[ConsumerRecord]:
-        """Take records out, up to `limit`; Ctrl-C meanwhile leaves them all."""
+        """Remove up to `limit` records from the deque; an interruption leaves all of them in it."""
         taken: list[ConsumerRecord] = []
         try:
             with suppress(IndexError):  # there may be fewer
-                # One call for all: an interruption comes before it or behind it.
+                # One C call: a signal handler runs before or after it.
                 taken.extend(islice(iter(self._ahead.popleft, None), limit))
             return taken
         except BaseException:
@@ -318,24 +320,26 @@ class Consumer:
             raise
 
     def _ahead_positions(self) -> dict[Place, int]:
-        """Return where the application is in the partitions of which records wait here."""
+        """Return the first offset of each partition with buffered records."""
         positions: dict[Place, int] = {}
         for record in list(self._ahead):
             positions.setdefault((record.topic, record.partition), record.offset)
         return positions
 
     def _rewind(self, consumer: AsyncConsumer) -> None:
-        """Have the rows of an interrupted Arrow poll read again."""
+        """Rewind to the rows of an interrupted Arrow poll."""
         undelivered, self._undelivered = self._undelivered, {}
         consumer.rewind(undelivered)
 
     def _give_back(self, consumer: AsyncConsumer, of: Callable[[Place], bool]) -> None:
-        """Have the records that wait here, of these places, read again."""
+        """Discard the buffered records of matching partitions and rewind the consumer to them."""
         consumer.rewind(self._take_out(of))
 
     def _take_out(self, of: Callable[[Place], bool]) -> dict[Place, int]:
-        """Forget the records that wait here, of these places; return their first offsets. Runs on
-        the I/O thread; the reader's thread may take from the other end meanwhile."""
+        """Discard the buffered records of matching partitions; return their first offsets.
+
+        Runs on the I/O thread; the reading thread may take from the other end concurrently.
+        """
         kept: list[ConsumerRecord] = []
         taken: dict[Place, int] = {}
         with suppress(IndexError):
@@ -353,12 +357,12 @@ class Consumer:
         self._take_out(lambda place: topic in (None, place[0]) and partition in (None, place[1]))
 
     def _keep_assigned(self, consumer: AsyncConsumer) -> None:
-        """Forget what was polled of partitions that are not read any more."""
+        """Discard buffered records of partitions that are no longer assigned."""
         assigned = consumer.positions()
         self._take_out(lambda place: place not in assigned)
 
     def _read(self, work: Callable[[AsyncConsumer], Coroutine[Any, Any, T]]) -> T:
-        """Wait for a reading call."""
+        """Run a reading call."""
         return self._wait(work)
 
     def _wait(self, work: Callable[[AsyncConsumer], Coroutine[Any, Any, T]]) -> T:
@@ -369,7 +373,7 @@ class Consumer:
         return self._io.wait(work(self._consumer))
 
     def _make(self) -> None:
-        """Make the consumer; after a fork it goes on where it was, with what it read."""
+        """Create the consumer; after a fork it continues at the positions of the one before."""
         io, log = self._log.opened()
         before = getattr(self, "_consumer", None)
 

@@ -1,11 +1,10 @@
-"""The consumer of a group for programs without a loop; see `blocking`.
+"""The blocking consumer of a group; see `blocking`.
 
-Heartbeats and commits go on on the I/O thread, whatever the application does. What it is told of
-partitions it is told on its own thread, within a reading call or `close`: its callbacks may commit,
-seek, and take their time.
+Heartbeats and commits run on the I/O thread. Rebalance callbacks run on the application's thread,
+within a reading call or `close`; they may commit, seek, and block.
 
-A record that was polled and waits here was not handed out; when partitions are given back, all that
-waits is put aside, so that the application's next step comes here and not to the next record.
+A polled record that waits here is not delivered. When partitions are revoked, all waiting records
+are set aside, so that the application's next step enters this module instead of taking a record.
 """
 
 import asyncio
@@ -38,19 +37,20 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class _Due:
-    """A callback that waits for the application's thread."""
+    """A callback to be run by the application's thread."""
 
     callback: OnPartitions
     places: list[Place]
     over: "asyncio.Future[None]"
-    taker: object = None  # the call whose thread runs it; None: none has taken it
+    taker: object = None  # the call that runs it on its thread; None: not taken
 
 
 class HandedOn(Handed):
-    """What the application's thread has of the records that were polled for it.
+    """Delivered positions of a blocking consumer.
 
-    All is done on the I/O thread but taking records from the front of `waiting`, and `is_by_one`.
-    How many were taken is told by how many still wait, which is one look at one number.
+    Everything runs on the I/O thread, except taking records from the front of `waiting` and
+    setting `is_by_one`. The number of taken records follows from the length of `waiting`, which is
+    one atomic read.
     """
 
     __slots__ = ("_aside", "_batch", "_rewind", "_rows", "is_by_one", "waiting")
@@ -61,15 +61,15 @@ class HandedOn(Handed):
         rewind: Callable[[Mapping[Place, int]], None],
     ) -> None:
         super().__init__()
-        self.waiting = waiting  # polled, not handed out
-        self.is_by_one = False  # handed out one by one: with the next one the last is done with
-        self._rewind = rewind  # has the consumer read again from these offsets on
-        self._batch: list[ConsumerRecord] = []  # those that wait, with those handed out before them
-        self._aside: list[ConsumerRecord] = []  # waited, until partitions were given back
-        self._rows: dict[Place, int] = {}  # first offsets of rows
+        self.waiting = waiting  # polled, not delivered
+        self.is_by_one = False  # delivered one by one: taking a record completes the one before
+        self._rewind = rewind  # rewinds the consumer to these offsets
+        self._batch: list[ConsumerRecord] = []  # the last poll: taken records, then waiting ones
+        self._aside: list[ConsumerRecord] = []  # removed from `waiting` by a revocation
+        self._rows: dict[Place, int] = {}  # first offsets of delivered rows
 
     def out(self, last: Sequence[ConsumerRecord] | Mapping[Place, int]) -> None:
-        """A reading call of the asyncio face returns these."""
+        """Record what a reading call of the asyncio consumer returns."""
         super().out(())
         if isinstance(last, Mapping):
             self._rows = dict(last)
@@ -77,39 +77,39 @@ class HandedOn(Handed):
             self._batch = list(last)
 
     def over(self) -> None:
-        """The application has come back: it is done with all that it was handed."""
+        """Record that the application finished all delivered records: it called again."""
         self._rows = {}
         self._batch = list(self.waiting)
 
     def restore(self) -> bool:
-        """Have those wait again that were put aside; whether any do."""
+        """Move the records that were set aside back to `waiting`; return True if records wait."""
         if not self.waiting and self._aside:
             self._batch, self._aside = self._aside, []
             self.waiting.extend(self._batch)
         return bool(self.waiting)
 
     def pending(self) -> dict[Place, int]:
-        """Return the first offset of each partition that the application is not done with."""
-        waiting = len(self.waiting)  # at once, and before the look at how they are taken
+        """Return the first offset of each partition with unfinished records."""
+        waiting = len(self.waiting)  # read once, and before `is_by_one`
         taken = len(self._batch) - waiting
         done = max(0, taken - 1) if self.is_by_one else 0
         return first_offsets(self._batch[done:] + self._aside) | self._rows
 
     def ahead(self) -> dict[Place, int]:
-        """Return the first offset of each partition that it was not given."""
+        """Return the first offset of each partition with records that were not delivered."""
         return first_offsets(list(self.waiting) + self._aside)
 
     def mark(self) -> object:
-        """Return something that is another whenever the application has got on."""
+        """Return a value that changes whenever the application makes progress."""
         return super().mark(), len(self.waiting)
 
     def recall(self, places: Collection[Place]) -> None:
-        """Put all aside that waits; what is of these partitions is not handed out at all."""
+        """Set all waiting records aside; drop those of these partitions and rewind to them."""
         dropped, self._aside = self._drained(set(places).__contains__)
         self._rewind(dropped)
 
     def take_out(self, of: Callable[[Place], bool]) -> dict[Place, int]:
-        """Forget what waits, of these places; return its first offsets."""
+        """Discard the waiting records of matching partitions; return their first offsets."""
         taken, kept = self._drained(of)
         self._batch += kept
         self.waiting.extend(kept)
@@ -118,7 +118,10 @@ class HandedOn(Handed):
     def _drained(
         self, of: Callable[[Place], bool]
     ) -> tuple[dict[Place, int], list[ConsumerRecord]]:
-        """Take out all that waits, from the end that the application does not take from."""
+        """Remove all waiting records, from the end that the application does not take from.
+
+        Returns the first offsets of matching partitions, and the records of the others.
+        """
         drained: list[ConsumerRecord] = []
         with suppress(IndexError):
             while True:
@@ -133,14 +136,15 @@ class HandedOn(Handed):
 
 
 class GroupConsumer(Consumer):
-    """Reads what its group gives it; made by `Log.consumer(group=...)`.
+    """Reads the partitions that its group assigns; created by `Log.consumer(group=...)`.
 
     ```python
     with log.consumer("flights", group="g") as consumer:
         for record in consumer:
             ...
     ```
-    See `AsyncGroupConsumer`, and `Consumer` for threads. Callbacks run on the thread that reads.
+    See `AsyncGroupConsumer`, and `Consumer` for thread safety. Callbacks run on the reading
+    thread.
     """
 
     def __init__(
@@ -155,8 +159,8 @@ class GroupConsumer(Consumer):
         self._busy_us: Callable[[], int]
         self._due: deque[_Due] = deque()
         self._turn = Changes()
-        self._running: tuple[int, _Due] | None = None  # a callback, and on which thread
-        self._is_deaf = False  # nobody is there to run callbacks
+        self._running: tuple[int, _Due] | None = None  # the running callback and its thread's id
+        self._is_deaf = False  # before a fork: no thread may run callbacks
         self._is_in_error = False
         self._on_close = on_close
         wrapped = Callbacks(
@@ -173,7 +177,7 @@ class GroupConsumer(Consumer):
 
     @property
     def member_id(self) -> str:
-        """What the group knows this consumer by."""
+        """The member id in the group."""
         return self._member.member_id
 
     # --- reading -----------------------------------------------------------------------------
@@ -181,7 +185,7 @@ class GroupConsumer(Consumer):
     def poll(
         self, *, max_records: int | None = None, timeout_ms: int | None = 1_000
     ) -> list[ConsumerRecord]:
-        """Return what is there; see `AsyncGroupConsumer.poll`."""
+        """Return buffered records; see `AsyncGroupConsumer.poll`."""
         self._look()
         self._handed.is_by_one = False
         return super().poll(max_records=max_records, timeout_ms=timeout_ms)
@@ -201,12 +205,15 @@ class GroupConsumer(Consumer):
     def _next(self, wait_ms: Callable[[], int | None] | None) -> ConsumerRecord | None:
         self._look()
         if not self._ahead:
-            self._handed.is_by_one = True  # of what is polled for it now
+            self._handed.is_by_one = True  # for the records of the following poll
         return super()._next(wait_ms)
 
     def _look(self) -> None:
-        """What waits here may be others' by now: the I/O thread may not have noticed yet, where the
-        whole process was stopped."""
+        """Check the session before a buffered record is delivered.
+
+        If the whole process was stopped, the session may have expired without the I/O thread
+        having noticed yet; another member may own the partitions.
+        """
         if self._busy_us() >= self._member.membership.member.holds_until_us and not self._is_closed:
 
             async def look(consumer: AsyncConsumer) -> None:
@@ -218,7 +225,7 @@ class GroupConsumer(Consumer):
 
         async def read(consumer: AsyncConsumer) -> bool:
             if self._ahead:
-                return True  # put back meanwhile
+                return True  # restored by another call
             membership = self._member.membership
             if self._handed.restore():
                 membership.came_back()
@@ -240,20 +247,23 @@ class GroupConsumer(Consumer):
     # --- the group -----------------------------------------------------------------------------
 
     def subscribe(self, topics: Wanted = (), *, pattern: str = "") -> None:
-        """Want these topics, or those whose names match a pattern (RE2), instead of what was wanted
-        before; see `AsyncGroupConsumer.subscribe`."""
+        """Replace the subscription by these topics, or by those that match a pattern (RE2).
+
+        See `AsyncGroupConsumer.subscribe`.
+        """
         self._ask(lambda member: member.subscribe(topics, pattern=pattern))
 
     def commit(self, offsets: Offsets | None = None, *, timeout_ms: int | None = None) -> None:
-        """Store how far the group has read, by default behind everything that was handed out, and
-        return when that is so; see `AsyncGroupConsumer.commit`."""
+        """Commit offsets, by default of all delivered records, and wait until they are stored.
+
+        See `AsyncGroupConsumer.commit`.
+        """
         self._ask(lambda member: member.commit(offsets, timeout_ms=timeout_ms))
 
     def commit_nowait(
         self, offsets: Offsets | None = None, *, on_done: OnCommitted | None = None
     ) -> None:
-        """Do as `commit` does, in its turn, and do not wait; `on_done` is called on the I/O thread
-        and must not block."""
+        """Queue a commit and return; `on_done` is called on the I/O thread and must not block."""
 
         async def commit(member: AsyncGroupConsumer) -> None:
             member.commit_nowait(offsets, on_done=on_done)
@@ -263,22 +273,27 @@ class GroupConsumer(Consumer):
     def committed(
         self, partitions: Iterable[Place] | None = None, *, timeout_ms: int | None = None
     ) -> dict[Place, CommittedOffset | None]:
-        """Ask what the group has stored, of some (topic, partition) pairs, or of those that are
-        assigned; None: nothing."""
+        """Query the committed offsets of (topic, partition) pairs, by default the assigned ones.
+
+        None: no offset is stored.
+        """
         return self._ask(lambda member: member.committed(partitions, timeout_ms=timeout_ms))
 
-    # --- life --------------------------------------------------------------------------------
+    # --- closing -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Commit what was handed out (with `auto_commit`), give the partitions back and leave the
-        group; a poll that waits ends by Stopping. Repeating is fine."""
+        """Commit delivered records (with `auto_commit`), revoke the partitions and leave the
+        group.
+
+        A waiting poll raises Stopping. Idempotent.
+        """
         if self._is_closed:
             return
         self._io.refuse_callbacks()
         self._on_close(self)
         try:
             if self._running is not None and self._running[0] == thread_id():
-                self._io.wait(self._ran(self._running[1]))  # or it would wait for its caller
+                self._io.wait(self._ran(self._running[1]))  # else close would wait for its caller
             if not self._io.is_ended:
                 self._attend(self._closing, goes_on=True)
         finally:
@@ -290,11 +305,11 @@ class GroupConsumer(Consumer):
         await consumer.close()
 
     def in_error(self) -> None:
-        """The application ends by an error: what it was handed last it has not seen to."""
+        """Mark the consumer as ended by an error: the last records are not committed."""
         self._is_in_error = True
 
     def wind_down(self) -> None:
-        """The I/O thread ends for a while; no callback can be run then."""
+        """Run no more callbacks: the I/O thread ends for a fork."""
         self._is_deaf = True
 
     def __exit__(
@@ -309,12 +324,12 @@ class GroupConsumer(Consumer):
     # --- callbacks -----------------------------------------------------------------------------
 
     def _asking(self, callback: OnPartitions | None) -> OnPartitions | None:
-        """Return a callback for the I/O thread that has the application's thread run this one."""
+        """Return a callback for the I/O thread that runs `callback` on the application's thread."""
         if callback is None:
             return None
         if asyncio.iscoroutinefunction(callback):
             raise InvalidRequest(
-                "a callback is async: give a plain function, which may call the consumer's methods"
+                "a callback is async: give a plain function; it may call the consumer's methods"
             )
 
         async def ask(places: list[Place]) -> None:
@@ -322,7 +337,7 @@ class GroupConsumer(Consumer):
                 return
             over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._due.append(_Due(callback, places, over))
-            self._handed.recall(())  # the application's next step comes to `_attend`
+            self._handed.recall(())  # the application's next step calls `_attend`
             self._turn.announce()
             await over
 
@@ -340,8 +355,11 @@ class GroupConsumer(Consumer):
         *,
         goes_on: bool = False,
     ) -> T:
-        """Run an asyncio method on the I/O thread, and on this one the callbacks that are due
-        meanwhile. What a callback raises ends the method, or with `goes_on` comes after it."""
+        """Run an asyncio method on the I/O thread, and due callbacks on this thread until it ends.
+
+        An error of a callback cancels the method; with `goes_on` it is raised after the method has
+        ended.
+        """
         if self._is_closed:
             raise Stopping("the consumer is closed")
         if self._io.is_ended:
@@ -355,7 +373,7 @@ class GroupConsumer(Consumer):
             while (due := io.wait(self._next_due(future, me))) is not None:
                 try:
                     self._run(due)
-                except Exception as error:  # the application's own
+                except Exception as error:  # raised by the callback
                     failure = failure or error
                     if not goes_on:
                         raise
@@ -369,7 +387,7 @@ class GroupConsumer(Consumer):
         return outcome
 
     async def _next_due(self, future: Any, me: object) -> _Due | None:
-        """Wait for a callback that no other thread runs; None when the method has ended."""
+        """Wait for a callback that no other thread runs; None if the method has ended."""
         while True:
             for due in self._due:
                 if due.taker in (None, me):
@@ -380,14 +398,14 @@ class GroupConsumer(Consumer):
             await self._turn.wait()
 
     def _put_back(self, taker: object) -> None:
-        """A call is over: what it took and has not run is another one's to run."""
+        """Release the callbacks that an ended call took and did not run."""
         for due in self._due:
             if due.taker is taker:
                 due.taker = None
         self._turn.announce()
 
     def _run(self, due: _Due) -> None:
-        """Run a callback on this thread; Ctrl-C in it leaves it to be run again."""
+        """Run a callback on this thread; after an interruption it is run again."""
         before, self._running = self._running, (thread_id(), due)
         try:
             due.callback(due.places)
@@ -407,7 +425,7 @@ class GroupConsumer(Consumer):
     def _make(self) -> None:
         self._is_deaf = False
         self._due.clear()
-        self._ahead.clear()  # a member that joins anew begins where the group is
+        self._ahead.clear()  # a new member starts at the committed offsets
         super()._make()
         assert isinstance(self._consumer, AsyncGroupConsumer)
         self._member = self._consumer

@@ -1,9 +1,9 @@
-"""gRPC's threads: waiting until they have ended, as a process must before it forks.
+"""gRPC's threads: wait until they have ended, before a fork.
 
-With its last channel gRPC ends them in the background, and holds a lock until it has. A child that
-was forked in between has the lock and nobody who opens it: its first channel would wait for ever,
-inside a call that no time-out of ours can end. Threads of Python can be joined; the others are
-known by their names alone, where the system tells them (`runtime.system.threads`).
+When its last channel closes, gRPC ends its threads in the background and holds a lock until then.
+A child forked in between inherits the held lock, with no thread to release it: its first channel
+would wait forever, inside a call without a timeout. Python threads can be joined; native threads
+are identified by their names, where the system lists them (`runtime.system.threads`).
 """
 
 import gc
@@ -12,32 +12,34 @@ import time
 
 from ...runtime.system import threads
 
-REST_S = 1.0  # how long gRPC may take to end its threads, those of Python and the others each
-OTHERS_S = 0.1  # threads that slept so long, and none ended, belong to other users of gRPC
-LOOK_S = 0.001  # between two looks at the names
-POLLER = "_poll_wrapper"  # in the name of the Python thread that there is while a channel is open
-ENDING = "grpc_shutdown"  # the native thread that ends the others, and holds the lock
-NATIVE = frozenset({"event_engine", "lifeguard"})  # beside those that begin with
+REST_S = 1.0  # time limit for gRPC to end its threads, Python and native ones each
+OTHERS_S = 0.1  # threads that slept this long, without an ending thread, belong to other code
+LOOK_S = 0.001  # polling interval
+POLLER = "_poll_wrapper"  # part of the name of the Python thread that runs while a channel is open
+ENDING = "grpc_shutdown"  # the native thread that ends the others and holds the lock
+NATIVE = frozenset({"event_engine", "lifeguard"})  # names besides those that start with the prefix
 NATIVE_START = "grpc_"
 
 
 class GrpcThreads:
-    """What is known of the threads from one fork of this process to the next."""
+    """State of gRPC's threads from one fork of this process to the next."""
 
     def __init__(self) -> None:
-        self._are_of_others = False  # those that are left
+        self._are_of_others = False  # the remaining threads belong to other code
 
     def expect_ours(self) -> None:
-        """A client is about to open channels: whatever is left was not waited for."""
+        """Record that a client opens channels: remaining threads may be its own again."""
         self._are_of_others = False
 
     def have_ended(self) -> bool:
-        """Wait until the threads of closed channels have ended; returns whether a process may fork
-        now. Those of other users of gRPC do not end and cost `OTHERS_S` once, `REST_S` while they
-        work. Takes a bit more than `REST_S` for each kind of thread at most, and no time where
-        there are none."""
+        """Wait until the threads of closed channels have ended; return True if a fork is safe.
+
+        Threads of other users of gRPC do not end; they cost `OTHERS_S` once, or `REST_S` while
+        they work. Takes slightly more than `REST_S` per kind of thread at most, and no time
+        without such threads.
+        """
         if _pollers():
-            gc.collect()  # gRPC ends when its last channel is freed
+            gc.collect()  # gRPC ends its threads when its last channel is freed
         for thread in _pollers():
             thread.join(REST_S)
         return not _pollers() and self._natives_have_ended()
@@ -66,11 +68,11 @@ def _pollers() -> list[threading.Thread]:
 
 
 def natives() -> list[tuple[str, bool]]:
-    """Return the name of each thread that gRPC has started in C, and whether it sleeps; none where
-    the system does not tell."""
+    """Return name and sleep state of each native gRPC thread; none if the system cannot list
+    them."""
     return sorted(thread for thread in threads() if is_native(thread[0]))
 
 
 def is_native(name: str) -> bool:
-    """Whether it is the name of such a thread."""
+    """Return True if a native gRPC thread has this name."""
     return name in NATIVE or name.startswith(NATIVE_START)

@@ -1,15 +1,15 @@
-"""The one I/O thread of a process's blocking clients; what forks and the process's end do to it.
+"""The I/O thread of a process's blocking clients; handling of forks and process exit.
 
-One daemon thread with one loop serves every blocking client (several loops with grpc in one process
-misbehave); it starts with the first client and ends with the last.
+One daemon thread with one loop serves every blocking client (several loops with grpc in one
+process misbehave). It starts with the first client and ends with the last.
 
-Forks: gRPC survives a fork only at rest. So a fork first lets the producers deliver what they have
-(`FORK_WAIT_S` at most), ends the thread with its connections, and waits until gRPC's own threads
-have ended (`grpc_threads`); in the parent and in the child the next use of a client makes them
-anew, a consumer going on where it was. Where gRPC is kept busy by others, the child's clients
-refuse to work instead of hanging.
+Forks: gRPC survives a fork only without open channels. Before a fork producers flush
+(`FORK_WAIT_S` at most), the thread ends with its connections, and the fork waits until gRPC's own
+threads have ended (`grpc_threads`). The next use of a client, in the parent or the child, creates
+thread and connections again; a consumer continues at its position. If other code keeps gRPC busy,
+the child's clients raise an error instead of hanging.
 
-The home of `threading` and `concurrent.futures` among the clients, with `producer`.
+Of the client modules only this package imports `threading` and `concurrent.futures`.
 """
 
 import asyncio
@@ -30,16 +30,16 @@ from .grpc_threads import GrpcThreads
 
 T = TypeVar("T")
 
-EXIT_WAIT_S = 5.0  # how long clients that were left open may take to flush at the process's end
-THREAD_CHECK_S = 1.0  # a caller that waits looks so often whether the thread still lives
-FORK_WAIT_S = 5.0  # how long each client may take to flush before a fork
-LOCK_WAIT_S = 1.0  # for a lock that another thread holds for a short step
+EXIT_WAIT_S = 5.0  # time limit of flushing open clients at process exit
+THREAD_CHECK_S = 1.0  # interval at which a waiting caller checks that the thread is alive
+FORK_WAIT_S = 5.0  # time limit of flushing one client before a fork
+LOCK_WAIT_S = 1.0  # time limit for a lock that another thread holds for a short step
 
 _log = logging.getLogger(__name__)
 
 
 def thread_id() -> int:
-    """Return what tells the calling thread from the others that live."""
+    """Return an identifier of the calling thread, unique among live threads."""
     return threading.get_ident()
 
 
@@ -47,20 +47,22 @@ class User(Protocol):
     """A client that the thread serves."""
 
     def close(self) -> None:
-        """Close for good; raises what was not delivered."""
+        """Close for good; raise the first delivery failure."""
 
     def wind_down(self) -> None:
-        """Close what this process has for a while: the next use opens it again. Raises nothing
-        that a fork could not go on with."""
+        """Close the connections before a fork; the next use opens them again.
+
+        Must not raise an error that would prevent the fork.
+        """
 
 
 class IoThread:
-    """The one I/O thread of a process."""
+    """The I/O thread of a process."""
 
     def __init__(self) -> None:
         self.runtime: Runtime
         self.loop: asyncio.AbstractEventLoop
-        self.is_ended = False  # or about to end: whoever used it makes everything anew
+        self.is_ended = False  # ended or ending: clients must create a new thread
         self.users: dict[User, None] = {}
         self._stop: asyncio.Event
         self._ready: Future[None] = Future()
@@ -69,7 +71,7 @@ class IoThread:
 
     @classmethod
     def hold(cls, user: User) -> "IoThread":
-        """Return the process's thread, starting it if need be; it lives until `release`."""
+        """Return the process's thread, starting it if necessary; it runs until `release`."""
         with STATE.lock:
             STATE.refuse_broken_fork()
             if STATE.io is None:
@@ -84,14 +86,14 @@ class IoThread:
             return STATE.io
 
     def release(self, user: User) -> None:
-        """A client is closed; the thread ends with the last one."""
+        """Remove a closed client; the thread ends with the last one."""
         with STATE.lock:
             self.users.pop(user, None)
             if not self.users and not self.is_ended:
                 self.end()
 
     def end(self) -> None:
-        """End the thread, under the state's lock; its clients are closed."""
+        """End the thread; call it with the state's lock held, after closing the clients."""
         self.is_ended = True
         STATE.io = None
         self.loop.call_soon_threadsafe(self._stop.set)
@@ -100,19 +102,19 @@ class IoThread:
             self._thread.join(EXIT_WAIT_S)
 
     def close_users(self) -> None:
-        """Close the clients that were left open; returns after `EXIT_WAIT_S` at the latest."""
+        """Close the open clients; returns within `EXIT_WAIT_S`."""
         self._closer.close(list(self.users))
 
     def is_current(self) -> bool:
-        """Whether the caller runs on this thread, in a callback."""
+        """Return True if the caller runs on this thread, in a callback."""
         return threading.current_thread() is self._thread
 
     def refuse_callbacks(self) -> None:
-        """Raise InvalidRequest when the caller runs on this thread."""
+        """Raise InvalidRequest if the caller runs on this thread."""
         if self.is_current():
             raise InvalidRequest(
-                "a blocking call inside a callback would wait for itself: hand the work to "
-                "another thread"
+                "a blocking call inside a callback would wait for itself: do the work on another "
+                "thread"
             )
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -133,11 +135,11 @@ class IoThread:
                 try:
                     return future.result(THREAD_CHECK_S)
                 except TimeoutError:
-                    if future.done():  # by its own time-out, or just now
+                    if future.done():  # with its own TimeoutError, or just now
                         return future.result()
                     if not self._thread.is_alive():
                         if getcoroutinestate(work) == CORO_CREATED:
-                            work.close()  # its turn never came
+                            work.close()  # it was never started
                         raise _ended() from None
                 except CancelledError:
                     raise _ended() from None
@@ -150,7 +152,7 @@ class IoThread:
         except Exception as error:
             if self._ready.done():
                 _log.exception("clients.io_thread_failed")
-            else:  # whoever wanted the thread hears of it
+            else:  # `hold` raises it
                 self._ready.set_exception(error)
 
     async def _live(self, runtime: Runtime) -> None:
@@ -166,28 +168,26 @@ def _ended() -> Stopping:
 
 
 def _ignore(reason: str) -> None:
-    """A client never ends its process."""
+    """Ignore the request to stop: a client does not end its process."""
 
 
 class ProcessState:
-    """What a process has of this module."""
+    """The state of this module in a process."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # around opening and ending, and held across a fork
-        self.delivery_lock = (
-            threading.Lock()
-        )  # around making a delivery's state; never while waiting
+        self.lock = threading.RLock()  # guards opening and ending; held across a fork
+        self.delivery_lock = threading.Lock()  # guards the creation of a delivery's state
         self.io: IoThread | None = None
-        self.is_exiting = False  # the process ends; clients were left open
+        self.is_exiting = False  # the process exits with open clients
         self._fork_safe: WeakSet[threading.Lock] = WeakSet()
-        self._held: list[threading.Lock] = []  # across a fork
+        self._held: list[threading.Lock] = []  # held across a fork
         self.grpc_threads = GrpcThreads()
-        self._was_busy = False  # gRPC, at the last fork
+        self._was_busy = False  # gRPC was busy at the last fork
         self._is_broken = False  # this process was forked while gRPC was busy
         self._is_installed = False
 
     def install(self) -> None:
-        """Hear of forks and of the process's end; once."""
+        """Register the handlers of forks and process exit; once."""
         if not self._is_installed:
             self._is_installed = True
             at_fork(
@@ -198,7 +198,7 @@ class ProcessState:
             atexit.register(self._on_exit)
 
     def fork_safe_lock(self) -> threading.Lock:
-        """Return a lock that nobody else holds in the child of a fork; it is for short steps."""
+        """Return a lock that is free in the child of a fork; hold it for short steps only."""
         lock = threading.Lock()
         with self.lock:
             self._fork_safe.add(lock)
@@ -208,15 +208,15 @@ class ProcessState:
         """Raise InvalidRequest in a child that cannot use gRPC."""
         if self._is_broken:
             raise InvalidRequest(
-                "this process was forked while gRPC was in use elsewhere in its parent, and gRPC "
-                "does not survive that: use the start method 'spawn', or fork before connecting"
+                "this process was forked while other code of its parent used gRPC, which gRPC does "
+                "not support: use the start method 'spawn', or fork before connecting"
             )
 
     def _before_fork(self) -> None:
         self.lock.acquire()
         io = self.io
         if io is not None and not io.is_current():  # a callback cannot wait for its own thread
-            io.is_ended = True  # from here on other threads wait for the lock
+            io.is_ended = True  # from now on other threads wait for the lock
             for user in list(io.users):
                 user.wind_down()
             io.end()
@@ -242,14 +242,14 @@ class ProcessState:
             self.io = None
 
     def _on_exit(self) -> None:
-        """Flush what was left open; a daemon thread must not run into the interpreter's end."""
+        """Flush the open clients; the daemon thread must end before the interpreter does."""
         self.is_exiting = True
         if self.io is not None:
             self.io.close_users()
 
 
 class _Closer:
-    """A thread that waits to close clients, since Python 3.12 starts none at the process's end."""
+    """A thread that closes clients at exit; started early, as Python 3.12 starts none at exit."""
 
     def __init__(self) -> None:
         self._is_wanted = threading.Event()
@@ -257,11 +257,10 @@ class _Closer:
         self._thread = threading.Thread(target=self._main, name="quorumlog-closer", daemon=True)
 
     def start(self) -> None:
-        """Begin to wait."""
         self._thread.start()
 
     def close(self, users: Sequence[User]) -> None:
-        """Close these, then end; waits for that as long as a process may wait at its end."""
+        """Close these clients, then end; wait for that up to `EXIT_WAIT_S`."""
         if not self._is_wanted.is_set():
             self._users = users
             self._is_wanted.set()
@@ -273,7 +272,7 @@ class _Closer:
         for user in self._users:
             try:
                 user.close()
-            except Exception as error:  # the others are closed all the same
+            except Exception as error:  # close the others too
                 _log.error("clients.left_open error=%s", error)
 
 
@@ -281,7 +280,7 @@ STATE = ProcessState()
 
 
 def refuse_callbacks() -> None:
-    """Raise InvalidRequest when the caller runs on this process's I/O thread."""
+    """Raise InvalidRequest if the caller runs on this process's I/O thread."""
     io = STATE.io
     if io is not None:
         io.refuse_callbacks()

@@ -1,8 +1,7 @@
-"""The blocking face: the asyncio clients on one I/O thread, for programs without a loop.
+"""The blocking client of a cluster: the asyncio client on one I/O thread.
 
-Everything here may be used from several threads, except that one `Consumer` has one reader at a
-time. Callbacks of deliveries run on the I/O thread: they must not block, and may not call a
-blocking method (that raises). The thread, forks and the process's end: `io_thread`.
+Thread-safe, except that one `Consumer` is read by one thread at a time. Delivery callbacks run on
+the I/O thread: they must not block and may not call a blocking method (it raises).
 """
 
 import asyncio
@@ -35,16 +34,16 @@ _log = logging.getLogger(__name__)
 
 
 def connect(bootstrap: str = "127.0.0.1:9094", **settings: Unpack[ClientSettings]) -> "Log":
-    """Connect to the cluster behind "host:port", or several of those by commas; return a client.
+    """Connect to the cluster at "host:port", or several separated by commas; return a client.
 
     ```python
     with quorumlog.connect("127.0.0.1:9094") as log:
         print([topic.name for topic in log.admin.list_topics()])
     ```
-    Use it in `with`, or close it; any number of threads may share it. `settings` are the fields of
-    `ClientConfig`, all in milliseconds: connect_timeout_ms, request_timeout_ms, call_timeout_ms,
-    retry_backoff_ms_min, retry_backoff_ms_max, metadata_age_ms_max. Raises Lost when no broker
-    answers within `connect_timeout_ms`, InvalidConfig for what is no address.
+    Use it in `with`, or close it. Thread-safe. `settings` are the fields of `ClientConfig`, all in
+    milliseconds: connect_timeout_ms, request_timeout_ms, call_timeout_ms, retry_backoff_ms_min,
+    retry_backoff_ms_max, metadata_age_ms_max. Raises Lost if no broker answers within
+    `connect_timeout_ms`, InvalidConfig if the address is malformed.
     """
     log = Log(bootstrap, config_of(ClientConfig, settings))
     log.call(_nothing)
@@ -52,14 +51,15 @@ def connect(bootstrap: str = "127.0.0.1:9094", **settings: Unpack[ClientSettings
 
 
 async def _nothing(log: AsyncLog) -> None:
-    """The first use of a client connects it."""
+    """Do nothing: the first call of a client connects it."""
 
 
 class Log:
-    """A client of one cluster, made by `connect`; for any number of threads.
+    """A client of one cluster, returned by `connect`. Thread-safe.
 
-    `producer()` and `consumer()` send and read records, `admin` looks after topics, `read_arrow`
-    returns a range of a topic as a table. Closing it closes what came from it, newest first.
+    `producer()` and `consumer()` send and read records, `admin` administers topics, `read_arrow`
+    returns a range of a topic as a table. Closing it closes its producers and consumers, newest
+    first.
     """
 
     def __init__(self, bootstrap: str, config: ClientConfig) -> None:
@@ -69,14 +69,16 @@ class Log:
         self._io: IoThread | None = None
         self._log: AsyncLog | None = None
         self._is_closed = False
-        self._groups: dict[GroupConsumer, None] = {}  # closed first: they have callbacks here
+        self._groups: dict[GroupConsumer, None] = {}  # closed first: their callbacks run here
 
     def producer(
         self, *, partitioner: str | Partitioner = "murmur2", **settings: Unpack[ProducerSettings]
     ) -> Producer:
-        """Return a producer; `settings` are the fields of `ProducerConfig` (acks, linger_ms,
-        batch_size, compression, ...), `partitioner` as in `AsyncLog.producer`. Use it in `with`,
-        or close it."""
+        """Return a producer. Use it in `with`, or close it.
+
+        `settings` are the fields of `ProducerConfig` (acks, linger_ms, batch_size, compression,
+        ...); `partitioner` as in `AsyncLog.producer`.
+        """
         return Producer(self, partitioner, settings)
 
     @overload
@@ -114,8 +116,10 @@ class Log:
         on_lost: OnPartitions | None = None,
         **options: Any,
     ) -> Consumer:
-        """Return a consumer; see `AsyncLog.consumer` for the arguments. Callbacks of a consumer of
-        a group run on the thread that reads, and may call its methods."""
+        """Return a consumer; see `AsyncLog.consumer` for the arguments.
+
+        Callbacks of a consumer of a group run on the thread that polls and may call its methods.
+        """
         callbacks = Callbacks(on_assigned, on_revoked, on_lost)
 
         def make(log: AsyncLog, callbacks: Callbacks) -> Any:
@@ -145,8 +149,10 @@ class Log:
         max_records: int | None = None,
         max_bytes: int | None = None,
     ) -> "pa.Table":
-        """Return the records of [start, end) of partitions (default: all) as one Arrow table; see
-        `AsyncLog.read_arrow`."""
+        """Return the records of [start, end) of partitions (default: all) as one Arrow table.
+
+        See `AsyncLog.read_arrow`.
+        """
         return self.call(
             lambda log: log.read_arrow(
                 topic,
@@ -172,8 +178,10 @@ class Log:
         max_records: int | None = None,
         max_bytes: int | None = None,
     ) -> "pa.RecordBatchReader":
-        """Return what `read_arrow` would as a reader, batch by batch in bounded memory; for one
-        thread, and closed with its last reference."""
+        """Return the records of `read_arrow` as a reader of batches, in bounded memory.
+
+        The reader is for one thread. It is closed when its last reference is dropped.
+        """
         return open_reader(
             self,
             lambda log: log.scan_arrow(
@@ -206,20 +214,20 @@ class Log:
         )
 
     def close(self) -> None:
-        """Close what came from it, then the connections. Repeating is fine.
+        """Close the producers and consumers, then the connections. Idempotent.
 
-        Raises the first failure of a record that nobody has looked at, or what a consumer's
-        callback raised.
+        Raises the first delivery failure that the application did not retrieve, or an error of a
+        consumer's callback.
         """
         if self._io is not None:
             self._io.refuse_callbacks()
         failure: Exception | None = None  # of a callback
         for consumer in list(self._groups):
             if STATE.is_exiting:
-                consumer.in_error()  # nobody knows
+                consumer.in_error()  # the last records may be unprocessed
             try:
                 consumer.close()
-            except Exception as error:  # the application's own: the rest is closed all the same
+            except Exception as error:  # of a callback: close the others too
                 failure = failure or error
         self._close()
         if failure is not None:
@@ -255,15 +263,15 @@ class Log:
         except QuorumlogError as failure:
             if error is None:
                 raise
-            error.add_note(f"records were not delivered either: {failure}")
+            error.add_note(f"records were also not delivered: {failure}")
 
     def call(self, work: Callable[[AsyncLog], Coroutine[Any, Any, T]]) -> T:
-        """Run an asyncio method of this process's client on the I/O thread and wait for it."""
+        """Run an asyncio method of the client on the I/O thread and wait for its result."""
         io, log = self.opened()
         return io.wait(work(log))
 
     def opened(self) -> tuple[IoThread, AsyncLog]:
-        """Return the living thread and client, connecting if there are none."""
+        """Return the running I/O thread and the client; connect if there is none."""
         io, log = self._io, self._log
         if io is not None and log is not None and not (io.is_ended or self._is_closed):
             return io, log
@@ -281,7 +289,7 @@ class Log:
             return self._io, self._log
 
     def wind_down(self) -> None:
-        """Close this process's client for a while: the next use opens it again."""
+        """Close the connections before a fork; the next call opens them again."""
         io, log = self._io, self._log
         if io is None or log is None:
             return

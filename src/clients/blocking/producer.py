@@ -1,24 +1,21 @@
-"""The producer for programs without a loop; see `blocking`.
+"""The blocking producer; see `blocking`.
 
-A record does not cross threads by itself: `Producer.send` puts it into the shared accumulator under
-a lock, and only a new batch or a full one wakes the loop.
+`Producer.send` appends a record to the shared accumulator under a lock, without a switch of
+threads. Only a new or a full batch wakes the loop.
 
-The budget of a record (100 B, CPU time of the calling thread on one quiet core of a server,
-CPython 3.11, compiled codec): about 1.2 us without a key, 1.5 with one, by part
+CPU time of one record (100 B, calling thread, one quiet core of a server, CPython 3.11, compiled
+codec): about 1.2 us without a key, 1.5 us with one:
 
-| part | us | calls |
-|---|---|---|
-| `Accumulator.accept`: size, room, queue, five columns and counts | 0.38 (key: 0.63) | 1 (2) |
-| `Delivery`, the handle: one object, two fields | 0.19 | 1 |
-| the lock | 0.2 | 0 |
-| the wall clock | 0.14 | 1 |
-| `send`: arguments, and whether anything is to be converted | 0.3 | 1 |
+| part | us | calls | |---|---|---| | `Accumulator.accept`: size, buffer space, queue, five columns
+and counts | 0.38 (key: 0.63) | 1 (2) | | `Delivery`, the handle: one object, two fields | 0.19 | 1
+| | the lock | 0.2 | 0 | | the wall clock | 0.14 | 1 | | `send`: arguments, and the check for
+conversions | 0.3 | 1 |
 
 `send_many` without keys needs 0.15 us a record: no handle, no clock, and columns grow by slices.
 On the I/O thread a record costs its share of `encode_columns` (0.1 us) and of a request.
 
-Thread safety: any number of threads may use one `Producer`. The records of one thread keep their
-order within a partition; those of several are not ordered among each other.
+Thread-safe. Records of one thread keep their order within a partition; records of several threads
+have no order among each other.
 """
 
 import threading
@@ -49,17 +46,18 @@ T = TypeVar("T")
 class Delivery(Future[Delivered]):
     """The outcome of one record: a `concurrent.futures.Future` of `Delivered`.
 
-    As cheap as two fields until somebody waits for it: the state of a Future is made at its first
-    use, and the outcome is read from the batch. It cannot be cancelled: the record is on its way.
+    Cheap until a caller waits for it: two fields, without the state of a Future, which is created
+    at its first use; the outcome is read from the batch. It cannot be cancelled.
     """
 
     def __init__(self, batch: Batch, index: int) -> None:
-        # Deliberately without super().__init__(), see __getattr__.
+        # Without super().__init__(): its condition and lock would cost more than the rest of
+        # `send`. __getattr__ calls it at the first use of the Future's state.
         self._batch = batch
         self._index = index
 
     def __getattr__(self, name: str) -> Any:
-        """Make the Future's own state, which was not there."""
+        """Initialise the Future's state at its first use."""
         if name.startswith("__") or name in ("_batch", "_index"):
             raise AttributeError(name)
         with STATE.delivery_lock:
@@ -75,27 +73,32 @@ class Delivery(Future[Delivered]):
             raise AttributeError(name) from None
 
     def done(self) -> bool:
-        """Whether the outcome is known."""
+        """Return True if the outcome is known."""
         return self._batch.is_done
 
     def result(self, timeout: float | None = None) -> Delivered:
-        """Wait up to `timeout` seconds and return where the record is, or raise why it is not;
-        raises TimeoutError when the outcome is not known by then."""
+        """Wait up to `timeout` seconds; return the record's position, or raise its delivery error.
+
+        Raises TimeoutError if the outcome is not known by then.
+        """
         if not self._batch.is_done:
             refuse_callbacks()
             super().exception(timeout)
         return self._batch.delivered(self._index)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait up to `timeout` seconds and return why the record is not delivered, None when it
-        is; raises TimeoutError."""
+        """Wait up to `timeout` seconds; return the delivery error, or None if the record is
+        stored.
+
+        Raises TimeoutError if the outcome is not known by then.
+        """
         if not self._batch.is_done:
             refuse_callbacks()
             super().exception(timeout)
         return self._batch.error_of(self._index)
 
     def cancel(self) -> bool:
-        """Do nothing: the record was accepted."""
+        """Return False: an accepted record cannot be cancelled."""
         return False
 
     def _resolve(self) -> None:
@@ -106,18 +109,20 @@ class Delivery(Future[Delivered]):
 
 
 class BlockingSent(Sent[Delivery]):
-    """`Sent` whose outcome is waited for."""
+    """`Sent` with a blocking `result`."""
 
     def result(self, timeout: float | None = None) -> list[DeliveredRange]:
-        """Wait up to `timeout` seconds until every outcome is known; return or raise `ranges`.
-        Raises TimeoutError."""
+        """Wait up to `timeout` seconds for every outcome; return or raise as `ranges` does.
+
+        Raises TimeoutError if an outcome is not known by then.
+        """
         self.observe()
         if not self.done():
             refuse_callbacks()
             ended = threading.Event()
             pending = deque(self.batches())
 
-            def next_one() -> None:  # registered with one batch at a time
+            def next_one() -> None:  # a waiter of one batch at a time
                 while pending and pending[0].is_done:
                     pending.popleft()
                 if pending:
@@ -132,10 +137,10 @@ class BlockingSent(Sent[Delivery]):
 
 
 class Producer:
-    """Sends records; made by `Log.producer()`. For any number of threads.
+    """Sends records; created by `Log.producer()`. Thread-safe.
 
-    Leaving its `with` block flushes; a failure that nobody looked at is raised by `flush` and
-    `close`, so that no record is lost in silence.
+    Leaving its `with` block flushes. `flush` and `close` raise a delivery failure that the
+    application did not retrieve.
     """
 
     def __init__(
@@ -146,8 +151,8 @@ class Producer:
         self._settings = settings
         self._io: IoThread
         self._producer: AsyncProducer
-        # What the short way needs: the lock, `Accumulator.accept`, the wall clock. One field, since
-        # other threads send while it is replaced.
+        # The fast path: the lock, `Accumulator.accept`, the wall clock. One field, since other
+        # threads send while it is replaced.
         self._way: tuple[threading.Lock, Callable[..., Batch | None], Callable[[], int]]
         self._is_closed = False
         self._make()
@@ -163,7 +168,7 @@ class Producer:
         partition: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Take one record, waiting for room if need be, and return the future of its outcome.
+        """Append one record to the buffer, waiting for space if it is full; return a future.
 
         See `AsyncProducer.send` for the arguments and errors.
         """
@@ -173,7 +178,7 @@ class Producer:
             and headers is None
             and timestamp_ms is None
             and (partition is None or type(partition) is int)
-        ):  # nothing to convert: the short way
+        ):  # fast path: nothing to convert
             lock, accept, wall_ms = self._way
             with lock:
                 batch = accept(topic, key, value, wall_ms(), (), partition, on_delivery)
@@ -191,7 +196,7 @@ class Producer:
         partition: int | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery:
-        """Convert what is no bytes, and wait where there is no room."""
+        """Convert the arguments to bytes, and wait for buffer space."""
         until_ms: int | None = None
         while True:
             io, producer = self._io, self._producer
@@ -209,7 +214,7 @@ class Producer:
             except Stopping:
                 if self._is_closed or not io.is_ended:
                     raise
-                self._make()  # it was ended for a fork
+                self._make()  # the thread ended for a fork
                 until_ms = None
 
     def send_many(
@@ -221,7 +226,7 @@ class Producer:
         timestamp_ms: int | datetime | None = None,
         partition: int | None = None,
     ) -> "BlockingSent":
-        """Take many records and return the handle of their outcomes; see
+        """Append many records and return the handle of their outcomes; see
         `AsyncProducer.send_many`."""
         bulk: Bulk | None = None
         spans: list[Span] = []
@@ -242,7 +247,7 @@ class Producer:
             except Stopping:
                 if self._is_closed or not io.is_ended:
                     raise
-                self._make()  # it was ended for a fork
+                self._make()  # the thread ended for a fork
 
     def send_arrow(
         self,
@@ -255,7 +260,7 @@ class Producer:
         headers: str | None = None,
         partition: int | str | None = None,
     ) -> list[DeliveredRange]:
-        """Send a whole Arrow source and return where its rows are; see
+        """Send an Arrow source and return the offsets of its rows; see
         `AsyncProducer.send_arrow`."""
         return self._wait(
             lambda producer: producer.send_arrow(
@@ -270,16 +275,16 @@ class Producer:
         )
 
     def flush(self, *, timeout_ms: int | None = None) -> None:
-        """Return when everything sent so far has its outcome; see `AsyncProducer.flush`."""
+        """Wait until every record sent so far has its outcome; see `AsyncProducer.flush`."""
         if not self._is_closed:
             self._wait(lambda producer: producer.flush(timeout_ms=timeout_ms))
 
     def statistics(self) -> ProducerStatistics:
-        """Return what the producer holds and has done, as of now."""
+        """Return a snapshot of the producer's counters."""
         return self._producer.statistics()
 
     def close(self, *, flush: bool = True, timeout_ms: int | None = None) -> None:
-        """Flush, then stop; see `AsyncProducer.close`. Repeating is fine."""
+        """Flush, then stop; see `AsyncProducer.close`. Idempotent."""
         if not self._is_closed:
             self._io.refuse_callbacks()
             self._is_closed = True
@@ -300,7 +305,7 @@ class Producer:
         except QuorumlogError as failure:
             if error is None:
                 raise
-            error.add_note(f"records were not delivered either: {failure}")
+            error.add_note(f"records were also not delivered: {failure}")
 
     def _wait(self, work: Callable[[AsyncProducer], Coroutine[Any, Any, T]]) -> T:
         if self._is_closed:
@@ -310,7 +315,7 @@ class Producer:
         return self._io.wait(work(self._producer))
 
     def _make(self) -> None:
-        """Make the producer, or a new one after a fork: one for all threads that find it ended."""
+        """Create the producer, or a new one after a fork; concurrent callers create one."""
         with STATE.lock:
             if not hasattr(self, "_io") or self._io.is_ended:
                 self._make_one()
@@ -328,4 +333,4 @@ class Producer:
 
         self._producer = producer = io.wait(make())
         self._way = lock, producer.accumulator.accept, producer.wall_ms
-        self._io = io  # last: what other threads look at first
+        self._io = io  # last: other threads check it first

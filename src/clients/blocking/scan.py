@@ -1,4 +1,4 @@
-"""An Arrow scan for programs without a loop: a `pa.RecordBatchReader` over the I/O thread."""
+"""A blocking Arrow scan: a `pa.RecordBatchReader` over the I/O thread."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_reader(log: "Log", make: Callable[[AsyncLog], ArrowScan]) -> "pa.RecordBatchReader":
-    """Return a reader of what a scan gives; each batch is read when it is asked for."""
+    """Return a reader of a scan's batches; each batch is fetched when it is read."""
     import pyarrow as pa
 
     async def begin(client: AsyncLog) -> ArrowScan:
@@ -28,6 +28,6 @@ def _batches(log: "Log", scan: ArrowScan) -> Iterator["pa.RecordBatch"]:
     try:
         while (batch := io.wait(scan.next_batch())) is not None:
             yield batch
-    finally:  # by the collector, perhaps, on any thread: without waiting
+    finally:  # may run in the garbage collector on any thread: must not wait
         if not io.loop.is_closed():
             io.loop.call_soon_threadsafe(scan.close)

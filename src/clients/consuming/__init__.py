@@ -1,3 +1,5 @@
-"""Reading: `consumer` is what a program holds, `assigned_partitions` where it stands in each
-partition, `fetcher` reads ahead from one leader, within bounds; `arrow_reader` reads ranges.
+"""Reading: the consumer, its assignment, prefetching from the leaders, and Arrow scans.
+
+`consumer` is the public class, `assigned_partitions` holds the positions, `fetcher` prefetches
+within bounds, `arrow_reader` reads ranges.
 """

@@ -1,8 +1,8 @@
-"""Stretches of a topic's partitions as Arrow batches, over one Subscribe stream at a time.
+"""Ranges of a topic's partitions as Arrow batches, over one Subscribe stream at a time.
 
-The stream is opened anew where it broke; only offsets decide what comes next, so nothing is read
-twice. Bounded by the ends that were the high watermarks when reading began, unless nearer ones are
-given. Memory is one answer of the broker and what the stream's flow control lets it send ahead.
+A broken stream is opened again at the next offset, so no record is read twice. Without an explicit
+end a range ends at the high watermark of the moment when reading began. Memory use is one response
+and the data that the stream's flow control lets the broker send.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 SubscribeCall: TypeAlias = Stream[log_pb2.SubscribeRequest, log_pb2.SubscribeResponse]
 
-CHUNK_BYTES = 4 << 20  # of one answer of the stream
+CHUNK_BYTES = 4 << 20  # of one response of the stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """What to read."""
+    """The validated arguments of a scan."""
 
     topic: str
     partitions: tuple[int, ...] | None  # None: all
@@ -60,14 +60,14 @@ def scan_request(
     max_records: int | None,
     max_bytes: int | None,
 ) -> ScanRequest:
-    """Return the checked request; raises InvalidRequest for what cannot be read."""
+    """Return the validated request; raise InvalidRequest if an argument is invalid."""
     if partition is not None and partitions is not None:
         raise InvalidRequest("give either partition or partitions", topic=topic)
     if partition is not None:
         partitions = [partition]
     for each in partitions or ():
         if type(each) is not int or each < 0:
-            raise InvalidRequest(f"{each!r} is no partition: give numbers from 0 on", topic=topic)
+            raise InvalidRequest(f"{each!r} is not a partition: give numbers >= 0", topic=topic)
     for bound in (start, end):
         positions = bound.values() if isinstance(bound, Mapping) else [bound]
         for position in positions:
@@ -88,17 +88,17 @@ def scan_request(
 
 
 class ArrowScan:
-    """What `AsyncLog.scan_arrow` returns: an asynchronous iterator of `pa.RecordBatch`.
+    """The result of `AsyncLog.scan_arrow`: an asynchronous iterator of `pa.RecordBatch`.
 
-    Partition by partition, each in offset order. Use it in `async with`, or `close` it, when it may
-    be left early; at its end, and after an error, it is closed. One task at a time.
+    Batches are sorted by partition and offset. If iteration may end early, use it in `async with`
+    or call `close`; it closes itself at its end and after an error. For one task at a time.
     """
 
     def __init__(self, connection: Connection, request: ScanRequest) -> None:
         self.schema = table_schema(request.columns)
         self._connection = connection
         self._request = request
-        self._readings: list[_Reading] | None = None  # those left, the next one last
+        self._readings: list[_Reading] | None = None  # the remaining ones, the next one last
         self._records_left = request.max_records
         self._bytes_left = request.max_bytes
 
@@ -106,14 +106,14 @@ class ArrowScan:
         return self
 
     async def __anext__(self) -> "pa.RecordBatch":
-        """Return the next batch, which has rows."""
+        """Return the next non-empty batch."""
         batch = await self.next_batch()
         if batch is None:
             raise StopAsyncIteration
         return batch
 
     async def next_batch(self) -> "pa.RecordBatch | None":
-        """Return the next batch, which has rows; None at the end."""
+        """Return the next non-empty batch; None at the end."""
         if self._readings is None:
             self._readings = (await _readings(self._connection, self._request, self.schema))[::-1]
         while self._readings and not self._is_full:
@@ -125,7 +125,7 @@ class ArrowScan:
         return None
 
     def close(self) -> None:
-        """End reading. Repeating is fine."""
+        """Stop reading. Idempotent."""
         readings, self._readings = self._readings, []
         for reading in readings or []:
             reading.close()
@@ -155,7 +155,7 @@ class ArrowScan:
 
 
 async def read_table(scan: ArrowScan) -> "pa.Table":
-    """Return all that a scan gives, as one table."""
+    """Return all batches of a scan as one table."""
     import pyarrow as pa
 
     async with scan:
@@ -168,7 +168,7 @@ async def read_table(scan: ArrowScan) -> "pa.Table":
 async def _readings(
     connection: Connection, request: ScanRequest, schema: "pa.Schema"
 ) -> list["_Reading"]:
-    """Find where each partition's reading begins and ends."""
+    """Resolve the start and end offset of each partition."""
     topic, partitions = request.topic, request.partitions
     layout = await connection.layout(topic)
     if partitions is None:
@@ -178,7 +178,7 @@ async def _readings(
     for place, first in starts.items():
         if first > ends[place]:
             raise OffsetOutOfRange(
-                f"start is {first}, the partition ends at {ends[place]}",
+                f"start is {first}, the partition ends at {ends[place]}; give a smaller start",
                 topic=topic,
                 partition=place[1],
             )
@@ -186,8 +186,10 @@ async def _readings(
         wanted = await look_up(connection, _bounds(topic, partitions, request.end, "latest"))
         ends = {place: min(end, wanted[place]) for place, end in ends.items()}
     now = connection.topology.topic(topic)
-    if now is None or now.topic_id != layout.topic_id:  # some offsets are of the one before
-        raise OffsetOutOfRange("the topic was made anew when reading began: repeat", topic=topic)
+    if now is None or now.topic_id != layout.topic_id:  # some offsets are of the deleted topic
+        raise OffsetOutOfRange(
+            "the topic was deleted and created again while reading began: retry", topic=topic
+        )
     return [
         _Reading(
             connection,
@@ -210,7 +212,7 @@ def _bounds(
 
 
 class _Reading:
-    """One partition's progress."""
+    """The progress in one partition."""
 
     def __init__(
         self,
@@ -229,10 +231,10 @@ class _Reading:
         self._next_offset = next_offset
         self._end_offset = end_offset
         self._stream: SubscribeCall | None = None
-        self._error: QuorumlogError | None = None  # what follows cannot be read
+        self._error: QuorumlogError | None = None  # raised after the batches before it
 
     async def next_batch(self) -> "pa.RecordBatch | None":
-        """Return the next batch that has rows, None at the end."""
+        """Return the next non-empty batch; None at the end."""
         while self._next_offset < self._end_offset:
             if self._error is not None:
                 raise self._error.with_traceback(None)
@@ -244,14 +246,14 @@ class _Reading:
         return None
 
     def close(self) -> None:
-        """Give the stream up."""
+        """Abort the stream, if one is open."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.abort("read")
 
     async def _next_response(self) -> log_pb2.SubscribeResponse | None:
-        """Return an answer that goes on; None when the stream broke, and the next call opens
-        another."""
+        """Return a response that advances; None if the stream broke (the next call opens
+        another)."""
         if self._stream is None:
             return await self._connection.call_leader(self._topic, self._partition, self._open)
         timeout_ms = self._connection.config.request_timeout_ms
@@ -270,11 +272,11 @@ class _Reading:
                 self.close()
 
     async def _open(self, leader: Leader, timeout_ms: int) -> log_pb2.SubscribeResponse:
-        """Open the stream and return its first answer that goes on."""
+        """Open the stream and return its first response that advances."""
         if leader.topic_id != self._topic_id:
             raise OffsetOutOfRange(
-                f"the topic was deleted and made anew while it was read, up to offset "
-                f"{self._next_offset}",
+                f"the topic was deleted and created again while it was read, up to offset "
+                f"{self._next_offset}; start again",
                 topic=self._topic,
                 partition=self._partition,
             )
@@ -300,7 +302,7 @@ class _Reading:
                 stream.abort("gave up")
 
     async def _receive(self, stream: SubscribeCall, timeout_ms: int) -> log_pb2.SubscribeResponse:
-        """Return the next answer that goes on; raises StreamBroken when none comes in time."""
+        """Return the next response that advances; raise StreamBroken if none comes in time."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while True:
@@ -310,14 +312,14 @@ class _Reading:
                     self._connection.topology.saw_offset(response.metadata_offset)
                     if response.next_offset < self._next_offset:
                         raise CorruptionError(
-                            f"the broker went back from offset {self._next_offset} to "
+                            f"the stream went back from offset {self._next_offset} to "
                             f"{response.next_offset}",
                             topic=self._topic,
                             partition=self._partition,
                         )
                     if not _is_in_order(response):
                         raise CorruptionError(
-                            f"the batches from offset {self._next_offset} on are not in order, or "
+                            f"the batches from offset {self._next_offset} are out of order, or "
                             f"end before offset {response.next_offset}",
                             topic=self._topic,
                             partition=self._partition,
@@ -325,10 +327,11 @@ class _Reading:
                     if response.next_offset > self._next_offset:
                         return response
         except TimeoutError:
-            raise StreamBroken(f"the broker sends nothing for {timeout_ms} ms") from None
+            raise StreamBroken(f"the broker sent no response within {timeout_ms} ms") from None
 
     def _take(self, response: log_pb2.SubscribeResponse) -> "pa.RecordBatch | None":
-        """Decode an answer; of one with a bad batch what precedes it, and the error next."""
+        """Decode a response; if a batch is corrupt, return the rows before it and keep the
+        error."""
         start, end = self._next_offset, min(response.next_offset, self._end_offset)
         self._next_offset = response.next_offset
         if not response.batches:
@@ -354,8 +357,10 @@ class _Reading:
 
 
 def _is_in_order(response: log_pb2.SubscribeResponse) -> bool:
-    """Whether each batch follows the one before and the last one reaches where it is said; a torn
-    one is told when it is decoded."""
+    """Return True if the batches are in offset order and reach the stated end.
+
+    A truncated batch counts as in order: decoding reports it.
+    """
     end = 0
     try:
         for _, header in iterate_batches(response.batches):

@@ -1,4 +1,4 @@
-"""Arrow rows of a place in the log: stored columns from the batches, topic and partition from here.
+"""Arrow rows of fetched batches: stored columns plus topic and partition.
 
 pyarrow is imported when a function is called.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def table_schema(columns: Sequence[str]) -> "pa.Schema":
-    """Return the schema of a table of these columns; raises InvalidRequest for an unknown one."""
+    """Return the schema of a table of these columns; raise InvalidRequest for an unknown column."""
     import pyarrow as pa
 
     if isinstance(columns, str):

@@ -1,4 +1,4 @@
-"""One Arrow poll of a consumer: rows of several partitions, up to a number and a size."""
+"""One Arrow poll of a consumer: rows of several partitions, limited by number and size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,37 +15,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """Rows that were decoded at once, to be handed out by several polls: row i has the offset
-    `first` + i."""
+    """Rows decoded in one step, to be delivered by several polls: row i has the offset `first` +
+    i."""
 
     rows: "pa.RecordBatch"
     first: int
 
     def has(self, schema: "pa.Schema", start: int, end: int) -> bool:
-        """Whether these columns of [start, end) are among them."""
+        """Return True if they contain these columns of [start, end)."""
         behind = self.first + self.rows.num_rows
         return self.first <= start and end <= behind and bool(self.rows.schema == schema)
 
 
 class ArrowTurn:
-    """Gathers; see `AsyncConsumer.poll_arrow`."""
+    """The rows of one poll; see `AsyncConsumer.poll_arrow`."""
 
     def __init__(self, columns: Sequence[str], *, max_records: int | None, max_bytes: int) -> None:
         self._schema = table_schema(columns)
         self._batches: list[pa.RecordBatch] = []
-        self._records_left = max_records  # None: any number
+        self._records_left = max_records  # None: no limit
         self._bytes_left = max_bytes
         self.rows = 0
-        self.starts: dict[Place, int] = {}  # positions before the first row of each partition
+        self.starts: dict[Place, int] = {}  # position of each partition before its first row
 
     @property
     def is_full(self) -> bool:
-        """Whether no more may be taken."""
+        """True if a limit is reached."""
         return self._bytes_left <= 0 or self._records_left == 0
 
     def take(self, reader: PartitionReader) -> bool:
-        """Take rows of one chunk of a partition; whether there were any. What cannot be decoded
-        ends the partition's reading, see `PartitionReader.cut`."""
+        """Take rows of one chunk of a partition; return True if there were any.
+
+        A batch that cannot be decoded ends the partition's reading, see `PartitionReader.cut`.
+        """
         rows = 0
         self.starts.setdefault((reader.topic, reader.partition), reader.position)
         while reader.chunks and not rows and not self.is_full:
@@ -53,7 +55,7 @@ class ArrowTurn:
         return rows > 0
 
     def table(self) -> "pa.Table":
-        """Return what was gathered."""
+        """Return the rows as a table."""
         import pyarrow as pa
 
         return pa.Table.from_batches(self._batches, schema=self._schema)
@@ -69,7 +71,7 @@ class ArrowTurn:
                 rows = self._decode(reader, chunk, start, end)
         except QuorumlogError as error:
             end = min(end, reader.cut(chunk, error))
-            reader.fetch_offset = reader.position  # until its rows are there
+            reader.fetch_offset = reader.position  # in case that decoding fails again
             rows = self._decode(reader, chunk, start, end)
             reader.fetch_offset = end
         reader.skip_to(end)
@@ -84,17 +86,20 @@ class ArrowTurn:
     def _kept(
         self, reader: PartitionReader, chunk: Chunk, start: int, end: int, whole: int
     ) -> "pa.RecordBatch | None":
-        """Return the rows of [start, end); all up to `whole` are decoded once and kept, for
-        the polls to come. None where that cannot be: offsets are missing, or not all is well."""
+        """Return the rows of [start, end) from a slice of the rows up to `whole`, decoded once.
+
+        None if that is not possible: offsets are missing in the range, or a batch cannot be
+        decoded.
+        """
         end, whole = reader.wanted(end), reader.wanted(whole)
         kept = reader.rows if isinstance(reader.rows, KeptRows) else None
         if kept is None or not kept.has(self._schema, start, end):
             if end >= whole:
-                return None  # all at once
+                return None  # one poll takes all
             try:
                 kept = KeptRows(self._decode(reader, chunk, start, whole), start)
             except QuorumlogError:
-                return None  # told when its turn comes
+                return None  # raised when the batch is reached
             if kept.rows.num_rows != whole - start:
                 return None
             reader.rows = kept

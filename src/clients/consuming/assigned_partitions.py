@@ -1,11 +1,10 @@
-"""The partitions that one consumer reads: how they come and go, and which of them are meant.
+"""The assigned partitions of one consumer: assignment changes and selection.
 
-The first assignment is found in the background, so that no wait of a caller must be as long as the
-look-up; what prevents it is told to who asks next.
+The first assignment is resolved in the background, so that a poll may time out earlier; its error
+is raised by the next call.
 
-A topic that was assigned as a whole is followed: partitions that it gets later are read too, when
-the metadata is next looked up, from their beginning, whatever the start was; nothing of them can
-have been read before. Not with `until_end`.
+A topic assigned as a whole is followed: partitions added later are read from their beginning,
+whatever `start` was, once the metadata is refreshed. Not with `until_end`.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ from .partition_reader import PartitionReader
 
 
 class AssignedPartitions:
-    """See the module. Belongs to the loop that it is made in."""
+    """The assigned partitions of one consumer. Not thread-safe: one event loop."""
 
     def __init__(
         self,
@@ -52,17 +51,17 @@ class AssignedPartitions:
         self._first = parse_assignment(wanted)
         self._start = start
         self._until_end = until_end
-        self._repeat_ms = repeat_ms  # what was told is tried again after it
-        self._assigning: asyncio.Task[None] | None = None  # finds the first assignment
-        self._assign_error: QuorumlogError | None = None  # why it was not found, not yet told
-        self._followed: dict[str, int] = {}  # partitions of topics that are read whole, as known
+        self._repeat_ms = repeat_ms  # pause between raising an error and the next attempt
+        self._assigning: asyncio.Task[None] | None = None  # resolves the first assignment
+        self._assign_error: QuorumlogError | None = None  # of the first assignment, not raised yet
+        self._followed: dict[str, int] = {}  # partition counts of the topics assigned as a whole
         fetcher.on_step = self._grow
-        self.turns: deque[PartitionReader] = deque()  # all of them, the next one to read first
+        self.turns: deque[PartitionReader] = deque()  # all readers, the next one to read first
         self.is_assigned = False
         self.is_closed = False
 
     def close(self) -> None:
-        """Take nothing any more."""
+        """Cancel the pending assignment; further calls raise Stopping."""
         self.is_closed = True
         if self._assigning is not None:
             self._assigning.cancel()
@@ -70,7 +69,7 @@ class AssignedPartitions:
     # --- assigning ---------------------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Wait until the first assignment is there; raises what prevents it."""
+        """Wait for the first assignment; raise the error that prevents it."""
         self.check_open()
         while not self.is_assigned:
             error, self._assign_error = self._assign_error, None
@@ -82,7 +81,7 @@ class AssignedPartitions:
             self.check_open()
 
     async def _assign_first(self) -> None:
-        """Assign what the consumer was made with, or note what prevents it for who asks next."""
+        """Resolve the constructor's assignment, or keep the error for the next call."""
         try:
             places = await self._expand(self._first)
         except QuorumlogError as error:
@@ -96,7 +95,7 @@ class AssignedPartitions:
         self._fetcher.announce()
 
     async def _expand(self, wanted: Mapping[str, Sequence[int] | None]) -> list[Place]:
-        """Return the partitions that are meant, asking how many a topic has."""
+        """Return the partitions of an assignment, looking up partition counts."""
         places: list[Place] = []
         for topic, partitions in wanted.items():
             if partitions is None:
@@ -105,7 +104,7 @@ class AssignedPartitions:
         return places
 
     async def change(self, wanted: Wanted, start: Position | None, *, is_whole: bool) -> None:
-        """Read these too, from `start` on (default: the consumer's), and with `is_whole` no
+        """Add partitions from `start` (default: the consumer's); with `is_whole` remove all
         others."""
         start = self._start if start is None else start
         check_position(start)
@@ -129,14 +128,14 @@ class AssignedPartitions:
 
     def _follow(self, wanted: Mapping[str, Sequence[int] | None]) -> None:
         if self._until_end:
-            return  # it ends where the partitions did that were there
+            return  # the ends are those of the partitions that existed at the start
         for topic, partitions in wanted.items():
             layout = self._connection.topology.topic(topic)
             if partitions is None and layout is not None:
                 self._followed[topic] = len(layout.partitions)
 
     def _grow(self) -> None:
-        """Read partitions that a topic has got since."""
+        """Add the new partitions of followed topics."""
         for topic, known in self._followed.items():
             layout = self._connection.topology.topic(topic)
             if layout is not None and len(layout.partitions) > known:
@@ -158,34 +157,36 @@ class AssignedPartitions:
         self.turns.append(reader)
 
     def remove(self, reader: PartitionReader) -> None:
-        """Read a partition no more, nor what its topic gets later."""
+        """Remove a partition, and stop following its topic."""
         self._followed.pop(reader.topic, None)
         self.turns.remove(reader)
         self._fetcher.remove(reader)
 
     def take(self, reader: PartitionReader) -> None:
-        """Read a partition ahead, and hand nothing of it out yet."""
+        """Start prefetching a partition, without delivery."""
         self._fetcher.add(reader)
 
     def hand_out(self, reader: PartitionReader) -> None:
-        """Hand out what was taken."""
+        """Start the delivery of a prefetched partition."""
         if self._fetcher.readers.get((reader.topic, reader.partition)) is reader:
             self.turns.append(reader)
             self._fetcher.has_errors |= reader.error is not None
             self._fetcher.announce()
 
     def withhold(self, reader: PartitionReader) -> None:
-        """Hand out nothing more of a partition."""
+        """Stop the delivery of a partition; it stays prefetched."""
         if reader in self.turns:
             self.turns.remove(reader)
 
     def drop(self, reader: PartitionReader) -> None:
-        """Read a partition no more that nothing is handed out of."""
+        """Stop prefetching a partition that is not delivered."""
         self._fetcher.remove(reader)
 
     async def located(self, readers: Iterable[PartitionReader]) -> None:
-        """Wait until the readers know where to begin, those that are still assigned; raises what
-        prevents it, TimedOut after `call_timeout_ms`."""
+        """Wait until the readers that are still assigned have positions; raise what prevents it.
+
+        Raises TimedOut, or the last failure, after `call_timeout_ms`.
+        """
         waiting = list(readers)
         try:
             async with asyncio.timeout(self._connection.config.call_timeout_ms / 1000):
@@ -197,7 +198,9 @@ class AssignedPartitions:
         except TimeoutError:
             late = waiting[0]
             raise late.failure or TimedOut(
-                "no broker said in time where to begin", topic=late.topic, partition=late.partition
+                "position lookup: no broker answered in time",
+                topic=late.topic,
+                partition=late.partition,
             ) from None
 
     def _is_awaited(self, reader: PartitionReader) -> bool:
@@ -213,9 +216,9 @@ class AssignedPartitions:
             raise reader.failure.with_traceback(None)
 
     def go_on_from(self, before: "AssignedPartitions") -> None:
-        """Take over what another one had, which ended with its loop; nothing, if it had not begun.
+        """Continue at the positions of another consumer after its loop has ended.
 
-        Only where each partition is counts; what was read ahead is fetched again.
+        Prefetched records are fetched again. Does nothing if the other had no assignment yet.
         """
         if before.is_assigned:
             self.is_assigned = True
@@ -223,17 +226,18 @@ class AssignedPartitions:
             for old in before.turns:
                 self._adopt(PartitionReader.going_on_from(old))
 
-    # --- which partitions --------------------------------------------------------------------
+    # --- selection ---------------------------------------------------------------------------
 
     def reader(self, topic: str, partition: int) -> PartitionReader:
-        """Return one; raises InvalidRequest when it is not assigned."""
+        """Return the reader of a partition; raise InvalidRequest if it is not assigned."""
         reader = self._fetcher.readers.get((topic, partition))
         if reader is None:
             raise InvalidRequest("not assigned to this consumer", topic=topic, partition=partition)
         return reader
 
     def chosen(self, topic: str, partitions: Sequence[int] | None) -> list[PartitionReader]:
-        """Return those of a topic (None: all that are assigned), of which there must be some."""
+        """Return readers of a topic (None: all assigned ones); raise InvalidRequest if there is
+        none."""
         if partitions is not None:
             return [self.reader(topic, partition) for partition in partitions]
         chosen = [reader for reader in self._fetcher.readers.values() if reader.topic == topic]
@@ -242,7 +246,7 @@ class AssignedPartitions:
         return chosen
 
     def named(self, topic: str | None, partition: int | None) -> list[PartitionReader]:
-        """Return a partition, a topic's (None), or all (None, None)."""
+        """Return the readers of a partition, of a topic (partition None), or all (both None)."""
         if topic is not None:
             return self.chosen(topic, None if partition is None else [partition])
         if partition is not None:
@@ -250,20 +254,22 @@ class AssignedPartitions:
         return list(self._fetcher.readers.values())
 
     def check_open(self) -> None:
-        """Raise Stopping when the consumer is closed, InvalidRequest in another loop."""
+        """Raise Stopping if the consumer is closed, InvalidRequest on another event loop."""
         if asyncio.get_running_loop() is not self._loop:
             raise InvalidRequest(
-                "the consumer belongs to another event loop: make it in the loop that uses it"
+                "the consumer belongs to another event loop: create it on the loop that uses it"
             )
         if self.is_closed or self._fetcher.is_ended:
             raise Stopping("the consumer is closed")
 
     def told(self, reader: PartitionReader) -> None:
-        """The application has heard of the reader's error: it is tried again after a while, or
-        goes on in the topic that was made anew."""
+        """Schedule the next attempt after the reader's error was raised.
+
+        After UnknownTopicId reading continues in the new topic.
+        """
         error = reader.error
         if isinstance(error, NoCommittedOffset):
-            return  # as long as nobody seeks
+            return  # raised until a seek
         reader.error = None
         if isinstance(error, UnknownTopicId):
             self._fetcher.begin_again(reader)

@@ -1,4 +1,4 @@
-"""What a consumer is given to read, as callers say it: topics by name, or partitions by topic."""
+"""Arguments of assignments and subscriptions: topics by name, or partitions by topic."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -6,21 +6,22 @@ from typing import Any, TypeAlias
 from ...errors import InvalidRequest
 
 Assignment: TypeAlias = Mapping[str, Sequence[int] | None]
-"""Partitions by topic; None stands for all of them."""
+"""Partitions by topic; None: all partitions."""
 
 Wanted: TypeAlias = str | Sequence[str] | Assignment
-"""Topics of which all partitions are meant, or an `Assignment`."""
+"""Topics with all their partitions, or an `Assignment`."""
 
 PARTITION_END = 2**31
 
 
 def parse_assignment(wanted: Any) -> dict[str, tuple[int, ...] | None]:
-    """Return the partitions by topic, each once; raises InvalidRequest for what names none."""
+    """Return the partitions by topic, without duplicates; raise InvalidRequest if it is
+    malformed."""
     if isinstance(wanted, Mapping):
         return {_topic(topic): _partitions(topic, wanted) for topic in wanted}
     if isinstance(wanted, bytes) or not isinstance(wanted, Sequence):
         raise InvalidRequest(
-            f"{wanted!r} are no topics: give their names, as str, or partitions by topic, e.g. "
+            f"{wanted!r} is not a list of topics: give names as str, or partitions by topic, e.g. "
             "{'flights': [0, 1]}"
         )
     names = (wanted,) if isinstance(wanted, str) else wanted
@@ -29,7 +30,7 @@ def parse_assignment(wanted: Any) -> dict[str, tuple[int, ...] | None]:
 
 def _topic(name: Any) -> str:
     if not isinstance(name, str) or not name:
-        raise InvalidRequest(f"{name!r} is no topic: give its name, as str")
+        raise InvalidRequest(f"{name!r} is not a topic: give its name as a str")
     return name
 
 
@@ -39,12 +40,12 @@ def _partitions(topic: Any, wanted: Mapping[Any, Any]) -> tuple[int, ...] | None
         return None
     if isinstance(partitions, str | bytes) or not isinstance(partitions, Sequence | range):
         raise InvalidRequest(
-            f"{dict(wanted)!r} is no assignment: give partitions by topic, e.g. "
+            f"{dict(wanted)!r} is not an assignment: give partitions by topic, e.g. "
             "{'flights': [0, 1]}"
         )
     for partition in partitions:
         if type(partition) is not int or not 0 <= partition < PARTITION_END:
             raise InvalidRequest(
-                f"{partition!r} is no partition: give numbers from 0 on", topic=str(topic)
+                f"{partition!r} is not a partition: give numbers >= 0", topic=str(topic)
             )
     return tuple(dict.fromkeys(partitions))

@@ -1,19 +1,20 @@
-"""The consumer by assignment: the partitions it is given, from where it is told, in offset order.
+"""The asyncio consumer of assigned partitions.
 
-Records come in the partition's order; partitions take turns, a fetched chunk at a time. A position
-is the offset of the next record that the application gets: it moves when records are handed out,
-not when they are read ahead. What goes wrong with one partition is raised by a poll, after what was
-read before it, and stops none of the others:
+Records of a partition come in offset order; partitions take turns, one fetched chunk each. A
+position is the offset of the next record to be delivered; it moves at delivery, not at prefetch. A
+poll raises the error of a partition after the records before it were delivered; the other
+partitions continue:
 
-- an offset out of range, a batch that cannot be read: raised again as long as it is so; `seek`
-  goes on elsewhere (an offset out of range may be answered by `on_out_of_range` instead);
-- a topic or partition that does not exist any more: raised once; it is looked for now and then;
-- a topic that was deleted and made anew: no record of it is taken for one of the topic before.
-  Offsets of the one before count as out of range. With `on_out_of_range` "earliest" or "latest"
-  UnknownTopicId is raised once, unless the deletion was, and reading goes on in the new topic;
-- a leader that does not answer, moves, or restarts: never raised, reading goes on at the same
-  position when it is back. `statistics()` tells of it. Only reading that was promised an end
-  (`until_end`) is given up, after `call_timeout_ms`.
+- An offset out of range, or a batch that cannot be decoded, is raised again at each attempt until
+  `seek` (or `on_out_of_range`) moves the position.
+- A topic or partition that no longer exists is raised once; the metadata is checked for it
+  periodically.
+- If a topic is deleted and created again, offsets of the old topic count as out of range. With
+  `on_out_of_range` "earliest" or "latest" UnknownTopicId is raised once, unless the deletion was
+  raised before, and reading continues in the new topic.
+- A leader that does not answer, moves, or restarts is never raised: reading resumes at the same
+  position. `statistics()` counts the failures. Only with `until_end` the error is raised, after
+  `call_timeout_ms`.
 """
 
 import asyncio
@@ -47,16 +48,17 @@ POLL_ARROW_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value
 
 
 class AsyncConsumer:
-    """Reads assigned partitions; made by `AsyncLog.consumer()`. For one loop's thread.
+    """Reads assigned partitions; created by `AsyncLog.consumer()`. Not thread-safe: one event
+    loop.
 
     ```python
     async with log.consumer("flights", start="earliest") as consumer:
         async for record in consumer:
             ...
     ```
-    Entering finds the positions to begin at, or raises what prevents it; without entering, the
-    first poll does. One task reads at a time: a second poll meanwhile raises InvalidRequest. The
-    other methods may be called while a poll waits.
+    Entering resolves the starting positions, or raises the error that prevents it; without
+    entering, the first poll does. One task polls at a time: a concurrent poll raises
+    InvalidRequest. The other methods may be called while a poll waits.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class AsyncConsumer:
         self._scope = scope
         self._clock = connection.runtime.clock
         self._until_end = until_end
-        parse_assignment(wanted)  # a mistake is told before anything is begun
+        parse_assignment(wanted)  # raises before any task is started
         check_position(start)
         self._fetcher = Fetcher(connection, config, scope)
         self._parts = AssignedPartitions(
@@ -87,22 +89,22 @@ class AsyncConsumer:
             until_end=until_end,
             repeat_ms=config.fetch_wait_ms_max,
         )
-        self._current: PartitionReader | None = None  # whose decoded records come next
+        self._current: PartitionReader | None = None  # the reader being delivered from
         self._on_close = on_close
         self._is_reading = False  # a task waits for records
-        self._records = 0  # handed out
+        self._records = 0  # delivered
 
     # --- reading -----------------------------------------------------------------------------
 
     async def poll(
         self, *, max_records: int | None = None, timeout_ms: int | None = 1_000
     ) -> list[ConsumerRecord]:
-        """Return what is there, at most `max_records` (default: `poll_records_max`), waiting up to
-        `timeout_ms` (None: as long as it takes) for the first; [] then, and when a consumer made
-        with `until_end` is done.
+        """Return prefetched records; wait up to `timeout_ms` (None: no limit) for the first.
 
-        The time-out holds for everything, look-ups too; they go on meanwhile, for the next poll.
-        Cancelling a poll loses no record. Raises what a partition's reading met, see the module.
+        Returns at most `max_records` (default: `poll_records_max`), and [] after the timeout or,
+        with `until_end`, at the end. The timeout includes metadata lookups, which continue in the
+        background for the next poll. Cancelling a poll loses no record. Raises the errors of
+        partitions, see the module.
         """
         limit = self.config.poll_records_max if max_records is None else max_records
         check_limit("max_records", limit)
@@ -124,11 +126,11 @@ class AsyncConsumer:
         timeout_ms: int | None = 1_000,
         columns: Sequence[str] = POLL_ARROW_COLUMNS,
     ) -> "pa.Table":
-        """Return what is there as an Arrow table, waiting like `poll` for the first row.
+        """Return prefetched records as an Arrow table; wait like `poll` for the first row.
 
-        At most `max_records` rows, and about `max_bytes` (default: `fetch_bytes_max`) of batches as
-        they are stored, one batch at least; no Python object is made for a record. Each partition's
-        rows are in order, and follow each other. Columns: those of `AsyncLog.read_arrow`.
+        Returns at most `max_records` rows, and about `max_bytes` (default: `fetch_bytes_max`) of
+        stored batches, at least one batch. No Python object is created per record. Rows of a
+        partition are contiguous and in order. Columns: those of `AsyncLog.read_arrow`.
         """
         turn = await self.poll_turn(max_records, max_bytes, timeout_ms, columns)
         return turn.table()
@@ -140,7 +142,7 @@ class AsyncConsumer:
         timeout_ms: int | None,
         columns: Sequence[str],
     ) -> "ArrowTurn":
-        """Do what `poll_arrow` does; the result knows besides where each partition's rows begin."""
+        """Run `poll_arrow`; the result also has the first offset of each partition's rows."""
         from .arrow_turn import ArrowTurn
 
         check_limit("max_records", max_records)
@@ -170,8 +172,8 @@ class AsyncConsumer:
         idle_ms: int | None = None,
         max_records: int | None = None,
     ) -> AsyncRecords:
-        """Return an iterator that ends `timeout_ms` from now, or when nothing has come for
-        `idle_ms`, or behind `max_records`, whichever is first; None: no such end.
+        """Return an iterator that ends after `timeout_ms`, after `idle_ms` without a record, or
+        after `max_records`, whichever is first; None means no such limit.
 
         ```python
         async for record in consumer.records(timeout_ms=5_000): ...
@@ -186,7 +188,7 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """Wait for the next record as long as it takes; ends only with `until_end`."""
+        """Wait for the next record without a time limit; ends only with `until_end`."""
         reader = self._current
         if reader is not None and reader.records and not reader.is_paused:
             self._records += 1
@@ -199,26 +201,27 @@ class AsyncConsumer:
     # --- assignment --------------------------------------------------------------------------
 
     async def assignment(self) -> list[Place]:
-        """Return the (topic, partition) pairs that are read."""
+        """Return the assigned (topic, partition) pairs."""
         await self._parts.ready()
         return list(self._fetcher.readers)
 
     async def assign(self, wanted: Wanted, *, start: Position | None = None) -> None:
-        """Read these topics (by name) or partitions (by topic) instead of what is read now.
+        """Replace the assignment by these topics (by name) or partitions (by topic).
 
-        What is read already goes on where it is; what is new begins at `start` (default: that of
-        the consumer). Raises UnknownTopicOrPartition for a topic that does not exist, and changes
-        nothing then.
+        Partitions assigned before keep their positions; new ones begin at `start` (default: the
+        consumer's). Raises UnknownTopicOrPartition if a topic does not exist, without any change.
         """
         await self._parts.change(wanted, start, is_whole=True)
 
     async def assign_more(self, wanted: Wanted, *, start: Position | None = None) -> None:
-        """Read these besides, from `start` on; see `assign`."""
+        """Add topics or partitions to the assignment, from `start`; see `assign`."""
         await self._parts.change(wanted, start, is_whole=False)
 
     async def unassign(self, wanted: Wanted) -> None:
-        """Read these no more; what was read ahead of them is dropped. Raises InvalidRequest for
-        what is not read, and changes nothing then."""
+        """Remove topics or partitions from the assignment; their prefetched records are dropped.
+
+        Raises InvalidRequest if one is not assigned, without any change.
+        """
         await self._parts.ready()
         readers = [
             reader
@@ -231,24 +234,26 @@ class AsyncConsumer:
     # --- positions ---------------------------------------------------------------------------
 
     def positions(self) -> dict[Place, int]:
-        """Return the offsets of the next records that the application gets, of the partitions where
-        they are known: {} before the first use."""
+        """Return the offset of the next record to be delivered, by partition with a known
+        position.
+
+        Returns {} before the first use.
+        """
         readers = self._fetcher.readers.items()
         return {place: reader.position for place, reader in readers if reader.position >= 0}
 
     async def position(self, topic: str, partition: int) -> int:
-        """Return the offset of the next record that the application gets."""
+        """Return the offset of the next record to be delivered."""
         await self._parts.ready()
         while (reader := self._parts.reader(topic, partition)).is_unlocated:
             await self._parts.located([reader])
         return reader.position
 
     async def seek(self, topic: str, partition: int, position: Position) -> None:
-        """Go on reading a partition from a position; what was read ahead of it is dropped, and so
-        is what is under way.
+        """Set the position of a partition; prefetched records and fetches in flight are dropped.
 
-        An offset is taken as it is: one out of range is told by the next poll, or answered as
-        `on_out_of_range` says.
+        An offset is not checked: if it is out of range, the next poll raises or applies
+        `on_out_of_range`.
         """
         await self._parts.ready()
         await self._seek_all({self._parts.reader(topic, partition): position})
@@ -256,45 +261,46 @@ class AsyncConsumer:
     async def seek_to_beginning(
         self, topic: str | None = None, partition: int | None = None
     ) -> None:
-        """Go to the first offset that is left, of one partition, of a topic's, or of all."""
+        """Seek to the log start of one partition, of a topic's partitions, or of all."""
         await self._parts.ready()
         await self._seek_all(dict.fromkeys(self._parts.named(topic, partition), "earliest"))
 
     async def seek_to_end(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Go behind the last committed record, of one partition, of a topic's, or of all."""
+        """Seek to the end of the committed records of one partition, of a topic's partitions, or
+        of all."""
         await self._parts.ready()
         await self._seek_all(dict.fromkeys(self._parts.named(topic, partition), "latest"))
 
     async def pause(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Hand out nothing of a partition, of a topic's, or of any, until it is resumed."""
+        """Stop delivery from a partition, from a topic's partitions, or from all, until
+        `resume`."""
         await self._parts.ready()
         for reader in self._parts.named(topic, partition):
             reader.is_paused = True
-        self._fetcher.wake()  # what they have read ahead may be given up for others
+        self._fetcher.wake()  # their prefetched data may be dropped for other partitions
 
     async def resume(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Read what is paused again: a partition, a topic's, or all."""
+        """Resume a partition, a topic's partitions, or all."""
         await self._parts.ready()
         for reader in self._parts.named(topic, partition):
             reader.is_paused = False
         self._fetcher.wake()
-        self._fetcher.announce()  # what was read ahead can be handed out
+        self._fetcher.announce()  # prefetched records can be delivered
 
     def paused(self) -> list[Place]:
-        """Return the (topic, partition) pairs that are paused."""
+        """Return the paused (topic, partition) pairs."""
         return [place for place, reader in self._fetcher.readers.items() if reader.is_paused]
 
     async def beginning_offsets(self) -> dict[Place, int]:
-        """Ask for the first offset that is left, by assigned partition."""
+        """Query the log start offset, by assigned partition."""
         return await self._offsets("earliest")
 
     async def end_offsets(self) -> dict[Place, int]:
-        """Ask for the high watermark, by assigned partition."""
+        """Query the high watermark, by assigned partition."""
         return await self._offsets("latest")
 
     async def high_watermark(self, topic: str, partition: int) -> int:
-        """Return the end of what is committed, as the last answer said; asks when there was
-        none."""
+        """Return the high watermark of the last fetch response; query it if there was none."""
         await self._parts.ready()
         reader = self._parts.reader(topic, partition)
         if reader.high_watermark < 0:
@@ -303,8 +309,10 @@ class AsyncConsumer:
         return reader.high_watermark
 
     async def lag(self) -> dict[Place, PartitionLag]:
-        """Ask how far each partition's position is behind its end; `statistics()` has the same as
-        of the last answers, without asking."""
+        """Query each assigned partition's distance between position and end.
+
+        `statistics()` has the same as of the last fetch responses, without a request.
+        """
         await self._parts.ready()
         await self._parts.located(self._fetcher.readers.values())
         ends = await self._offsets("latest")
@@ -316,7 +324,7 @@ class AsyncConsumer:
         }
 
     def statistics(self) -> ConsumerStatistics:
-        """Return a snapshot; asks nobody, and is there after `close` too."""
+        """Return a snapshot, without a request; also after `close`."""
         readers = self._fetcher.readers
         return ConsumerStatistics(
             records=self._records,
@@ -327,10 +335,10 @@ class AsyncConsumer:
             partitions={place: partition_statistics(reader) for place, reader in readers.items()},
         )
 
-    # --- for the blocking face ---------------------------------------------------------------
+    # --- for the blocking consumer -----------------------------------------------------------
 
     def rewind(self, positions: Mapping[Place, int]) -> None:
-        """Hand out again what was handed out from these offsets on."""
+        """Set positions back to offsets that were delivered before."""
         for place, offset in positions.items():
             reader = self._fetcher.readers.get(place)
             if reader is not None:
@@ -338,13 +346,13 @@ class AsyncConsumer:
         self._fetcher.wake()
 
     def go_on_from(self, before: "AsyncConsumer") -> None:
-        """Take over what another consumer, which ended with its loop, was reading."""
+        """Continue at the assignment and positions of another consumer after its loop has ended."""
         self._parts.go_on_from(before._parts)
 
-    # --- life --------------------------------------------------------------------------------
+    # --- opening and closing -----------------------------------------------------------------
 
     async def close(self) -> None:
-        """Stop reading, and end a poll that waits by Stopping. Repeating is fine."""
+        """Stop reading; a waiting poll raises Stopping. Idempotent."""
         if not self._parts.is_closed:
             self._parts.close()
             self._current = None
@@ -374,16 +382,17 @@ class AsyncConsumer:
     # --- waiting -----------------------------------------------------------------------------
 
     async def _wait(self, ready: Callable[[], T | None], timeout_ms: int | None) -> T | None:
-        """Wait until `ready` gives something; None on time-out and at the end."""
+        """Wait until `ready` returns a value and return it; None after the timeout and at the
+        end."""
         self._parts.check_open()
         if self._is_reading:
             raise InvalidRequest(
-                "another poll of this consumer is under way: one task or thread reads at a time; "
-                "make a consumer for each"
+                "another poll of this consumer is in progress: only one task or thread may poll at "
+                "a time; create a consumer for each"
             )
         self._is_reading = True
         try:
-            await asyncio.sleep(0)  # what was read ahead must not keep the loop from others
+            await asyncio.sleep(0)  # polls of prefetched records must not starve other tasks
             async with asyncio.timeout(None if timeout_ms is None else max(0, timeout_ms) / 1000):
                 await self._parts.ready()
                 self._check_assigned()
@@ -392,7 +401,7 @@ class AsyncConsumer:
                     found = ready()
                     if found is not None:
                         return found
-                    self._raise_error()  # what could not be decoded was found just now
+                    self._raise_error()  # `ready` may have met a batch that cannot be decoded
                     if self._is_done():
                         return None
                     self._parts.check_open()
@@ -403,12 +412,12 @@ class AsyncConsumer:
             self._is_reading = False
 
     def _check_assigned(self) -> None:
-        """Raise InvalidRequest when a poll would wait for ever."""
+        """Raise InvalidRequest if a poll would wait forever."""
         if not self._fetcher.readers:
             raise InvalidRequest("nothing is assigned to this consumer: see assign()")
 
     def _next_reader(self) -> PartitionReader | None:
-        """Return the reader in turn that has decoded records."""
+        """Return the next reader with decoded records, in turn."""
         reader = self._current
         if reader is not None and reader.records and not reader.is_paused:
             return reader
@@ -429,13 +438,13 @@ class AsyncConsumer:
         return found
 
     def _next_chunks(self, turn: "ArrowTurn") -> PartitionReader | None:
-        """Take rows of the reader in turn that has any."""
+        """Take rows of the next reader that has any, in turn."""
         for _ in range(len(self._parts.turns)):
             reader = self._parts.turns[0]
             self._parts.turns.rotate(-1)
             if reader.is_paused:
                 continue
-            if reader.records:  # decoded for poll(): fetched again
+            if reader.records:  # decoded by poll(): fetch them again
                 reader.void()
             if reader.chunks:
                 self._fetcher.wake()
@@ -446,7 +455,7 @@ class AsyncConsumer:
         return None
 
     def _raise_error(self) -> None:
-        """Raise what a partition met whose records before it are handed out."""
+        """Raise a partition's error once the records before it were delivered."""
         if not self._fetcher.has_errors:
             return
         told = None
@@ -464,8 +473,10 @@ class AsyncConsumer:
         raise told.with_traceback(None)
 
     def _is_done(self) -> bool:
-        """Whether everything up to the ends has been handed out; raises the failure of a partition
-        that keeps it from ending, after `call_timeout_ms`."""
+        """Return True if everything up to the end offsets was delivered (`until_end`).
+
+        Raises the failure of a partition that has prevented it for `call_timeout_ms`.
+        """
         if not self._until_end:
             return False
         waits = [reader for reader in self._parts.turns if not reader.is_at_end]
@@ -474,19 +485,19 @@ class AsyncConsumer:
             if reader.failure is not None and not (reader.has_ahead or reader.is_paused):
                 failing_ms = now_ms - reader.failing_since_ms
                 if failing_ms >= self._connection.config.call_timeout_ms:
-                    reader.failing_since_ms = now_ms  # the next poll gives it as long again
+                    reader.failing_since_ms = now_ms  # the next poll waits as long again
                     raise reader.failure.with_traceback(None)
         return not waits
 
-    # --- within ------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------
 
     async def _seek_all(self, targets: Mapping[PartitionReader, Position]) -> None:
-        """Seek in all, or in none when a position cannot be found."""
+        """Seek in all partitions, or in none if a position cannot be resolved."""
         wanted = {(reader.topic, reader.partition): to for reader, to in targets.items()}
         found = await look_up(self._connection, wanted)
         for reader in targets:
             place = (reader.topic, reader.partition)
-            if self._fetcher.readers.get(place) is reader:  # not unassigned meanwhile
+            if self._fetcher.readers.get(place) is reader:  # not unassigned during the lookup
                 reader.seek(found[place])
         self._fetcher.wake()
         self._fetcher.announce()

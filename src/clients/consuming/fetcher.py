@@ -1,19 +1,20 @@
-"""Reads ahead for a consumer: few calls over many partitions, bounded bytes in all.
+"""Prefetching for a consumer: few fetch calls over many partitions, within a memory budget.
 
-One coordinator task looks at every partition that may be fetched and starts calls by leader. Two
-kinds, so that a partition with records never waits for one without:
+A coordinator task examines every partition that may be fetched and starts calls by leader. Two
+kinds of calls keep a partition with records from waiting for one without:
 
-- a *read* asks for partitions that have more, and is answered at once;
-- a *watch* is the long poll over those that were read to their end. A partition that comes later
-  gets a watch of its own, and when the places for watches are taken they are put together into one.
+- A *read* fetches partitions that have more records; the broker responds at once.
+- A *watch* is the long poll over partitions that were read to their end. A partition that joins
+  later gets a watch of its own; when all watches of the leader are in use, they are merged into
+  one.
 
-Memory: what is buffered, plus what the calls under way may bring, stays within
-`prefetch_total_bytes_max`; beyond it goes one batch a call, where a batch is larger than what was
-asked for. A call takes only its share, so that one slow leader cannot hold the budget. What paused
-partitions have read ahead is given up when others need the room. Within an answer the partitions
-that were served longest ago come first.
+Memory: buffered bytes plus the bytes that calls in flight may return stay within
+`prefetch_total_bytes_max`, except for one batch per call that is larger than its request's limit.
+Each call gets a share of the budget, so that one slow leader cannot use it up. Data of paused
+partitions is dropped if other partitions need the memory. Partitions are requested in the order of
+their last response, oldest first.
 
-A seek bumps the partition's generation, which voids what is under way for it.
+A seek increments the partition's generation, which invalidates its calls in flight.
 """
 
 import asyncio
@@ -44,10 +45,10 @@ from .partition_reader import PartitionReader, checked_chunks, with_way_out
 
 READS_PER_LEADER_MAX = 2
 WATCHES_PER_LEADER_MAX = 2
-WATCH_MS_MIN = 20  # a younger watch is not ended to be put together with others
-EARLY_ANSWER_MS = 10  # a watch that ends empty sooner than this is not repeated before it
-GONE_CHECK_MS = 5_000  # how often a partition that is gone is looked for again
-SLOW_MS = 2_000  # behind the time that a broker may wait: look whether another one leads by now
+WATCH_MS_MIN = 20  # minimum age of a watch before it is merged with others
+EARLY_ANSWER_MS = 10  # minimum interval between watches that return no records
+GONE_CHECK_MS = 5_000  # interval of the checks for a partition that does not exist
+SLOW_MS = 2_000  # time after the broker's maximum wait at which the leader is looked up again
 IDLE_WAIT_MS = 60_000
 
 _log = logging.getLogger(__name__)
@@ -55,24 +56,24 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call under way."""
+    """A fetch call in flight."""
 
     address: str
     is_watch: bool
-    room: int  # bytes of the budget that it may bring
+    room: int  # bytes reserved from the budget
     parts: list[tuple[PartitionReader, int]]  # with their generation
     began_ms: int
-    wait_ms: int  # how long the broker may wait
+    wait_ms: int  # the broker's maximum wait
     task: "asyncio.Task[None] | None" = None
-    is_merging: bool = False  # cancelled, to be part of a larger one
-    looked_ms: int = 0  # when it was looked up last who leads, since the answer took long
+    is_merging: bool = False  # cancelled, to become part of a larger one
+    looked_ms: int = 0  # time of the last leader lookup because the response was late
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What one look at the partitions found."""
+    """The result of one pass over the partitions."""
 
-    wake_ms: int  # look again then
+    wake_ms: int  # time of the next pass
     unknown: dict[str, list[PartitionReader]] = field(default_factory=dict)  # by topic
     unlocated: dict[str, list[PartitionReader]] = field(default_factory=dict)  # by address
     reads: dict[str, list[tuple[PartitionReader, Leader]]] = field(default_factory=dict)
@@ -80,7 +81,7 @@ class _Plan:
 
 
 class Fetcher:
-    """See the module."""
+    """Prefetches the partitions of one consumer; see the module."""
 
     def __init__(self, connection: Connection, config: ConsumerConfig, scope: Scope) -> None:
         self._connection = connection
@@ -88,14 +89,14 @@ class Fetcher:
         self._config = config
         self._scope = scope
         self.readers: dict[Place, PartitionReader] = {}  # in the order of assignment
-        self._served: dict[PartitionReader, None] = {}  # the same, longest ago first
+        self._served: dict[PartitionReader, None] = {}  # the same, by last response, oldest first
         self._calls: dict[_Call, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._work = asyncio.Event()
         self._arrivals = Changes()
-        self.on_step: Callable[[], None] | None = None  # called before each look: may `add`
-        self.has_errors = False  # a reader may have an error to tell
-        self.is_ended = False  # nothing will arrive any more
+        self.on_step: Callable[[], None] | None = None  # called before each pass; may `add`
+        self.has_errors = False  # a reader may have an error to raise
+        self.is_ended = False  # no further response will arrive
         self.fetches = 0
         self.fetched_bytes = 0
         self.failures = 0
@@ -104,16 +105,16 @@ class Fetcher:
         )
         self._coordinator.add_done_callback(self._on_end)
 
-    # --- what is read ------------------------------------------------------------------------
+    # --- partitions --------------------------------------------------------------------------
 
     def add(self, reader: PartitionReader) -> None:
-        """Read a partition too."""
+        """Start fetching a partition."""
         self.readers[reader.topic, reader.partition] = reader
         self._served[reader] = None
         self._work.set()
 
     def remove(self, reader: PartitionReader) -> None:
-        """Read a partition no more; what was read ahead is dropped."""
+        """Stop fetching a partition and drop its prefetched records."""
         del self.readers[reader.topic, reader.partition]
         del self._served[reader]
         reader.void()
@@ -122,24 +123,23 @@ class Fetcher:
 
     @property
     def buffered_bytes(self) -> int:
-        """What is read ahead and not decoded."""
+        """The size of the prefetched chunks that are not decoded."""
         return sum(reader.buffered_bytes for reader in self.readers.values())
 
     def wake(self) -> None:
-        """Something may be fetched now that could not before."""
+        """Run a pass soon: a partition may have become fetchable."""
         self._work.set()
 
     async def wait_arrival(self) -> None:
-        """Return when records, an error or a position have arrived after this call, or none
-        will."""
+        """Wait for the next records, error or position, or the end of the fetcher."""
         await self._arrivals.wait()
 
     def announce(self) -> None:
-        """Have every waiter look again."""
+        """Wake every waiter."""
         self._arrivals.announce()
 
     async def close(self) -> None:
-        """End all calls."""
+        """Cancel all calls."""
         tasks = [self._coordinator, *self._tasks]
         for task in tasks:
             task.cancel()
@@ -152,7 +152,7 @@ class Fetcher:
     # --- coordination ------------------------------------------------------------------------
 
     def _step(self, now_ms: int) -> int:
-        """Start every call that may be started; return when to look again."""
+        """Start every call that may be started; return the time of the next pass."""
         if self.on_step is not None:
             self.on_step()
         plan = self._plan(now_ms)
@@ -176,8 +176,7 @@ class Fetcher:
         return min(plan.wake_ms, self._doubt_slow(now_ms))
 
     def _doubt_slow(self, now_ms: int) -> int:
-        """Have it looked up who leads what calls that take long are about; return when to look
-        again."""
+        """Look up the leaders of late calls; return the time of the next check."""
         wake_ms = now_ms + IDLE_WAIT_MS
         for call in self._calls:
             slow_ms = max(call.began_ms + call.wait_ms, call.looked_ms) + SLOW_MS
@@ -189,7 +188,10 @@ class Fetcher:
         return wake_ms
 
     async def _look_for_another(self, call: _Call) -> None:
-        """End a call whose broker leads no more what it was asked for: that one can not say so."""
+        """Cancel a late call if another broker leads one of its partitions.
+
+        The broker of the call may be cut off and unable to return an error.
+        """
         for topic in dict.fromkeys(reader.topic for reader, _ in call.parts):
             with suppress(QuorumlogError):
                 await self._connection.refresh(topic)
@@ -246,12 +248,12 @@ class Fetcher:
         share: int,
         is_watch: bool,
     ) -> None:
-        """Start a call with its share of the budget, if there is so much room."""
+        """Start a call with its share of the budget, if enough memory is free."""
         config = self._config
         share = max(1, min(config.fetch_bytes_max, share))
         room = self._room(min(share, config.partition_bytes_max))
         if room <= 0:
-            return  # woken when there is some
+            return  # `wake` is called when memory is freed
         room = min(room, share, len(parts) * config.partition_bytes_max)
         wait_ms = 0
         if is_watch:
@@ -268,8 +270,8 @@ class Fetcher:
         call.task.add_done_callback(lambda _: self._ended(call))
 
     def _room(self, needed: int) -> int:
-        """Return the bytes that may be asked for, 0 when they are less than `needed`; what paused
-        partitions hold is given up for it."""
+        """Return the free bytes of the budget, 0 if less than `needed`; drop data of paused
+        partitions for it."""
         for may_evict in (True, False):
             used = self.buffered_bytes + sum(call.room for call in self._calls)
             room = self._config.prefetch_total_bytes_max - used
@@ -285,8 +287,11 @@ class Fetcher:
         return sum(call.address == address and call.is_watch == is_watch for call in self._calls)
 
     def _put_together(self, address: str, now_ms: int) -> int:
-        """End the watches of a leader, when they are old enough: what they watched is in the next
-        one, with what waits. Return when to look again."""
+        """Cancel the watches of a leader once they are old enough, so that the next watch covers
+        all.
+
+        Returns the time of the next pass.
+        """
         watches = [call for call in self._calls if call.address == address and call.is_watch]
         ready_ms = max(call.began_ms for call in watches) + WATCH_MS_MIN
         if ready_ms > now_ms:
@@ -294,7 +299,7 @@ class Fetcher:
         for call in watches:
             if not call.is_merging:
                 call.is_merging = True
-                assert call.task is not None, "a call has its task from its start on"
+                assert call.task is not None, "a call without a task"
                 call.task.cancel()
         return now_ms + IDLE_WAIT_MS
 
@@ -304,15 +309,15 @@ class Fetcher:
         task.add_done_callback(self._tasks.pop)
         return task
 
-    # --- look-ups ----------------------------------------------------------------------------
+    # --- lookups -----------------------------------------------------------------------------
 
     async def _look_up(self, topic: str, parts: list[tuple[PartitionReader, int]]) -> None:
-        """Find out who leads partitions of a topic."""
+        """Look up the leaders of a topic's partitions."""
         try:
             layout = await self._connection.layout(topic)
-        except UnknownTopicOrPartition as error:  # the metadata says so: it is not on its way
+        except UnknownTopicOrPartition as error:  # after the wait for a new topic
             for reader in self.readers.values():
-                if reader.topic == topic:  # those that wait for another attempt too: told at once
+                if reader.topic == topic:  # also readers that wait for a retry
                     self._gone(reader, reader.generation, error)
         except QuorumlogError as error:
             for reader, generation in parts:
@@ -332,7 +337,7 @@ class Fetcher:
             self._failed(reader, generation, leaderless(topic, partition))
 
     async def _locate(self, address: str, parts: list[tuple[PartitionReader, int]]) -> None:
-        """Find the offsets where partitions of one leader begin, and end."""
+        """Look up the start and end offsets of one leader's partitions."""
         starts: dict[Place, int] = {}
         ends: dict[Place, int] = {}
         topic_ids: dict[str, bytes] = {}
@@ -368,7 +373,7 @@ class Fetcher:
         start: int | QuorumlogError | None
         if isinstance(target, int):
             start = target
-        elif target is None:  # a seek came first
+        elif target is None:  # a seek set the position during the lookup
             start = reader.position
         else:
             start = end if target == "latest" else starts[place]
@@ -377,14 +382,14 @@ class Fetcher:
             if isinstance(answer, QuorumlogError):
                 self._failed(reader, reader.generation, answer)
                 return
-        assert isinstance(start, int), f"no start was asked for {target!r}"
+        assert isinstance(start, int), f"no offset was requested for {target!r}"
         end_offset = end if reader.wants_end and isinstance(end, int) else reader.end_offset
         if isinstance(end, int):
             reader.high_watermark = end
         reader.located(start, end_offset)
         self.announce()
 
-    # --- one call ----------------------------------------------------------------------------
+    # --- fetch calls -------------------------------------------------------------------------
 
     def _request(self, call: _Call, leaders: Iterable[Leader]) -> log_pb2.FetchRequest:
         return log_pb2.FetchRequest(
@@ -420,7 +425,7 @@ class Fetcher:
             self._take(call, response)
 
     def _ended(self, call: _Call) -> None:
-        """A call is over, however: its part of the budget and its partitions are free."""
+        """Release the budget and the partitions of an ended call."""
         del self._calls[call]
         if not call.is_merging:
             for reader, generation in call.parts:
@@ -429,12 +434,12 @@ class Fetcher:
         self._finished(call.parts)
 
     def _check(self, call: _Call, response: log_pb2.FetchResponse) -> None:
-        """Raise UnknownServerError unless the answer has a part for each that was asked for."""
+        """Raise UnknownServerError unless the response has one result per requested partition."""
         asked = [(reader.topic, reader.partition) for reader, _ in call.parts]
         if [(result.topic, result.partition) for result in response.results] != asked:
             raise UnknownServerError(
-                f"{call.address} answers a fetch of {len(asked)} partitions with "
-                f"{len(response.results)} others: is it a broker of this version?"
+                f"{call.address} answered a fetch of {len(asked)} partitions with "
+                f"{len(response.results)} results: is it a broker of this version?"
             )
 
     def _take(self, call: _Call, response: log_pb2.FetchResponse) -> None:
@@ -456,7 +461,7 @@ class Fetcher:
             self._arrived(reader, result, records)
             if result.HasField("preferred_replica"):
                 reader.nearby.named(address_of(result.preferred_replica), now_ms)
-            # An empty answer says that nothing can be read now, whatever the high watermark says.
+            # An empty response means that nothing is readable now, whatever the high watermark is.
             reader.is_behind = size > 0 and reader.fetch_offset < reader.high_watermark
             if is_early:
                 reader.retry_ms = now_ms + EARLY_ANSWER_MS
@@ -473,8 +478,8 @@ class Fetcher:
             chunks = checked_chunks(records, reader.fetch_offset)
         except CorruptionError as error:
             told = CorruptionError(
-                f"what was fetched from offset {reader.fetch_offset} on cannot be read: "
-                f"{error.message}; it is fetched again",
+                f"the records from offset {reader.fetch_offset} cannot be read: "
+                f"{error.message}; they are fetched again",
                 position=error.position,
                 topic=reader.topic,
                 partition=reader.partition,
@@ -485,7 +490,7 @@ class Fetcher:
         del self._served[reader]
         self._served[reader] = None
 
-    # --- what goes wrong ---------------------------------------------------------------------
+    # --- errors ------------------------------------------------------------------------------
 
     def _refused(self, reader: PartitionReader, error: QuorumlogError, now_ms: int) -> None:
         if isinstance(error, OffsetOutOfRange) and not reader.nearby.is_away:
@@ -494,7 +499,8 @@ class Fetcher:
             self._failed(reader, reader.generation, error)
 
     def _out_of_range(self, reader: PartitionReader, error: QuorumlogError, now_ms: int) -> None:
-        """Tell, or begin where the application asked for; what was read is handed out first."""
+        """Raise the error or reset the position, as configured; prefetched records are delivered
+        first."""
         policy = self._config.on_out_of_range
         if policy == "raise":
             self._tell(reader, with_way_out(error))
@@ -515,23 +521,27 @@ class Fetcher:
                 reader.retry_ms = now_ms + self._connection.backoff.wait_ms(reader.resets - 1)
 
     def _made_anew(self, topic: str, topic_id: bytes, now_ms: int) -> None:
-        """A topic was deleted and made anew: the positions in the one before say nothing of this
-        one, and are treated as out of range. The application is told, unless it knows."""
+        """Treat all positions in a deleted topic as out of range in the topic created in its
+        place.
+
+        The application gets UnknownTopicId once, unless the deletion was raised before.
+        """
         policy = self._config.on_out_of_range
         anew = UnknownTopicId(
-            f"the topic was deleted and made anew: reading goes on from the {policy} offset now",
+            f"the topic was deleted and created again; reading continues from the {policy} offset",
             topic=topic,
         )
         for reader in self.readers.values():
             if reader.topic != topic or reader.error or reader.is_finished or reader.bind(topic_id):
                 continue
-            if reader.is_given:  # by a group, which takes it back and gives it anew
+            if reader.is_given:  # the group revokes the partition and assigns it again
                 reader.retry_ms = now_ms + self._config.fetch_wait_ms_max
                 continue
             was_told, reader.is_gone = reader.is_gone, False
             if policy == "raise" or was_told:
                 error = OffsetOutOfRange(
-                    f"the topic was made anew: offset {reader.fetch_offset} was in the one before",
+                    f"the topic was deleted and created again: offset {reader.fetch_offset} was in "
+                    "the deleted topic",
                     topic=topic,
                     partition=reader.partition,
                 )
@@ -540,18 +550,18 @@ class Fetcher:
                 self._tell(reader, anew)
 
     def begin_again(self, reader: PartitionReader) -> None:
-        """Look for a place to go on from, where the application asked for that."""
+        """Reset the position as `on_out_of_range` says."""
         reader.begin_again("earliest" if self._config.on_out_of_range == "earliest" else "latest")
         self._work.set()
 
     def _failed(self, reader: PartitionReader, generation: int, error: QuorumlogError) -> None:
-        """Try again later, or tell the application."""
+        """Schedule a retry, or raise the error if it is not retriable."""
         if reader.generation != generation:
             return
         now_ms = self._clock.now_ms()
         self.failures += 1
         if reader.nearby.leave(now_ms):
-            return  # the leader is asked at once: it is the one to believe
+            return  # fetch from the leader at once; its error decides
         reader.failed(error, now_ms=now_ms)
         if not error.retriable:
             self._tell(reader, error)
@@ -566,10 +576,10 @@ class Fetcher:
         is_news = self._connection.learn(reader.topic, reader.partition, error)
         wait_ms = 0 if is_news else self._connection.backoff.wait_ms(reader.failures)
         reader.retry_ms = now_ms + wait_ms
-        self.announce()  # who waits for an end may not wait for ever
+        self.announce()  # a poll with `until_end` gives up after `call_timeout_ms`
 
     def _gone(self, reader: PartitionReader, generation: int, error: QuorumlogError) -> None:
-        """The partition does not exist: told once, and looked for now and then."""
+        """Raise once that the partition does not exist, then check for it periodically."""
         if reader.generation != generation:
             return
         if reader.is_gone:
@@ -591,7 +601,7 @@ class Fetcher:
 
 
 def _held(readers: Iterable[PartitionReader]) -> list[tuple[PartitionReader, int]]:
-    """Note that something is under way for each; return them with their generation."""
+    """Mark the readers as fetching; return them with their generation."""
     held = []
     for reader in readers:
         reader.is_fetching = True

@@ -1,9 +1,9 @@
-"""Which replica of one partition is read: its leader, or one in the reader's rack that the leader
-has named (KIP-392).
+"""The replica that a partition is fetched from: the leader, or a preferred replica (KIP-392).
 
-Pure. Who is named is read until it refuses, or the leader is another one, or `STAY_MS` have passed:
-then the leader is asked again. After a refusal the leader alone is read for a while, for it would
-name the same one.
+Pure. The leader names a replica in the consumer's rack. The consumer fetches from it until it
+fails, the leader changes, or `STAY_MS` have passed, and then asks the leader again. After a
+failure it fetches from the leader alone for `LEADER_MS`, as the leader would name the same
+replica.
 """
 
 from dataclasses import dataclass, replace
@@ -16,20 +16,20 @@ LEADER_MS = 1_000
 
 @dataclass(slots=True)
 class Nearby:
-    """See the module. Times are those of now_ms()."""
+    """The preferred replica of one partition. Times are those of now_ms()."""
 
-    address: str | None = None  # of the replica that is read instead of the leader
-    leader: Leader | None = None  # under which it is; None: taken when it is first read
-    until_ms: int = 0  # then the leader is asked again
-    leader_until_ms: int = 0  # until then the leader alone is read
+    address: str | None = None  # of the replica that is fetched from; None: the leader
+    leader: Leader | None = None  # the leader that named it; None: set by the first fetch
+    until_ms: int = 0  # end of the fetches from the replica
+    leader_until_ms: int = 0  # until then only the leader is fetched from
 
     @property
     def is_away(self) -> bool:
-        """Whether another one than the leader is read."""
+        """True if another replica than the leader is fetched from."""
         return self.address is not None
 
     def source(self, leader: Leader, now_ms: int) -> Leader:
-        """Return where to read, for a partition that has this leader now."""
+        """Return the broker to fetch from, for a partition with this leader."""
         self.leader = self.leader or leader
         if self.address is None or leader != self.leader or now_ms >= self.until_ms:
             self.address = None
@@ -37,17 +37,19 @@ class Nearby:
         return replace(leader, address=self.address)
 
     def rack_told(self, rack: str, now_ms: int) -> str:
-        """Return the rack to tell a leader, which may name a replica there then."""
+        """Return the rack to send in a fetch request; "" prevents the leader from naming a
+        replica."""
         return "" if now_ms < self.leader_until_ms else rack
 
     def named(self, address: str | None, now_ms: int) -> None:
-        """The leader has named a replica to read from; None: nobody knows where that one is."""
+        """Fetch from the replica that the leader named; None: its address is unknown."""
         self.address, self.leader, self.until_ms = address, None, now_ms + STAY_MS
         if address is None:
             self.leader_until_ms = now_ms + STAY_MS
 
     def leave(self, now_ms: int) -> bool:
-        """Read from the leader again, as the other one fails; return whether there was one."""
+        """Fetch from the leader again after a failure; return True if another replica was in
+        use."""
         was_away, self.address = self.is_away, None
         if was_away:
             self.leader_until_ms = now_ms + LEADER_MS

@@ -1,9 +1,8 @@
-"""Where the reading of one partition is: what was fetched, what was decoded, what comes next.
+"""The reading state of one partition: fetched chunks, decoded records, positions.
 
-Pure state and what keeps it consistent; the fetcher fills it, the consumer empties it. Between
-them stand the positions `position <= records_end <= fetch_offset`: what the application gets next,
-what is behind the decoded records, what the next fetch asks for. A seek bumps the generation, which
-voids every answer that is under way.
+Pure. The fetcher fills it, the consumer empties it. The positions satisfy `position <= records_end
+<= fetch_offset`: the next record to deliver, the end of the decoded records, the offset of the
+next fetch. A seek increments the generation, which invalidates every response in flight.
 """
 
 from collections import deque
@@ -20,26 +19,27 @@ from ..offsets import Place, Position
 from .nearby import Nearby
 from .record import ConsumerRecord
 
-PART_OFFSETS: Final = 10_000  # decoded at a time, about: records take many times their bytes
-PARTS_MAX: Final = 32  # of one batch, which is inflated for each
+PART_OFFSETS: Final = 10_000  # decoded in one step, about: bounds the memory of record objects
+PARTS_MAX: Final = 32  # steps per batch: each decompresses the whole batch
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Batches that came together: of `PART_OFFSETS` at most, or one."""
+    """Contiguous fetched batches: `PART_OFFSETS` offsets at most, or one batch."""
 
     batches: memoryview  # whole record batches; the first may begin below the position
     first_offset: int
-    next_offset: int  # behind the last of them
+    next_offset: int  # after the last batch
 
     def part_end(self, position: int) -> int:
-        """Return where to end when it is decoded from `position` on, which is within it."""
+        """Return the end offset of the next decoding step from `position`, which is in the
+        chunk."""
         step = max(PART_OFFSETS, -(-(self.next_offset - self.first_offset) // PARTS_MAX))
         return min(self.next_offset, max(position, self.first_offset) + step)
 
 
 class PartitionReader:
-    """See the module."""
+    """The reading state of one partition; see the module."""
 
     __slots__ = (
         "_make",
@@ -78,38 +78,38 @@ class PartitionReader:
     def __init__(self, place: Place, target: Position, *, wants_end: bool) -> None:
         self.topic, self.partition = place
         self._make = partial(ConsumerRecord, *place)
-        self.target: Position | None = target  # where to begin, until that is an offset
-        self.wants_end = wants_end  # `end_offset` is to be looked up, with the target
+        self.target: Position | None = target  # start position; None once it is resolved
+        self.wants_end = wants_end  # `end_offset` must be looked up, with the target
         self.topic_id: bytes | None = None  # of the topic that the position is in
-        self.position = -1  # offset of the next record that the application gets
-        self.fetch_offset = 0  # offset that the next fetch asks for
+        self.position = -1  # offset of the next record to be delivered
+        self.fetch_offset = 0  # offset of the next fetch
         self.chunks: deque[Chunk] = deque()  # not decoded
         self.buffered_bytes = 0  # of the chunks
         self.rows: object = None  # Arrow rows of the oldest chunk: see `arrow_turn`
-        self.records: deque[ConsumerRecord] = deque()  # decoded, of one chunk, not handed out
-        self.records_end = 0  # behind that chunk; counts while there are records
-        self.generation = 0  # counts seeks
-        self.high_watermark = -1  # -1 until the first answer
+        self.records: deque[ConsumerRecord] = deque()  # decoded, of one chunk, not delivered
+        self.records_end = 0  # end of the decoded part; valid if there are records
+        self.generation = 0  # number of seeks
+        self.high_watermark = -1  # -1 until the first response
         self.log_start_offset = -1  # likewise
-        self.end_offset: int | None = None  # the application wants no more from here on
-        self.end_topic_id: bytes | None = None  # of the topic that this end was found in
-        self.is_behind = True  # there is something to fetch, as far as is known
-        self.waits_since_ms = 0  # a long poll waits for news since then; 0: none does
-        self.is_fetching = False  # or being looked up
+        self.end_offset: int | None = None  # exclusive end of the records to deliver
+        self.end_topic_id: bytes | None = None  # of the topic that `end_offset` is in
+        self.is_behind = True  # the last response indicates more records to fetch
+        self.waits_since_ms = 0  # start of the long poll; 0: none is pending
+        self.is_fetching = False  # a fetch or a lookup is in flight
         self.is_paused = False
-        self.is_given = False  # by a group, which knows when its topic is another one
-        self.is_gone = False  # there is no such partition any more, and the application knows
-        self.failures = 0  # in a row
-        self.failing_since_ms = 0  # of the first of them
-        self.failure: QuorumlogError | None = None  # the newest of them
-        self.resets = 0  # in a row: the offset that was found is out of range, too
-        self.retry_ms = 0  # not fetched before, on now_ms()
+        self.is_given = False  # assigned by a group, which handles a new topic id itself
+        self.is_gone = False  # the partition does not exist, and that was raised
+        self.failures = 0  # consecutive
+        self.failing_since_ms = 0  # time of the first of them
+        self.failure: QuorumlogError | None = None  # the last of them
+        self.resets = 0  # consecutive: the reset offset was out of range, too
+        self.retry_ms = 0  # time of the next attempt, on now_ms()
         self.nearby = Nearby()
         self.error: QuorumlogError | None = None  # raised by the next poll
 
     @classmethod
     def going_on_from(cls, old: "PartitionReader") -> "PartitionReader":
-        """Return a reader that is where another one is, with nothing read ahead."""
+        """Return a reader at the position of another one, with nothing prefetched."""
         target = old.position if old.target is None else old.target
         reader = cls((old.topic, old.partition), target, wants_end=old.wants_end)
         reader.position = old.position
@@ -119,10 +119,10 @@ class PartitionReader:
         reader.high_watermark = old.high_watermark
         return reader
 
-    # --- moving ------------------------------------------------------------------------------
+    # --- positions ---------------------------------------------------------------------------
 
     def seek(self, offset: int) -> None:
-        """Go on from `offset`; what was read ahead is dropped."""
+        """Set the position to `offset` and drop prefetched records."""
         self.void()
         self.target = None
         self.topic_id = None
@@ -133,14 +133,17 @@ class PartitionReader:
         self.error = None
 
     def rewind(self, offset: int) -> None:
-        """Go back to an offset that was read, in the same topic."""
+        """Set the position to an earlier offset of the same topic."""
         topic_id = self.topic_id
         self.seek(offset)
         self.topic_id = topic_id
 
     def bind(self, topic_id: bytes) -> bool:
-        """Whether the position is one in this topic; one that is in none yet is from now on. An end
-        in another topic is looked up again."""
+        """Return True if the position is in the topic with this id; bind an unbound position to
+        it.
+
+        An end offset of another topic is marked for a new lookup.
+        """
         if self.topic_id is None or not (self.target is None or isinstance(self.target, int)):
             self.topic_id = topic_id
         if self.topic_id != topic_id:
@@ -150,13 +153,13 @@ class PartitionReader:
         return True
 
     def void(self) -> None:
-        """Drop what was read ahead; what is under way counts for nothing any more."""
+        """Drop all prefetched records and invalidate fetches in flight."""
         self.records.clear()
         self.forget_ahead()
         self.fetch_offset = max(self.position, 0)
 
     def forget_ahead(self) -> None:
-        """Drop what was read ahead and not decoded: it is fetched again."""
+        """Drop the chunks that are not decoded; they are fetched again."""
         if self.chunks:
             self.is_behind = True
         self.chunks.clear()
@@ -168,69 +171,69 @@ class PartitionReader:
         self.waits_since_ms = 0
 
     def begin_again(self, target: Position) -> None:
-        """Look for a place to go on from; nothing is left to hand out."""
-        assert not self.has_ahead, f"{self.topic}-{self.partition} has records to hand out"
+        """Look up a new starting position; all records were delivered before."""
+        assert not self.has_ahead, f"{self.topic}-{self.partition} has undelivered records"
         self.void()
         self.topic_id = None
         self.target = target
 
     def located(self, position: int, end_offset: int | None) -> None:
-        """The target was looked up, and the end where it was wanted."""
+        """Set the looked-up position, and the end offset if it was requested."""
         self.rewind(position)
         self.end_offset, self.end_topic_id = end_offset, self.topic_id
         self.wants_end = False
 
     def arrived(self, chunks: Sequence[Chunk]) -> None:
-        """Take over what was fetched from `fetch_offset` on."""
+        """Append the chunks fetched from `fetch_offset`."""
         self.chunks.extend(chunks)
         self.buffered_bytes += sum(len(chunk.batches) for chunk in chunks)
         self.fetch_offset = chunks[-1].next_offset
 
-    # --- failing -----------------------------------------------------------------------------
+    # --- failures ----------------------------------------------------------------------------
 
     def failed(self, error: QuorumlogError, *, now_ms: int) -> None:
-        """Count a failure that will be repeated."""
+        """Count a failure that will be retried."""
         self.failures += 1
         self.failure = error
         if self.failures == 1:
             self.failing_since_ms = now_ms
 
     def well(self) -> None:
-        """The leader answers."""
+        """Reset the failure count after a successful response."""
         self.failures = 0
         self.failing_since_ms = 0
         self.failure = None
         self.retry_ms = 0
 
-    # --- handing out -------------------------------------------------------------------------
+    # --- delivery ----------------------------------------------------------------------------
 
     @property
     def has_ahead(self) -> bool:
-        """Whether anything was fetched and not handed out."""
+        """True if prefetched records are not delivered yet."""
         return bool(self.records or self.chunks)
 
     @property
     def is_unlocated(self) -> bool:
-        """Whether its beginning or its end must be looked up first."""
+        """True if the start or end offset must be looked up first."""
         return self.target is not None or self.wants_end
 
     @property
     def is_at_end(self) -> bool:
-        """Whether there is nothing more to deliver."""
+        """True if no further record will be delivered."""
         return self.is_gone or self.is_finished
 
     @property
     def is_finished(self) -> bool:
-        """Whether all that was wanted has been delivered."""
+        """True if everything up to the end offset was delivered."""
         return self.end_offset is not None and self.position >= self.end_offset
 
     def take(self, count: int) -> list[ConsumerRecord]:
-        """Hand out up to `count` decoded records and move the position behind them."""
+        """Deliver up to `count` decoded records and advance the position."""
         records = self.records
         if count >= len(records):
             taken = list(records)
             records.clear()
-            if taken:  # over what follows the last record: control batches, gaps
+            if taken:  # skip control batches and gaps after the last record
                 self.position = max(taken[-1].offset + 1, self.wanted(self.records_end))
         else:
             taken = [records.popleft() for _ in range(count)]
@@ -238,7 +241,7 @@ class PartitionReader:
         return taken
 
     def take_one(self) -> ConsumerRecord:
-        """Hand out the next decoded record; there is one."""
+        """Deliver the next decoded record; there must be one."""
         record = self.records.popleft()
         self.position = record.offset + 1
         if not self.records:
@@ -246,10 +249,10 @@ class PartitionReader:
         return record
 
     def decode(self) -> bool:
-        """Decode chunks, or parts of them, until one has records that are wanted; whether one has.
+        """Decode chunks, or parts of them, until one has records; return True if one has.
 
-        What cannot be decoded is never skipped: what precedes it is handed out, then it is told,
-        and fetched again.
+        A batch that cannot be decoded is never skipped: the records before it are delivered, then
+        the error is raised, then the batch is fetched again.
         """
         while not self.records and self.chunks:
             chunk = self.chunks[0]
@@ -261,7 +264,7 @@ class PartitionReader:
             except QuorumlogError as error:
                 end = self.cut(chunk, error)
                 found = self._decoded(chunk, end)
-            if not found:  # control batches, or nothing at or behind the position
+            if not found:  # control batches, or only records before the position
                 self.position = max(self.position, self.wanted(end))
                 continue
             self.records.extend(found)
@@ -274,15 +277,17 @@ class PartitionReader:
         )
 
     def pop_chunk(self) -> Chunk:
-        """Take the oldest chunk out."""
+        """Remove the oldest chunk and return it."""
         self.rows = None
         chunk = self.chunks.popleft()
         self.buffered_bytes -= len(chunk.batches)
         return chunk
 
     def cut(self, chunk: Chunk, error: QuorumlogError) -> int:
-        """End the reading at the first batch of a chunk that cannot be decoded, which is told when
-        all in front of it has been handed out; return that batch's offset."""
+        """Stop at the first batch of a chunk that cannot be decoded; return that batch's offset.
+
+        The error is raised after the records before it were delivered.
+        """
         end, last, cause = unreadable(chunk.batches, self.position, error)
         self.forget_ahead()
         self.fetch_offset = end
@@ -290,26 +295,29 @@ class PartitionReader:
         return end
 
     def wanted(self, end: int) -> int:
-        """Return where reading up to `end` ends for the application."""
+        """Return `end`, limited by the end offset."""
         return end if self.end_offset is None else min(end, self.end_offset)
 
     def skip_to(self, end: int) -> None:
-        """Everything in front of `end` was handed out, or is nothing to hand out."""
+        """Advance the position to `end` and remove the chunks before it."""
         self.position = max(self.position, self.wanted(end))
         while self.chunks and self.position >= self.wanted(self.chunks[0].next_offset):
             self.pop_chunk()
 
 
 def checked_chunks(records: bytes, fetch_offset: int) -> list[Chunk]:
-    """Return what an answer had; raises CorruptionError unless it is whole batches in offset order
-    of which the last reaches beyond what was asked for."""
+    """Split the records of a fetch response into chunks.
+
+    Raises CorruptionError unless they are whole batches in offset order that end after
+    `fetch_offset`.
+    """
     view = memoryview(records)
     chunks: list[Chunk] = []
-    begin = first = end = 0  # of the chunk: its position, offset, and where it ends as yet
+    begin = first = end = 0  # of the chunk: byte position, first offset, end offset so far
     for position, header in iterate_batches(records):
         if header.base_offset < end or header.next_offset <= header.base_offset:
             raise CorruptionError(
-                f"the batch at offset {header.base_offset} follows what ends at {end}",
+                f"the batch at offset {header.base_offset} follows one that ends at {end}",
                 position=position,
             )
         if position > begin and header.next_offset - first > PART_OFFSETS:
@@ -319,14 +327,19 @@ def checked_chunks(records: bytes, fetch_offset: int) -> list[Chunk]:
             first = header.base_offset
         end = header.next_offset
     if end <= fetch_offset:
-        raise CorruptionError(f"the answer ends at offset {end}, from {fetch_offset} was asked for")
+        raise CorruptionError(
+            f"the response ends at offset {end}, before the requested offset {fetch_offset}"
+        )
     chunks.append(Chunk(view[begin:], first, end))
     return chunks
 
 
 def window(chunk: Chunk, position: int, bytes_max: int) -> tuple[int, int, int]:
-    """Return (first offset, end offset, bytes) of the batches from `position` on that fit into
-    `bytes_max`, of one batch at least."""
+    """Return (first offset, end offset, bytes) of the batches from `position` that fit into
+    `bytes_max`.
+
+    It contains at least one batch.
+    """
     first = end = -1
     size = 0
     for _, header in iterate_batches(chunk.batches):
@@ -342,9 +355,9 @@ def window(chunk: Chunk, position: int, bytes_max: int) -> tuple[int, int, int]:
 def unreadable(
     batches: Buffer, start_offset: int, error: QuorumlogError
 ) -> tuple[int, int, QuorumlogError]:
-    """Return where the first batch that cannot be decoded begins, its last offset, and why.
+    """Return first offset, last offset and error of the first batch that cannot be decoded.
 
-    `error` is what decoding all of them raised.
+    `error` is the error of decoding all of them.
     """
     first = last = start_offset
     for first, last, batch in _each(batches):
@@ -365,10 +378,10 @@ def _each(batches: Buffer) -> Iterator[tuple[int, int, memoryview]]:
 def as_unreadable(
     error: QuorumlogError, topic: str, partition: int, *, first: int, last: int
 ) -> QuorumlogError:
-    """Return the error of a batch that cannot be decoded, saying where it is."""
+    """Return the error of a batch that cannot be decoded, with its offsets."""
     told = type(error)(
-        f"offsets {first} to {last} cannot be read: {error.message}; reading may go on from offset "
-        f"{last + 1}, without them",
+        f"offsets {first} to {last} cannot be read: {error.message}; seek to offset {last + 1} to "
+        "skip them",
         topic=topic,
         partition=partition,
     )
@@ -377,11 +390,10 @@ def as_unreadable(
 
 
 def with_way_out(error: QuorumlogError) -> OffsetOutOfRange:
-    """Return what tells the application that its offset is none of the log's, and what to do."""
-    what = error.message.partition(";")[0]  # behind it a broker speaks to those who write clients
+    """Return the error for an offset out of range, with a remedy for the application."""
+    what = error.message.partition(";")[0]  # the rest addresses implementers of clients
     return OffsetOutOfRange(
-        f"{what}; seek to an offset that is there, 'earliest' or 'latest', or make the consumer "
-        "with on_out_of_range",
+        f"{what}; seek to an existing offset, 'earliest' or 'latest', or set on_out_of_range",
         topic=error.topic,
         partition=error.partition,
     )

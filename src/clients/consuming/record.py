@@ -1,4 +1,4 @@
-"""One record as a consumer hands it out."""
+"""A consumed record."""
 
 import json
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class ConsumerRecord:
-    """One record and where it was.
+    """A record with its topic, partition and offset.
 
-    `text` and `json()` read the value at each use; what they raise names the record, and concerns
-    the caller alone: the consumer has handed the record out and goes on behind it.
+    `text` and `json()` decode the value at each use. A ValueError that they raise names the
+    record; the consumer's position is already after it.
     """
 
     topic: str
@@ -28,8 +28,8 @@ class ConsumerRecord:
 
     @property
     def timestamp(self) -> datetime | None:
-        """The time of the record in UTC, exact to the millisecond; None without one, or where a
-        datetime cannot hold it."""
+        """The record's time in UTC, in milliseconds; None without one or beyond the range of
+        datetime."""
         if self.timestamp_ms < 0:
             return None
         try:
@@ -39,22 +39,22 @@ class ConsumerRecord:
 
     @property
     def text(self) -> str | None:
-        """The value as UTF-8 text, None for a null; raises ValueError when it is none."""
+        """The value as UTF-8 text, None for a null; raises ValueError if it is not valid UTF-8."""
         if self.value is None:
             return None
         try:
             return self.value.decode()
         except UnicodeDecodeError as error:
-            raise ValueError(f"{self._place}: the value is no UTF-8 text: {error}") from None
+            raise ValueError(f"{self._place}: the value is not UTF-8 text: {error}") from None
 
     def json(self) -> Any:
-        """Return the value as JSON, None for a null; raises ValueError when it is none."""
+        """Return the value parsed as JSON, None for a null; raise ValueError if it is not JSON."""
         if self.value is None:
             return None
         try:
             return json.loads(self.value)
         except ValueError as error:
-            raise ValueError(f"{self._place}: the value is no JSON: {error}") from None
+            raise ValueError(f"{self._place}: the value is not JSON: {error}") from None
 
     @property
     def _place(self) -> str:

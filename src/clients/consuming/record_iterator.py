@@ -1,4 +1,4 @@
-"""Iterating over a consumer's records for a bounded time."""
+"""Bounded iteration over a consumer's records."""
 
 from collections.abc import Awaitable, Callable
 
@@ -8,7 +8,7 @@ from .record import ConsumerRecord
 
 
 class Bounds:
-    """When an iteration ends: at a deadline, after a silence, behind so many records."""
+    """The limits of an iteration: a deadline, an idle time, a number of records."""
 
     __slots__ = ("_clock", "_deadline_ms", "_idle_ms", "_left")
 
@@ -29,18 +29,18 @@ class Bounds:
         self._left = max_records  # records; None: any number
 
     def is_open(self) -> bool:
-        """Whether one more record may come: it is not one too many, nor too late for it."""
+        """Return True if neither the deadline nor the number of records is reached."""
         if self._deadline_ms is not None and self._clock.now_ms() >= self._deadline_ms:
             return False
         return self._left != 0
 
     def count(self) -> None:
-        """A record has come."""
+        """Count one record."""
         if self._left is not None:
             self._left -= 1
 
     def wait_ms(self) -> int | None:
-        """Return how long the next record may be waited for; None: as long as it takes."""
+        """Return the time limit for the next record; None: no limit."""
         if self._deadline_ms is None:
             return self._idle_ms
         left_ms = max(0, self._deadline_ms - self._clock.now_ms())
@@ -48,7 +48,7 @@ class Bounds:
 
 
 class AsyncRecords:
-    """What `AsyncConsumer.records` returns. Leaving it early costs nothing and loses no record."""
+    """The result of `AsyncConsumer.records`. Leaving the iteration early loses no record."""
 
     __slots__ = ("_bounds", "_next")
 

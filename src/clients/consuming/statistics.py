@@ -1,4 +1,4 @@
-"""What a consumer says of itself: snapshots, never changed after they were made."""
+"""Consumer statistics: immutable snapshots."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,33 +9,35 @@ from .partition_reader import PartitionReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
-    """How far the application is behind one partition's end."""
+    """The application's lag in one partition."""
 
-    position: int  # offset of the next record that the application gets
-    high_watermark: int  # everything below is committed
+    position: int  # offset of the next record to be delivered
+    high_watermark: int  # exclusive end of the committed records
 
     @property
     def lag(self) -> int:
-        """Offsets from the position to the high watermark, 0 or more: an upper bound of the
-        records, since compaction leaves gaps."""
+        """Offsets from the position to the high watermark, >= 0.
+
+        It is an upper bound of the number of records: compaction leaves gaps.
+        """
         return max(0, self.high_watermark - self.position)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatistics:
-    """One partition, as the last answer of its leader left it."""
+    """One partition, as of its leader's last response."""
 
-    position: int  # -1 while it is looked up
-    high_watermark: int  # -1 before the first answer
-    log_start_offset: int  # first offset that is left; -1 before the first answer
-    buffered_bytes: int  # read ahead and not handed out, as they came
+    position: int  # -1 during its lookup
+    high_watermark: int  # -1 before the first response
+    log_start_offset: int  # -1 before the first response
+    buffered_bytes: int  # prefetched and not decoded
     is_paused: bool
-    failures: int  # attempts in a row that failed; 0 when all is well
-    failure: str  # the newest of them, as a sentence; ""
+    failures: int  # consecutive failed attempts; 0 after a success
+    failure: str  # the message of the last one; ""
 
     @property
     def lag(self) -> int:
-        """Offsets from the position to the high watermark known; -1 while either is unknown."""
+        """Offsets from the position to the known high watermark; -1 if either is unknown."""
         if self.position < 0 or self.high_watermark < 0:
             return -1
         return max(0, self.high_watermark - self.position)
@@ -43,13 +45,13 @@ class PartitionStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStatistics:
-    """A consumer since it was made; counters only rise."""
+    """Counters of a consumer since its creation; they only increase."""
 
-    records: int  # handed out
-    fetches: int  # answers of brokers
+    records: int  # delivered
+    fetches: int  # fetch responses
     fetched_bytes: int  # of record batches, as stored
-    failures: int  # calls that failed and were repeated, or told
-    buffered_bytes: int  # read ahead and not handed out now, all partitions
+    failures: int  # failed calls, retried ones included
+    buffered_bytes: int  # prefetched and not decoded at present, all partitions
     partitions: Mapping[Place, PartitionStatistics]
 
 

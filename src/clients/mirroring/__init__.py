@@ -1,7 +1,7 @@
-"""Mirroring: topics of one cluster copied into another one, offset by offset.
+"""Mirroring: replication of topics from a source cluster to a target cluster, with equal offsets.
 
-`batches` says what of a source is copied, and whether two logs are one (pure); `course` is what is
-known of one partition's copy (pure); `source` and `target` are the two sides; `mirror` ties them.
+`batches` prepares batches and detects divergence (pure), `course` is the progress of one partition
+(pure), `source` and `target` are the two clusters, `mirror` drives the replication.
 """
 
 from .course import Course, State

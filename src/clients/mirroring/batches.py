@@ -1,9 +1,9 @@
-"""What of a source's batches a mirror sends on, and whether a copy is one of its source. Pure.
+"""Preparation of a source's batches for a mirror, and detection of divergence. Pure.
 
-A batch goes on as it is but for its producer: that is the source cluster's, and another one may
-have its number where the copy is. Offsets, timestamps, keys, values, headers and the codec stay.
-Where a producer's sequence would be stands the leader epoch that the batch has in the source:
-nobody reads it there but the next mirror, which tells by it whether both logs are still one.
+A batch is forwarded without its producer id: the id belongs to the source cluster and may be in
+use in the target. Offsets, timestamps, keys, values, headers and the codec are preserved. The base
+sequence is replaced by the batch's leader epoch in the source. Only a later comparison reads it,
+to detect whether both logs are still equal.
 """
 
 from dataclasses import dataclass
@@ -27,27 +27,27 @@ _MARKS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is sent on of an answer of a source."""
+    """The batches to append for one response of a source."""
 
-    parts: list[Buffer]  # whole batches, in pieces that are views of the answer where they can be
-    size: int  # bytes of them; 0: there is nothing new
-    next_offset: int  # where to go on reading
-    end_offset: int  # where a copy ends once it has them
+    parts: list[Buffer]  # whole batches in pieces, views of the response if possible
+    size: int  # bytes of them; 0: none
+    next_offset: int  # offset of the next fetch
+    end_offset: int  # end of the copy after the append
     count: int  # records in it
     last_epoch: int  # the source's leader epoch of the last batch, -1: there is none
     newest_ms: int  # the largest timestamp, -1: none
 
     @property
     def records(self) -> bytes:
-        """The batches in one piece."""
+        """The batches, joined."""
         return b"".join(self.parts)
 
 
 def prepared(batches: Buffer, from_offset: int) -> Prepared:
-    """Return what a source's whole batches have from an offset on, without their producers.
+    """Return the source's batches from an offset, without their producer ids.
 
-    A batch that begins before it is cut. Raises InvalidTxnState for a batch of a
-    transaction, CorruptionError for what is none, or was damaged.
+    A batch that begins before the offset is cut. Raises InvalidTxnState for a batch of a
+    transaction, CorruptionError if a batch is malformed or its CRC is wrong.
     """
     view = memoryview(batches)
     parts: list[Buffer] = []
@@ -60,9 +60,9 @@ def prepared(batches: Buffer, from_offset: int) -> Prepared:
         if header.attributes & _MARKS:
             raise InvalidTxnState(
                 f"the source has a transaction at offset {header.base_offset}, and transactions are"
-                " not mirrored yet: leave this topic out"
+                " not mirrored yet: exclude this topic"
             )
-        # What is sent on has a checksum of its own, which would hide any damage from then on.
+        # The forwarded batch gets a new checksum, which would hide corruption.
         check_crc(view, position, header)
         next_offset, epoch = header.next_offset, header.leader_epoch
         batch = view[position : position + header.size]
@@ -83,7 +83,7 @@ def prepared(batches: Buffer, from_offset: int) -> Prepared:
 
 
 def batch_of(records: list[Record], *, leader_epoch: int = -1, codec: Codec = Codec.NONE) -> bytes:
-    """Return one batch of records at their offsets, ascending, with their gaps."""
+    """Encode one batch of ascending records, preserving their offsets and gaps."""
     return encode_batch(
         records,
         base_offset=records[0].offset,
@@ -94,18 +94,18 @@ def batch_of(records: list[Record], *, leader_epoch: int = -1, codec: Codec = Co
 
 
 class Parting(NamedTuple):
-    """Where a copy and its source are two logs, and how that shows."""
+    """The divergence of a copy and its source."""
 
     offset: int
-    what: str  # that the source has there, other than the copy
+    what: str  # description of the source's batch or record there
 
 
 def parting(mine: Buffer, theirs: Buffer) -> Parting | None:
-    """Return where batches of a copy and of its source show that the logs have parted, None: they
-    do not. How records are put into batches does not count.
+    """Return the first divergence that batches of a copy and its source show, or None.
 
-    Not two records alone may differ: an offset that was written in another leader epoch was written
-    anew, and epochs never fall from offset to offset, so that batches side by side tell, too.
+    The split of records into batches does not count. Records may be equal and the logs diverged:
+    an offset written in another leader epoch was written again. Epochs never decrease with the
+    offset, so that adjacent batches show a divergence, too.
     """
     offset = first_difference(mine, theirs)
     if offset is not None:
@@ -117,7 +117,7 @@ def parting(mine: Buffer, theirs: Buffer) -> Parting | None:
     ]
     for _, header in iterate_batches(theirs):
         if header.leader_epoch < 0:
-            continue  # of a cluster that had none then
+            continue  # the source had no leader epochs then
         for base, behind, epoch in copied:
             if header.next_offset <= base:
                 is_other = header.leader_epoch > epoch
@@ -132,7 +132,7 @@ def parting(mine: Buffer, theirs: Buffer) -> Parting | None:
 
 
 def meet(mine: Buffer, theirs: Buffer) -> bool:
-    """Whether there are batches of both that have an offset in common."""
+    """Return True if batches of both logs have an offset in common."""
     copied = [(header.base_offset, header.next_offset) for _, header in iterate_batches(mine)]
     return any(
         header.base_offset < behind and base < header.next_offset
@@ -142,8 +142,10 @@ def meet(mine: Buffer, theirs: Buffer) -> bool:
 
 
 def first_difference(mine: Buffer, theirs: Buffer) -> int | None:
-    """Return the first offset at which two logs have different records, None: none of those that
-    both have here. How records are put into batches does not count."""
+    """Return the first offset at which both logs have different records, or None.
+
+    The split of records into batches does not count.
+    """
     ours = {record.offset: record for record in decode_all(mine)}
     for record in decode_all(theirs):
         own = ours.get(record.offset)
@@ -155,7 +157,8 @@ def first_difference(mine: Buffer, theirs: Buffer) -> int | None:
 def _rest(
     batch: memoryview, header: BatchHeader, from_offset: int
 ) -> tuple[memoryview, int] | None:
-    """Return a batch of the records from an offset on, and its end; None: there are none."""
+    """Encode a batch's records from an offset; return it with its end, or None if there are
+    none."""
     kept = [record for record in decode_batch(batch) if record.offset >= from_offset]
     if not kept:
         return None

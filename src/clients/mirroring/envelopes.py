@@ -1,7 +1,8 @@
-"""What a mirror reads and sends, without the copies that message objects would make of batches.
+"""Fetch and append messages of a mirror, without copies of the batches.
 
-A mirror looks at headers alone: what it read stays where it arrived, until it is joined once into
-what is sent on. Pure. Held against the generated messages by property tests.
+Generated message classes would copy every batch. Here batches stay views of the received bytes
+until they are joined once into the append request. Pure. Property tests compare the encoding with
+the generated messages.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ _RECORDS: Final = number_of(pb.MirrorPartition, "records")
 
 
 class FetchedBatches:
-    """A `FetchResponse` whose batches are views of the bytes that arrived."""
+    """A `FetchResponse` with its batches as views of the received bytes."""
 
     __slots__ = ("results",)
 
@@ -28,14 +29,14 @@ class FetchedBatches:
 
     @classmethod
     def FromString(cls, raw: bytes) -> "FetchedBatches":
-        """Parse; raises DecodeError as the message would."""
+        """Parse; raise DecodeError as the message class does."""
         return cls(_RESULTS.split(raw)[1])
 
 
 def encode_append(
     timeout_ms: int, partitions: Iterable[tuple[pb.MirrorPartition, Sequence[Buffer]]]
 ) -> Encoded[pb.MirrorAppendRequest]:
-    """Encode a `MirrorAppendRequest` of partitions without records, each with its batches."""
+    """Encode a `MirrorAppendRequest`: partitions without records, each with its batches."""
     parts: list[Buffer] = [
         pb.MirrorAppendRequest(timeout_ms=timeout_ms).SerializeToString(deterministic=True)
     ]

@@ -1,7 +1,7 @@
-"""How far groups have read: from the source's coordinators to the target's, one to one.
+"""Committed offsets of groups: copied from the source's coordinators to the target's.
 
-A copy has its source's offsets, so a committed offset means the same in both. What is committed in
-the target is never set back, and a group that has members there is its own master.
+A copy has its source's offsets, so a committed offset has the same meaning in both. Offsets in the
+target are never decreased, and a group with members there is not changed.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,16 +20,16 @@ Committed: TypeAlias = Mapping[Place, CommittedOffset]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copying:
-    """What became of a look at all groups."""
+    """The result of one pass over all groups."""
 
-    groups: int  # that have offsets in mirrored partitions
+    groups: int  # with offsets in mirrored partitions
     offsets: int  # that were set
-    refused: Mapping[str, str]  # why the offsets of a group were not, by group
+    refused: Mapping[str, str]  # errors by group
 
 
 def to_set(theirs: Committed, mine: Committed, copied_to: Mapping[Place, int]) -> Committed:
-    """Return the offsets that a group is to get: of partitions that are copied so far, and nothing
-    back. Pure."""
+    """Return the offsets to commit: copied up to there already, and larger than the target's.
+    Pure."""
     return {
         place: CommittedOffset(each.offset, each.note)
         for place, each in theirs.items()
@@ -41,9 +41,11 @@ def to_set(theirs: Committed, mine: Committed, copied_to: Mapping[Place, int]) -
 async def copy_group_offsets(
     source: Connection, target: Connection, copied_to: Mapping[Place, int]
 ) -> Copying:
-    """Copy what groups have committed of these partitions, whose copies are so far. Raises what
-    keeps the groups of the source from being listed; a group that cannot be read or written, which
-    may be gone by now, keeps no other out."""
+    """Copy committed offsets of these partitions, up to the mirrored offsets.
+
+    Raises an error of listing the source's groups. A group that cannot be read or written, because
+    it was deleted for example, does not affect the others.
+    """
     names = [each.name for each in await list_groups(source, (), ())]
     groups = offsets = 0
     refused: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""A Kafka cluster as a source, read by librdkafka (the extra `kafka`).
+"""A Kafka cluster as a source, read with librdkafka (the extra `kafka`).
 
-Records come one by one, so batches are built anew from them: offsets, times, keys, values and
-headers stay, and gaps stay gaps. Only what is committed is read; what a transaction aborted and the
-markers of one are gaps, too. The package is imported when the source is made.
+librdkafka delivers records one by one, so batches are encoded again: offsets, timestamps, keys,
+values, headers and gaps are preserved. Only committed records are read; aborted records and
+transaction markers become gaps. confluent_kafka is imported when the source is created.
 """
 
 import asyncio
@@ -40,22 +40,22 @@ FOLLOWED: Final = (
     "segment.bytes",
     "segment.ms",
 )
-"""Configs that a copy takes over where the source's topic has them set."""
+"""Configs that a copy takes from its source if they are set for the source's topic."""
 
-SET_FOR_TOPIC: Final = 1  # who set a config, as Kafka counts them
+SET_FOR_TOPIC: Final = 1  # Kafka's config source DYNAMIC_TOPIC_CONFIG
 MESSAGES_MAX: Final = 10_000  # of one read
-MESSAGES_AT_ONCE: Final = 16  # taken of librdkafka: what is too much is too much by few
-READ_BYTES: Final = 8 << 20  # then a read ends: it is sent on in one request
-BATCH_BYTES: Final = 512 << 10  # of the batches that are built
+MESSAGES_AT_ONCE: Final = 16  # per call of librdkafka: bounds the excess over READ_BYTES
+READ_BYTES: Final = 8 << 20  # size at which a read ends: it is appended in one request
+BATCH_BYTES: Final = 512 << 10  # size of the encoded batches
 SPAN_MAX: Final = 2**31 - 1  # between the offsets of a batch's first and last record
 CALL_S: Final = 15.0
 PEEK_S: Final = 5.0
-START_S: Final = 1.0  # to ask where a partition starts, between two reads
+START_S: Final = 1.0  # time limit of a query of a log start offset, between two reads
 ADDRESS: Final = "kafka"  # librdkafka finds the leaders itself
 
 
 class KafkaSource:
-    """A Kafka cluster; see `Source`. `close` ends its connections."""
+    """A Kafka cluster; see `Source`. `close` closes its connections."""
 
     def __init__(self, runtime: Runtime, bootstrap: str) -> None:
         """`bootstrap` is "host:port,...". Raises EnvironmentUnusable without confluent-kafka."""
@@ -64,23 +64,23 @@ class KafkaSource:
             import confluent_kafka.admin
         except ImportError as error:
             raise EnvironmentUnusable(
-                f"to read from Kafka the package confluent-kafka is needed, and {error}: install"
+                f"reading from Kafka needs the package confluent-kafka ({error}): install"
                 " quorumlog[kafka]"
             ) from None
         self._kafka: Any = confluent_kafka
         self._runtime = runtime
         reader = reader_settings(bootstrap)
         self._admin: Any = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
-        self._reader: Any = confluent_kafka.Consumer(reader)  # in its own lane, one job at a time
+        self._reader: Any = confluent_kafka.Consumer(reader)  # on its own lane, one job at a time
         self._peeker: Any = confluent_kafka.Consumer(reader)
         self._peeking = asyncio.Lock()
-        self._positions: dict[Place, int] = {}  # where the reader goes on; none: it is not known
-        self._ended: dict[Place, tuple[int, int]] = {}  # behind a last record, up to where: nothing
-        self._starts: dict[Place, int] = {}  # as last asked for
-        self._asked = 0  # times that one was asked for
+        self._positions: dict[Place, int] = {}  # the reader's positions; empty: unknown
+        self._ended: dict[Place, tuple[int, int]] = {}  # offsets without records: from, to
+        self._starts: dict[Place, int] = {}  # log start offsets as last queried
+        self._asked = 0  # number of those queries
 
     async def close(self) -> None:
-        """End its connections."""
+        """Close the connections."""
         await self._offload("side:kafka", self._reader.close)
         await self._offload("read", self._peeker.close)
 
@@ -136,7 +136,7 @@ class KafkaSource:
         return found
 
     async def leadership(self, place: Place) -> tuple[str, int]:
-        """See `Source`; librdkafka follows the leaders, and compares epochs itself."""
+        """See `Source`; librdkafka tracks leaders and epochs itself."""
         return ADDRESS, 0
 
     async def bounds(self, place: Place) -> tuple[int, int]:
@@ -168,19 +168,19 @@ class KafkaSource:
         finally:
             self._peeker.unassign()
         if message is None:
-            raise TimedOut("Kafka has not answered in time", topic=want.place[0])
+            raise TimedOut("Kafka did not answer in time", topic=want.place[0])
         if message.error() is None:
             records = _batches([message])
         elif message.error().code() == self._kafka.KafkaError._PARTITION_EOF:
-            records = b""  # the last offsets are markers
+            records = b""  # the last offsets are transaction markers
         else:
             raise self._failure(message.error())
         return Piece(place=want.place, records=records, start=low, end=high)
 
     def _read(self, wants: Sequence[Want], wait_s: float) -> list[Piece]:
         self._go_to({want.place: want.offset for want in wants})
-        self._positions = {}  # until all is well: what a failed read has taken comes again
-        places = sorted(want.place for want in wants)  # their order is another in each read
+        self._positions = {}  # set after a success: the records of a failed read are read again
+        places = sorted(want.place for want in wants)  # the order of `wants` varies
         self._ask_a_start(places[self._asked % len(places)])
         found: defaultdict[Place, list[Any]] = defaultdict(list)
         ends: dict[Place, int] = {}
@@ -216,18 +216,18 @@ class KafkaSource:
         return found
 
     def _ask_a_start(self, place: Place) -> None:
-        """Ask where one partition starts, each in its turn: what is cached does not say."""
+        """Query the log start offset of one partition; the cached one is not updated."""
         self._asked += 1
         try:
             low, _ = self._reader.get_watermark_offsets(
                 self._kafka.TopicPartition(*place), timeout=START_S
             )
         except self._kafka.KafkaException:
-            return  # asked again soon
+            return  # queried again soon
         self._starts[place] = low
 
     def _go_to(self, wanted: dict[Place, int]) -> None:
-        """Have the reader read just these partitions from these offsets on."""
+        """Assign exactly these partitions at these offsets to the reader."""
         partitions = [
             self._kafka.TopicPartition(*place, offset) for place, offset in wanted.items()
         ]
@@ -249,7 +249,7 @@ class KafkaSource:
         errors: dict[Place, QuorumlogError],
     ) -> Piece:
         place = want.place
-        if place in errors:  # it has no position, so all are assigned anew
+        if place in errors:  # without its position, the next read assigns all partitions again
             return Piece(place=place, error=errors[place])
         messages = [each for each in messages if each.offset() >= want.offset]
         next_offset = messages[-1].offset() + 1 if messages else want.offset
@@ -257,17 +257,17 @@ class KafkaSource:
             self._kafka.TopicPartition(*place), cached=True
         )
         self._positions[place] = next_offset
-        end = -1 if high < 0 else max(high, next_offset)  # below 0: not told yet
-        if place in ends:  # it is told once
+        end = -1 if high < 0 else max(high, next_offset)  # negative: unknown
+        if place in ends:  # librdkafka reports it once
             self._ended[place] = (next_offset, ends[place])
         behind, ended = self._ended.get(place, (-1, -1))
         if behind == next_offset and high <= ended:
-            end = next_offset  # only markers follow, of which no copy has anything
+            end = next_offset  # only transaction markers follow, which are not copied
         start = self._starts.get(place, -1)
         return Piece(place=place, records=_batches(messages), start=start, end=end)
 
     def _failure(self, error: Any) -> QuorumlogError:
-        """Return what an error of librdkafka is here."""
+        """Convert an error of librdkafka."""
         codes = self._kafka.KafkaError
         sentence = f"Kafka: {error.str()}"
         if error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
@@ -277,18 +277,21 @@ class KafkaSource:
         return Lost(sentence)
 
     def learn(self, place: Place, error: QuorumlogError) -> None:
-        """See `Source`; librdkafka does it."""
+        """Do nothing: librdkafka tracks leaders."""
 
     def doubt(self, place: Place) -> None:
-        """See `Source`; librdkafka does it."""
+        """Do nothing: librdkafka tracks leaders."""
 
 
 def reader_settings(bootstrap: str) -> dict[str, Any]:
-    """Return how librdkafka is to read. It looks at checksums only when told to, and the batches
-    that are built here would get sound ones whatever came."""
+    """Return the settings of librdkafka's consumer.
+
+    `check.crcs` is off by default; batches encoded here would hide corruption behind a valid
+    checksum.
+    """
     return {
         "bootstrap.servers": bootstrap,
-        "group.id": "quorumlog-mirror",  # demanded, and never used
+        "group.id": "quorumlog-mirror",  # mandatory, not used
         "enable.auto.commit": False,
         "auto.offset.reset": "error",
         "check.crcs": True,
@@ -307,7 +310,7 @@ def _record(message: Any) -> Record:
 
 
 def _batches(messages: list[Any]) -> bytes:
-    """Return messages as batches, each of one leader epoch, as those of any log."""
+    """Encode messages as batches, each of one leader epoch."""
     parts: list[bytes] = []
     batch: list[Record] = []
     size, epoch = 0, -1

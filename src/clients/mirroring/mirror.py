@@ -1,9 +1,9 @@
-"""The mirror: follows topics of a source, and keeps their copies in a target up to it.
+"""The mirror: follows topics of a source cluster and replicates them to mirror topics in a target.
 
-One look at all topics every few seconds; for the partitions of each source broker one read at a
-time and, beside the next read, the appends of what some reads before it brought, which wait for
-each other where they are of one partition: so memory is bounded by APPENDS_MAX + 1 answers a source
-broker. Nothing that either side does ends it: what fails is looked at again.
+Topics are checked every few seconds. Per source broker one read is in flight, and concurrently the
+appends of earlier reads; appends of one partition are sequential. Memory use is therefore at most
+APPENDS_MAX + 1 responses per source broker. An error of either side never ends the mirror: the
+partition is compared again and resumed.
 """
 
 import asyncio
@@ -29,35 +29,35 @@ from .group_offsets import Copying
 from .source import Piece, Source, SourceTopic, Want, source_name
 from .target import SOURCE, Chunk, Copied, Target
 
-WAIT_MS: Final = 500  # of a read for records
-TURN_MS: Final = 200  # between two looks at what is to be done, where nothing happens
-APPENDS_MAX: Final = 3  # under way at once, of what one source broker sent: disks take their time
-LOOKS_MAX: Final = 16  # partitions looked at at once
-STEP_BACK: Final = 8  # times farther, where a look finds that compaction has left nothing
+WAIT_MS: Final = 500  # maximum wait of a read for records
+TURN_MS: Final = 200  # interval of the scheduling passes without events
+APPENDS_MAX: Final = 3  # concurrent appends per source broker
+LOOKS_MAX: Final = 16  # concurrent comparisons
+STEP_BACK: Final = 8  # factor of the distance at which a comparison continues after compaction
 
 
 CopyGroups: TypeAlias = Callable[[Mapping[Place, int]], Awaitable[Copying]]
-"""Copies what groups have committed of partitions whose copies are so far; see `group_offsets`."""
+"""Copies committed offsets of groups, up to the mirrored offsets; see `group_offsets`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorReport:
-    """What a mirror has done, and how far it is."""
+    """The progress of a mirror."""
 
     topics: int
     partitions: int
-    caught_up: int  # partitions whose copies have all that their sources last said
-    stopped: int  # partitions of which nothing more is copied; with those that diverged
+    caught_up: int  # partitions copied up to the last known end of their sources
+    stopped: int  # partitions that are no longer copied, diverged ones included
     diverged: int
     records: int  # copied by this mirror
     bytes: int
-    lag: int  # offsets that are committed in sources and not in their copies, as far as is known
-    problems: tuple[str, ...]  # what is not mirrored, and why; what diverged comes last
+    lag: int  # offsets committed in the sources and not in the copies, as far as known
+    problems: tuple[str, ...]  # what is not mirrored, with the reason; divergences come last
 
 
 @dataclass(slots=True)
 class _Sending:
-    """A chunk under way."""
+    """A chunk in flight."""
 
     course: Course
     turn: int
@@ -66,7 +66,7 @@ class _Sending:
 
 
 class Mirror:
-    """Copies the topics of a source whose names match a pattern as a whole."""
+    """Replicates the topics of a source that match a pattern with their whole name."""
 
     def __init__(
         self,
@@ -79,13 +79,12 @@ class Mirror:
         copy_groups: CopyGroups | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`copy_groups` copies what groups have committed of partitions that are copied so far;
-        None: nothing does. `say` is told in a sentence what happens. Raises InvalidRequest for a
-        bad pattern."""
+        """`copy_groups` copies committed offsets of groups; None: they are not copied. `say` gets
+        a sentence about each event. Raises InvalidRequest if the pattern is invalid."""
         try:
             self._pattern = re.compile(topics)
         except re.error as error:
-            raise InvalidRequest(f"{topics!r} is no regular expression: {error}") from None
+            raise InvalidRequest(f"{topics!r} is not a regular expression: {error}") from None
         self._runtime = runtime
         self._source = source
         self._target = target
@@ -93,31 +92,32 @@ class Mirror:
         self._copy_groups = copy_groups
         self._say = say
         self._courses: dict[Place, Course] = {}
-        self._problems: dict[str, str] = {}  # by topic, or "" for what concerns all of them
-        self._told: dict[str, str] = {}  # the last news, by what they are about
-        self._has_looked = False  # at the topics, at least once, with success
+        self._problems: dict[str, str] = {}  # by topic, or "" for all topics
+        self._told: dict[str, str] = {}  # the last sentence, by subject
+        self._has_looked = False  # the topics were checked successfully at least once
         self._cluster_id = ""
         self._wake = asyncio.Event()
         self._is_stopping = False
-        self._turns: dict[str, None] = {}  # addresses of the source that are being read
-        self._rooms: dict[str, asyncio.Semaphore] = {}  # for appends of what they sent
-        self._newest: dict[Place, asyncio.Task[None]] = {}  # append of a partition
+        self._turns: dict[str, None] = {}  # source addresses with a read in flight
+        self._rooms: dict[str, asyncio.Semaphore] = {}  # limits of appends, by source address
+        self._newest: dict[Place, asyncio.Task[None]] = {}  # last append of each partition
         self._looks = 0
         self._reads = 0
         self._at_groups = asyncio.Lock()
 
     @property
     def courses(self) -> list[Course]:
-        """The partitions that it has begun to copy, by topic and number."""
+        """The partitions that are or were copied, by topic and number."""
         return [self._courses[place] for place in sorted(self._courses)]
 
     def stop(self) -> None:
-        """End soon: what is under way is given up, and the next mirror goes on from it."""
+        """Stop soon; requests in flight are cancelled, and the next mirror resumes from the
+        copies."""
         self._is_stopping = True
         self._wake.set()
 
     def report(self) -> MirrorReport:
-        """Return how far it is now."""
+        """Return the present progress."""
         courses = self._courses.values()
         failing = [course for course in courses if course.is_failing]
         stopped = [course for course in courses if course.state is State.STOPPED]
@@ -138,7 +138,7 @@ class Mirror:
         )
 
     async def run(self, *, once: bool = False) -> MirrorReport:
-        """Copy until `stop`, or with `once` until every copy has had all that its source has."""
+        """Replicate until `stop`, or with `once` until every copy has caught up."""
         async with self._runtime.tasks.scope("mirror") as scope:
             scope.spawn(self._follow_topics(), name="mirror topics")
             scope.spawn(self._follow_all_groups(), name="mirror groups")
@@ -173,7 +173,7 @@ class Mirror:
                 await self._look_at_topics()
                 await self._follow_starts()
             except QuorumlogError as error:
-                self._problem("", f"not all topics can be looked at now: {error}")
+                self._problem("", f"not all topics can be checked now: {error}")
             else:
                 self._problems.pop("", None)
                 self._has_looked = True
@@ -194,15 +194,13 @@ class Mirror:
             try:
                 await self._follow_topic(topic, copies.get(name))
             except QuorumlogError as error:
-                if error.retriable or isinstance(error, TopicAlreadyExists):  # made meanwhile
-                    passing = error  # and keeps no other topic out
+                if error.retriable or isinstance(error, TopicAlreadyExists):  # a race of creations
+                    passing = error  # raised after the other topics
                 else:
                     self._problem(name, f"{name} is not mirrored: {error}")
         for course in self._courses.values():
             if course.topic not in sources and course.state is not State.STOPPED:
-                course.stop(
-                    "the topic was deleted where it is copied from; the copy stays", is_gone=True
-                )
+                course.stop("the topic was deleted in the source; the copy remains", is_gone=True)
                 self._say(f"{course.topic}-{course.partition}: {course.reason}")
         if passing is not None:
             raise passing
@@ -211,7 +209,7 @@ class Mirror:
         source = source_name(self._cluster_id, topic.topic_id)
         if copy is None:
             await self._target.create(topic, source)
-            self._say(f"{topic.name} is mirrored from now on")
+            self._say(f"{topic.name}: mirroring started")
             self._forget(topic.name)
         elif copy.configs.get(SOURCE) != source:
             self._refuse(topic, copy.configs.get(SOURCE))
@@ -221,7 +219,7 @@ class Mirror:
         if failure is None:
             self._problems.pop(topic.name, None)
         elif copy is not None:
-            count = min(count, len(copy.partitions))  # what there is is copied on
+            count = min(count, len(copy.partitions))  # the existing partitions are copied
         for partition in range(count):
             place = (topic.name, partition)
             known = self._courses.get(place)
@@ -239,34 +237,35 @@ class Mirror:
                 course.copy_lives((copy.topic_id, part.leader_epoch))
 
     async def _follow_copy(self, topic: SourceTopic, copy: Topic) -> QuorumlogError | None:
-        """Give a copy what its source has; returns why it could not be given."""
+        """Apply the source's partitions and configs to a copy; return the error that prevents
+        it."""
         try:
             for change in await self._target.follow(copy, topic):
                 self._news(topic.name, change)
         except QuorumlogError as error:
             if not error.retriable:
-                why = f"the copy cannot be given its partitions and configs: {error}"
-                self._problem(topic.name, f"{topic.name} is mirrored as it was: {why}")
+                why = f"the copy cannot get its source's partitions and configs: {error}"
+                self._problem(topic.name, f"{topic.name} is mirrored with its old settings: {why}")
             return error
         return None
 
     def _forget(self, topic: str) -> None:
-        """The copies of a topic begin anew: what is under way to those before is dropped."""
+        """Drop the state of a topic's partitions: its copies start from the beginning."""
         for place in [place for place in self._courses if place[0] == topic]:
             self._courses.pop(place).stop("the copy was deleted")
 
     def _refuse(self, topic: SourceTopic, mirrored: str | None) -> None:
-        """The target has a topic of this name which is none of the source's copies."""
+        """Stop a topic because its name in the target belongs to another topic."""
         name = topic.name
         if mirrored is None and any(course.topic == name for course in self._courses.values()):
-            why = "the copy was promoted, and is a topic of its own now"
+            why = "the copy was promoted and is an ordinary topic now"
         elif mirrored is None:
             why = "the target has a topic of this name that is no mirror; delete or rename it"
         else:
             why = (
-                f"the target's topic of this name mirrors {mirrored}, this one is"
-                f" {source_name(self._cluster_id, topic.topic_id)}: it was deleted and made anew,"
-                " or is of another cluster"
+                f"the target's topic of this name mirrors {mirrored}, but the source topic is"
+                f" {source_name(self._cluster_id, topic.topic_id)}: it was deleted and created"
+                " again, or belongs to another cluster"
             )
         for course in self._courses.values():
             if course.topic == name and course.state is not State.STOPPED:
@@ -274,8 +273,10 @@ class Mirror:
         self._problem(name, f"{name} is not mirrored: {why}")
 
     async def _follow_starts(self) -> None:
-        """Let copies begin where their sources do: what was deleted there goes here too. Raises
-        what may pass, once all topics had their turn."""
+        """Advance the log start offsets of the copies to those of their sources.
+
+        Raises a retriable error once all topics were tried.
+        """
         starts: defaultdict[str, dict[int, int]] = defaultdict(dict)
         for course in self._courses.values():
             start = min(course.source_start, course.copied_to)
@@ -288,7 +289,7 @@ class Mirror:
                 await self._target.delete_before(topic, by_partition)
             except QuorumlogError as error:
                 passing = error if error.retriable else passing
-                self._problem(key, f"{topic} cannot be given its source's beginning: {error}")
+                self._problem(key, f"{topic} cannot get its source's log start: {error}")
                 continue
             self._problems.pop(key, None)
             for partition, start in by_partition.items():
@@ -297,14 +298,13 @@ class Mirror:
             raise passing
 
     async def _follow_all_groups(self) -> None:
-        """Beside the topics: groups are many, and a coordinator that is gone takes its time."""
+        """Copy group offsets periodically, in a task of its own: it may be slow."""
         while True:
             await self._follow_groups()
             await asyncio.sleep(self._refresh_ms / 1000)
 
     async def _follow_groups(self) -> None:
-        """Let groups be as far in the target as they are in the source. One look at a time: what
-        an earlier one has read would set back what a later one has written."""
+        """Copy group offsets once. Serialised: a concurrent pass could write older offsets."""
         async with self._at_groups:
             await self._look_at_groups()
 
@@ -321,7 +321,7 @@ class Mirror:
         try:
             done = await self._copy_groups(copied_to)
         except QuorumlogError as error:
-            self._problem("all groups", f"the offsets of groups are not copied now: {error}")
+            self._problem("all groups", f"group offsets are not copied now: {error}")
             return
         self._problems.pop("all groups", None)
         for group, why in done.refused.items():
@@ -333,7 +333,7 @@ class Mirror:
         self._problems[key] = sentence
 
     def _news(self, key: str, sentence: str) -> None:
-        """Say something once that is no problem."""
+        """Report a sentence that is no problem, once."""
         if self._told.get(key) != sentence:
             self._told[key] = sentence
             self._say(sentence)
@@ -341,7 +341,7 @@ class Mirror:
     # --- partitions ---------------------------------------------------------------------------
 
     def _begin(self, scope: Scope) -> None:
-        """Begin what is to be done now and is not under way."""
+        """Start the reads and comparisons that are due and not in flight."""
         now_ms = self._now_ms
         reads: defaultdict[str, list[Course]] = defaultdict(list)
         due: list[Course] = []
@@ -350,14 +350,14 @@ class Mirror:
                 reads[course.address].append(course)
             elif course.state is State.LOOKING and not course.is_looking:
                 due += [course] if course.not_before_ms <= now_ms else []
-        # Who has waited longest comes first: the looks at what fails for long keep nobody out.
+        # Longest wait first: partitions that keep failing must not starve the others.
         due.sort(key=lambda course: course.not_before_ms)
         for course in due[: max(0, LOOKS_MAX - self._looks)]:
             course.is_looking = True
             self._looks += 1
             scope.spawn(self._ended(self._look(course)), name="mirror look")
         for address, courses in reads.items():
-            # An answer is filled in this order: who had something last comes last.
+            # A response is filled in this order: partitions that got records last come last.
             courses.sort(key=lambda course: course.served)
             self._turns[address] = None
             scope.spawn(self._ended(self._turn(scope, address, courses)), name="mirror read")
@@ -369,7 +369,7 @@ class Mirror:
             self._wake.set()
 
     async def _look(self, course: Course) -> None:
-        """Look where a copy ends, and whether its last batch is its source's."""
+        """Compare a copy with its source; errors schedule another comparison."""
         turn = course.turn
         try:
             await self._compare(course, turn)
@@ -386,7 +386,7 @@ class Mirror:
         place = course.place
         copy = await self._copy_of(course)
         if course.turn != turn:
-            return  # it was stopped meanwhile
+            return  # it was stopped during the request
         if copy.high_watermark < copy.end:
             course.failed("the copy's end is not committed yet", self._now_ms)
             return
@@ -404,7 +404,7 @@ class Mirror:
         elif found is not None:
             course.differs_at(found.offset, found.what)
         if course.state is State.STOPPED:
-            self._say(f"{course.topic}-{course.partition} is mirrored no more: {course.reason}")
+            self._say(f"{course.topic}-{course.partition}: mirroring stopped: {course.reason}")
         elif course.is_looking:
             course.looked(
                 copy_start=copy.start,
@@ -417,8 +417,11 @@ class Mirror:
     async def _parting(
         self, course: Course, address: str, epoch: int, *, first: int, last: int
     ) -> Parting | None:
-        """Return where the copy's last batch and its source's are not one. Where compaction has
-        taken that of the source, look further back for one that both have."""
+        """Return the divergence of the copy's last batch and the source's batch there, if any.
+
+        If compaction has removed the source's batch, compare further back until both logs have
+        one.
+        """
         newest: Buffer = b""
         distance = 0
         while True:
@@ -443,7 +446,7 @@ class Mirror:
         return copied
 
     async def _turn(self, scope: Scope, address: str, courses: list[Course]) -> None:
-        """Read the partitions that are led there, and have what they bring appended."""
+        """Read the partitions led at an address and start the appends of their records."""
         turns = [course.turn for course in courses]
         wants = [
             Want(each.place, each.asked_to, each.checked_epoch, source=each.source)
@@ -471,7 +474,7 @@ class Mirror:
             del self._turns[address]
 
     def _take(self, course: Course, piece: Piece) -> list[_Sending]:
-        """Return what is to be sent of an answer."""
+        """Return the chunks to send for a response."""
         if piece.error is not None:
             self._failed(course, piece.error, self._source)
             return []
@@ -485,14 +488,14 @@ class Mirror:
             return []
         course.answered(source_start=piece.start, source_end=piece.end, now_ms=self._now_ms)
         if not what.size:
-            course.asked_to = what.next_offset  # of what was cut nothing is left in the source
+            course.asked_to = what.next_offset  # compaction removed the rest of the batch
             return []
         chunk = Chunk(course.place, course.source, course.sent_to, what.parts)
         course.sent(next_offset=what.next_offset, end_offset=what.end_offset)
         return [_Sending(course, course.turn, chunk, what)]
 
     def _begin_append(self, scope: Scope, sending: list[_Sending]) -> asyncio.Task[None]:
-        """Have chunks appended behind those of the same partitions."""
+        """Start to append chunks, after earlier appends of the same partitions."""
         places = [each.chunk.place for each in sending]
         before = [self._newest[place] for place in places if place in self._newest]
         task = scope.spawn(self._ended(self._append(sending, before)), name="mirror append")
@@ -507,12 +510,12 @@ class Mirror:
         return task
 
     async def _append(self, sending: list[_Sending], before: list[asyncio.Task[None]]) -> None:
-        """Append chunks to their copies, and return once each is committed or failed."""
+        """Append chunks to their copies; return once each is committed or failed."""
         await asyncio.gather(*before)
         groups: defaultdict[str, list[_Sending]] = defaultdict(list)
         for each in sending:
             if each.course.turn != each.turn:
-                continue  # it is looked at again: what came before it was not appended
+                continue  # an earlier append failed: the partition is compared again
             try:
                 groups[await self._target.leader(each.chunk.place)].append(each)
             except QuorumlogError as error:
@@ -548,7 +551,7 @@ class Mirror:
     def _failed(
         self, course: Course, error: QuorumlogError, side: Source | Target | None = None
     ) -> None:
-        """A side has refused something; None: it is not known which."""
+        """Record the failure of a side; None: it is not known of which."""
         for each in (self._source, self._target):
             if side is None:
                 each.doubt(course.place)
@@ -560,8 +563,8 @@ class Mirror:
     def _tell_failing(self, course: Course) -> None:
         if course.is_failing and not course.is_told:
             course.is_told = True
-            self._say(f"{course.topic}-{course.partition} is not copied now: {course.reason}")
+            self._say(f"{course.topic}-{course.partition}: mirroring fails: {course.reason}")
 
     def _stop(self, course: Course, reason: str) -> None:
         course.stop(reason)
-        self._say(f"{course.topic}-{course.partition} is mirrored no more: {reason}")
+        self._say(f"{course.topic}-{course.partition}: mirroring stopped: {reason}")

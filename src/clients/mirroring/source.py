@@ -1,4 +1,4 @@
-"""The side that is copied from: its topics, and batches of its partitions."""
+"""The source cluster of a mirror: its topics, and batches of its partitions."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from ..connection import Connection
 from ..offsets import Place, look_up
 from .envelopes import FETCH, FetchedBatches
 
-FETCH_BYTES_MAX: Final = 8 << 20  # of one answer, for all partitions
+FETCH_BYTES_MAX: Final = 8 << 20  # of one response, for all partitions
 PARTITION_BYTES_MAX: Final = 4 << 20
-ANSWER_MS: Final = 10_000  # for an answer, beyond what the broker may wait for records
+ANSWER_MS: Final = 10_000  # time limit of a response, beyond the broker's wait for records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,63 +25,64 @@ class SourceTopic:
     """A topic of the source."""
 
     name: str
-    topic_id: str  # empty where the source tells none
+    topic_id: str  # empty if the source has none
     partitions: int
-    configs: Mapping[str, str]  # what was set for it
+    configs: Mapping[str, str]  # configs set for it
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What is to be read of one partition."""
+    """A fetch of one partition."""
 
     place: Place
     offset: int
-    epoch: int  # of the leadership that is to answer
-    max_bytes: int = PARTITION_BYTES_MAX  # one batch comes even if larger
-    source: str = ""  # the copy's mirror.source: nothing of a topic made anew is read; empty: any
+    epoch: int  # expected leader epoch
+    max_bytes: int = PARTITION_BYTES_MAX  # one larger batch is returned nevertheless
+    source: str = ""  # the copy's mirror.source; its topic id is checked; empty: any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What a source answers for one partition."""
+    """A fetch result of one partition."""
 
     place: Place
-    records: Buffer = b""  # whole batches; the first may begin below the offset asked for
-    start: int = -1  # first offset, -1: unknown
-    end: int = -1  # committed end, -1: unknown
+    records: Buffer = b""  # whole batches; the first may begin before the requested offset
+    start: int = -1  # log start offset, -1: unknown
+    end: int = -1  # high watermark, -1: unknown
     error: QuorumlogError | None = None
 
 
 class Source(Protocol):
-    """A cluster whose topics are copied. Every call ends within seconds, or raises."""
+    """A cluster with topics to mirror. Every call ends within seconds."""
 
     async def cluster_id(self) -> str:
-        """Return the cluster's own id."""
+        """Return the cluster's id."""
 
     async def topics(self) -> Sequence[SourceTopic]:
-        """Return its topics by name, without those that are the cluster's own."""
+        """Return its topics by name, without internal ones."""
 
     async def leadership(self, place: Place) -> tuple[str, int]:
-        """Return where a partition is read, and the epoch of that leadership; raises why not."""
+        """Return a partition's leader address and leader epoch."""
 
     async def fetch(self, address: str, wants: Sequence[Want], *, max_wait_ms: int) -> list[Piece]:
-        """Read partitions that are led there; raises only what concerns all of them."""
+        """Fetch partitions led at an address; raise only errors that concern all of them."""
 
     async def bounds(self, place: Place) -> tuple[int, int]:
-        """Return a partition's first offset and its committed end."""
+        """Return a partition's log start offset and high watermark."""
 
     def learn(self, place: Place, error: QuorumlogError) -> None:
-        """A partition was refused: look anew who leads it."""
+        """Update the leader of a partition after an error."""
 
     def doubt(self, place: Place) -> None:
-        """What is known of who leads a partition may be old."""
+        """Mark the leader of a partition as stale."""
 
 
 class QuorumlogSource:
-    """A quorumlog cluster, over gRPC."""
+    """A quorumlog cluster as a source, over gRPC."""
 
     def __init__(self, connection: Connection, *, fetch_bytes_max: int = FETCH_BYTES_MAX) -> None:
-        """`fetch_bytes_max` of one answer, for all partitions; one batch comes even if larger."""
+        """`fetch_bytes_max` limits one response for all partitions; one larger batch is returned
+        nevertheless."""
         self._connection = connection
         self._fetch_bytes_max = fetch_bytes_max
         self._admin = AsyncAdmin(connection)
@@ -131,7 +132,7 @@ class QuorumlogSource:
         )
         found = answer.results
         if [(each.topic, each.partition) for each, _ in found] != [w.place for w in wants]:
-            raise senseless("answers other partitions than it was asked for")
+            raise senseless("returned other partitions than requested")
         return [_piece(result, records) for result, records in found]
 
     async def bounds(self, place: Place) -> tuple[int, int]:
@@ -152,17 +153,17 @@ class QuorumlogSource:
 def source_name(cluster_id: str, topic_id: str) -> str:
     """Return the mirror.source of a topic's copies."""
     if not cluster_id:
-        raise InvalidRequest("the source has no cluster id, so that no copy could name it")
+        raise InvalidRequest("the source has no cluster id, which mirror.source needs")
     return f"{cluster_id}/{topic_id}" if topic_id else cluster_id
 
 
 def topic_id_text(topic_id: bytes) -> str:
-    """Return a topic's id as a mirror.source has it."""
+    """Return the topic id as written in a mirror.source."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def topic_id_of(source: str) -> bytes:
-    """Return the topic's id in a mirror.source; empty where it has none."""
+    """Return the topic id in a mirror.source; empty if it has none."""
     text = source.partition("/")[2]
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 

@@ -1,4 +1,4 @@
-"""The side that is copied to: mirror topics, and appends at the offsets of their source."""
+"""The target cluster of a mirror: mirror topics, and appends at the offsets of their source."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,24 +27,24 @@ OWN: Final = frozenset(
         "unclean.leader.election.enable",
     }
 )
-"""Configs of a copy that are not its source's: they are about the copies of one cluster."""
+"""Configs that a copy does not take from its source: they concern replication in its cluster."""
 
 APPEND_MS: Final = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Batches for one partition's copy."""
+    """Batches to append to one partition's copy."""
 
     place: Place
     source: str
-    copy_end: int  # where they are to be appended
-    parts: Sequence[Buffer] = ()  # of whole batches; none: only ask how far the copy is
+    copy_end: int  # the offset to append at
+    parts: Sequence[Buffer] = ()  # of whole batches; empty: only query the copy's bounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """How far a copy is, -1 where that is unknown; and why nothing was appended."""
+    """The bounds of a copy, -1 if unknown, and the error if nothing was appended."""
 
     place: Place
     start: int
@@ -57,7 +57,7 @@ class Target:
     """A quorumlog cluster with mirror topics."""
 
     def __init__(self, connection: Connection, *, replication: int | None = None) -> None:
-        """`replication`: of topics that are made; None: the cluster's default."""
+        """`replication` is the factor of created topics; None: the cluster's default."""
         self._connection = connection
         self._admin = AsyncAdmin(connection)
         self._replication = replication
@@ -68,7 +68,7 @@ class Target:
         return {topic.name: topic for topic in await self._admin.describe_topics()}
 
     async def create(self, topic: SourceTopic, source: str) -> None:
-        """Make a mirror of a topic."""
+        """Create a mirror of a topic."""
         configs = {name: value for name, value in topic.configs.items() if name not in OWN}
         await self._admin.create_topic(
             topic.name,
@@ -78,12 +78,12 @@ class Target:
         )
 
     async def follow(self, mirror: Topic, topic: SourceTopic) -> list[str]:
-        """Give a mirror the partitions and configs of its source; returns what was changed, and
-        what could not be."""
+        """Apply the source's partitions and configs to a mirror; return the changes as
+        sentences."""
         said = []
         if len(mirror.partitions) < topic.partitions:
             await self._admin.create_partitions(mirror.name, topic.partitions)
-            said.append(f"{mirror.name} has {topic.partitions} partitions now, as its source")
+            said.append(f"{mirror.name} has {topic.partitions} partitions now, like its source")
         wanted = {name: value for name, value in topic.configs.items() if name not in OWN}
         present = {name: value for name, value in mirror.configs.items() if name not in OWN}
         if wanted == present:
@@ -101,12 +101,14 @@ class Target:
         return said
 
     async def leader(self, place: Place) -> str:
-        """Return where a partition is written now; raises why nowhere."""
+        """Return the address of a partition's leader."""
         return (await self._connection.leader(*place)).address
 
     async def append(self, address: str, chunks: Sequence[Chunk]) -> list[Copied]:
-        """Append to copies that are led there, and say how far each is; raises only what concerns
-        all of them."""
+        """Append to copies led at an address and return their bounds.
+
+        Raises only errors that concern all of them.
+        """
         partitions = []
         for chunk in chunks:
             topic, partition = chunk.place
@@ -123,26 +125,26 @@ class Target:
         channel = self._connection.channel(address)
         answer = await channel.call(APPEND, request, timeout_ms=APPEND_MS + 5_000)
         if [(each.topic, each.partition) for each in answer.results] != [c.place for c in chunks]:
-            raise senseless("answers other partitions than it was sent")
+            raise senseless("returned other partitions than requested")
         return [_copied(each) for each in answer.results]
 
     async def read(self, place: Place, offset: int) -> Piece:
-        """Read the batch of a copy that holds an offset."""
+        """Read the batch of a copy that contains an offset."""
         address, epoch = await self._reader.leadership(place)
         wants = [Want(place, offset, epoch, 1)]
         (piece,) = await self._reader.fetch(address, wants, max_wait_ms=0)
         return piece
 
     async def delete_before(self, topic: str, starts: Mapping[int, int]) -> None:
-        """Let copies of a topic start no lower than their sources do."""
+        """Advance the log start offsets of a topic's copies."""
         await self._admin.delete_records(topic, starts)
 
     def learn(self, place: Place, error: QuorumlogError) -> None:
-        """A partition was refused: look anew who leads it."""
+        """Update the leader of a partition after an error."""
         self._connection.learn(*place, error)
 
     def doubt(self, place: Place) -> None:
-        """What is known of who leads a partition may be old."""
+        """Mark the leader of a partition as stale."""
         self._connection.doubt(place[0])
 
 

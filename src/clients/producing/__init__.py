@@ -1,3 +1,5 @@
-"""Sending: `producer` takes records, `accumulator` gathers them by partition, `sender` routes full
-batches to leaders, `leader_link` keeps the stream to one of them and answers what became of each.
+"""Sending: buffering, batching, routing to leaders, acknowledgements.
+
+`producer` is the public class, `accumulator` buffers records by partition, `sender` routes batches
+to leaders and retries them, `leader_link` owns the Produce stream to one broker.
 """

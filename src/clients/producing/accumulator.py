@@ -1,16 +1,15 @@
-"""Where records wait for their request: a queue of batches for each partition, bounded in bytes.
+"""The record buffer: a queue of batches for each partition, bounded in bytes.
 
-Pure: the sender tells it the time, and it says through `on_work` that the sender has something to
-do. The life of a batch: *open* (takes records) -> *closed* (full, or its linger has ended) -> *in
-flight* (at most one group a partition, which keeps the order) -> done; or back to the front of
-*closed* when the request failed in a way that may be repeated.
+Pure: the sender passes the time; `on_work` notifies the sender. States of a batch: *open* (accepts
+records) -> *closed* (full, or lingered) -> *in flight* (one part per partition, or several
+numbered ones) -> done. After a retriable failure it returns from flight to its place in *closed*.
 
-Invariants: `buffered` is the sum of what is held by all batches that are not done; a queue is in
-`ready` exactly when `is_listed`, and then it has something to send, and its turn.
+Invariants: `buffered` is the sum of what all batches without an outcome hold. A queue is in
+`ready` exactly if `is_listed`; then it has something to send, and its turn.
 
-Not thread-safe: the blocking face holds one lock around `accept` and around the sender's calls.
-Taking a record may be interrupted between any two steps (Ctrl-C in a thread that sends): it is then
-finished or undone before the interruption goes on, see `_mend`.
+Not thread-safe: the blocking producer holds one lock around `accept` and the sender's calls.
+Appending a record may be interrupted between any two steps (Ctrl-C in a sending thread): `_mend`
+completes or undoes it before the interruption propagates.
 """
 
 from array import array
@@ -44,7 +43,7 @@ from .partitioner import CrcPartitioner, KeyPartitioner, Partitioner, choose, st
 
 
 class Accumulator:
-    """See the module."""
+    """The record buffer of one producer; see the module."""
 
     def __init__(
         self,
@@ -55,16 +54,16 @@ class Accumulator:
         on_work: Callable[[], object],
     ) -> None:
         self.ready: deque[PartitionQueue] = deque()
-        self.buffered = 0  # bytes held by the batches that are not done
+        self.buffered = 0  # bytes held by the batches without an outcome
         self.producer_id = NO_ID  # for partitions that need one, see `lacks_id`
         self._topics: dict[str, TopicQueues] = {}
-        self._open_topics = self._topics  # those that take records; none after `refuse`
+        self._open_topics = self._topics  # topics that accept records; empty after `refuse`
         self._entropy = entropy
         self.partitioner = partitioner
         self._sticks_without_key = partitioner is stick or isinstance(
             partitioner, KeyPartitioner | CrcPartitioner
         )
-        # Ours do not fail, and may be asked without a net.
+        # The built-in partitioners do not raise: call them without the checks of `choose`.
         self._ask: Partitioner = (
             partitioner if self._sticks_without_key else partial(choose, partitioner)
         )
@@ -75,13 +74,13 @@ class Accumulator:
         self._linger_ms = config.linger_ms
         self._delivery_timeout_ms = config.delivery_timeout_ms
         self._is_idempotent = config.is_idempotent
-        self._opened = 0  # batches, ever: the order of those of a partition
-        self._new: list[Batch] = []  # not stamped with their times yet
+        self._opened = 0  # number of batches so far: the order of those of a partition
+        self._new: list[Batch] = []  # without linger end and deadline yet
         self._lingering: OrderedDict[Batch, None] = OrderedDict()  # open ones, by linger_end_ms
         self._unfinished: OrderedDict[Batch, None] = OrderedDict()  # oldest first
         self.failures = Failures()
 
-    # --- the side that gives records -------------------------------------------------------
+    # --- appending records -----------------------------------------------------------------
 
     def accept(  # noqa: C901, PLR0912 -- the one step of every record: each call saved is a tenth of it
         self,
@@ -93,12 +92,11 @@ class Accumulator:
         partition: int | None,
         on_delivery: OnDelivery | None = None,
     ) -> Batch | None:
-        """Take one record and return its batch (it is the last of it); None when there is no room,
-        or when the topic, or the partition that the caller names, is not known here: `admit` or
-        wait, then repeat.
+        """Append one record and return its batch, of which it is the last record.
 
-        Raises UnknownTopicOrPartition for a negative partition, PartitionerFailed, and
-        MessageTooLarge for a record that no request can carry.
+        Returns None if there is no space, or if the topic or the explicit partition is unknown:
+        `admit` or wait, then repeat. Raises UnknownTopicOrPartition for a negative partition,
+        PartitionerFailed, and MessageTooLarge if the record exceeds the request size.
         """
         size = RECORD_OVERHEAD
         if value is not None:
@@ -124,7 +122,7 @@ class Accumulator:
                 queue = queues[partition]
             else:
                 if partition < 0:
-                    self.queue(topic, partition)  # raises: no topic ever has it
+                    self.queue(topic, partition)  # raises
                 return None  # the topic may have grown
         try:
             batch = queue.open if queue is not None else None
@@ -152,7 +150,8 @@ class Accumulator:
     def accept_run(
         self, topic: str, bulk: Bulk, first: int, partition: int | None, timestamp_ms: int
     ) -> tuple[Batch | None, int]:
-        """Take one record, and those behind it that go into the same batch; return how many."""
+        """Append one record and the following ones that fit in its batch; return batch and
+        count."""
         key = bulk.keys[first] if bulk.keys is not None else None
         batch = self.accept(topic, key, bulk.values[first], timestamp_ms, (), partition)
         if batch is None or batch.queue.open is not batch:
@@ -178,16 +177,17 @@ class Accumulator:
         return batch, 1 + count
 
     def refuse(self) -> None:
-        """Take no more records: `accept` returns None from now on."""
+        """Accept no more records: `accept` returns None from now on."""
         self._open_topics = {}
 
     def has_room(self, size: int) -> bool:
-        """Whether `size` more bytes fit; one item always does when nothing is buffered."""
+        """Return True if `size` more bytes fit; an empty buffer has space for one item of any
+        size."""
         return not self.buffered or self.buffered + size <= self._buffer_size
 
     def add_encoded(self, topic: str, partition: int, encoded: bytes, count: int) -> Batch:
-        """Queue a batch that is encoded already, behind what the partition has; room is the
-        caller's business."""
+        """Queue an encoded batch after the partition's other batches; the caller checks the
+        space."""
         queue = self.queue(topic, partition)
         if queue.open is not None:
             self._close(queue)
@@ -208,12 +208,11 @@ class Accumulator:
         message_bytes_max: int | None = None,
         leaderless: Iterable[int] = (),
     ) -> list[Batch]:
-        """Know a topic, or that it has more partitions than before, which of them nobody leads, and
-        how large its batches may be: so that a record is refused for its own size, never for its
-        neighbours'.
+        """Update a topic's partitions, leaders and batch size limit, or add the topic.
 
-        Returns, for the caller to fail, what waits for a topic of this name and another id: it was
-        deleted and made anew. What of it is in flight stays so, in queues that `abandon` empties.
+        The limit follows max.message.bytes, so that no record is refused because of others in its
+        batch. Returns, for the caller to fail, the waiting batches of a deleted topic of the same
+        name. Its batches in flight remain in queues that `abandon` empties.
         """
         anew: list[Batch] = []
         topic_queues = self._topics.get(topic)
@@ -231,8 +230,10 @@ class Accumulator:
         return anew
 
     def shrink(self, topic: str, partitions: int) -> list[Batch]:
-        """A topic has fewer partitions than before (it was deleted and made again): return what
-        waits for those that are gone and is not in flight, for the caller to fail."""
+        """Remove partitions that a topic no longer has (it was deleted and created again).
+
+        Returns their waiting batches, for the caller to fail.
+        """
         topic_queues = self._topics.get(topic)
         if topic_queues is None or len(topic_queues.queues) <= partitions:
             return []
@@ -243,23 +244,23 @@ class Accumulator:
         return self._waiting(gone)
 
     def abandon(self, queue: PartitionQueue) -> list[Batch]:
-        """A queue's partition does not exist, or its topic: return what waits in it, for the caller
-        to fail."""
+        """Return the waiting batches of a queue after its partition or topic was deleted, to be
+        failed."""
         return self._waiting([queue])
 
     def encoded(self, batch: Batch, encoded: bytes) -> None:
-        """A batch is encoded: from now on it takes the room of its bytes."""
+        """Replace a batch's columns by its encoded form in the accounting of space."""
         self.buffered -= batch.held
         batch.become_encoded(encoded, batch.number)
         self.buffered += batch.held
 
     @property
     def takes_runs(self) -> bool:
-        """Whether records without a key may go where the one before went, unasked."""
+        """True if records without a key may be appended in runs, without the partitioner."""
         return self._sticks_without_key
 
     def statistics(self) -> tuple[int, int, int]:
-        """Return (records not done, of those in flight, bytes held)."""
+        """Return (records without an outcome, those in flight, bytes held)."""
         records = in_flight = 0
         for batch in self._unfinished:
             records += batch.count
@@ -268,34 +269,34 @@ class Accumulator:
         return records, in_flight, self.buffered
 
     def batch_size(self, topic: str) -> int:
-        """Return the bytes that a batch of an admitted topic may have before compression."""
+        """Return the limit of a batch of a known topic, in bytes before compression."""
         return self._topics[topic].batch_size
 
     def knows(self, topic: str) -> bool:
-        """Whether the topic was admitted."""
+        """Return True if the topic was admitted."""
         return topic in self._topics
 
     def partitions(self, topic: str) -> int:
-        """Return the number of partitions of a topic that was admitted."""
+        """Return the number of partitions of an admitted topic."""
         return len(self._topics[topic].queues)
 
     def queue(self, topic: str, partition: int) -> PartitionQueue:
-        """Return a partition's queue; raises UnknownTopicOrPartition when there is none."""
+        """Return a partition's queue; raise UnknownTopicOrPartition if there is none."""
         topic_queues = self._topics.get(topic)
         if topic_queues is None:
-            raise UnknownTopicOrPartition("the topic is gone", topic=topic, partition=partition)
+            raise UnknownTopicOrPartition("the topic was deleted", topic=topic, partition=partition)
         queues = topic_queues.queues
         if not 0 <= partition < len(queues):
             raise absent(topic, partition, len(queues))
         return queues[partition]
 
-    # --- the side that sends ---------------------------------------------------------------
+    # --- sending ---------------------------------------------------------------------------
 
     def close_due(self, now_ms: int) -> int | None:
-        """Have the batches leave whose linger has ended; return when the next one's will, if any.
+        """List the queues with a lingered open batch; return the time of the next one, if any.
 
-        A batch's time begins at the first call after it was opened: only the sender knows a clock
-        that may be read on its thread.
+        The linger time starts at the first call after a batch was opened: only the sender's thread
+        may read the clock.
         """
         for batch in self._new:
             batch.linger_end_ms = now_ms + self._linger_ms
@@ -309,7 +310,7 @@ class Accumulator:
                 return batch.linger_end_ms
             del self._lingering[batch]
             queue = batch.queue
-            queue.is_due = True  # it is closed when it is taken
+            queue.is_due = True  # `take` closes it
             topic_queues = self._topics.get(queue.topic)
             if topic_queues is not None:
                 topic_queues.unstick(queue)
@@ -317,22 +318,24 @@ class Accumulator:
         return None
 
     def close_all(self) -> list[Batch]:
-        """Close every open batch; return all batches that are not done."""
+        """Close every open batch; return all batches without an outcome."""
         for batch in self._unfinished:
             if batch.queue.open is batch:
                 self._close(batch.queue)
         return list(self._unfinished)
 
     def lacks_id(self, queue: PartitionQueue) -> bool:
-        """Whether the queue can only be taken once `producer_id` is another one."""
+        """Return True if the queue needs another `producer_id` before it is taken."""
         numbering = queue.numbering
         if numbering is None or not numbering.needs_id:
             return False
         return self.producer_id in (NO_ID, numbering.producer_id)
 
     def take(self, queue: PartitionQueue, size_max: int, now_ms: int = 0) -> Part | None:
-        """Put the oldest batches of a listed queue in flight, see `ordering.take`; None when it
-        has none any more, or has to wait for what is in flight."""
+        """Put the oldest batches of a listed queue in flight, see `ordering.take`.
+
+        Returns None if it has none, or must wait for the batches in flight.
+        """
         assert queue.is_listed, f"{queue.topic}-{queue.partition} is taken without being listed"
         if not queue.has_turn or self.lacks_id(queue):  # since it was listed
             queue.is_listed = False
@@ -346,7 +349,7 @@ class Accumulator:
         return part
 
     def stored(self, part: Part, now_ms: int = 0) -> tuple[Batch, ...]:
-        """What is in flight was acknowledged: return it, for the caller to complete."""
+        """Remove an acknowledged part and return its batches, for the caller to complete."""
         queue = part.queue
         is_trusted = queue.numbering is not None and not queue.is_recovering
         if not ordering.land(part, has_failed=False):
@@ -361,8 +364,11 @@ class Accumulator:
         return part.batches
 
     def refused(self, part: Part) -> tuple[Batch, ...]:
-        """What is in flight was refused for good: return it, for the caller to fail; or (), when
-        several batches were refused together and each will be sent alone to find the bad one."""
+        """Remove a part that was refused for good and return its batches, for the caller to fail.
+
+        Returns () if several batches were refused together: each is sent alone to find the bad
+        one.
+        """
         queue, batches = part.queue, part.batches
         if not ordering.land(part, has_failed=True):
             return ()
@@ -378,16 +384,18 @@ class Accumulator:
     def misplaced(
         self, part: Part, error: QuorumlogError, *, is_fenced: bool
     ) -> tuple[bool, tuple[Batch, ...]]:
-        """The leader refused a number, see `ordering.renumber`: returns as `put_back`, with the
-        batches that the caller is to fail since nothing can tell any more whether they are
-        stored."""
+        """Handle the refusal of a sequence number, see `ordering.renumber`.
+
+        Returns the result of `put_back`, and the batches to fail because nothing can determine
+        whether they are stored.
+        """
         if ordering.renumber(part, is_fenced=is_fenced):
             return self.put_back(part, error), ()
         return False, self.refused(part)
 
     def split(self, part: Part) -> bool:
-        """The one batch in flight was too large: put its halves in its place and return True;
-        False when it has only one record."""
+        """Replace the batch in flight, which was too large, by its halves; return False for one
+        record."""
         (batch,), queue = part.batches, part.queue
         if batch.count == 1:
             return False
@@ -402,15 +410,18 @@ class Accumulator:
             self._unfinished.move_to_end(half, last=False)
             self.buffered += half.held
             if not half.deadline_ms:
-                self._new.append(half)  # as the whole one, which was not stamped yet
+                self._new.append(half)  # like the whole batch, it has no deadline yet
         ordering.bring_back(Part(queue, tuple(half for _, half in halves)))
         self._list(queue)
         return True
 
     def put_back(self, part: Part, error: QuorumlogError | None) -> bool:
-        """What is in flight is to be sent again, in its old place; None: it was not sent at all,
-        since one before it has failed. True: the queue is parked until `unpark`; False: it is done
-        with, or one before it has failed, too."""
+        """Put a part in flight back in its old place, for a retry.
+
+        `error` None: it was not sent, because an earlier part failed. Returns True if the queue is
+        parked until `unpark`; False if the part had ended before, or an earlier one has failed,
+        too.
+        """
         queue = part.queue
         was_recovering = queue.is_recovering
         if not ordering.land(part, has_failed=True):
@@ -424,12 +435,12 @@ class Accumulator:
         return not was_recovering
 
     def hold(self, queue: PartitionQueue) -> None:
-        """A listed queue cannot be sent before what is in flight of it has come back."""
-        assert queue.parts, f"nothing of {queue.topic}-{queue.partition} will come back"
+        """Remove a listed queue from `ready` until its batches in flight are answered."""
+        assert queue.parts, f"{queue.topic}-{queue.partition} has no batch in flight"
         queue.is_listed = False
 
     def park(self, queue: PartitionQueue) -> None:
-        """A listed queue cannot be sent now: keep it out of `ready` until `unpark`."""
+        """Keep a listed queue out of `ready` until `unpark`."""
         queue.is_listed = False
         queue.is_parked = True
 
@@ -439,10 +450,9 @@ class Accumulator:
         self._list(queue)
 
     def expired(self, now_ms: int) -> tuple[list[Batch], int | None]:
-        """Take out the batches whose delivery deadline has passed and that are not in flight:
-        return them, for the caller to fail, with the next deadline.
+        """Remove the batches past their delivery deadline; return them with the next deadline.
 
-        A batch in flight is left: its request has a deadline of its own.
+        Batches in flight are not removed: their request has its own deadline.
         """
         late: list[Batch] = []
         next_ms: int | None = None
@@ -454,21 +464,23 @@ class Accumulator:
                 continue
             next_ms = batch.deadline_ms if next_ms is None else min(next_ms, batch.deadline_ms)
             if batch.whole is None:
-                break  # all behind it are younger, which is not so behind a part
+                break  # all later ones are younger; halves are not in this order
         self._pull(late)
         return late, next_ms
 
     def forget_topic(self, topic: str, waiting: Sequence[PartitionQueue] = ()) -> list[Batch]:
-        """Forget a topic that is gone: return what of it is not in flight, for the caller to
-        fail. `waiting` are queues of it: those that were in flight when it was forgotten before
-        are known to nobody else."""
+        """Remove a deleted topic; return its batches that are not in flight, for the caller to
+        fail.
+
+        `waiting` are queues of it that had batches in flight when it was removed before.
+        """
         topic_queues = self._topics.pop(topic, None)
         queues = topic_queues.queues if topic_queues is not None else []
         self._retire(queues)
         return self._waiting([*queues, *waiting])
 
     def _waiting(self, queues: Sequence[PartitionQueue]) -> list[Batch]:
-        """Take out what waits in queues."""
+        """Remove and return the batches of queues that are not in flight."""
         batches: list[Batch] = []
         for queue in dict.fromkeys(queues):
             batches.extend(queue.closed)
@@ -478,7 +490,7 @@ class Accumulator:
         return batches
 
     def take_all(self) -> list[Batch]:
-        """The producer ends: return every batch that is not done, for the caller to fail."""
+        """Remove and return all batches without an outcome, for the closing caller to fail."""
         batches = list(self._unfinished)
         for batch in batches:
             batch.queue.parts.clear()
@@ -488,19 +500,18 @@ class Accumulator:
         self._drop(batches)
         return batches
 
-    # --- within ----------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------
 
     def _next_batch(
         self, topic_queues: TopicQueues, queue: PartitionQueue | None, size: int, *, is_free: bool
     ) -> Batch:
-        """Return an open batch with room for `size` bytes, of another partition if the choice is
-        free: the one before is full, or there was none."""
+        """Return an open batch with space for `size` bytes; of another partition if `is_free`."""
         if queue is not None and queue.open is not None:
             self._close(queue)
         if is_free:
             queue = topic_queues.stick(self._entropy)
-        assert queue is not None, "a choice that is not free has made it"
-        batch = queue.open  # of records with keys, where the choice was free
+        assert queue is not None, "an explicit partition without its queue"
+        batch = queue.open  # the new sticky partition may have one of records with keys
         if batch is not None and batch.size + size > topic_queues.batch_size:
             self._close(queue)
             batch = None
@@ -550,7 +561,7 @@ class Accumulator:
                 batch.queue.open = None
                 batch.queue.is_due = False
             else:
-                batch.queue.closed.remove(batch)  # it is in front, unless one has been sent again
+                batch.queue.closed.remove(batch)  # the first one, except after retries
         self._drop(batches)
 
     def _drop(self, batches: Sequence[Batch]) -> None:
@@ -561,8 +572,10 @@ class Accumulator:
         self.failures.add(batches)
 
     def _retire(self, queues: Sequence[PartitionQueue]) -> None:
-        """Queues are gone for good. If their partitions come back, it is with other numbers: those
-        of before would be taken for repeats."""
+        """Discard the producer id if queues with numbers are removed.
+
+        If their partitions are created again, old numbers would be taken for duplicates.
+        """
         if any(
             queue.numbering is not None and queue.numbering.producer_id >= 0 for queue in queues
         ):
@@ -575,15 +588,14 @@ class Accumulator:
         assert self.buffered >= 0, f"{self.buffered} bytes are buffered"
 
     def _mend(self) -> None:
-        """Taking a record was interrupted between two steps: finish what is half closed, and undo
-        what is half taken."""
+        """Complete or undo the append of a record after an interruption between two steps."""
         for queue in self.ready:
             queue.is_listed = True
         for batch in list(self._unfinished):
             queue = batch.queue
             if queue.open is not batch:
                 if not batch.count:
-                    self._unfinished.pop(batch)  # its queue has not got it yet
+                    self._unfinished.pop(batch)  # it is not in its queue yet
                 continue
             batch.cut()
             batch.size = content_size(batch.values, batch.keys, batch.headers)

@@ -1,9 +1,9 @@
-"""A whole Arrow source into the log: slices become batches in a few calls, never records.
+"""Sending of an Arrow source: slices are encoded as batches without record objects.
 
-Slices of some megabytes are encoded one after another in the cpu lane, each row going to its
-partition, and queued like any other batch; the producer's bounded buffer paces the reading of the
-source, so a reader without end takes bounded memory. The numbers of the rows of a batch are kept
-until it is stored; the first failure ends the reading, and the error says which rows are where.
+Slices of several MB are encoded in sequence on the cpu lane, each row for its partition, and
+queued like other batches. The producer's buffer limits the reading, so an endless reader takes
+bounded memory. The row numbers of a batch are kept until it is stored. The first failure ends the
+reading; the error has the outcome of every row.
 """
 
 from array import array
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Encoded(NamedTuple):
-    """A batch of rows; `rows` are their numbers in the source, rising."""
+    """A batch of rows; `rows` are their ascending numbers in the source."""
 
     partition: int
     records: bytes
@@ -42,7 +42,7 @@ class Encoded(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """A part of the source; its first row has this number."""
+    """A part of the source, with the number of its first row."""
 
     part: "pa.RecordBatch"
     first_row: int
@@ -77,15 +77,16 @@ class _Sending:
         self._data = data
         self._columns = columns
         self._partition = partition
-        self._turn = 0  # where rows without a key go on
-        self._read_rows = 0  # of the source that were taken
+        self._turn = 0  # next partition for rows without a key
+        self._read_rows = 0  # rows read from the source
         self._queued: deque[tuple[Batch, Sequence[int]]] = deque()  # without an outcome, or failed
-        self._stored: list[Batch] = []  # folded into ranges now and then
+        self._stored: list[Batch] = []  # merged into `_ranges` by `_fold`
         self._ranges: list[DeliveredRange] = []
         self._stored_count = 0
 
     async def run(self) -> list[DeliveredRange]:
-        """Send everything; raises what was wrong before a row was taken, RowsNotDelivered then."""
+        """Send everything; before the first row is queued raise the error itself, then
+        RowsNotDelivered."""
         error: Exception | None = None
         refused: Sequence[Encoded] = ()
         is_whole = False
@@ -106,8 +107,8 @@ class _Sending:
         return sorted(self._ranges)
 
     async def _send_slices(self) -> tuple[bool, Sequence[Encoded], Exception | None]:
-        """Return whether the source came to its end, and what of it was read and not queued, and
-        why."""
+        """Return True if the source was read to its end; else the batches not queued, and the
+        error."""
         source = slices_of(self._data)
         while (part := await self._next(source)) is not None:
             encoded = await self._encode(Slice(part, self._read_rows))
@@ -124,20 +125,20 @@ class _Sending:
         return True, (), None
 
     async def _next(self, source: "Iterator[pa.RecordBatch]") -> "pa.RecordBatch | None":
-        """Return the next slice, None at the end; a source that may wait is read in a lane."""
+        """Return the next slice, None at the end; a source that may block is read on a lane."""
         if is_in_memory(self._data):
             return next(source, None)
         return await self._runtime.tasks.offload("read", lambda: next(source, None))
 
     async def _encode(self, piece: Slice) -> list[Encoded]:
-        await self._producer.know(self._topic)  # it may be deleted meanwhile
+        await self._producer.know(self._topic)  # it may have been deleted
         return await self._runtime.tasks.offload(
             "cpu", self._encoding(piece), cost_bytes=piece.part.nbytes
         )
 
     async def _queue(self, encoded: Encoded) -> Batch:
         limit = self._producer.config.request_size_max
-        if len(encoded.records) > limit:  # it would break the stream for everybody
+        if len(encoded.records) > limit:  # it would break the stream, and fail other batches
             raise MessageTooLarge(
                 f"row {encoded.rows[0]} needs a batch of {len(encoded.records)} bytes, larger than "
                 f"request_size_max ({limit}): raise it on the producer, and max.message.bytes on "
@@ -173,7 +174,7 @@ class _Sending:
             encoded: list[Encoded] = []
             for target, rows in groups:
                 encoded.extend(_encode_rows(records, target, rows, envelope, batch_bytes))
-            if groups and groups[0][0] is None:  # batches in turn
+            if groups and groups[0][0] is None:  # batches go to the partitions in turn
                 encoded = [
                     each._replace(partition=(self._turn + index) % count)
                     for index, each in enumerate(encoded)
@@ -187,7 +188,7 @@ class _Sending:
     def _groups(
         self, part: "pa.RecordBatch", keys: "pa.Array | None", values: "pa.Array", count: int
     ) -> "list[tuple[int | None, pa.Array | None]]":
-        """Return (partition, its rows, rising); all rows for None, any partition for None."""
+        """Return (partition, its ascending rows) pairs; None: any partition, all rows."""
         name = self._columns.partition
         if self._partition is not None:
             return [(self._partition, None)]
@@ -204,13 +205,13 @@ class _Sending:
         for key, value in zip(_bytes_of(keys, part.num_rows), _bytes_of(values, 0), strict=True):
             chosen = choose(partitioner, self._topic, key, value, count)
             targets.append(self._turn if chosen is None else chosen)
-        self._turn = (self._turn + 1) % count  # what may stick, sticks for a slice
+        self._turn = (self._turn + 1) % count  # sticky rows keep a partition for one slice
         return _by_column(self._topic, _as_int64(targets), count)
 
-    # --- what became of it -----------------------------------------------------------------
+    # --- outcomes --------------------------------------------------------------------------
 
     def _fold(self) -> bool:
-        """Forget the rows of what is stored; return whether something has failed."""
+        """Merge stored batches into ranges; return True if a batch has failed."""
         kept: deque[tuple[Batch, Sequence[int]]] = deque()
         has_failed = False
         for batch, rows in self._queued:
@@ -230,7 +231,7 @@ class _Sending:
     def _told(
         self, error: Exception | None, refused: Sequence[Encoded], *, is_whole: bool
     ) -> RowsNotDelivered:
-        """Return the error that says where every row is."""
+        """Return the error with the outcome of every row."""
         failed, unknown = array("q"), array("q")
         first: QuorumlogError | None = error if isinstance(error, QuorumlogError) else None
         for batch, rows in self._queued:
@@ -248,10 +249,10 @@ class _Sending:
         if error is not None and first is not error:
             first = InvalidRequest(f"the source failed: {type(error).__name__}: {error}")
             first.__cause__ = error
-        left = "" if is_whole else f", the source was read up to row {self._read_rows}"
+        left = "" if is_whole else f"; the source was read up to row {self._read_rows}"
         return RowsNotDelivered(
             f"{self._stored_count} rows are stored, {len(failed)} are not, {len(unknown)} may be "
-            f"(no answer came){left}: {first}",
+            f"(no response){left}: {first}",
             topic=self._topic,
             first=first,
             ranges=sorted(self._ranges),
@@ -269,7 +270,7 @@ def _encode_rows(
     envelope: Envelope,
     batch_bytes: int,
 ) -> list[Encoded]:
-    """Return rows (all of them for None) as batches for one partition."""
+    """Encode rows (None: all) as batches for one partition."""
     if rows is None:
         numbers: Sequence[int] = range(records.values.length)
         batches = _encode_columns(records, envelope=envelope, batch_bytes=batch_bytes)
@@ -292,19 +293,19 @@ def _encode_rows(
 def _encode_columns(records: RecordColumns, **how: Any) -> list[bytes]:
     try:
         return encode_columns(records, **how)
-    except ValueError as error:  # a header without a key, timestamps 292 million years apart
+    except ValueError as error:  # a header without a key; timestamps out of range
         raise InvalidRequest(f"the table cannot be encoded: {error}") from None
 
 
 def _by_column(
     topic: str, targets: "pa.Array", count: int
 ) -> "list[tuple[int | None, pa.Array | None]]":
-    """Return the rows of each partition that a column of whole numbers names."""
+    """Return the rows of each partition that a column of integers names."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not pa.types.is_integer(targets.type):
-        raise InvalidRequest(f"a column of {targets.type} holds no partitions: give whole numbers")
+        raise InvalidRequest(f"a column of {targets.type} holds no partitions: give integers")
     if targets.null_count:
         raise InvalidRequest("the partition column has nulls: give each row its partition")
     groups: list[tuple[int | None, pa.Array | None]] = []
@@ -326,7 +327,7 @@ def _optional(part: "pa.RecordBatch", name: str | None) -> "pa.Array | None":
 
 
 def _moved(rows: Sequence[int], first: int) -> Sequence[int]:
-    """Return row numbers of a slice as those of the source."""
+    """Convert row numbers of a slice to those of the source."""
     if isinstance(rows, range):
         return range(rows.start + first, rows.stop + first)
     return array("q", [row + first for row in rows])
@@ -356,14 +357,14 @@ def _may_be_stored(batch: Batch, index: int) -> bool:
 
 
 def _stored_ranges(batch: Batch) -> list[DeliveredRange]:
-    """Return where the parts of a batch are that were stored."""
+    """Return the offset ranges of a batch's stored parts."""
     if batch.parts:
         return [each for _, part in batch.parts for each in _stored_ranges(part)]
     return [] if batch.error is not None else ranges_of([(batch, 0, batch.count)])
 
 
 def _joined(ranges: list[DeliveredRange]) -> list[DeliveredRange]:
-    """Return the ranges by partition and offset, adjacent ones as one."""
+    """Return the ranges sorted by partition and offset, adjacent ones merged."""
     joined: list[DeliveredRange] = []
     for each in sorted(ranges):
         last = joined[-1] if joined else None

@@ -1,7 +1,7 @@
-"""Whatever carries Arrow data, as record batches of a bounded size; and the columns of one.
+"""Arrow sources: reading as record batches of bounded size, and access to their columns.
 
-Sources: pyarrow's Table, RecordBatch and RecordBatchReader, any iterable of RecordBatches, and what
-offers the Arrow C stream or array (pandas, polars, DuckDB, ...), which is not imported for it.
+Accepts pyarrow's Table, RecordBatch and RecordBatchReader, an iterable of RecordBatches, and
+objects with the Arrow C stream or array (pandas, polars, DuckDB, ...), which are not imported.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
         pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch] | Any
     )
 
-SLICE_BYTES = 8 << 20  # of the source that are encoded at a time
+SLICE_BYTES = 8 << 20  # encoded in one step
 
 
 class Columns(NamedTuple):
-    """Which columns of the source mean what; None: there is none."""
+    """The columns of the source by purpose; None: not given."""
 
     key: str | None
     value: str | None
@@ -31,8 +31,10 @@ class Columns(NamedTuple):
 
 
 def slices_of(data: "ArrowSource") -> "Iterator[pa.RecordBatch]":
-    """Yield the rows as batches of about SLICE_BYTES, in order; raises InvalidRequest for what
-    holds no Arrow data, and whatever the source raises."""
+    """Yield the rows in order as batches of about SLICE_BYTES.
+
+    Raises InvalidRequest if the source has no Arrow data, and any error of the source.
+    """
     import pyarrow as pa
 
     if isinstance(data, pa.Table):
@@ -48,14 +50,14 @@ def slices_of(data: "ArrowSource") -> "Iterator[pa.RecordBatch]":
 
 
 def is_in_memory(data: "ArrowSource") -> bool:
-    """Whether reading the source cannot wait."""
+    """Return True if reading the source cannot block."""
     import pyarrow as pa
 
     return isinstance(data, pa.Table | pa.RecordBatch)
 
 
 def _batches(data: Any) -> "Iterable[Any]":
-    """Return what yields the source's batches."""
+    """Return an iterable of the source's batches."""
     import pyarrow as pa
 
     batches: Iterable[Any]
@@ -87,24 +89,24 @@ def _cut(table: "pa.Table") -> "Iterator[pa.RecordBatch]":
 
 
 def values_of(part: "pa.RecordBatch", columns: Columns) -> "pa.Array":
-    """Return the records' values: a column, or each row's other columns as JSON."""
+    """Return the values: a column, or the unnamed columns of each row as JSON."""
     if columns.value is not None:
         return text_or_bytes(column_of(part, columns.value))
     return json_rows(part, [name for name in part.schema.names if name not in set(columns)])
 
 
 def column_of(part: "pa.RecordBatch", name: str) -> "pa.Array":
-    """Return a column; raises InvalidRequest when there is none of this name, or several."""
+    """Return a column; raise InvalidRequest if none or several have this name."""
     count = part.schema.names.count(name)
     if count > 1:
-        raise InvalidRequest(f"the table has {count} columns called {name!r}: give each its name")
+        raise InvalidRequest(f"the table has {count} columns called {name!r}: rename them")
     if not count:
         raise InvalidRequest(f"the table has no column {name!r}: {', '.join(part.schema.names)}")
     return part.column(name)
 
 
 def text_or_bytes(array: "pa.Array") -> "pa.Array":
-    """Return numbers, dates and the like as their text; text and bytes as they are."""
+    """Return text and bytes unchanged, numbers and dates as text."""
     import pyarrow as pa
 
     kinds, kind = pa.types, array.type

@@ -1,5 +1,7 @@
-"""From a batch's plain columns to the bytes of one record batch, and back where a batch is to be
-split or told of. Pure, and safe in any thread."""
+"""Encoding of a batch's columns as a record batch, and decoding for a split or an error.
+
+Pure and thread-safe.
+"""
 
 from array import array
 from collections.abc import Sequence
@@ -17,16 +19,16 @@ from .numbering import Number
 
 
 class Columns(NamedTuple):
-    """The records of a batch as it gathers them."""
+    """The records of a batch as columns."""
 
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None]
     timestamps: "array[int]"
-    headers: dict[int, Headers]  # by index, of the records that have any
+    headers: dict[int, Headers]  # by index, of the records with headers
 
 
 def columns_of(batch: Batch) -> Columns | None:
-    """Return a batch's records, whether it is encoded or not; None when they were dropped."""
+    """Return a batch's records, encoded or not; None if they were dropped."""
     if batch.encoded is None:
         if len(batch.values) != batch.count:
             return None
@@ -41,11 +43,13 @@ def columns_of(batch: Batch) -> Columns | None:
 
 
 def split(batch: Batch) -> tuple[tuple[int, Batch], tuple[int, Batch]]:
-    """Return two batches with the halves of a batch's records, each with the index of its first,
-    and their callbacks; the batch itself is left as it is."""
+    """Split a batch into two, each with the index of its first record and its callbacks.
+
+    The batch itself is not changed.
+    """
     assert batch.count > 1, "one record cannot be split"
     columns = columns_of(batch)
-    assert columns is not None, "a batch that is not done has its records"
+    assert columns is not None, "the records of a batch without an outcome were dropped"
     middle = batch.count // 2
     return (0, _part(batch, columns, 0, middle)), (
         middle,
@@ -70,14 +74,14 @@ def _part(batch: Batch, columns: Columns, first: int, end: int) -> Batch:
     part.linger_end_ms = batch.linger_end_ms
     part.deadline_ms = batch.deadline_ms
     part.may_be_stored = batch.may_be_stored
-    part.goes_alone = True  # it may be too large still
+    part.goes_alone = True  # it may still be too large
     return part
 
 
 def content_size(
     values: Sequence[bytes | None], keys: Sequence[bytes | None], headers: dict[int, Headers]
 ) -> int:
-    """Return the bytes that records take at most in a batch, before compression."""
+    """Return an upper bound of the records' size in a batch before compression, in bytes."""
     return sum(
         RECORD_OVERHEAD + len(value or b"") + len(key or b"")
         for value, key in zip(values, keys, strict=True)
@@ -85,7 +89,7 @@ def content_size(
 
 
 def headers_size(headers: Headers) -> int:
-    """Return the bytes that headers take at most, without their length varints."""
+    """Return an upper bound of the headers' size, without their length varints, in bytes."""
     return sum(4 + 4 * len(name) + (len(value) if value else 0) for name, value in headers)
 
 
@@ -93,16 +97,16 @@ NO_NUMBER = Number(NO_PRODUCER, -1, -1)
 
 
 def renumbered(encoded: bytes, number: Number | None) -> bytes:
-    """Return an encoded batch with another number."""
+    """Return an encoded batch with another producer id, epoch and sequence."""
     producer_id, epoch, sequence = number or NO_NUMBER
     return renumber(encoded, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
 def encode_records(batch: Batch, codec: Codec, level: int | None = None) -> bytes:
-    """Return the batch's records as one record batch, compressed, with its number.
+    """Encode the batch's records as one record batch, compressed, with its sequence number.
 
-    Raises InvalidRecord for what cannot be encoded (a timestamp out of range) and MessageTooLarge
-    for what no batch can hold.
+    Raises InvalidRecord if a record cannot be encoded (a timestamp out of range), MessageTooLarge
+    if the batch exceeds the format's limit.
     """
     producer_id, epoch, sequence = batch.number or NO_NUMBER
     try:
@@ -150,7 +154,7 @@ def _records(batch: Batch) -> list[Record]:
 
 
 def _binary(items: Sequence[bytes | None]) -> BinaryColumn:
-    """Return byte strings as a column; 32-bit offsets, since a batch is far below 2 GiB."""
+    """Return byte strings as a column with 32-bit offsets: a batch is far smaller than 2 GiB."""
     if None not in items:
         whole: Sequence[bytes] = items  # type: ignore[assignment]  # None is ruled out above
         validity = None

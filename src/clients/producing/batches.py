@@ -1,12 +1,12 @@
-"""Records on their way: a partition's queue of batches, and the handle of one record in one.
+"""Batches of records, the queue of one partition, and the handle of one record.
 
-A batch gathers plain columns (no object a record) and has one outcome, which every record's handle
-reads; only a batch that was split because it was too large has an outcome for each part. Completing
-is safe against waiters that register on other threads: the outcome is set before the waiters are
-drained, a waiter is added before the outcome is looked at, and taking a waiter out of the deque is
-atomic, so each runs exactly once.
+A batch collects columns (no object per record) and has one outcome, read by every record's handle.
+Only a batch that was split because it was too large has an outcome per part. Completion is safe
+against waiters that other threads register: the outcome is set before the waiters are drained, a
+waiter is added before the outcome is checked, and popping the deque is atomic. So each waiter runs
+exactly once.
 
-Pure: what a waiter does (resolve a future of a loop, or of a thread) is its owner's business.
+Pure: resolving a future, of a loop or of a thread, is the waiter's task.
 """
 
 import asyncio
@@ -23,28 +23,28 @@ from .numbering import IN_FLIGHT_MAX, Number, Numbering
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 RECORD_OVERHEAD = 12  # bytes of the encoded record besides key, value and headers: length varints
-OBJECT_OVERHEAD = 64  # bytes that a record's objects and columns take here besides its content
-RUN_MIN = 16  # so many records in a row, or more, are noted as one run
-ENCODED_OVERHEAD = 8  # bytes it takes beside its encoded batch: its time, or its row's number
+OBJECT_OVERHEAD = 64  # bytes of a record's objects and columns besides its content
+RUN_MIN = 16  # minimum number of consecutive records stored as one run
+ENCODED_OVERHEAD = 8  # bytes per record besides its encoded batch: its time, or its row's number
 
-# What a callback may raise without ending more than itself; a cancellation would end our own task.
+# Caught around a callback. A cancellation would end the client's own task.
 CALLBACK_ERRORS = (Exception, SystemExit, asyncio.CancelledError)
 
 _log = logging.getLogger(__name__)
 
 
 class Delivered(NamedTuple):
-    """Where a record is now; `offset` is -1 where no answer was asked for (acks="none")."""
+    """The position of a stored record; `offset` is -1 with acks="none"."""
 
     topic: str
     partition: int
     offset: int
-    timestamp_ms: int = -1  # ms since 1970 as stored: the record's, or the broker's append time
+    timestamp_ms: int = -1  # stored, ms since 1970: the record's, or the broker's append time
 
 
 class DeliveredRange(NamedTuple):
-    """Offsets [first, end) of a partition, all of them of what was sent, in its order; -1 and -1
-    where no answer was asked for (acks="none")."""
+    """Offsets [first, end) of a partition with records in sending order; -1 and -1 with
+    acks="none"."""
 
     topic: str
     partition: int
@@ -53,9 +53,10 @@ class DeliveredRange(NamedTuple):
 
 
 OnDelivery: TypeAlias = Callable[[Delivered | None, QuorumlogError | None], object]
-"""A record's callback: exactly one of the two is None. Called once, on the loop's (I/O) thread, in
-the order of the offsets within a partition, but where an attempt failed and a later one did not. It
-must be quick. What it raises is logged, no more."""
+"""A record's callback: exactly one of the two arguments is None.
+
+Called once, on the loop's (I/O) thread. Within a partition calls are in offset order, except for
+failures among successes. It must be quick. An error that it raises is logged."""
 
 
 class Batch:
@@ -94,41 +95,39 @@ class Batch:
 
     def __init__(self, queue: "PartitionQueue") -> None:
         self.queue = queue
-        self.linger_end_ms = 0  # closed at the latest then; stamped by the accumulator
-        self.deadline_ms = 0  # not delivered by then: fails; stamped with it
+        self.linger_end_ms = 0  # latest time of closing; set by the accumulator
+        self.deadline_ms = 0  # delivery deadline; set with it
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] = []
-        self.timestamps = array("q")  # kept for the outcome; empty when it came encoded
-        self.headers: dict[int, Headers] = {}  # by index, of the records that have any
-        self.callbacks: dict[int, OnDelivery] = {}  # by index, of the records that have one
-        self.size = 0  # bytes that it has, or will have before compression, in a request
+        self.timestamps = array("q")  # kept for the outcome; empty if it was added encoded
+        self.headers: dict[int, Headers] = {}  # by index, of the records with headers
+        self.callbacks: dict[int, OnDelivery] = {}  # by index, of the records with a callback
+        self.size = 0  # bytes in a request: encoded, or estimated before compression
         self.count = 0
-        self.encoded: bytes | None = None  # kept for a repeat; the columns are gone then
-        self.goes_alone = (
-            False  # a request with it was refused: find out which batch is the bad one
-        )
-        self.is_encoded = False  # and the columns are gone
+        self.encoded: bytes | None = None  # kept for retries; replaces the columns
+        self.goes_alone = False  # sent without other batches, to find the refused one
+        self.is_encoded = False  # the columns were dropped
         self.is_done = False
-        self.part: Part | None = None  # taken to be sent, or sent and not answered
-        self.is_sent = False  # in a request that has no answer yet
-        self.order = 0  # rises within a partition; that of its halves is its own
-        self.number: Number | None = None  # from its first taking on, of an idempotent producer
-        self.sealed: Number | None = None  # the number that `encoded` has
-        self.may_be_stored = False  # an attempt ended without an answer
-        self.observed: set[int] = set()  # records whose outcome somebody looks at, and
-        self.observed_runs: set[tuple[int, int]] = set()  # more of them, as [first, end)
+        self.part: Part | None = None  # taken for sending, or sent without a response
+        self.is_sent = False  # in a request without a response
+        self.order = 0  # ascending within a partition; halves keep it
+        self.number: Number | None = None  # of an idempotent producer, from the first sending
+        self.sealed: Number | None = None  # the number in `encoded`
+        self.may_be_stored = False  # an attempt ended without a response
+        self.observed: set[int] = set()  # records with a retrieved outcome
+        self.observed_runs: set[tuple[int, int]] = set()  # the same as ranges [first, end)
         self.base_offset = -1
-        self.append_time_ms = -1  # the broker's, where the topic has it
+        self.append_time_ms = -1  # the broker's, if the topic uses it
         self.error: QuorumlogError | None = None
         self.waiters: deque[Callable[[], None]] = deque()
-        self.parts: tuple[tuple[int, Batch], ...] = ()  # (first index, batch): it was split
-        self.whole: tuple[Batch, int] | None = None  # of which it is a part, from that index on
+        self.parts: tuple[tuple[int, Batch], ...] = ()  # (first index, batch) after a split
+        self.whole: tuple[Batch, int] | None = None  # the batch split, and the first index in it
 
     # --- the outcome -----------------------------------------------------------------------
 
     def delivered(self, index: int) -> Delivered:
-        """Return where record `index` is; raises its error. Only when is_done."""
-        assert self.is_done, f"outcome of record {index} asked for before it is known"
+        """Return the position of record `index`, or raise its error; only if is_done."""
+        assert self.is_done, f"the outcome of record {index} is not known yet"
         if self.parts:
             part, within = self._part(index)
             return part.delivered(within)
@@ -138,7 +137,7 @@ class Batch:
         return self._place(index)
 
     def error_of(self, index: int) -> QuorumlogError | None:
-        """Return why record `index` is not delivered, None when it is. Only when is_done."""
+        """Return the error of record `index`, None if it is stored; only if is_done."""
         if self.parts:
             part, within = self._part(index)
             return part.error_of(within)
@@ -146,18 +145,18 @@ class Batch:
         return self.error
 
     def observe(self, index: int) -> None:
-        """Somebody looks at a record's outcome: `flush` need not tell of it."""
+        """Mark a record's outcome as retrieved: `flush` does not raise it."""
         self.observed.add(index)
 
     def observe_run(self, first: int, end: int) -> None:
-        """Somebody looks at the outcomes of records [first, end)."""
+        """Mark the outcomes of records [first, end) as retrieved."""
         if end - first < RUN_MIN:
             self.observed.update(range(first, end))
         else:
             self.observed_runs.add((first, end))
 
     def unobserved(self) -> list[int]:
-        """Return the records whose outcome nobody has looked at, rising."""
+        """Return the ascending indices of the records without a retrieved outcome."""
         seen = bytearray(self.count)
         self._mark_observed(seen, 0)
         if self.whole is not None:
@@ -166,19 +165,19 @@ class Batch:
         return [index for index, is_seen in enumerate(seen) if not is_seen]
 
     def has_failed(self) -> bool:
-        """Whether any of its records has failed. Only when is_done."""
+        """Return True if any of its records has failed; only if is_done."""
         return self.error is not None or any(part.has_failed() for _, part in self.parts)
 
     def add_waiter(self, waiter: Callable[[], None]) -> None:
-        """Call `waiter` once when the outcome is known: now, if it is."""
+        """Call `waiter` once the outcome is known, which may be now."""
         self.waiters.append(waiter)
         if self.is_done:
             self._drain()
 
-    # --- the life --------------------------------------------------------------------------
+    # --- state changes ---------------------------------------------------------------------
 
     def complete(self, base_offset: int, append_time_ms: int = -1) -> None:
-        """The records are stored from `base_offset` on (-1: nobody will say)."""
+        """Record that the batch is stored at `base_offset` (-1: unknown)."""
         assert not self.is_done, "a batch has one outcome"
         self.base_offset = base_offset
         self.append_time_ms = append_time_ms
@@ -186,15 +185,18 @@ class Batch:
         self._finish()
 
     def fail(self, error: QuorumlogError) -> None:
-        """The records were not stored, or whether they were is unknown (`may_be_stored`). What
-        they are is kept for `failures`, which drops it."""
+        """Record the failure; whether the records are stored may be unknown (`may_be_stored`).
+
+        The content is kept for `failures`, which drops it.
+        """
         assert not self.is_done, "a batch has one outcome"
         self.may_be_stored = self.may_be_stored or self.is_sent
         self.error = error
         self._finish()
 
     def become(self, parts: "tuple[tuple[int, Batch], ...]") -> None:
-        """It was split: its outcome is that of its parts, whose callbacks they take over."""
+        """Replace the batch by its parts, which take over its callbacks and determine its
+        outcome."""
         self.parts = parts
         self.callbacks = {}
         self.drop_content()
@@ -212,23 +214,23 @@ class Batch:
 
     @property
     def held(self) -> int:
-        """Bytes that it takes of the buffer."""
+        """The bytes that it takes of the buffer."""
         each = ENCODED_OVERHEAD if self.is_encoded else OBJECT_OVERHEAD
         return self.size + self.count * each
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where it stands among the batches of its partition."""
+        """Its sort key among the batches of its partition."""
         return self.order, 0 if self.whole is None else self.whole[1]
 
     def become_encoded(self, encoded: bytes, number: Number | None = None) -> None:
-        """Keep the encoded form, which has this number, alone from now on."""
+        """Keep only the encoded form, which has this number."""
         self.encoded, self.size, self.is_encoded = encoded, len(encoded), True
         self.sealed = number
         self.drop_columns()
 
     def cut(self) -> None:
-        """Leave what is behind its last record: one was taken by half."""
+        """Remove what belongs to a record that was appended in part."""
         count = self.count
         del self.values[count:], self.keys[count:], self.timestamps[count:]
         for each in (self.headers, self.callbacks):
@@ -236,19 +238,21 @@ class Batch:
                 del each[index]
 
     def drop_columns(self) -> None:
-        """Free what the records came in."""
+        """Free the columns."""
         self.values, self.keys, self.headers = [], [], {}
 
     def drop_content(self) -> None:
-        """Free what the records are."""
+        """Free the columns and the encoded form."""
         self.encoded = None
         self.drop_columns()
 
-    # --- within ----------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------
 
     def _mark_observed(self, seen: bytearray, first: int) -> None:
-        """Mark which of the records from `first` on are observed. Other threads may add to the
-        sets meanwhile: copying one is a single step."""
+        """Mark the retrieved ones among the records from `first`.
+
+        Other threads may add to the sets concurrently; copying one is atomic.
+        """
         count = len(seen)
         for index in self.observed.copy():
             if first <= index < first + count:
@@ -289,7 +293,7 @@ class Batch:
                     callback(None, self.error)
                 else:
                     callback(self._place(index), None)
-            except CALLBACK_ERRORS:  # another's fault must not stop the delivery of the rest
+            except CALLBACK_ERRORS:  # an error of a callback must not affect other records
                 _log.exception("producer.callback_failed callback=%r", callback)
 
     def _drain(self) -> None:
@@ -302,8 +306,7 @@ class Batch:
 
 
 class Part:
-    """Batches of one partition that are in one request together; one alone where they have
-    numbers."""
+    """Batches of one partition in one request; a single one if they are numbered."""
 
     __slots__ = ("batches", "queue")
 
@@ -341,18 +344,18 @@ class PartitionQueue:
         numbering: Numbering | None = None,
     ) -> None:
         self.topic = topic
-        self.topic_id = topic_id  # its records are meant for this topic, for no other of the name
+        self.topic_id = topic_id  # the records must not go to another topic of the same name
         self.partition = partition
-        self.numbering = numbering  # None: its producer is not idempotent
+        self.numbering = numbering  # None: the producer is not idempotent
         self.open: Batch | None = None
-        self.is_due = False  # the open batch has lingered: it goes as soon as there is a turn
+        self.is_due = False  # the open batch has lingered
         self.closed: deque[Batch] = deque()
         self.parts: deque[Part] = deque()  # in flight, oldest first
-        self.address = ""  # where those went
-        self.is_recovering = False  # one of them failed: the others are waited for
-        self.is_listed = False  # in `ready`, or handed to a leader's link
-        self.is_parked = False  # waits for a back-off or for a leader
-        self.failures = 0  # in a row
+        self.address = ""  # the broker that they were sent to
+        self.is_recovering = False  # one of them failed: nothing is sent until all are answered
+        self.is_listed = False  # in `ready`, or offered to a leader's link
+        self.is_parked = False  # waits for a backoff or for a leader
+        self.failures = 0  # consecutive
         self.last_error: QuorumlogError | None = None
 
     @property
@@ -362,14 +365,14 @@ class PartitionQueue:
 
     @property
     def next_size(self) -> int:
-        """The bytes of the batch that is sent next."""
+        """The size of the next batch to send, in bytes."""
         batch = self.closed[0] if self.closed else self.open
         return batch.size if batch is not None else 0
 
     @property
     def has_turn(self) -> bool:
-        """Whether more of it may be sent now: with numbers several batches at a time, see
-        `numbering`, without them one request."""
+        """True if more may be sent now: several numbered batches (see `numbering`), or one
+        request."""
         if not self.parts:
             return True
         numbering = self.numbering
@@ -383,23 +386,21 @@ class PartitionQueue:
 
 
 class TopicQueues:
-    """A topic that this producer writes to."""
+    """The queues of one topic."""
 
     __slots__ = ("batch_size", "led", "left", "name", "queues", "sticky", "topic_id")
 
     def __init__(self, name: str, topic_id: bytes, batch_size: int) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.batch_size = batch_size  # the producer's, or less where the topic takes less
+        self.batch_size = batch_size  # the producer's, or less if the topic's limit is lower
         self.queues: list[PartitionQueue] = []  # by partition index
-        self.led: list[PartitionQueue] = []  # those that somebody leads; all of them if none is
-        self.sticky: PartitionQueue | None = (
-            None  # takes records without a key, until its batch closes
-        )
-        self.left: PartitionQueue | None = None  # was sticky before
+        self.led: list[PartitionQueue] = []  # the partitions with a leader; all if none has one
+        self.sticky: PartitionQueue | None = None  # takes records without a key for one batch
+        self.left: PartitionQueue | None = None  # the sticky partition before
 
     def grow(self, partitions: int, *, is_idempotent: bool) -> None:
-        """Have so many partitions, or more."""
+        """Add queues up to this number of partitions."""
         for partition in range(len(self.queues), partitions):
             numbering = Numbering() if is_idempotent else None
             self.queues.append(
@@ -407,19 +408,19 @@ class TopicQueues:
             )
 
     def lead(self, leaderless: Iterable[int]) -> None:
-        """Nobody leads these partitions now, as far as the metadata says."""
+        """Record the partitions without a leader."""
         without = frozenset(leaderless)
         self.led = [queue for queue in self.queues if queue.partition not in without] or self.queues
         if self.sticky is not None and self.sticky not in self.led:
             self.unstick(self.sticky)
 
     def unstick(self, queue: PartitionQueue) -> None:
-        """Records without a key go to another partition than this one from now on."""
+        """End the stickiness to this partition."""
         if self.sticky is queue:
             self.left, self.sticky = queue, None
 
     def stick(self, entropy: Entropy) -> PartitionQueue:
-        """Move on to another partition, drawn among the others that somebody leads."""
+        """Choose another sticky partition at random among those with a leader."""
         old, led = self.sticky or self.left, self.led
         place = entropy.below(len(led))
         if led[place] is old and len(led) > 1:
@@ -429,7 +430,7 @@ class TopicQueues:
 
 
 def ranges_of(stored: "Iterable[tuple[Batch, int, int]]") -> list[DeliveredRange]:
-    """Return where records [first, end) of batches are, adjacent ranges joined; they are stored."""
+    """Return the offset ranges of records [first, end) of stored batches, adjacent ones merged."""
     ranges: list[DeliveredRange] = []
     for batch, first, end in stored:
         if batch.parts:
@@ -454,9 +455,9 @@ def ranges_of(stored: "Iterable[tuple[Batch, int, int]]") -> list[DeliveredRange
 
 
 class Delivery:
-    """The outcome of one record, as an awaitable: `Delivered`, or the typed error is raised.
+    """The outcome of one record, as an awaitable: returns `Delivered` or raises the typed error.
 
-    Cheap on purpose (two fields); the outcome lives in the batch. Awaiting it twice is fine.
+    It has only two fields, for speed; the outcome is in the batch. It may be awaited repeatedly.
     """
 
     __slots__ = ("_batch", "_index")
@@ -466,29 +467,31 @@ class Delivery:
         self._index = index
 
     def done(self) -> bool:
-        """Whether the outcome is known."""
+        """Return True if the outcome is known."""
         return self._batch.is_done
 
     def result(self) -> Delivered:
-        """Return where the record is, or raise why it is not; only when done()."""
+        """Return the record's position, or raise its delivery error; only if done()."""
         if not self._batch.is_done:
             raise asyncio.InvalidStateError("the record's outcome is not known yet: await it")
         return self._batch.delivered(self._index)
 
     def exception(self) -> QuorumlogError | None:
-        """Return why the record is not delivered, None when it is; only when done()."""
+        """Return the delivery error, None if the record is stored; only if done()."""
         if not self._batch.is_done:
             raise asyncio.InvalidStateError("the record's outcome is not known yet: await it")
         return self._batch.error_of(self._index)
 
     def add_done_callback(self, callback: Callable[["Delivery"], None]) -> None:
-        """Call `callback(self)` on the loop when the outcome is known; now, if it is. What it
-        raises is logged, no more."""
+        """Call `callback(self)` on the loop once the outcome is known, which may be now.
+
+        An error that it raises is logged.
+        """
 
         def call() -> None:
             try:
                 callback(self)
-            except CALLBACK_ERRORS:  # another's fault must not stop the delivery of the rest
+            except CALLBACK_ERRORS:  # an error of a callback must not affect other records
                 _log.exception("producer.callback_failed callback=%r", callback)
 
         self._batch.observe(self._index)

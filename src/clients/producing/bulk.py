@@ -1,4 +1,4 @@
-"""Many records in one call: taken in runs, with one handle for all of them."""
+"""Many records in one call: appended in runs, with one handle for all of them."""
 
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -13,7 +13,7 @@ DeliveryT = TypeVar("DeliveryT")
 
 
 class Span(NamedTuple):
-    """Records [first, end) of a bulk are in `batch`, from its record `begin` on."""
+    """Records [first, end) of a bulk are in `batch`, starting at its record `begin`."""
 
     first: int
     end: int
@@ -22,10 +22,10 @@ class Span(NamedTuple):
 
 
 class Sent(Generic[DeliveryT]):
-    """The outcomes of records that were sent together: by index, or all at once.
+    """The outcomes of records that were sent together, by index or all at once.
 
-    `sent[i]` is the handle of record `i`, as `send` would have returned it; no handle exists until
-    it is asked for.
+    `sent[i]` is the handle of record `i`, as `send` would have returned it; handles are created on
+    access.
     """
 
     def __init__(
@@ -51,21 +51,23 @@ class Sent(Generic[DeliveryT]):
         return self._make(span.batch, span.begin + index - span.first)
 
     def done(self) -> bool:
-        """Whether every outcome is known."""
+        """Return True if every outcome is known."""
         return all(span.batch.is_done for span in self._spans)
 
     def observe(self) -> None:
-        """Somebody looks at every outcome."""
+        """Mark every outcome as retrieved."""
         for span in self._spans:
             span.batch.observe_run(span.begin, span.begin + span.end - span.first)
 
     def batches(self) -> list[Batch]:
-        """Return the batches that have the records."""
+        """Return the batches that contain the records."""
         return [span.batch for span in self._spans]
 
     def ranges(self) -> list[DeliveredRange]:
-        """Return where the records are, in the order of sending, once all is known; raises
-        NotDelivered with those that are not stored."""
+        """Return the offset ranges of the records, in sending order; all outcomes must be known.
+
+        Raises NotDelivered with the records that are not stored.
+        """
         count, first = 0, None
         records = []
         for span in self._spans:
@@ -104,16 +106,16 @@ def accept_many(
     partition: int | None,
     timestamp_ms: int,
 ) -> list[Span]:
-    """Take records of `bulk` from `first` on, as many as there is room for, and return where they
-    are, in order; [] when there is no room, or something is not known there, as `accept`.
+    """Append records of `bulk` from `first`, as many as fit; return their spans in order.
 
-    Records that all go to one partition are taken in runs, at a fraction of the cost. A record for
-    which the partitioner fails has that outcome, and the others go on.
+    Returns [] if nothing fits, or if the topic or partition is unknown, as `accept`. Records that
+    all go to one partition are appended in runs, at a fraction of the cost. If the partitioner
+    fails for a record, only that record fails.
     """
     spans: list[Span] = []
     index = begin = first
     last = len(bulk.values)
-    current: Batch | None = None  # has [begin, index), from its record `place` on
+    current: Batch | None = None  # contains [begin, index), starting at its record `place`
     place = 0
     in_runs = partition is not None or (accumulator.takes_runs and bulk.keys is None)
     while index < last:
@@ -147,7 +149,7 @@ def accept_many(
 def refused(
     topic: str, bulk: Bulk, first: int, end: int, timestamp_ms: int, error: QuorumlogError
 ) -> Span:
-    """Return the records of [first, end) as a batch that failed: they were not taken."""
+    """Return the records of [first, end) as a failed batch: they were not appended."""
     batch = Batch(PartitionQueue(topic, -1))
     batch.values = list(bulk.values[first:end])
     batch.count = len(batch.values)

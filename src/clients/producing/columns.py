@@ -1,4 +1,4 @@
-"""What `send_many` is given, as columns of bytes that are checked and measured once."""
+"""The arguments of `send_many` as validated columns of bytes."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -10,7 +10,7 @@ from .content import Content, as_bytes
 
 
 class Bulk(NamedTuple):
-    """Records that are given at once, all of one kind of content."""
+    """The records of one `send_many`."""
 
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None
@@ -21,12 +21,12 @@ class Bulk(NamedTuple):
 def bulk_of(
     topic: str, values: Sequence[Content], keys: Sequence[Content] | None, *, size_max: int
 ) -> Bulk:
-    """Return what was given as columns of bytes; nothing is taken if one record is wrong.
+    """Return the arguments as columns of bytes; one invalid record refuses all.
 
     Raises InvalidRequest for columns of different lengths, TypeError, and MessageTooLarge.
     """
     if keys is not None and len(keys) != len(values):
-        raise InvalidRequest(f"{len(values)} values have {len(keys)} keys: give each one its own")
+        raise InvalidRequest(f"{len(values)} values have {len(keys)} keys: give one key per value")
     whole = _as_column(values, "value")
     own = None if keys is None else _as_column(keys, "key")
     sizes = _sizes(whole)
@@ -48,7 +48,7 @@ def _as_column(contents: Sequence[Content], what: str) -> list[bytes | None]:
     if isinstance(contents, str | bytes | bytearray):
         raise TypeError(f"send_many takes a sequence of {what}s, not one {what}")
     if set(map(type, contents)) <= {bytes, type(None)}:
-        return list(contents)  # type: ignore[arg-type]  # every one was looked at
+        return list(contents)  # type: ignore[arg-type]  # the types were checked above
     return [None if content is None else as_bytes(content, what) for content in contents]
 
 

@@ -1,7 +1,7 @@
-"""What a caller may give as a record's parts, and what becomes of it. Pure.
+"""Conversion and validation of a record's key, value, headers and timestamp. Pure.
 
-Errors: TypeError for what is no such thing, InvalidTimestamp for a time that cannot be stored,
-InvalidRecord for text that UTF-8 cannot carry.
+Raises TypeError for a wrong type, InvalidTimestamp for a time out of range, InvalidRecord for text
+that UTF-8 cannot encode.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,17 +14,17 @@ from .batch_encoding import headers_size
 from .batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Headers
 
 Content: TypeAlias = bytes | bytearray | memoryview | str | None
-"""What a key or a value may be; text is sent as UTF-8."""
+"""A key or a value; text is encoded as UTF-8."""
 
 HeadersIn: TypeAlias = Mapping[str, Content] | Sequence[tuple[str, Content]] | None
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
-TIMESTAMP_MS_MAX = 253_402_300_799_999  # the last millisecond that a datetime can say
+TIMESTAMP_MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999, as in datetime
 
 
 def as_bytes(content: Content, what: str) -> bytes:
-    """Return content as bytes, text as UTF-8; raises TypeError for anything else."""
+    """Return content as bytes, text as UTF-8; raise TypeError for another type."""
     if isinstance(content, str):
         return _encoded(content, what)
     if isinstance(content, bytes | bytearray | memoryview):
@@ -36,19 +36,22 @@ def _encoded(text: str, what: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRecord(f"a {what} is text that UTF-8 cannot carry: {error.reason}") from None
+        raise InvalidRecord(f"a {what} is text that UTF-8 cannot encode: {error.reason}") from None
 
 
 def as_int(number: object, what: str) -> int:
-    """Return any kind of whole number as an int; raises TypeError for anything else."""
+    """Return an int from any integer type; raise TypeError for another type."""
     if not isinstance(number, SupportsIndex):
         raise TypeError(f"{what} an int, not {type(number).__name__}")
     return index(number)
 
 
 def as_timestamp_ms(timestamp: int | datetime) -> int:
-    """Return milliseconds since 1970; raises InvalidTimestamp for a time that is out of range or
-    has no time zone, TypeError for what is no time."""
+    """Return milliseconds since 1970.
+
+    Raises InvalidTimestamp for a time out of range or a naive datetime, TypeError for another
+    type.
+    """
     if isinstance(timestamp, datetime):
         if timestamp.tzinfo is None:
             raise InvalidTimestamp(
@@ -68,7 +71,7 @@ def as_timestamp_ms(timestamp: int | datetime) -> int:
 
 
 def size_bound(value: Content, key: Content, headers: HeadersIn) -> int:
-    """Return how much room a record takes at most."""
+    """Return an upper bound of a record's size in the buffer, in bytes."""
     size = RECORD_OVERHEAD + OBJECT_OVERHEAD
     for content in (value, key):
         if content is not None:

@@ -1,7 +1,7 @@
-"""What was not delivered, remembered until `flush` or `close` tells of it. Pure.
+"""Failed batches, kept until `flush` or `close` raises their errors. Pure.
 
-Bounded: at most `BATCHES_KEPT` failed batches, with the records of the first of them up to
-`RECORDS_KEPT` and `CONTENT_BYTES_KEPT`; of what is beyond only the count is kept.
+Bounded: at most `BATCHES_KEPT` failed batches, with the content of the first `RECORDS_KEPT`
+records up to `CONTENT_BYTES_KEPT`; beyond that only the count is kept.
 """
 
 from collections.abc import Sequence
@@ -17,20 +17,20 @@ CONTENT_BYTES_KEPT: Final = 4 << 20
 
 
 class Failures:
-    """See the module. The caller holds the producer's lock, if there is one."""
+    """The failed batches of one producer. The caller holds the producer's lock, if there is one."""
 
     def __init__(self) -> None:
         self._batches: list[Batch] = []  # oldest first
-        self._content_bytes = 0  # of those that keep their content
-        self._count_beyond = 0  # records of failed batches that were not kept
+        self._content_bytes = 0  # of the batches that keep their content
+        self._count_beyond = 0  # records of failed batches beyond the limit
 
     def add(self, batches: Sequence[Batch]) -> None:
-        """Remember failed batches (or that are about to be failed)."""
+        """Add failed batches, or batches about to fail."""
         for batch in batches:
             if len(self._batches) >= BATCHES_KEPT:
                 self._forget_seen()
             if len(self._batches) >= BATCHES_KEPT:
-                told = batch.callbacks  # about to be called
+                told = batch.callbacks  # they are about to be called with the error
                 self._count_beyond += sum(index not in told for index in batch.unobserved())
                 batch.drop_content()
                 continue
@@ -41,7 +41,8 @@ class Failures:
                 self._content_bytes += batch.held
 
     def take(self) -> NotDelivered | None:
-        """Return, once, the failures that nobody has looked at; None when there are none."""
+        """Return the failures that the application did not retrieve, once; None if there are
+        none."""
         failed, self._batches = (
             [batch for batch in self._batches if batch.is_done],
             [batch for batch in self._batches if not batch.is_done],
@@ -71,7 +72,7 @@ class Failures:
 
 
 def undelivered(batch: Batch, indices: Sequence[int]) -> list[UndeliveredRecord]:
-    """Return what is left of the records of a failed batch; none when they were dropped."""
+    """Return the kept records of a failed batch; [] if they were dropped."""
     if batch.parts:
         ends = [*(first for first, _ in batch.parts[1:]), batch.count]
         return [
@@ -101,13 +102,13 @@ def undelivered(batch: Batch, indices: Sequence[int]) -> list[UndeliveredRecord]
 def not_delivered(
     count: int, first: QuorumlogError | None, records: Sequence[UndeliveredRecord]
 ) -> NotDelivered:
-    """Return the error that tells of `count` records, of which `records` are kept."""
+    """Return the error for `count` records, of which `records` are kept."""
     what = "1 record was" if count == 1 else f"{count} records were"
     reason = f": {first}" if first is not None else ""
     beyond = count - len(records)
     kept = "`records` has them"
     if beyond:
-        kept = f"`records` has the first {len(records)}, {beyond} more were only counted"
+        kept = f"`records` has the first {len(records)}; {beyond} more were only counted"
     return NotDelivered(
         f"{what} not delivered{reason} ({kept})",
         topic=first.topic if first is not None else "",

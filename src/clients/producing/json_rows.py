@@ -1,9 +1,8 @@
-"""Rows of an Arrow batch as JSON objects, column by column: no Python object for a cell.
+"""Rows of an Arrow batch as JSON objects, column by column, without Python objects per cell.
 
-Every column becomes the JSON text of its cells by Arrow's own kernels, then the texts are joined
-row by row. Columns of nested types take the slow way, cell by cell. NaN and infinities become null,
-which is what JSON has for them; times become ISO 8601 text, bytes text when they are UTF-8, else
-base64.
+Arrow kernels convert every column to JSON text; the texts are joined row by row. Columns of nested
+types are converted cell by cell, which is slow. NaN and infinities become null; times become ISO
+8601 text; bytes become text if they are UTF-8, else base64.
 """
 
 import base64
@@ -18,7 +17,7 @@ CONTROL = r"[\x00-\x1f]"
 
 
 def json_rows(batch: "pa.RecordBatch", columns: list[str]) -> "pa.Array":
-    """Return one JSON object a row, as a string array, with the columns in the order given."""
+    """Return one JSON object per row, as a string array, with the columns in the given order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -85,7 +84,7 @@ def _cell(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return what the json module can write for a cell of a nested or binary column."""
+    """Convert a cell of a nested or binary column to a value for the json module."""
     if isinstance(value, float):
         return value if value - value == 0 else None
     if value is None or isinstance(value, bool | int | str):

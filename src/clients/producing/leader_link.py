@@ -1,9 +1,10 @@
-"""The Produce stream to one broker, and the requests in flight on it.
+"""The Produce stream to one broker, and its requests in flight.
 
-A writer task gathers what is offered into requests of several partitions; a reader task matches the
-answers, which come in request order. When the stream breaks, or an answer is overdue, everything in
-flight is handed back as "outcome unknown" and the next request opens a new stream. By its number an
-idempotent producer's batch is known when it comes again; another one's may be stored twice.
+A writer task builds requests from the offered queues; a reader task matches the responses, which
+arrive in request order. If the stream breaks, or a response is overdue, all requests in flight are
+returned with an unknown outcome, and the next request opens a new stream. A leader recognises a
+repeated batch of an idempotent producer by its sequence number; another producer's may be stored
+twice.
 """
 
 import asyncio
@@ -38,24 +39,24 @@ from .batches import Batch, Part, PartitionQueue
 
 ProduceStream: TypeAlias = Stream[log_pb2.ProduceRequest, log_pb2.ProduceResponse]
 
-REQUESTS_IN_FLIGHT_MAX = 5  # max.in.flight.requests.per.connection; beyond it requests grow instead
-REQUEST_BYTES = 2 << 20  # gathered into one request: larger messages cost more in page faults
-INLINE_BYTES_MAX = 64 * 1024  # larger batches are compressed in the cpu lane
+REQUESTS_IN_FLIGHT_MAX = 5  # max.in.flight.requests.per.connection; further batches wait
+REQUEST_BYTES = 2 << 20  # target size of a request: larger messages cost more in page faults
+INLINE_BYTES_MAX = 64 * 1024  # larger batches are compressed on the cpu lane
 CLOSE_WAIT_MS = 2_000
-SLOW_MS = 2_000  # without an answer: look whether another broker leads by now, and again after it
-ANSWER_GRACE_MS = 5_000  # after the broker's own time-out; no stream is given up sooner
+SLOW_MS = 2_000  # time without a response after which the leader is looked up, repeatedly
+ANSWER_GRACE_MS = 5_000  # beyond the broker's timeout; also the minimum wait for a response
 
 UNKNOWN_OUTCOMES = (
     Lost,
     StreamBroken,
     TimedOut,
-    NotLeaderOrFollower,  # it may have led when the batch came
+    NotLeaderOrFollower,  # it may have led when the batch arrived
     NotEnoughReplicasAfterAppend,
     StorageError,
     Stopping,
     UnknownServerError,
 )
-"""A batch that is answered so may be in the log."""
+"""Errors after which a batch may be in the log."""
 
 ACKS: dict[str, log_pb2.Acks] = {
     "all": log_pb2.ACKS_ALL,
@@ -66,38 +67,39 @@ ACKS: dict[str, log_pb2.Acks] = {
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A request that was given to the stream and not answered."""
+    """A request without a response."""
 
     correlation_id: int
     parts: tuple[Part, ...]  # in the order of the request's partitions
-    sent_ms: int  # on now_ms(), as the next
-    overdue_ms: int  # given up then
+    sent_ms: int  # on now_ms(), like the next
+    overdue_ms: int  # deadline of the response
 
 
 class Owner(Protocol):
-    """What a link tells: the sender."""
+    """The callbacks of a link, implemented by the sender."""
 
     def wake(self) -> None:
-        """A deadline is new."""
+        """Check deadlines again: there is a new one."""
 
     def on_stored(self, part: Part, base_offset: int, append_time_ms: int = -1) -> None:
-        """A part was stored from `base_offset` on; -1: nobody will say."""
+        """Complete a part stored at `base_offset`; -1: unknown."""
 
     def on_refused(self, part: Part, error: QuorumlogError) -> None:
-        """A part's request failed, or its outcome is unknown."""
+        """Handle a failed part, or one of unknown outcome."""
 
     def on_late(self, part: Part, error: QuorumlogError) -> None:
-        """A part was not sent before its deadline."""
+        """Handle a part that was not sent before its deadline."""
 
     def on_unsent(self, part: Part) -> None:
-        """A part was not sent, since one of its partition before it has failed."""
+        """Handle a part that was not sent because an earlier one of its partition failed."""
 
     def on_slow(self, link: "LeaderLink", topics: Sequence[str]) -> None:
-        """An answer that concerns these topics takes long."""
+        """Handle a late response that concerns these topics."""
 
 
 class LeaderLink:
-    """See the module. Made by the sender at the first queue for an address."""
+    """The link to one broker; see the module. Created by the sender for the first queue of an
+    address."""
 
     def __init__(
         self,
@@ -120,10 +122,10 @@ class LeaderLink:
         self._stream: ProduceStream | None = None
         self._reader: asyncio.Task[None] | None = None
         self._correlation_id = 0
-        self._looked_ms = 0  # when it was asked last who leads, since an answer took long
+        self._looked_ms = 0  # time of the last leader lookup because of a late response
 
     def start(self, scope: Scope, lock: AbstractContextManager[object]) -> None:
-        """Start the writer."""
+        """Start the writer task in a scope; `lock` guards the accumulator."""
         self._scope = scope
         self._lock = lock
         self._writer = scope.spawn(self._write(), name=f"produce to {self._address}")
@@ -134,8 +136,8 @@ class LeaderLink:
         self._wake.set()
 
     def check_deadline(self, now_ms: int) -> int | None:
-        """Give the stream up when an answer is overdue, and have it looked up who leads when one
-        takes long; return when to look again."""
+        """Abort the stream if a response is overdue; report a late one; return the time of the
+        next check."""
         if not self._in_flight:
             return None
         overdue_ms = min(flight.overdue_ms for flight in self._in_flight)
@@ -153,28 +155,32 @@ class LeaderLink:
         return min(slow_ms, overdue_ms)
 
     def leave_if_deposed(self) -> None:
-        """Give the stream up if another broker leads what is in flight by now; only where that has
-        numbers, since what is sent again may be stored here all the same."""
+        """Abort the stream if another broker leads a partition in flight.
+
+        Only for batches with sequence numbers: others could be stored twice.
+        """
         if self._stream is None:
             return
         for part in [part for flight in self._in_flight for part in flight.parts]:
             leader = self._connection.leader_now(part.queue.topic, part.queue.partition)
             has_moved = leader is not None and leader.address != self._address
             if has_moved and part.queue.numbering is not None:
-                reason = f"{self._address} does not answer, and leads no more"
+                reason = f"{self._address} does not answer and is no longer the leader"
                 self._lose(self._stream, StreamBroken(reason))
                 return
 
     async def close(self) -> None:
-        """End both tasks and the stream; what was given to it without acknowledgements
-        (acks="none") is let through first, `CLOSE_WAIT_MS` at most."""
+        """End both tasks and the stream.
+
+        With acks="none" requests in flight are completed first, within `CLOSE_WAIT_MS`.
+        """
         stream, reader = self._stream, self._reader
         if self._acks == log_pb2.ACKS_NONE and stream is not None and reader is not None:
             await self._finish(stream, reader)
         await asyncio.gather(*self.abort(), return_exceptions=True)
 
     def abort(self) -> "list[asyncio.Task[None]]":
-        """End both tasks and the stream at once; return the tasks, which may have a step to go."""
+        """End both tasks and the stream at once; return the tasks, which may run one more step."""
         stream, self._stream = self._stream, None
         reader, self._reader = self._reader, None  # an ended task keeps the stream in memory
         tasks = [self._writer] if reader is None else [self._writer, reader]
@@ -185,7 +191,7 @@ class LeaderLink:
         return tasks
 
     async def _finish(self, stream: ProduceStream, reader: "asyncio.Task[None]") -> None:
-        """Say that nothing more will come and wait for the broker to end the stream."""
+        """Half-close the stream and wait for the broker to end it."""
         with suppress(QuorumlogError, TimeoutError):
             async with asyncio.timeout(CLOSE_WAIT_MS / 1000):
                 await stream.finish()
@@ -209,16 +215,18 @@ class LeaderLink:
                 await self._send(sendable)
 
     def _take(self) -> list[Part]:
-        """Take batches of the offered queues in turn, up to the size of one request; a batch alone
-        may be larger than `REQUEST_BYTES`, never than the producer's `request_size_max`."""
+        """Take batches of the offered queues in turn, up to the size of one request.
+
+        A single batch may exceed `REQUEST_BYTES`, but not the producer's `request_size_max`.
+        """
         parts: list[Part] = []
         room = min(self._config.request_size_max, REQUEST_BYTES)
         now_ms = self._runtime.clock.now_ms()
-        for _ in range(len(self._offered)):  # those that come meanwhile are for the next request
+        for _ in range(len(self._offered)):  # queues offered later are for the next request
             queue = self._offered[0]
             with self._lock:
                 if parts and queue.next_size > room:
-                    break  # the first of the next request
+                    break  # it is the first of the next request
                 self._offered.popleft()
                 queue.address = self._address
                 part = self._accumulator.take(queue, room, now_ms)
@@ -228,15 +236,18 @@ class LeaderLink:
         return parts
 
     def _is_in_time(self, part: Part) -> bool:
-        """Whether what was encoded may still be delivered; if not, it goes back to be failed."""
+        """Return True if a part may still be delivered; otherwise hand it back as late."""
         if self._useless_ms((part,)) > self._runtime.clock.now_ms():
             return True
-        self._owner.on_late(part, NotSent("it was encoded too late to be sent"))
+        self._owner.on_late(part, NotSent("the deadline passed before the batch was encoded"))
         return False
 
     async def _encode(self, part: Part) -> bytes | None:
-        """Return the batches' bytes back to back; None when they cannot be encoded, which ends
-        them (or sends each alone, to find the bad one)."""
+        """Return the batches' bytes, joined; None if one cannot be encoded.
+
+        In that case the part is refused: a single batch fails, several are sent alone to find the
+        bad one.
+        """
         try:
             for batch in part.batches:
                 if batch.encoded is None:
@@ -296,8 +307,10 @@ class LeaderLink:
                 self._owner.on_stored(part, -1)
 
     def _still_due(self, encoded: list[tuple[Part, bytes]]) -> list[tuple[Part, bytes]]:
-        """Leave out what nobody waits for any more, and hand back what one before it that has
-        failed meanwhile must not be overtaken by."""
+        """Drop cancelled parts. Return the parts that may be sent.
+
+        Parts queued behind a failed one of their partition are handed back.
+        """
         for part, _ in encoded:
             if part.queue.is_recovering:
                 self._owner.on_unsent(part)
@@ -323,23 +336,27 @@ class LeaderLink:
         return request
 
     def _overdue_ms(self, parts: Sequence[Part], timeout_ms: int) -> int:
-        """Return when to give up waiting for the answer to `parts`: behind the broker's own
-        time-out, or when no batch of them may be delivered any more, which is never so soon that a
-        broker that is well would be given up."""
+        """Return the deadline of the response to `parts`.
+
+        It is the end of the broker's timeout, or the last delivery deadline of a batch, but at
+        least `ANSWER_GRACE_MS` from now, so that a healthy broker is not given up.
+        """
         now_ms = self._runtime.clock.now_ms()
         useless_ms = self._useless_ms(parts)
         return min(now_ms + timeout_ms + ANSWER_GRACE_MS, max(useless_ms, now_ms + ANSWER_GRACE_MS))
 
     def _useless_ms(self, parts: Sequence[Part]) -> int:
-        """Return when no batch of `parts` may be delivered any more."""
+        """Return the last delivery deadline of a batch in `parts`."""
         now_ms = self._runtime.clock.now_ms()
-        unstamped_ms = now_ms + self._config.delivery_timeout_ms  # closed a moment ago
+        unstamped_ms = now_ms + self._config.delivery_timeout_ms  # closed before its first stamp
         deadlines = (batch.deadline_ms for part in parts for batch in part.batches)
         return max((deadline_ms or unstamped_ms for deadline_ms in deadlines), default=now_ms)
 
     async def _open(self, until_ms: int) -> ProduceStream:
-        """Return the stream; raises NotSent when the broker is not reached until then, or within
-        the time to connect."""
+        """Return the stream; open it if there is none.
+
+        Raises NotSent if the broker is not reached before `until_ms` or within connect_timeout_ms.
+        """
         if self._stream is None:
             channel = self._connection.channel(self._address)
             left_ms = max(1, until_ms - self._runtime.clock.now_ms())
@@ -368,11 +385,11 @@ class LeaderLink:
 
     def _answered(self, response: log_pb2.ProduceResponse) -> None:
         if not self._in_flight or self._in_flight[0].correlation_id != response.correlation_id:
-            raise StreamBroken(f"{self._address} answers {response.correlation_id} out of order")
+            raise StreamBroken(f"{self._address} answered {response.correlation_id} out of order")
         flight = self._in_flight[0]
         if len(response.results) != len(flight.parts):
             raise StreamBroken(
-                f"{self._address} answers {len(response.results)} of {len(flight.parts)} parts"
+                f"{self._address} answered {len(response.results)} of {len(flight.parts)} parts"
             )
         for part, result in zip(flight.parts, response.results, strict=True):
             self._check(part.queue, result)
@@ -384,27 +401,27 @@ class LeaderLink:
                 _note_attempt(part, is_unknown=isinstance(error, UNKNOWN_OUTCOMES))
                 self._owner.on_refused(part, error)
             else:
-                append_time_ms = result.log_append_time_ms or -1  # 0: a broker that left it out
+                append_time_ms = result.log_append_time_ms or -1  # 0: not set by the broker
                 self._owner.on_stored(part, result.base_offset, append_time_ms)
         self._wake.set()
 
     def _check(self, queue: PartitionQueue, result: log_pb2.ProduceResult) -> None:
-        """Raise StreamBroken for an answer that makes no sense: nothing of it is believed."""
+        """Raise StreamBroken if a result is inconsistent with the request."""
         if (result.topic, result.partition) != (queue.topic, queue.partition):
             raise StreamBroken(
-                f"{self._address} answers for {result.topic}-{result.partition} where "
-                f"{queue.topic}-{queue.partition} was asked"
+                f"{self._address} answered for {result.topic}-{result.partition} instead of "
+                f"{queue.topic}-{queue.partition}"
             )
         if result.base_offset < 0 and not result.HasField("error"):
             raise StreamBroken(
-                f"{self._address} says that {queue.topic}-{queue.partition} is stored at offset "
+                f"{self._address} answered for {queue.topic}-{queue.partition} with base offset "
                 f"{result.base_offset}"
             )
 
     def _lose(self, stream: ProduceStream, error: QuorumlogError) -> None:
-        """A stream is of no use any more: what was in flight on it has an unknown outcome."""
+        """Abort a stream; the outcome of its requests in flight is unknown."""
         if self._stream is not stream:
-            return  # both tasks notice the same break
+            return  # both tasks report the same break
         self._stream = None
         stream.abort(error.message)
         lost, self._in_flight = self._in_flight, deque()
@@ -416,7 +433,7 @@ class LeaderLink:
 
 
 def as_retriable(error: QuorumlogError) -> QuorumlogError:
-    """Return what a broken stream means for a batch: repeat it, whatever ended the stream."""
+    """Return the error for batches of a broken stream, which are always retried."""
     if error.retriable:
         return error
     broken = StreamBroken(f"the stream ended: {error.message}")
@@ -425,7 +442,7 @@ def as_retriable(error: QuorumlogError) -> QuorumlogError:
 
 
 def _note_attempt(part: Part, *, is_unknown: bool) -> None:
-    """An attempt is over without an acknowledgement."""
+    """Record that an attempt ended without an acknowledgement."""
     for batch in part.batches:
         batch.is_sent = False
         batch.may_be_stored = batch.may_be_stored or is_unknown

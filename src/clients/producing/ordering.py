@@ -1,7 +1,8 @@
-"""The order in which one partition's batches leave, come back and leave again. Pure.
+"""The order of one partition's batches: taking, completing and putting back. Pure.
 
-Without numbers a request carries as many batches as fit, and one request is under way; with numbers
-each request carries one batch, see `numbering`. What comes back takes its old place.
+Without sequence numbers a request carries as many batches as fit, and one request is in flight.
+With numbers each request carries one batch, see `numbering`. A batch that is put back takes its
+old place.
 """
 
 from .batches import Batch, Part, PartitionQueue
@@ -9,10 +10,12 @@ from .numbering import Number
 
 
 def take(queue: PartitionQueue, size_max: int, *, fresh_id: int, now_ms: int) -> Part | None:
-    """Put the oldest closed batches in flight, up to `size_max` bytes but at least one, and give
-    them their numbers, from `fresh_id` on where another producer id is due; None when there is
-    nothing to send. The queue has its turn."""
-    assert queue.has_turn, f"{queue.topic}-{queue.partition} has its requests in flight"
+    """Put the oldest closed batches in flight: up to `size_max` bytes, but at least one batch.
+
+    Assigns sequence numbers, with producer id `fresh_id` if a new one is needed. Returns None if
+    there is nothing to send. The queue must have its turn.
+    """
+    assert queue.has_turn, f"{queue.topic}-{queue.partition} has requests in flight"
     if not queue.closed:
         return None
     batch = queue.closed.popleft()
@@ -34,7 +37,8 @@ def take(queue: PartitionQueue, size_max: int, *, fresh_id: int, now_ms: int) ->
 
 
 def land(part: Part, *, has_failed: bool) -> bool:
-    """A part is in flight no more; whether it was (a producer that ended has taken it back)."""
+    """Remove a part from flight; return False if it was not (a closing producer has taken it
+    back)."""
     queue = part.queue
     if part not in queue.parts:
         return False
@@ -51,7 +55,7 @@ def land(part: Part, *, has_failed: bool) -> bool:
 
 
 def bring_back(part: Part) -> None:
-    """Put the batches of a part that has landed in their old places."""
+    """Put the batches of a part that is no longer in flight in their old places."""
     closed = part.queue.closed
     for batch in part.batches:
         at = 0
@@ -61,9 +65,12 @@ def bring_back(part: Part) -> None:
 
 
 def renumber(part: Part, *, is_fenced: bool) -> bool:
-    """The leader says that a numbered batch does not continue what it has, or (`is_fenced`) that
-    another producer has its id: it has to be sent again, behind those before it or under another
-    number (rules 4 and 5 of `numbering`). False: it may be stored, and no number can tell."""
+    """Prepare a batch for a retry after the leader refused its sequence number or epoch.
+
+    `is_fenced`: another producer has its id. The retry waits for the batches before it or gets
+    another number (rules 4 and 5 of `numbering`). Returns False if the batch may be stored and no
+    number can prevent a duplicate.
+    """
     (batch,), numbering = part.batches, part.queue.numbering
     assert numbering is not None, "only idempotent producers give numbers"
     if not _is_first(batch):
@@ -79,7 +86,7 @@ def renumber(part: Part, *, is_fenced: bool) -> bool:
 
 
 def _is_first(batch: Batch) -> bool:
-    """Whether no batch before it is without an outcome."""
+    """Return True if no earlier batch of the partition lacks an outcome."""
     queue = batch.queue
     oldest = queue.parts[0].batches[0] if queue.parts else batch
     waiting = queue.closed[0] if queue.closed else batch
@@ -87,7 +94,7 @@ def _is_first(batch: Batch) -> bool:
 
 
 def divide(number: Number | None, parts: tuple[tuple[int, Batch], ...]) -> None:
-    """The halves of a batch share its range of numbers."""
+    """Divide a batch's range of sequence numbers among its halves."""
     if number is not None:
         for first, part in parts:
             part.number = number.behind(first)
@@ -103,6 +110,6 @@ def _give_number(queue: PartitionQueue, batch: Batch, *, fresh_id: int, now_ms: 
     if batch.number is None:
         if numbering.must_begin:
             numbering.begin(fresh_id)
-            for other in queue.closed:  # behind one that has another number none can be stored
+            for other in queue.closed:  # their old numbers cannot follow the new one
                 other.number = None
         batch.number = numbering.give(batch.count)

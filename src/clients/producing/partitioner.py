@@ -1,11 +1,11 @@
-"""Which partition a record goes to.
+"""Partitioners: the choice of a record's partition.
 
-By default a key decides by murmur2, as the field's Java client computes it, so that equal keys meet
-in one partition whichever client sent them; records without a key stick to one partition until a
-batch is full and then move on (KIP-480): larger batches, and an even spread over time.
+The default is the murmur2 hash of the key, as in Kafka's Java client, so that all clients send
+equal keys to the same partition. Records without a key stick to one partition until its batch is
+full (KIP-480), which makes larger batches and an even spread over time.
 
-Others go by name, or are any callable of the form of `Partitioner`. A partition that the caller
-names goes before every partitioner.
+Other partitioners are chosen by name, or are callables of the form of `Partitioner`. An explicit
+partition takes precedence.
 """
 
 from collections.abc import Callable
@@ -17,28 +17,28 @@ from ...errors import InvalidConfig, PartitionerFailed
 from ...records.codec import murmur2
 
 CACHED_KEYS_MAX = 10_000
-CACHED_KEY_BYTES_MAX = 256  # a longer key is hashed each time
+CACHED_KEY_BYTES_MAX = 256  # longer keys are not cached
 
 
 class Partitioner(Protocol):
-    """Chooses partitions, for one record at a time, in the thread that sends it; for the rows of
-    `send_arrow` in one of the client's, beside the others.
+    """Chooses the partition of one record.
 
-    It must be quick and must not use the producer that asks it. What it raises, or an answer that
-    is no partition of the topic, refuses that record alone (PartitionerFailed).
+    It runs in the sending thread; for the rows of `send_arrow` in a worker thread of the client,
+    maybe concurrently. It must be quick and must not call its producer. If it raises, or returns
+    an invalid partition, only that record is refused (PartitionerFailed).
     """
 
     def __call__(
         self, topic: str, key: bytes | None, value: bytes | None, partitions: int
     ) -> int | None:
-        """Return a partition of [0, partitions), or None: any, the producer sticks to one."""
+        """Return a partition of [0, partitions), or None for the producer's sticky partition."""
 
 
 class KeyPartitioner:
-    """The murmur2 of the key, modulo the partitions; None without a key.
+    """The murmur2 hash of the key, modulo the partitions; None without a key.
 
-    Remembers the hashes of recent keys, at most `CACHED_KEYS_MAX` of `CACHED_KEY_BYTES_MAX`:
-    streams repeat their keys.
+    Caches the hashes of recent keys: at most `CACHED_KEYS_MAX` keys of up to
+    `CACHED_KEY_BYTES_MAX`.
     """
 
     __slots__ = ("_hashes",)
@@ -62,8 +62,10 @@ class KeyPartitioner:
 
 
 class RoundRobinPartitioner:
-    """Each record of a topic to the next partition, whatever its key: an even spread at once, and
-    the smallest batches."""
+    """Each record of a topic goes to the next partition, whatever its key.
+
+    The spread is even at once, the batches are the smallest.
+    """
 
     __slots__ = ("_next",)
 
@@ -79,13 +81,12 @@ class RoundRobinPartitioner:
 
 
 def stick(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int | None:
-    """Stick to a partition whatever the key (the Java client's partitioner.ignore.keys)."""
+    """Return None: the sticky partition, whatever the key (partitioner.ignore.keys in Java)."""
     return None
 
 
 class CrcPartitioner:
-    """CRC-32 of the key as librdkafka's default computes it; None without a key or with an empty
-    one."""
+    """The CRC-32 of the key, as librdkafka's default; None without a key or with an empty one."""
 
     __slots__ = ()
 
@@ -97,17 +98,17 @@ class CrcPartitioner:
 
 PARTITIONERS: Final[dict[str, Callable[[], Partitioner]]] = {
     "murmur2": KeyPartitioner,  # the Java client's default; without a key: sticky
-    "sticky": lambda: stick,  # whatever the key
-    "round_robin": RoundRobinPartitioner,  # whatever the key
+    "sticky": lambda: stick,
+    "round_robin": RoundRobinPartitioner,
     "crc32": CrcPartitioner,  # librdkafka's default (consistent_random); without a key: sticky
 }
-"""By the name that `producer(partitioner=...)` takes."""
+"""The partitioners by their names in `producer(partitioner=...)`."""
 
 
 def choose(
     partitioner: Partitioner, topic: str, key: bytes | None, value: bytes | None, partitions: int
 ) -> int | None:
-    """Ask a partitioner; raises PartitionerFailed for what it raises and for a wrong answer."""
+    """Call a partitioner; raise PartitionerFailed if it raises or returns an invalid partition."""
     try:
         answer = partitioner(topic, key, value, partitions)
     except Exception as error:
@@ -121,14 +122,14 @@ def choose(
         if 0 <= partition < partitions:
             return partition
     raise PartitionerFailed(
-        f"the partitioner answered {answer!r}: it must be None or one of the {partitions} "
+        f"the partitioner returned {answer!r}: it must be None or one of the {partitions} "
         "partitions, numbered from 0",
         topic=topic,
     )
 
 
 def partitioner_of(partitioner: str | Partitioner) -> Partitioner:
-    """Return the partitioner of a name, or the callable itself; raises InvalidConfig."""
+    """Return the partitioner of a name, or the callable itself; raise InvalidConfig for others."""
     if isinstance(partitioner, str):
         make = PARTITIONERS.get(partitioner)
         if make is not None:

@@ -1,15 +1,13 @@
-"""The producer: records in, batches out, a typed outcome for each record.
+"""The asyncio producer: records are batched, and each has a typed outcome.
 
-Records wait in the accumulator, at most `buffer_size` bytes of them, until their batch is full or
-has lingered; the sender brings batches to the partitions' leaders, and repeats what may be repeated
-until the delivery deadline.
+The accumulator buffers at most `buffer_size` bytes until a batch is full or has lingered. The
+sender sends batches to the partition leaders and retries until the delivery deadline.
 
-What repeats mean: a request whose outcome is unknown (a broken stream, a time-out) is sent again.
-An idempotent producer, which it is by default, gives its batches numbers, by which the leader knows
-what it has: they are stored once, with up to five of a partition under way (see `numbering`). Of
-another one, one request for a partition is under way, and if it had been stored after all, its
-records are stored twice, in order. Within one partition nothing overtakes: a repeated batch goes
-before everything younger.
+Retries: a request of unknown outcome (a broken stream, a timeout) is sent again. An idempotent
+producer, the default, gives its batches sequence numbers, by which the leader recognises
+duplicates: each batch is stored once, with up to five per partition in flight (see `numbering`).
+Otherwise one request per partition is in flight, and a retry may store its records twice, in
+order. Within a partition a retried batch is sent before newer ones.
 """
 
 import asyncio
@@ -62,37 +60,37 @@ if TYPE_CHECKING:
 
 
 class Threading(NamedTuple):
-    """What a producer needs when other threads than the loop's give it records."""
+    """The lock and the scheduling for a producer that other threads append to."""
 
-    lock: AbstractContextManager[object]  # held around every use of the accumulator
-    on_loop: Callable[[Callable[[], None]], object]  # runs a callback on the loop's thread, soon
+    lock: AbstractContextManager[object]  # guards the accumulator
+    on_loop: Callable[[Callable[[], None]], object]  # schedules a callback on the loop's thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerStatistics:
-    """A snapshot of a producer; counts are since it was made."""
+    """A snapshot of a producer; counters are since its creation."""
 
-    buffered_records: int  # accepted, and without an outcome
-    buffered_bytes: int  # what they take of `buffer_size`
-    in_flight_records: int  # of those, in a request that has no answer yet
+    buffered_records: int  # accepted records without an outcome
+    buffered_bytes: int  # their share of `buffer_size`
+    in_flight_records: int  # those in a request without a response
     delivered_records: int
     failed_records: int
-    retries: int  # batches that were put back to be sent again
-    splits: int  # batches that were halved because they were too large
-    requests: int  # a partition's part of a request, acknowledged
+    retries: int  # batches put back for a retry
+    splits: int  # batches split because they were too large
+    requests: int  # acknowledged parts of requests, one per partition
 
 
 class AsyncProducer:
-    """Sends records; made by `AsyncLog.producer()`. For one loop's thread.
+    """Sends records; created by `AsyncLog.producer()`. Not thread-safe: one event loop.
 
     ```python
     async with log.producer() as producer:
         delivery = await producer.send("flights", key=b"UA", value=b"...")
         print((await delivery).offset)
     ```
-    Leaving the block flushes. Failures that nobody looked at (by awaiting, a callback, or asking
-    for the result or the exception) are raised by `flush` and `close` as one NotDelivered with the
-    records, so that no record is lost in silence.
+    Leaving the block flushes. A delivery failure that the application did not retrieve (by
+    awaiting, a callback, `result` or `exception`) is raised by `flush` and `close`, as one
+    NotDelivered with the records.
     """
 
     def __init__(
@@ -119,8 +117,8 @@ class AsyncProducer:
         )
         self._on_close = on_close
         self._sender = Sender(connection, self.accumulator, config, scope=scope, lock=self.lock)
-        self._is_ending = False  # close() gives what is left its outcome
-        self._ended = asyncio.Event()  # and has
+        self._is_ending = False  # close() fails the remaining records
+        self._ended = asyncio.Event()  # all records have an outcome
         self._coordinator = scope.spawn(self._sender.run(), name="producer")
         self._coordinator.add_done_callback(self._on_interrupted)
 
@@ -137,17 +135,17 @@ class AsyncProducer:
         partition: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Take one record, waiting for room and for the topic's metadata if need be, and return
-        the handle of its outcome: await that to know that it is stored.
+        """Append one record to the buffer and return the handle of its outcome; await it to know
+        that the record is stored.
 
-        Without a partition the partitioner decides: by default the key (murmur2); without a key a
-        partition is kept until its batch is full. `timestamp_ms` is milliseconds since 1970 or an
-        aware datetime, now by default. `on_delivery(delivered, error)` is called once, see
-        `OnDelivery`; the awaitable and it do not exclude each other.
+        Waits for buffer space and for the topic's metadata if necessary. Without a partition the
+        partitioner chooses, by default by the key (murmur2), or, without a key, one partition per
+        batch. `timestamp_ms` is milliseconds since 1970 or an aware datetime (default: now).
+        `on_delivery(delivered, error)` is called once, see `OnDelivery`.
 
-        Raises UnknownTopicOrPartition, MessageTooLarge, InvalidTimestamp, PartitionerFailed, and
-        Overloaded when the buffer is full: after `block_ms_max`, or at once with on_full="raise".
-        What it raises, it did not take.
+        Raises UnknownTopicOrPartition, MessageTooLarge, InvalidTimestamp, PartitionerFailed.
+        Raises Overloaded if the buffer stays full for `block_ms_max`, or at once with
+        on_full="raise". After an error the record was not accepted.
         """
         batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
         deadline_ms = None
@@ -168,8 +166,11 @@ class AsyncProducer:
         partition: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Like `send`, without waiting: raises Overloaded when the buffer is full or the topic's
-        partitions are not known yet (`await producer.wait_acceptable(topic)` first)."""
+        """Send without waiting; see `send`.
+
+        Raises Overloaded if the buffer is full or the topic's metadata is missing (`await
+        producer.wait_acceptable(topic)` first).
+        """
         batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
         if batch is None:
             if partition is not None and self.accumulator.knows(topic):
@@ -187,7 +188,7 @@ class AsyncProducer:
         timestamp_ms: int | datetime | None = None,
         partition: int | None = None,
     ) -> Delivered:
-        """Send one record and return where it is stored."""
+        """Send one record and return its stored position."""
         delivery = await self.send(
             topic,
             value,
@@ -207,12 +208,13 @@ class AsyncProducer:
         timestamp_ms: int | datetime | None = None,
         partition: int | None = None,
     ) -> AsyncSent:
-        """Take many records, one for each value, and return the handle of their outcomes: await it
-        for the ranges of offsets, or index it for a record's own handle.
+        """Append many records, one per value, and return the handle of their outcomes.
 
-        Much cheaper a record than `send` where all go to one partition (no keys, or `partition`
-        given); keys, if given, are as many. Wrong input is refused as a whole. Where the buffer
-        stays full on the way, the rest has that outcome (Overloaded) and nothing is raised here.
+        Await the handle for the ranges of offsets, or index it for a record's own handle. Much
+        cheaper per record than `send` if all go to one partition (no keys, or `partition` given).
+        `keys`, if given, has one key per value. Invalid input is refused as a whole. If the buffer
+        stays full after a part was accepted, the remaining records fail with Overloaded and
+        nothing is raised here.
         """
         bulk = bulk_of(topic, values, keys, size_max=self.config.request_size_max)
         timestamp = self.stamp(timestamp_ms)
@@ -235,34 +237,36 @@ class AsyncProducer:
         headers: str | None = None,
         partition: int | str | None = None,
     ) -> list[DeliveredRange]:
-        """Send the rows of an Arrow source and return where they are stored.
+        """Send the rows of an Arrow source; return their offset ranges, sorted by partition, once
+        stored.
 
         `data` is a pyarrow Table, RecordBatch or RecordBatchReader, an iterable of RecordBatches,
-        or anything with the Arrow C stream (a pandas or polars frame). It is read as far as the
-        buffer has room: one without end takes bounded memory.
+        or an object with the Arrow C stream (a pandas or polars frame). It is read as buffer space
+        permits, so an endless source takes bounded memory.
 
-        The arguments name columns. `key` and `value` are binary or text (other types are sent as
-        their text); without `value` each row becomes one JSON object of the columns that are not
-        named. A null value is a record without one. `timestamp` is an Arrow timestamp or
-        milliseconds since 1970, a null is now; `headers` a list of structs {key: string, value:
-        binary}; `partition` a number for all rows, or the name of a column of numbers. Otherwise
-        the producer's partitioner decides: by default rows with equal keys go to one partition in
-        order, and without `key` (or with a null key) rows are spread in runs. A callable is asked
-        for each row, which is slow.
+        The other arguments name columns:
 
-        Returns when all are stored, with one entry for each run of offsets, by partition. Raises
-        what was wrong before a row was taken, and afterwards RowsNotDelivered, which says of each
-        row where it is. Reading ends at the first failure.
+        - `key` and `value` are binary or text; other types are converted to text. Without `value`
+          each row becomes one JSON object of the unnamed columns. A null value is a record without
+          a value.
+        - `timestamp` is an Arrow timestamp or milliseconds since 1970; a null is now.
+        - `headers` is a list of structs {key: string, value: binary}.
+        - `partition` is a number for all rows, or the name of a column of numbers. Without it the
+          partitioner chooses: by default rows with equal keys go to one partition in order, and
+          rows without a key are spread in runs. A callable runs for each row, which is slow.
+
+        An error before the first row is queued is raised as it is, later ones as RowsNotDelivered
+        with the outcome of every row. Reading ends at the first failure.
         """
         column, number = (partition, None) if isinstance(partition, str) else (None, partition)
         columns = Columns(key, value, timestamp, headers, column)
         return await send_arrow(self, topic, data, columns=columns, partition=number)
 
     async def flush(self, *, timeout_ms: int | None = None) -> None:
-        """Send what waits and return when everything sent so far has its outcome.
+        """Send all buffered records and wait until each has its outcome.
 
-        Raises NotDelivered with the failures that nobody has looked at, each told once, and
-        TimedOut after `timeout_ms`; without one the records' delivery deadlines bound the wait.
+        Raises NotDelivered with the failures that the application did not retrieve, each once, and
+        TimedOut after `timeout_ms`; without it the delivery deadlines bound the wait.
         """
         with self.lock:
             batches = self.accumulator.close_all()
@@ -276,10 +280,10 @@ class AsyncProducer:
         self._raise_unobserved()
 
     async def close(self, *, flush: bool = True, timeout_ms: int | None = None) -> None:
-        """Flush, then stop; without `flush`, and after `timeout_ms`, what waits fails with
-        Stopping. Repeating is fine.
+        """Flush, then stop. Idempotent.
 
-        Raises NotDelivered as `flush` does, also for what the time-out cut off; without `flush`
+        Without `flush`, and after `timeout_ms`, the remaining records fail with Stopping. Raises
+        NotDelivered as `flush` does, also for records that the timeout cut off; without `flush`
         nothing is raised.
         """
         self._refuse()
@@ -293,9 +297,9 @@ class AsyncProducer:
             raise failure
 
     async def _end(self) -> None:
-        """End the tasks and give what is left its outcome, also when this is cancelled."""
+        """End the tasks and fail the remaining records, also if this task is cancelled."""
         if self._is_ending:
-            await self._ended.wait()  # another one closes it too
+            await self._ended.wait()  # a concurrent close
             return
         self._is_ending = True
         self._coordinator.cancel()
@@ -311,10 +315,10 @@ class AsyncProducer:
         try:
             await self.flush(timeout_ms=timeout_ms)
         except TimedOut:
-            return  # what is left fails now, and is told with the rest
+            return  # `close` fails the remaining records and raises for all
 
     def statistics(self) -> ProducerStatistics:
-        """Return what the producer holds and has done, as of now."""
+        """Return a snapshot of the producer's counters."""
         with self.lock:
             records, in_flight, held = self.accumulator.statistics()
         sender = self._sender
@@ -343,9 +347,9 @@ class AsyncProducer:
         except QuorumlogError as failure:
             if error is None:
                 raise
-            error.add_note(f"records were not delivered either: {failure}")
+            error.add_note(f"records were also not delivered: {failure}")
 
-    # --- shared with the blocking face and with send_arrow -----------------------------------
+    # --- for the blocking producer and send_arrow --------------------------------------------
 
     def accept(
         self,
@@ -357,10 +361,10 @@ class AsyncProducer:
         partition: int | None,
         on_delivery: OnDelivery | None = None,
     ) -> Batch | None:
-        """Take one record and return its batch, the record being the last of it; None when
-        `wait_acceptable` is needed first. The caller holds the lock, if there is one.
+        """Append one record and return its batch, of which it is the last record.
 
-        The budget of a record is in `blocking.producer`.
+        Returns None if `wait_acceptable` is needed first. The caller holds the lock, if there is
+        one. The cost of a record is listed in `blocking.producer`.
         """
         if self.is_closed:
             raise Stopping("the producer is closed")
@@ -377,13 +381,13 @@ class AsyncProducer:
         )
 
     def stamp(self, timestamp_ms: int | datetime | None) -> int:
-        """Return a record's timestamp, now without one."""
+        """Return a record's timestamp, by default now."""
         return self.wall_ms() if timestamp_ms is None else as_timestamp_ms(timestamp_ms)
 
     def accept_many(
         self, topic: str, bulk: Bulk, first: int, timestamp_ms: int, partition: int | None
     ) -> list[Span]:
-        """Take records of `bulk` from `first` on, as `accept` does one."""
+        """Append records of `bulk` from `first`, like `accept`."""
         if self.is_closed:
             raise Stopping("the producer is closed")
         if partition is not None:
@@ -405,8 +409,11 @@ class AsyncProducer:
         timestamp_ms: int,
         partition: int | None,
     ) -> bool:
-        """Wait until more of `bulk` may be taken than `spans` have; where that fails, give the rest
-        that outcome and return False, or raise when nothing was taken at all."""
+        """Wait until more records of `bulk` may be appended.
+
+        On an error raise it if `spans` is empty; otherwise fail the remaining records and return
+        False.
+        """
         try:
             await self.wait_acceptable(topic, bulk.size_max + OBJECT_OVERHEAD, partition)
         except QuorumlogError as error:
@@ -428,11 +435,11 @@ class AsyncProducer:
         *,
         until_ms: int | None = None,
     ) -> int:
-        """Return when what kept `accept` from taking a record of `size` bytes may have passed.
+        """Wait until `accept` may take a record of `size` bytes.
 
-        Raises UnknownTopicOrPartition, and Overloaded when the buffer stays full for
-        `block_ms_max`, or is full with on_full="raise". Who has to wait again, since another one
-        was quicker, gives what it returned as `until_ms`: then the time runs on.
+        Raises UnknownTopicOrPartition, and Overloaded if the buffer stays full for `block_ms_max`,
+        or is full with on_full="raise". Returns the deadline: pass it as `until_ms` to a repeated
+        wait for the same record.
         """
         if until_ms is None:
             until_ms = self._block_until_ms()
@@ -444,7 +451,7 @@ class AsyncProducer:
         return until_ms
 
     async def know(self, topic: str, *, until_ms: int | None = None) -> None:
-        """Look the topic's partitions up unless they are known; raises UnknownTopicOrPartition."""
+        """Look up the topic's partitions unless they are known; raise UnknownTopicOrPartition."""
         if not isinstance(topic, str):
             raise TypeError(f"a topic's name is a str, not {type(topic).__name__}")
         if not self.accumulator.knows(topic):
@@ -453,12 +460,12 @@ class AsyncProducer:
             self._sender.admit(await self.connection.layout(topic, deadline_ms=until_ms))
 
     async def _look_again(self, topic: str, partition: int, until_ms: int) -> None:
-        """The caller names a partition that is not known here: the topic may have grown."""
+        """Refresh the metadata for an unknown partition: the topic may have grown."""
         self._sender.admit(await self.connection.refresh(topic, deadline_ms=until_ms))
         self.accumulator.queue(topic, partition)  # raises
 
     async def send_encoded(self, topic: str, partition: int, encoded: bytes, count: int) -> Batch:
-        """Queue a record batch of `count` records, waiting for room."""
+        """Queue a record batch of `count` records, waiting for buffer space."""
         size, until_ms = len(encoded) + count * ENCODED_OVERHEAD, self._block_until_ms()
         while True:
             if self.is_closed:
@@ -472,12 +479,12 @@ class AsyncProducer:
         return self._clock.now_ms() + self.config.block_ms_max
 
     async def _wait_room(self, topic: str, size: int, until_ms: int) -> None:
-        """Return when there is room, or the producer is closed."""
+        """Wait for buffer space, or until the producer is closed."""
         while not self.is_closed:
             with self.lock:
                 if self.accumulator.has_room(size):
                     return
-                self.accumulator.close_all()  # what lingers goes now: its room is needed
+                self.accumulator.close_all()  # stop lingering: the space is needed
             if self.config.on_full == "raise":
                 raise self._overloaded(topic)
             try:
@@ -487,7 +494,10 @@ class AsyncProducer:
                 raise self._overloaded(topic) from None
 
     def _on_interrupted(self, coordinator: "asyncio.Task[None]") -> None:
-        """The client's tasks end without close(): the loop does, or one of them has failed."""
+        """Fail the remaining records if the client's tasks end without close().
+
+        The loop ends, or a task of the client has failed.
+        """
         if not self._is_ending:
             self._refuse()
             self._give_up("the client ended before the record was delivered")
@@ -498,7 +508,7 @@ class AsyncProducer:
             self.accumulator.refuse()
 
     def _give_up(self, reason: str) -> None:
-        """Nobody will send what is left: give it that outcome, and end the waits for room."""
+        """Fail the remaining records and end the waits for buffer space."""
         with self.lock:
             left = self.accumulator.take_all()
         self._sender.fail(left, Stopping(reason))
@@ -510,7 +520,7 @@ class AsyncProducer:
         if not self.accumulator.knows(topic):
             return Overloaded("the topic's partitions are not known yet", topic=topic)
         return Overloaded(
-            f"{self.accumulator.buffered} bytes of records wait for their acknowledgement, "
+            f"{self.accumulator.buffered} bytes of records are not acknowledged, "
             f"buffer_size is {self.config.buffer_size}: send slower or raise it",
             topic=topic,
         )

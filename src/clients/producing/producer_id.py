@@ -1,4 +1,4 @@
-"""Asking the cluster for a producer id."""
+"""Request of a producer id."""
 
 from ...errors import NotImplementedHere
 from ...proto import transactions_pb2
@@ -8,8 +8,11 @@ from ..connection import Connection
 
 
 async def ask_producer_id(connection: Connection) -> int:
-    """Return an id that no producer had before; raises the errors of a call, UnknownServerError for
-    an answer that makes no sense, and NotImplementedHere of a cluster that gives none."""
+    """Return a new producer id.
+
+    Raises the errors of a call, UnknownServerError for an invalid response, NotImplementedHere if
+    the cluster does not support producer ids.
+    """
     try:
         answer = await connection.call_any(
             TRANSACTIONS_INIT_PRODUCER_ID,
@@ -18,12 +21,12 @@ async def ask_producer_id(connection: Connection) -> int:
         )
     except NotImplementedHere as error:
         raise NotImplementedHere(
-            f"the cluster gives producers no ids ({error.message}): without enable_idempotence "
-            "they need none, and what is repeated may be stored twice"
+            f"the cluster does not support producer ids ({error.message}): without "
+            "enable_idempotence none is needed, but retries may be stored twice"
         ) from error
     producer = answer.producer
     if producer.producer_id < 0 or producer.producer_epoch != 0:
         raise senseless(
-            f"gives the producer id {producer.producer_id} with epoch {producer.producer_epoch}"
+            f"returned producer id {producer.producer_id} with epoch {producer.producer_epoch}"
         )
     return producer.producer_id

@@ -1,10 +1,10 @@
-"""Carries closed batches from the accumulator to the partitions' leaders.
+"""The sender: routes closed batches to the partition leaders and retries them.
 
-One coordinator task routes queues that have something to send, closes batches whose linger has
-ended, parks queues that must wait and fails what is too late. One `LeaderLink` for each broker (see
-`leader_link`) keeps the Produce stream. A queue is in exactly one place: listed in the accumulator,
-offered to a link, in flight there, waiting for a look-up, or parked here; and what is in flight of
-it is in flight at one link. So its order is kept across repeats and from leader to leader.
+One coordinator task routes queues that have something to send, closes lingered batches, parks
+queues that must wait and fails expired batches. One `LeaderLink` per broker owns the Produce
+stream. A queue is in exactly one place: listed in the accumulator, offered to a link, waiting for
+a lookup, or parked here. All its batches in flight are at one link. This preserves the order over
+retries and leader changes.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ from .leader_link import LeaderLink
 from .producer_id import ask_producer_id
 
 MISPLACED = (OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch)
-"""What a leader says of a batch whose number it does not expect."""
+"""Errors for an unexpected sequence number of a batch."""
 
-IDLE_WAIT_MS = 60_000  # nothing is due: look again after it, though every change wakes the task
+IDLE_WAIT_MS = 60_000  # maximum wait between steps; every change wakes the task
 
 
 class Sender:
-    """See the module. Lives in the client's scope; `run` is its coordinator."""
+    """The sender of one producer; `run` is its coordinator task."""
 
     def __init__(
         self,
@@ -61,37 +61,37 @@ class Sender:
         self._scope = scope
         self._lock = lock
         self._links: dict[str, LeaderLink] = {}  # by address
-        self._parked: dict[PartitionQueue, int] = {}  # until when, on now_ms()
-        self._looked_up: dict[str, list[PartitionQueue]] = {}  # who waits, by topic being looked up
-        self._look_ups: dict[asyncio.Task[None], None] = {}  # and the one of a producer id
-        self._without_id: list[PartitionQueue] = []  # who waits for that
+        self._parked: dict[PartitionQueue, int] = {}  # with the end of the backoff, on now_ms()
+        self._looked_up: dict[str, list[PartitionQueue]] = {}  # waiting queues by topic looked up
+        self._look_ups: dict[asyncio.Task[None], None] = {}  # tasks, that of a producer id too
+        self._without_id: list[PartitionQueue] = []  # waiting for a producer id
         self._work = asyncio.Event()
         self._changes = Changes()
-        self.requests = 0  # parts of requests that were acknowledged, since the start
-        self.delivered = 0  # records, as the four below
-        self.failed = 0
-        self.retries = 0  # batches that were put back to be sent again
-        self.splits = 0  # batches that were halved
+        self.requests = 0  # acknowledged parts of requests
+        self.delivered = 0  # records
+        self.failed = 0  # records
+        self.retries = 0  # batches put back for a retry
+        self.splits = 0  # batches split in halves
 
     # --- called by the producer --------------------------------------------------------------
 
     def fail(self, batches: Sequence[Batch], error: QuorumlogError) -> None:
-        """Give batches that the accumulator has handed out that outcome."""
+        """Fail batches that were removed from the accumulator."""
         for batch in batches:
             self.failed += batch.count
             batch.fail(error)
         self.announce()
 
     def wake(self) -> None:
-        """The accumulator has something to do. On the loop's thread."""
+        """Run a step soon. Call it on the loop's thread."""
         self._work.set()
 
     async def wait_change(self) -> None:
-        """Return when batches have got their outcome, and so room is free, after this call."""
+        """Wait until batches get their outcome, which frees buffer space."""
         await self._changes.wait()
 
     def announce(self) -> None:
-        """End every `wait_change` that began before."""
+        """Wake every `wait_change`."""
         self._changes.announce()
 
     async def run(self) -> None:
@@ -99,7 +99,7 @@ class Sender:
         await coordinate(self._step, self._work, self._clock)
 
     async def close(self) -> None:
-        """End the links; what is in flight gets no outcome from here any more."""
+        """Close the links; batches in flight get no outcome from here."""
         for task in list(self._look_ups):
             task.cancel()
         links, self._links = list(self._links.values()), {}
@@ -110,8 +110,10 @@ class Sender:
                 link.abort()
 
     def admit(self, layout: TopicLayout) -> None:
-        """Know a topic as it is now. What waits for one of its name that it replaced fails, and so
-        does what waits for partitions that are gone."""
+        """Update a topic in the accumulator.
+
+        Batches for a deleted topic of its name, or for partitions that no longer exist, fail.
+        """
         topic, partitions = layout.name, len(layout.partitions)
         with self._lock:
             anew = self._accumulator.admit(
@@ -129,8 +131,8 @@ class Sender:
     # --- called by the links -----------------------------------------------------------------
 
     def on_stored(self, part: Part, base_offset: int, append_time_ms: int = -1) -> None:
-        """A part was stored from `base_offset` on (-1: nobody will say), at the broker's time where
-        the topic has it."""
+        """Complete a part stored at `base_offset` (-1: unknown), with the broker's time if the
+        topic uses it."""
         with self._lock:
             batches = self._accumulator.stored(part, self._clock.now_ms())
         self.requests += 1
@@ -142,8 +144,7 @@ class Sender:
         self.announce()
 
     def on_refused(self, part: Part, error: QuorumlogError) -> None:
-        """A part's request failed: nothing of it was stored, or whether it was is unknown. Repeat
-        it if that may help."""
+        """Handle a failed part, or one of unknown outcome; retry it if possible."""
         if part.batches[0].number is not None:
             if isinstance(error, DuplicateSequence):
                 self.on_stored(part, -1)
@@ -157,17 +158,17 @@ class Sender:
         self._put_back(part, error, reason=error)
 
     def on_late(self, part: Part, error: QuorumlogError) -> None:
-        """A part was not sent before its deadline: why an attempt failed, if there was one, says
-        more than this."""
+        """Handle a part that was not sent before its deadline; report the error of its last
+        attempt, if any."""
         self._put_back(part, error, reason=part.queue.last_error or error)
 
     def on_unsent(self, part: Part) -> None:
-        """A part was not sent, since one of its partition before it has failed."""
+        """Put back a part that was not sent because an earlier one of its partition failed."""
         with self._lock:
             self._accumulator.put_back(part, None)
 
     def on_slow(self, link: LeaderLink, topics: Sequence[str]) -> None:
-        """An answer takes long: another broker may lead by now, which this one can not say."""
+        """Look up the leaders after a late response: the broker may be deposed and cut off."""
         self._spawn(self._look_for_another(link, topics), name="look for another leader")
 
     async def _look_for_another(self, link: LeaderLink, topics: Sequence[str]) -> None:
@@ -177,15 +178,14 @@ class Sender:
         link.leave_if_deposed()
 
     def _put_back(self, part: Part, error: QuorumlogError, *, reason: QuorumlogError) -> None:
-        """Repeat a part that failed in a way that may pass; `reason` is told when time is up."""
+        """Retry a part after a retriable error; `reason` is reported if it expires."""
         with self._lock:
             is_parked = self._accumulator.put_back(part, reason)
         is_news = self._connection.learn(part.queue.topic, part.queue.partition, error)
         self._repeat(part, is_parked=is_parked, is_soon=is_news)
 
     def _repeat(self, part: Part, *, is_parked: bool, is_soon: bool = False) -> None:
-        """A part was put back: send it again after a back-off, or soon where the new leader is
-        known."""
+        """Schedule the retry of a part: after a backoff, or at once if the new leader is known."""
         queue = part.queue
         self.retries += len(part.batches)
         if is_parked and not is_soon:
@@ -196,7 +196,7 @@ class Sender:
                 self._accumulator.unpark(queue)
 
     def _renumber(self, part: Part, error: QuorumlogError) -> None:
-        """The leader does not expect a batch's number."""
+        """Handle the refusal of a batch's sequence number."""
         is_fenced = isinstance(error, InvalidProducerEpoch)
         with self._lock:
             is_parked, batches = self._accumulator.misplaced(part, error, is_fenced=is_fenced)
@@ -206,16 +206,19 @@ class Sender:
             self._repeat(part, is_parked=is_parked)
 
     def _refuse(self, part: Part, error: QuorumlogError) -> None:
-        """Sending the same again is of no use: find the bad batch of several, halve one that is
-        too large, and fail what can only fail."""
+        """Handle a permanent error of a part.
+
+        Of several batches the bad one is found by sending each alone; one that is too large is
+        split.
+        """
         queue = part.queue
         if not error.topic:
-            error = copy(error)  # others may have it too
+            error = copy(error)  # other parts may share it
             error.topic, error.partition = queue.topic, queue.partition
         if isinstance(error, MessageTooLarge) and len(part.batches) == 1:
             (batch,) = part.batches
-            self._connection.doubt(queue.topic)  # its limit is another than was known
-            # As halves it would not be known for a repeat, were it stored as a whole already.
+            self._connection.doubt(queue.topic)  # its max.message.bytes has changed
+            # The leader would not recognise halves as duplicates of a stored whole batch.
             may_come_twice = batch.number is not None and batch.may_be_stored
             with self._lock:
                 is_split = not may_come_twice and self._accumulator.split(part)
@@ -230,7 +233,7 @@ class Sender:
     # --- coordination ------------------------------------------------------------------------
 
     def _step(self, now_ms: int) -> int:
-        """Do all that can be done now; return when to look again."""
+        """Run everything that is due; return the time of the next step."""
         for queue in [queue for queue, until_ms in self._parked.items() if until_ms <= now_ms]:
             del self._parked[queue]
             with self._lock:
@@ -249,8 +252,11 @@ class Sender:
         return min((time for time in times if time is not None), default=now_ms + IDLE_WAIT_MS)
 
     def _route(self, queue: PartitionQueue) -> None:
-        """Offer a listed queue to its leader's link; while the leader is unknown it waits for the
-        topic's look-up, while there is none for a back-off before the next look-up."""
+        """Offer a listed queue to its leader's link.
+
+        Without a known leader it waits for a lookup of the topic; without a leader in the metadata
+        it waits for a backoff before the next lookup.
+        """
         leader = self._connection.leader_now(queue.topic, queue.partition)
         if leader is None:
             with self._lock:
@@ -285,7 +291,7 @@ class Sender:
         link.offer(queue)
 
     def _is_gone(self, queue: PartitionQueue) -> bool:
-        """Whether the topic has no such partition (any more): then what waits for it fails now."""
+        """Return True if the topic does not have the partition; its batches fail then."""
         layout = self._connection.topology.topic(queue.topic)
         if layout is None or queue.partition < len(layout.partitions):
             return False
@@ -296,7 +302,7 @@ class Sender:
         return True
 
     def _fail_old_topic(self, queue: PartitionQueue) -> None:
-        """A queue's topic was deleted, and another one has its name: what waits for it fails."""
+        """Fail the waiting batches of a deleted topic after one of the same name was created."""
         layout = self._connection.topology.topic(queue.topic)
         assert layout is not None, f"{queue.topic} has a leader and no layout"
         with self._lock:
@@ -322,10 +328,10 @@ class Sender:
         error.__cause__ = cause
         self.fail([batch], error)
 
-    # --- looking up producer ids and leaders -------------------------------------------------
+    # --- lookups of producer ids and leaders -------------------------------------------------
 
     def _ask_id(self, queue: PartitionQueue) -> None:
-        """Have the queue wait for another producer id, of which one is asked for at a time."""
+        """Make the queue wait for another producer id; one is requested at a time."""
         with self._lock:
             self._accumulator.park(queue)
         self._without_id.append(queue)
@@ -353,7 +359,7 @@ class Sender:
                 self._accumulator.unpark(queue)
 
     def _look_up(self, queue: PartitionQueue) -> None:
-        """Have the queue wait for its topic's look-up, of which there is one at a time."""
+        """Make the queue wait for a lookup of its topic; there is one per topic at a time."""
         waiting = self._looked_up.get(queue.topic)
         if waiting is None:
             self._looked_up[queue.topic] = [queue]
@@ -371,7 +377,7 @@ class Sender:
         wait_ms = min(
             self._connection.config.call_timeout_ms, self._config.delivery_timeout_ms // 2
         )
-        try:  # for so long that what prevents it is known before what waits for it is too late
+        try:  # half the delivery timeout, so that the error is known before batches expire
             deadline_ms = self._clock.now_ms() + wait_ms
             layout = await self._connection.refresh(topic, deadline_ms=deadline_ms)
         except UnknownTopicOrPartition as error:
@@ -379,14 +385,14 @@ class Sender:
                 batches = self._accumulator.forget_topic(topic, self._looked_up[topic])
             self.fail(batches, error)
         except QuorumlogError as error:
-            failure = error  # asked again after a back-off, until the batches' deadline
+            failure = error  # retried after a backoff, until the batches expire
         else:
             self.admit(layout)
         for queue in self._looked_up.pop(topic):
             if failure is not None:
                 queue.failures += 1
                 if queue.last_error is None or not isinstance(failure, NotSent | TimedOut):
-                    queue.last_error = failure  # what a broker has said says more than silence
+                    queue.last_error = failure  # an error of a broker is kept over a timeout
                 self._park(queue)
             else:
                 with self._lock:
@@ -395,8 +401,8 @@ class Sender:
 
 def _made_anew(topic: str, partition: int) -> UnknownTopicId:
     return UnknownTopicId(
-        "the topic was deleted and made anew, and the record was meant for the one before: send it "
-        "again to have it in the new one",
+        "the topic was deleted and created again; the record was for the deleted topic: send it "
+        "again to store it in the new one",
         topic=topic,
         partition=partition,
     )
@@ -404,15 +410,15 @@ def _made_anew(topic: str, partition: int) -> UnknownTopicId:
 
 def _no_partition(topic: str, partitions: int) -> UnknownTopicOrPartition:
     return UnknownTopicOrPartition(
-        f"the record's partition does not exist any more: the topic has {numbered(partitions)}",
+        f"the record's partition no longer exists: the topic has {numbered(partitions)}",
         topic=topic,
     )
 
 
 def _unresolved(queue: PartitionQueue, refusal: QuorumlogError) -> Lost:
     error = Lost(
-        "an attempt got no answer, and since a batch before it was given up nothing can tell "
-        f"whether it is stored ({refusal.message}): look before it is sent again",
+        "an attempt got no response, and an earlier batch was given up, so it is unknown whether "
+        f"the record is stored ({refusal.message}): check before you send it again",
         topic=queue.topic,
         partition=queue.partition,
     )
@@ -422,7 +428,7 @@ def _unresolved(queue: PartitionQueue, refusal: QuorumlogError) -> Lost:
 
 def _record_too_large(batch: Batch, refusal: QuorumlogError) -> MessageTooLarge:
     error = MessageTooLarge(
-        f"a single record, {batch.size} bytes as a batch, is refused ({refusal.message}): send a "
+        f"a single record of {batch.size} bytes as a batch is refused ({refusal.message}): send a "
         "smaller one, compress it, or raise the topic's max.message.bytes",
         topic=batch.queue.topic,
         partition=batch.queue.partition,

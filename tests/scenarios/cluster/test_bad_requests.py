@@ -49,7 +49,7 @@ def test_no_replica_at_all_is_refused() -> None:
         told = refused(
             stage, lambda a: a.create_topic("u", replication=0), InvalidReplicationFactor
         )
-        assert "1 replica or more, not 0" in told
+        assert "replication is 0: give 1 or more" in told
         assert names(stage) == ["t"]
 
 

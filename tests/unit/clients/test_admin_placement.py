@@ -209,15 +209,15 @@ CALLS: list[tuple[Callable[[AsyncAdmin], Coroutine[Any, Any, Any]], type[Quoruml
     (
         lambda a: a.create_topic("t", partitions=2, assignments=[[1]]),
         InvalidReplicaAssignment,
-        "leave out both",
+        "remove both",
     ),
-    (lambda a: a.create_partitions("t", 0), InvalidPartitions, "1 partition or more"),
+    (lambda a: a.create_partitions("t", 0), InvalidPartitions, "give 1 or more"),
     (
         lambda a: a.create_partitions("t", 3, assignments=[[1, -1]]),
         InvalidReplicaAssignment,
         "list of node ids",
     ),
-    (lambda a: a.reassign_partitions({("t", -1): [1]}), InvalidRequest, "-1 is no partition"),
+    (lambda a: a.reassign_partitions({("t", -1): [1]}), InvalidRequest, "partition is -1"),
     (lambda a: a.elect_leaders(unclean=True), InvalidRequest, "name each partition"),
     (lambda a: a.list_reassignments("t"), InvalidRequest, "give a list of names"),
     (lambda a: a.describe_topics("t"), InvalidRequest, "give a list of names"),

@@ -235,7 +235,7 @@ def test_a_topic_is_read_whole_or_by_partitions() -> None:
             assert offsets_by_partition(one) == {1: list(range(50))}
             with pytest.raises(InvalidRequest, match="either partition or partitions"):
                 await log.read_arrow("t", partition=1, partitions=[1])
-            with pytest.raises(InvalidRequest, match="is no partition"):
+            with pytest.raises(InvalidRequest, match="is not a partition"):
                 await log.read_arrow("t", partitions=["1"])  # type: ignore[list-item]
 
     play(main)

@@ -109,7 +109,7 @@ def test_acks_may_be_written_as_the_field_does(acks: str | int, name: str) -> No
 
 
 def test_a_linger_that_outlasts_the_delivery_deadline_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="late before they are sent"):
+    with pytest.raises(InvalidConfig, match="expire before they are sent"):
         ProducerConfig(linger_ms=1_000, delivery_timeout_ms=1_000)
     assert ProducerConfig(linger_ms=0, delivery_timeout_ms=1).linger_ms == 0
 

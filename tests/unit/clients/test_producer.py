@@ -120,7 +120,7 @@ def test_a_callable_sees_the_record_and_a_named_partition_goes_before_it(with_lo
         async with log.producer(partitioner=by_value) as producer:
             assert (await producer.send_and_wait("t", b"2", key=b"k")).partition == 2
             assert (await producer.send_and_wait("t", b"2", partition=1)).partition == 1
-            with pytest.raises(PartitionerFailed, match="answered 7"):
+            with pytest.raises(PartitionerFailed, match="returned 7"):
                 await producer.send("t", b"7")
             with pytest.raises(PartitionerFailed, match="raised ValueError"):
                 await producer.send("t", b"x")

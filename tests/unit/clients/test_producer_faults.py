@@ -91,7 +91,7 @@ def test_a_broker_that_only_answers_nonsense_is_a_time_out_that_says_so() -> Non
         (record,) = caught.value.records
         assert (record.key, record.value, record.may_be_stored) == (b"k", b"1", True)
         assert isinstance(record.error, TimedOut)
-        assert "stored at offset -7" in record.error.message
+        assert "base offset -7" in record.error.message
 
     run(main)
 

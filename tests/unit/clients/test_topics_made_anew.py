@@ -88,7 +88,7 @@ def test_a_position_reads_nothing_of_the_topic_made_anew(length: int) -> None:
             brokers.append(("t", 0), length)
             for _ in range(2):
                 error = await told(consumer, OffsetOutOfRange)
-                assert "offset 5 was in the one before" in error.message
+                assert "offset 5 was in the deleted topic" in error.message
             await consumer.seek_to_beginning()
             assert offsets(await consumer.poll()) == list(range(length))
 
@@ -109,7 +109,7 @@ def test_a_policy_goes_on_in_the_new_topic_after_telling_once(policy: str) -> No
             for place in places:
                 brokers.append(place, 9)
             error = await told(consumer, UnknownTopicId)
-            assert f"goes on from the {policy} offset" in error.message
+            assert f"continues from the {policy} offset" in error.message
             await asyncio.sleep(1)
             for place in places:
                 brokers.append(place, 1)
@@ -201,7 +201,7 @@ def test_a_scan_does_not_go_on_in_the_new_topic() -> None:
             brokers.create("t")
             brokers.append(("t", 0), 9)
             with pytest.raises(
-                OffsetOutOfRange, match="made anew while it was read, up to offset 2"
+                OffsetOutOfRange, match="created again while it was read, up to offset 2"
             ):
                 await scan.next_batch()
 
@@ -219,7 +219,7 @@ def test_records_for_the_old_topic_fail_and_later_ones_go_to_the_new_one() -> No
             await make_anew(other, "t")
             late = [await producer.send("t", b"late%d" % index) for index in range(3)]
             for delivery in late:
-                with pytest.raises(UnknownTopicId, match="made anew") as raised:
+                with pytest.raises(UnknownTopicId, match="created again") as raised:
                     await delivery
                 assert (raised.value.topic, raised.value.partition) == ("t", 0)
             assert (await (await producer.send("t", b"after"))).offset == 0
@@ -267,7 +267,7 @@ def test_flush_tells_of_the_records_of_the_old_topic() -> None:
         producer = log.producer(linger_ms=200)
         await producer.send("t", b"late")
         await make_anew(other, "t")
-        with pytest.raises(NotDelivered, match="made anew") as raised:
+        with pytest.raises(NotDelivered, match="created again") as raised:
             await producer.flush()
         assert [record.value for record in raised.value.records] == [b"late"]
         await producer.close()

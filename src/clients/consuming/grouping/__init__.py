@@ -1,7 +1,7 @@
-"""A consumer as a member of a group (KIP-848): the coordinator shares the partitions out.
+"""Consumer group membership (KIP-848): the coordinator assigns the partitions.
 
-`member` decides: pure, it is told answers and the time, and says what to send and which partitions
-to give back or to take. `membership` carries that out, on tasks of its own; `calls` are the calls
-to the group's coordinator; `handed` knows what the application has, `callbacks` what it is told;
-`group_consumer` is the face.
+`member` is the pure state machine: it gets responses and the time, and returns heartbeats to send
+and partitions to revoke or assign. `membership` executes them in its own tasks. `calls` are the
+requests to the coordinator, `handed` tracks delivered records, `callbacks` are the application's,
+`group_consumer` is the public class.
 """

@@ -1,4 +1,4 @@
-"""What the application wants to be told of the partitions that come to it and go."""
+"""Rebalance callbacks of the application."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -10,29 +10,29 @@ from ....errors import InvalidRequest
 from ...offsets import Place
 
 OnPartitions: TypeAlias = Callable[[list[Place]], Awaitable[None] | None]
-"""Is told of partitions that come or go."""
+"""A rebalance callback: called with (topic, partition) pairs; may be async."""
 
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What the application wants to be told."""
+    """The rebalance callbacks of a consumer."""
 
     on_assigned: OnPartitions | None = None
     on_revoked: OnPartitions | None = None
-    on_lost: OnPartitions | None = None  # None: as `on_revoked`
+    on_lost: OnPartitions | None = None  # None: `on_revoked` is called
 
     def __post_init__(self) -> None:
         for name in ("on_assigned", "on_revoked", "on_lost"):
             callback: object = getattr(self, name)
             if callback is not None and not callable(callback):
                 raise InvalidRequest(
-                    f"{name} is {callback!r}: give a function, which is called with a list of "
+                    f"{name} is {callback!r}: give a function that takes a list of "
                     "(topic, partition)"
                 )
 
 
 async def call(callback: OnPartitions | None, places: Collection[Place]) -> Exception | None:
-    """Call the application; return what it raised, which only it knows the meaning of."""
+    """Run a callback of the application; return the error that it raised, if any."""
     if callback is None:
         return None
     try:
@@ -44,7 +44,7 @@ async def call(callback: OnPartitions | None, places: Collection[Place]) -> Exce
         if task is None or task.cancelling():
             raise
         failure = InvalidRequest(
-            "a callback awaited what was cancelled: catch asyncio.CancelledError in it"
+            "a callback awaited a task that was cancelled: catch asyncio.CancelledError in it"
         )
         failure.__cause__ = error
         return failure

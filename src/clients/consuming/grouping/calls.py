@@ -1,7 +1,7 @@
-"""The calls of a consumer group's members and of who looks after groups; any broker takes them.
+"""Requests to the group coordinator, from members and from the admin client; any broker relays
+them.
 
-Answers are checked before anything of them is believed. Errors that may pass are repeated until
-the deadline of a call.
+Responses are validated. Retriable errors are retried until the deadline of a call.
 """
 
 import logging
@@ -26,28 +26,28 @@ from ...offsets import OFFSET_MAX, Place
 from ...retry import is_retriable
 from .member import Beat
 
-HEARTBEAT_MS = 10_000  # for one heartbeat, at whichever broker answers
+HEARTBEAT_MS = 10_000  # time limit of one heartbeat with its retries
 CLIENT_ID = "quorumlog"
 GONE = (UnknownTopicId, UnknownTopicOrPartition)
 NUMBER_MAX = 2**31 - 1  # of partitions and leader epochs
-GONE_ATTEMPTS = 4  # to commit an offset in a topic that the coordinator does not know
+GONE_ATTEMPTS = 4  # to commit an offset in a topic that is unknown to the coordinator
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """How far a group has read a partition."""
+    """A committed offset of a group in one partition."""
 
     offset: int  # of the next record to read
-    note: str = ""  # the committer's own
-    leader_epoch: int | None = None  # of the last record read; None: not said
-    commit_ms: int = -1  # when, milliseconds since 1970 (UTC); -1: it is about to be
-    topic_id: bytes = b""  # of the topic that the offset is in; empty: not said
+    note: str = ""  # free text of the committer
+    leader_epoch: int | None = None  # of the last record read; None: unknown
+    commit_ms: int = -1  # time of the commit, milliseconds since 1970 (UTC); -1: not committed
+    topic_id: bytes = b""  # of the topic that the offset is in; empty: unknown
 
     @property
     def committed_at(self) -> datetime | None:
-        """When it was committed; None before."""
+        """The time of the commit; None before it."""
         if self.commit_ms < 0:
             return None
         return datetime.fromtimestamp(self.commit_ms / 1000, UTC)
@@ -55,7 +55,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who calls: a member in its present epoch; without an id a program outside of the group."""
+    """The sender of a request: a member with its epoch, or no member (empty id)."""
 
     member_id: str = ""
     epoch: int = -1
@@ -66,7 +66,7 @@ OUTSIDE = Caller()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joining:
-    """What a member says of itself when it joins, and never changes."""
+    """The constant fields of a member's heartbeats."""
 
     group: str
     member_id: str
@@ -78,30 +78,34 @@ class Joining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeatAnswer:
-    """What the coordinator says to a heartbeat."""
+    """The coordinator's response to a heartbeat."""
 
     epoch: int
     interval_ms: int
-    assignment: Mapping[Place, bytes] | None  # with the topics' ids; None: as before
-    session_ms: int  # the member is shut out once it is silent for longer; 0: not said
-    sent_ms: int  # when what was answered was sent, at the earliest; on `steady_ms`
+    assignment: Mapping[Place, bytes] | None  # with topic ids; None: unchanged
+    session_ms: int  # session timeout; 0: not returned
+    sent_ms: int  # earliest time at which the answered attempt was sent, on `steady_ms`
 
 
 def steady_ms(clock: Clock) -> int:
-    """Return milliseconds on a monotonic clock that moves while code runs and that every thread may
-    look at: a loop's is for the loop's own."""
+    """Return milliseconds of a monotonic clock that advances while code runs; for every thread.
+
+    The loop's clock is for the loop's thread only.
+    """
     return clock.busy_us() // 1_000
 
 
 async def heartbeat(connection: Connection, who: Joining, beat: Beat, *, again: Beat) -> BeatAnswer:
-    """Send one heartbeat, and `again` in its place once an answer may have been lost: what that
-    one told is told again then. Raises what it is refused with, or why nobody answers."""
+    """Send one heartbeat; a retry sends `again`, since the response may have been lost.
+
+    Raises the coordinator's error, or the failure of the last attempt.
+    """
     clock, request = connection.runtime.clock, _to_heartbeat(who, beat)
     sent_ms = steady_ms(clock)
 
     def is_to_be_repeated(error: BaseException) -> bool:
         nonlocal sent_ms
-        sent_ms = steady_ms(clock)  # before it is sent again
+        sent_ms = steady_ms(clock)  # before the retry is sent
         request.CopyFrom(_to_heartbeat(who, again))
         return is_retriable(error)
 
@@ -115,7 +119,7 @@ async def heartbeat(connection: Connection, who: Joining, beat: Beat, *, again: 
     numbers = (answer.member_epoch, answer.heartbeat_interval_ms, answer.session_timeout_ms)
     if not beat.is_leave and (min(numbers[:2]) < 1 or numbers[2] < 0):
         raise senseless(
-            f"answers a heartbeat with epoch {numbers[0]}, an interval of {numbers[1]} ms and a "
+            f"answered a heartbeat with epoch {numbers[0]}, an interval of {numbers[1]} ms and a "
             f"session of {numbers[2]} ms"
         )
     assignment = None
@@ -140,7 +144,7 @@ def _to_heartbeat(who: Joining, beat: Beat) -> groups_pb2.GroupHeartbeatRequest:
         member_id=who.member_id,
         member_epoch=beat.epoch,
         instance_id=who.instance_id,
-        client_id=CLIENT_ID,  # every time: whoever says another one is told of as changed
+        client_id=CLIENT_ID,  # in every heartbeat: another value counts as a change
     )
     if beat.is_first:
         request.rack = who.rack
@@ -164,10 +168,10 @@ async def commit(
     by: Caller = OUTSIDE,
     deadline_ms: int,
 ) -> None:
-    """Store offsets; raises the first error, after which others may be stored.
+    """Store offsets; raise the first error, after which other offsets may be stored.
 
-    An offset in a topic that was deleted is given up soon: no other topic will take its place. Not
-    at once, since the coordinator may not have heard yet of one that is new.
+    An offset in a deleted topic is given up after `GONE_ATTEMPTS`; not at once, since the
+    coordinator's metadata may not have a new topic yet.
     """
     left = dict(offsets)
     gone: list[QuorumlogError] = []
@@ -213,8 +217,10 @@ async def fetch(
     by: Caller = OUTSIDE,
     deadline_ms: int,
 ) -> dict[Place, CommittedOffset | None]:
-    """Return what is stored of these places (None: of all that have something); those of undecided
-    transactions are waited for."""
+    """Return the committed offsets of these partitions (None: of all that have one).
+
+    Waits for offsets of open transactions.
+    """
     asked = None if places is None else list(dict.fromkeys(places))
 
     async def attempt(remaining_ms: int) -> dict[Place, CommittedOffset | None]:
@@ -241,41 +247,40 @@ async def fetch(
 
 
 async def tell_absent(connection: Connection, group: str, topics: Iterable[str]) -> None:
-    """Log which topics do not exist: they are read as soon as they do, so that no call fails of a
-    mistaken name."""
+    """Log the topics that do not exist; the subscription takes effect once they are created."""
     for topic in topics:
         try:
             await connection.layout(topic)
         except UnknownTopicOrPartition:
             _log.warning("group.topic_absent group=%s topic=%s", group, topic)
         except QuorumlogError:
-            return  # what it is, heartbeats meet too
+            return  # heartbeats fail with the same error
 
 
 def to_commit(offsets: Mapping[Place, "int | CommittedOffset"]) -> dict[Place, CommittedOffset]:
-    """Return offsets as callers give them; raises InvalidRequest for what is none."""
+    """Return validated offsets; raise InvalidRequest if one is invalid."""
     found: dict[Place, CommittedOffset] = {}
     places: Mapping[Any, int | CommittedOffset] = offsets
     for place, value in places.items():
         given = value if isinstance(value, CommittedOffset) else CommittedOffset(value)
         number = given.offset
         if type(number) is not int or not 0 <= number <= OFFSET_MAX:
-            raise InvalidRequest(f"{number!r} is no offset to commit: give 0 or more")
+            raise InvalidRequest(f"{number!r} is not an offset to commit: give 0 or more")
         if not (isinstance(place, tuple) and len(place) == 2 and _is_text(place[0])):
             raise _no_partition(place)
         if not _is_number(place[1]):
             raise _no_partition(place)
         if not (_is_text(given.note) and isinstance(given.topic_id, bytes)):
-            raise InvalidRequest(f"{given!r} is no offset to commit: give note as str")
+            raise InvalidRequest(f"{given!r} is not an offset to commit: give note as a str")
         if not (given.leader_epoch in (None, -1) or _is_number(given.leader_epoch)):
-            raise InvalidRequest(f"{given.leader_epoch!r} is no leader epoch: give 0 or more")
+            raise InvalidRequest(f"{given.leader_epoch!r} is not a leader epoch: give 0 or more")
         found[place] = given
     return found
 
 
 def _no_partition(place: Any) -> InvalidRequest:
     return InvalidRequest(
-        f"{place!r} is no partition: give offsets by (topic, partition), e.g. "
+        f"{place!r} is not a partition: give offsets by (topic, partition), e.g. "
         "{('flights', 0): 42}"
     )
 
@@ -285,7 +290,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether it is str that can be sent: without halves of characters."""
+    """Return True for a str that UTF-8 can encode: without lone surrogates."""
     return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
@@ -323,11 +328,14 @@ def _place(result: groups_pb2.OffsetResult) -> Place:
 def _outcomes(
     results: Iterable[groups_pb2.OffsetResult], asked: list[Place] | None
 ) -> list[tuple[Place, QuorumlogError | None]]:
-    """Return each place's error, or None; raises unless the answer is to what was asked."""
+    """Return each partition's error, or None.
+
+    Raises UnknownServerError unless the results are for the requested partitions.
+    """
     found = [
         (_place(result), decode_error(result.error) if result.HasField("error") else None)
         for result in results
     ]
     if asked is not None and [place for place, _ in found] != asked:
-        raise senseless(f"answers {len(found)} offsets where {len(asked)} were asked for")
+        raise senseless(f"returned {len(found)} offsets for {len(asked)} partitions")
     return found

@@ -1,8 +1,8 @@
-"""The commits of a group's member: one after the other, as they were asked for, in the member's
-present epoch, and of no partition that was given back since.
+"""The offset commits of a group member: in order, in the member's present epoch.
 
-What is committed by default is a position of a partition that the member has, in the topic that it
-is in. A failure of a commit that nobody waits for costs that records are read again.
+No offset of a partition revoked since is committed. A default commit stores the positions of the
+owned partitions, with the id of their topic. If a background commit fails, records are consumed
+again.
 """
 
 import asyncio
@@ -32,26 +32,26 @@ from . import calls
 from .calls import Caller, CommittedOffset, Joining
 from .member import GroupMember
 
-COMMIT_MS: Final = 10_000  # for the commits that nobody waits for
-WAITING_MAX: Final = 1_000  # of those that the application does not wait for
-GRACE_S: Final = 0.1  # for a commit's own account of what kept it, at its deadline
+COMMIT_MS: Final = 10_000  # time limit of a background commit
+WAITING_MAX: Final = 1_000  # limit of queued commits without a waiting caller
+GRACE_S: Final = 0.1  # extra wait at the deadline, to raise the commit's own error
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Due:
-    """A commit that waits for its turn."""
+    """A queued commit."""
 
     offsets: Mapping[Place, CommittedOffset]
     deadline_ms: int
-    joins: int  # how often the member had joined when it was given its turn
-    readers: Mapping[Place, PartitionReader | None]  # those it had then, None: it had it not
+    joins: int  # the member's number of joins when it was queued
+    readers: Mapping[Place, PartitionReader | None]  # the owned readers then; None: not owned
     outcome: "asyncio.Future[None]"
 
 
 class Commits:
-    """See the module. Belongs to the loop that it is made in."""
+    """The commits of one member; see the module. Not thread-safe: one event loop."""
 
     def __init__(
         self,
@@ -72,24 +72,24 @@ class Commits:
         self._member = member
         self._fetcher = fetcher
         self._changes = changes  # of the member
-        self._on_failure = on_failure  # of a callback of the application
-        self._on_refusal = on_refusal  # the coordinator knows no such member
-        self._stored: dict[Place, int] = {}  # as far as is known, of partitions that it has
-        self._waiting: deque[_Due] = deque()  # the first one is under way
+        self._on_failure = on_failure  # an application's callback raised
+        self._on_refusal = on_refusal  # the coordinator does not have the member
+        self._stored: dict[Place, int] = {}  # last stored offsets of owned partitions
+        self._waiting: deque[_Due] = deque()  # the first one is in flight
         self._worker: asyncio.Task[None] | None = None
 
-    # --- what is known -------------------------------------------------------------------------
+    # --- stored offsets ------------------------------------------------------------------------
 
     def found(self, place: Place, offset: int) -> None:
-        """The group has committed this: nothing is news before it changes."""
+        """Record the group's committed offset: it needs no commit until the position changes."""
         self._stored[place] = offset
 
     def forget(self, place: Place) -> None:
-        """The partition is the member's no longer."""
+        """Remove a partition that the member no longer owns."""
         self._stored.pop(place, None)
 
     def in_topics(self, offsets: Mapping[Place, CommittedOffset]) -> dict[Place, CommittedOffset]:
-        """Return offsets in the topics that their partitions are read in."""
+        """Return the offsets with the ids of the topics that are being read."""
         ids = {place: reader.topic_id for place, reader in self._fetcher.readers.items()}
         return {
             place: replace(each, topic_id=each.topic_id or ids.get(place) or b"")
@@ -99,7 +99,7 @@ class Commits:
     # --- storing -------------------------------------------------------------------------------
 
     async def store_news(self, positions: Mapping[Place, CommittedOffset]) -> None:
-        """Store what is news, in `COMMIT_MS`; a failure is logged."""
+        """Store the offsets that changed, within `COMMIT_MS`; log a failure."""
         news = {
             place: each
             for place, each in positions.items()
@@ -111,8 +111,10 @@ class Commits:
             _log.warning("group.commit_failed group=%s error=%s", self._joining.group, error)
 
     async def store(self, offsets: Mapping[Place, CommittedOffset], *, deadline_ms: int) -> None:
-        """Store offsets in their turn, and return when that is so. Raises what prevents it, and
-        TimedOut when the turn does not come in time."""
+        """Queue a commit and wait until it is stored; raise its error.
+
+        Raises TimedOut if the commits before it take too long.
+        """
         if not offsets:
             return
         outcome = self._put(offsets, deadline_ms)
@@ -122,7 +124,7 @@ class Commits:
                 await outcome
         except TimeoutError:
             raise TimedOut(
-                "other commits are under way still, and this one waits for them: nothing of it is "
+                "the commits queued before this one did not complete in time: nothing of it is "
                 "committed; allow more time, or commit less often"
             ) from None
 
@@ -131,12 +133,12 @@ class Commits:
         offsets: Mapping[Place, CommittedOffset],
         on_done: Callable[[QuorumlogError | None], None] | None,
     ) -> None:
-        """Store offsets in their turn without waiting for it; a failure is told, or logged. Raises
-        Overloaded when too many wait."""
+        """Queue a commit and return; pass a failure to `on_done`, or log it.
+
+        Raises Overloaded if `WAITING_MAX` commits are queued.
+        """
         if len(self._waiting) >= WAITING_MAX:
-            raise Overloaded(
-                f"{WAITING_MAX} commits of the consumer wait for the coordinator: commit less often"
-            )
+            raise Overloaded(f"{WAITING_MAX} commits of the consumer are queued: commit less often")
 
         def tell(outcome: "asyncio.Future[None]") -> None:
             self._tell(outcome, on_done)
@@ -153,7 +155,7 @@ class Commits:
         if on_done is not None:
             try:
                 on_done(error)
-            except Exception as raised:  # the application's own
+            except Exception as raised:  # raised by the application's callback
                 _log.exception("group.callback_failed group=%s", self._joining.group)
                 self._on_failure(raised)
         elif error is not None:
@@ -162,7 +164,7 @@ class Commits:
     def _put(
         self, offsets: Mapping[Place, CommittedOffset], deadline_ms: int
     ) -> "asyncio.Future[None]":
-        """Give a commit its turn behind all that were given one."""
+        """Queue a commit."""
         readers = {place: self._fetcher.readers.get(place) for place in offsets}
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         due = _Due(offsets, deadline_ms, self._member().joins, readers, outcome)
@@ -174,7 +176,7 @@ class Commits:
         return outcome
 
     async def _work(self) -> None:
-        """Store one after the other what waits."""
+        """Store the queued commits in order."""
         while self._waiting:
             due = self._waiting[0]
             try:
@@ -211,43 +213,43 @@ class Commits:
                 self._stored[place] = offset.offset
 
     def _check_owned(self, due: _Due) -> None:
-        """Raise what keeps a commit from counting that was due before: others may have read on."""
+        """Raise if the member was fenced, or a partition revoked, since the commit was queued."""
         if due.joins != self._member().joins:
             raise self._no_member()
         for place, reader in due.readers.items():
             if reader is not None and self._fetcher.readers.get(place) is not reader:
                 raise StaleMemberEpoch(
-                    "nothing is committed: the partition was given back before the commit had its "
-                    "turn, and another member may have read further",
+                    "nothing is committed: the partition was revoked before the commit was sent, "
+                    "and another member may have consumed more",
                     topic=place[0],
                     partition=place[1],
                 )
 
     async def settled(self, places: Collection[Place]) -> None:
-        """Wait until no commit of these partitions waits, `COMMIT_MS` at most."""
+        """Wait until no commit of these partitions is queued, `COMMIT_MS` at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(COMMIT_MS / 1000):
                 while any(not due.offsets.keys().isdisjoint(places) for due in self._waiting):
                     await self._changes.wait()
 
     async def ended(self) -> None:
-        """Wait for all that wait, `COMMIT_MS` at most."""
+        """Wait until no commit is queued, `COMMIT_MS` at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(COMMIT_MS / 1000):
                 while self._waiting:
                     await self._changes.wait()
 
     def cancel(self) -> None:
-        """Give up all that wait."""
+        """Cancel all queued commits."""
         if self._worker is not None:
             self._worker.cancel()
         for due in self._waiting:
             due.outcome.cancel()
 
-    # --- by whom -------------------------------------------------------------------------------
+    # --- the member ----------------------------------------------------------------------------
 
     def caller(self) -> Caller:
-        """Return the member in its present epoch; raises UnknownMember when it is none."""
+        """Return the member with its present epoch; raise UnknownMember if it has not joined."""
         epoch = self._member().epoch
         if epoch <= 0:
             raise self._no_member()
@@ -257,16 +259,16 @@ class Commits:
         if not self._member().joins:
             return UnknownMember(
                 f"nothing is committed: the consumer has not joined group {self._joining.group} "
-                "yet: poll, or enter it by `with`, first"
+                "yet: poll, or enter it with `with`, first"
             )
         return UnknownMember(
-            f"nothing is committed: the consumer is no member of group {self._joining.group} now, "
-            "and others may read its partitions; poll to join again, what was not committed is "
-            "read again"
+            f"nothing is committed: the consumer is no longer a member of group "
+            f"{self._joining.group}, and others may own its partitions; poll to join again, "
+            "uncommitted records are delivered again"
         )
 
     async def _next_epoch(self, epoch: int, deadline_ms: int) -> None:
-        """Wait for the member's next epoch; raises StaleMemberEpoch when none comes in time."""
+        """Wait for the member's next epoch; raise StaleMemberEpoch if none comes in time."""
         left_ms = deadline_ms - self._clock.now_ms()
         try:
             async with asyncio.timeout(max(0, left_ms) / 1000):
@@ -274,14 +276,14 @@ class Commits:
                     await self._changes.wait()
         except TimeoutError:
             raise StaleMemberEpoch(
-                f"nothing is committed: group {self._joining.group} shares its partitions out anew "
-                "and the member's new epoch did not come in time; commit again"
+                f"nothing is committed: group {self._joining.group} is rebalancing and the "
+                "member's new epoch did not arrive in time; commit again"
             ) from None
 
 
 def _end(outcome: "asyncio.Future[None]", error: QuorumlogError | None) -> None:
     if outcome.done():
-        return  # nobody waits any more
+        return  # the caller stopped waiting
     if error is None:
         outcome.set_result(None)
     else:
@@ -291,8 +293,10 @@ def _end(outcome: "asyncio.Future[None]", error: QuorumlogError | None) -> None:
 def positions_of(
     readers: Iterable[PartitionReader], at_most: Mapping[Place, int]
 ) -> dict[Place, CommittedOffset]:
-    """Return positions, in the topics that they are in: a name may be another topic's by now, where
-    they would say nothing."""
+    """Return the readers' positions, limited by `at_most`, with topic ids.
+
+    The id keeps an offset from being applied to a topic of the same name created later.
+    """
     found: dict[Place, CommittedOffset] = {}
     for reader in readers:
         if reader.position >= 0 and (reader.target is None or isinstance(reader.target, int)):

@@ -1,8 +1,8 @@
-"""The consumer of a group: what it reads, the group says; where it has got to, the group knows.
+"""The asyncio consumer of a group: the group assigns partitions and stores committed offsets.
 
-At least once: with `auto_commit` a position is committed when the application has come back for
-more, so that nothing that it has not seen to is passed over. A record may come twice where a member
-dies, or is shut out, between its work and its commit.
+Delivery is at least once: with `auto_commit` a record is committed after the next poll, so that no
+unprocessed record is skipped. A record may be delivered twice if a member fails, or is fenced,
+between processing and commit.
 """
 
 import asyncio
@@ -29,46 +29,48 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TURN_MS = 50
-"""Records that are there are handed out one by one without a wait; who works on them and waits for
-nothing either keeps the loop for so long, then heartbeats have their turn."""
-TURNS = 4  # of the loop, each time: a call takes some
+"""Prefetched records are delivered without yielding to the loop. An application that does not yield
+either blocks heartbeats; after this time the consumer yields."""
+TURNS = 4  # iterations of the loop per yield: a call takes several
 
 Offsets: TypeAlias = Mapping[Place, int | CommittedOffset]
-"""Offsets to commit by (topic, partition): those of the next records to read."""
+"""Offsets to commit by (topic, partition): each is the offset of the next record to read."""
 
 OnCommitted: TypeAlias = Callable[[QuorumlogError | None], None]
-"""Is told when a commit is stored (None), or why it is not."""
+"""Called with None once a commit is stored, or with the error."""
 
 
 def subscription_of(topics: Wanted, pattern: str) -> Subscription:
-    """Return what is wanted; raises InvalidRequest for what is nothing."""
+    """Return the validated subscription; raise InvalidRequest if it is empty or names
+    partitions."""
     wanted = parse_assignment(topics)
     for topic, partitions in wanted.items():
         if partitions is not None:
             raise InvalidRequest(
-                "a consumer of a group gets its partitions from the group: give topics alone, or "
-                "leave out the group",
+                "a consumer of a group gets its partitions from the group: give topics without "
+                "partitions, or remove group",
                 topic=topic,
             )
     if not isinstance(pattern, str):
-        raise InvalidRequest(f"pattern is {pattern!r}: give a regular expression (RE2), as str")
+        raise InvalidRequest(f"pattern is {pattern!r}: give a regular expression (RE2) as a str")
     if not wanted and not pattern:
-        raise InvalidRequest("a consumer of a group needs topics, or a pattern of their names")
+        raise InvalidRequest("a consumer of a group needs topics or a pattern")
     return Subscription(tuple(sorted(wanted)), pattern)
 
 
 class AsyncGroupConsumer(AsyncConsumer):
-    """Reads what its group gives it; made by `AsyncLog.consumer(group=...)`. For one loop's thread.
+    """Reads the partitions that its group assigns; created by `AsyncLog.consumer(group=...)`.
 
     ```python
     async with log.consumer("flights", group="g") as consumer:
         async for record in consumer:
             ...
     ```
-    Entering joins the group and waits for the first partitions; without entering, the first poll
-    joins. Heartbeats go on while records are worked on, as long as the loop turns; who does not
-    read on for `max_poll_interval_ms` leaves. Leaving the block commits what was handed out, but
-    for what was being worked on when it is left by an error, and leaves the group at once.
+    Entering joins the group and waits for the first assignment; without entering, the first poll
+    joins. Heartbeats are sent in the background as long as the loop runs. A consumer that does not
+    poll for `max_poll_interval_ms` leaves the group. Leaving the block commits the delivered
+    records and leaves the group; after an error the records being processed are not committed. Not
+    thread-safe: one event loop.
     """
 
     def __init__(
@@ -92,10 +94,10 @@ class AsyncGroupConsumer(AsyncConsumer):
         super().__init__(
             connection, scope, config, {}, start="earliest", until_end=False, on_close=on_close
         )
-        self._parts.is_assigned = True  # by and by, by the group
+        self._parts.is_assigned = True  # empty until the group assigns partitions
         self.group = group
-        self.is_in_error = False  # what the application has, it has not seen to
-        self._turned_ms = steady_ms(self._clock)  # when the loop has last turned for others
+        self.is_in_error = False  # the delivered records were not processed
+        self._turned_ms = steady_ms(self._clock)  # time of the last yield to the loop
         self.membership = Membership(
             connection,
             scope,
@@ -112,7 +114,7 @@ class AsyncGroupConsumer(AsyncConsumer):
 
     @property
     def member_id(self) -> str:
-        """What the group knows this consumer by."""
+        """The member id in the group."""
         return self.membership.joining.member_id
 
     # --- reading -----------------------------------------------------------------------------
@@ -120,9 +122,11 @@ class AsyncGroupConsumer(AsyncConsumer):
     async def poll(
         self, *, max_records: int | None = None, timeout_ms: int | None = 1_000
     ) -> list[ConsumerRecord]:
-        """Return what is there; see `AsyncConsumer.poll`. Says besides that what came before is
-        done with. Raises PollTooLate after too long a pause, and what keeps the consumer out of
-        its group."""
+        """Return prefetched records; see `AsyncConsumer.poll`.
+
+        The call also marks the records delivered before as processed. Raises PollTooLate after too
+        long a pause, and the error that keeps the consumer out of its group.
+        """
         records = await super().poll(max_records=max_records, timeout_ms=timeout_ms)
         self.membership.handed.out(records)
         return records
@@ -134,7 +138,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         timeout_ms: int | None,
         columns: Sequence[str],
     ) -> "ArrowTurn":
-        """Do what `poll_arrow` does; the result knows besides where each partition's rows begin."""
+        """Run `poll_arrow`; the result also has the first offset of each partition's rows."""
         turn = await super().poll_turn(max_records, max_bytes, timeout_ms, columns)
         self.membership.handed.out(dict(turn.starts))
         return turn
@@ -148,7 +152,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         return record
 
     async def __anext__(self) -> ConsumerRecord:
-        """Wait for the next record as long as it takes."""
+        """Wait for the next record without a time limit."""
         if self._is_late(steady_ms(self._clock)):
             await self._turn()
         reader = self._current
@@ -163,12 +167,12 @@ class AsyncGroupConsumer(AsyncConsumer):
         return found
 
     def _is_late(self, now_ms: int) -> bool:
-        """Whether something is to be looked at before one more record is handed out."""
+        """Return True if the loop or the session must be served before the next record."""
         holds_until_ms = self.membership.member.holds_until_ms
         return now_ms - self._turned_ms >= TURN_MS or now_ms >= holds_until_ms
 
     async def _turn(self) -> None:
-        """Let others have their turn, and let go of what others may have by now."""
+        """Yield to the loop, then check the session."""
         for _ in range(TURNS):
             await asyncio.sleep(0)
         self._turned_ms = steady_ms(self._clock)
@@ -176,7 +180,7 @@ class AsyncGroupConsumer(AsyncConsumer):
 
     async def _wait(self, ready: Callable[[], T | None], timeout_ms: int | None) -> T | None:
         if self._is_reading:
-            return await super()._wait(ready, timeout_ms)  # refused
+            return await super()._wait(ready, timeout_ms)  # raises InvalidRequest
         self._parts.check_open()
         self.membership.came_back()
         try:
@@ -185,48 +189,51 @@ class AsyncGroupConsumer(AsyncConsumer):
             self.membership.went()
 
     def _raise_error(self) -> None:
-        self.membership.look()  # before each look at what there is to hand out
+        self.membership.look()  # before each delivery
         self.membership.raise_error()
         super()._raise_error()
 
     def _check_assigned(self) -> None:
-        """Nothing may be assigned for a while: others may have all."""
+        """Accept an empty assignment: other members may own all partitions."""
 
     def _leave_current(self) -> None:
-        """Have the next reading call look at what has changed."""
+        """Make the next reading call select a reader again."""
         self._current = None
 
     # --- the group -----------------------------------------------------------------------------
 
     async def subscribe(self, topics: Wanted = (), *, pattern: str = "") -> None:
-        """Want these topics, or those whose names match a pattern (RE2), instead of what was wanted
-        before. Partitions of what stays are read on; the group gives what is new by and by."""
+        """Replace the subscription by these topics, or by those that match a pattern (RE2).
+
+        Partitions of topics that stay are consumed without a pause; the group assigns the new
+        ones.
+        """
         self._parts.check_open()
         self.membership.subscribe(subscription_of(topics, pattern))
 
     async def assign(self, wanted: Wanted, *, start: Position | None = None) -> None:
-        """Refused: the group assigns."""
+        """Raise InvalidRequest: the group assigns."""
         raise _of_the_group()
 
     async def assign_more(self, wanted: Wanted, *, start: Position | None = None) -> None:
-        """Refused: the group assigns."""
+        """Raise InvalidRequest: the group assigns."""
         raise _of_the_group()
 
     async def unassign(self, wanted: Wanted) -> None:
-        """Refused: the group assigns."""
+        """Raise InvalidRequest: the group assigns."""
         raise _of_the_group()
 
     async def commit(
         self, offsets: Offsets | None = None, *, timeout_ms: int | None = None
     ) -> None:
-        """Store how far the group has read, and return when that is so: offsets of the next records
-        to read, with notes where they are `CommittedOffset`s; by default behind everything that was
-        handed out.
+        """Commit offsets, by default of all delivered records, and wait until they are stored.
+
+        An offset is that of the next record to read; a `CommittedOffset` adds a note.
 
         ```python
         await consumer.commit({("flights", 0): CommittedOffset(42, note="run 7")})
         ```
-        Raises UnknownMember when the consumer was shut out of its group, and the last error after
+        Raises UnknownMember if the consumer was removed from its group, and the last error after
         `timeout_ms` (default: `call_timeout_ms`).
         """
         self._parts.check_open()
@@ -237,8 +244,10 @@ class AsyncGroupConsumer(AsyncConsumer):
     def commit_nowait(
         self, offsets: Offsets | None = None, *, on_done: OnCommitted | None = None
     ) -> None:
-        """Do as `commit` does, in its turn, and do not wait; a failure is given to `on_done`, or
-        logged."""
+        """Queue a commit and return; commits are stored in order.
+
+        `on_done` gets the outcome; without it, a failure is logged.
+        """
         self._parts.check_open()
         self.membership.commits.store_soon(self._to_commit(offsets), on_done)
 
@@ -254,8 +263,10 @@ class AsyncGroupConsumer(AsyncConsumer):
     async def committed(
         self, partitions: Iterable[Place] | None = None, *, timeout_ms: int | None = None
     ) -> dict[Place, CommittedOffset | None]:
-        """Ask what the group has stored, of some (topic, partition) pairs, or of those that are
-        assigned; None: nothing."""
+        """Query the committed offsets of (topic, partition) pairs, by default the assigned ones.
+
+        None: no offset is stored.
+        """
         self._parts.check_open()
         places = list(self._fetcher.readers if partitions is None else partitions)
         deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
@@ -263,20 +274,22 @@ class AsyncGroupConsumer(AsyncConsumer):
             places, deadline_ms=self._connection.deadline_ms(deadline_ms)
         )
 
-    # --- life --------------------------------------------------------------------------------
+    # --- opening and closing -----------------------------------------------------------------
 
     def go_on_from(self, before: AsyncConsumer) -> None:
-        """A member that ended with its loop goes on where the group is: it joins anew."""
+        """Do nothing: a new member starts at the committed offsets."""
 
     async def close(self) -> None:
-        """Commit what was handed out (with `auto_commit`), give the partitions back and leave the
-        group; a poll that waits ends by Stopping. Repeating is fine. Raises what a callback raised
-        and no poll has told."""
+        """Commit delivered records (with `auto_commit`), revoke the partitions and leave the group.
+
+        A waiting poll raises Stopping. Idempotent. Raises an error of a callback that no poll has
+        raised.
+        """
         is_over = True
         try:
             is_over = await self.membership.close(is_well=not self.is_in_error)
         finally:
-            if is_over:  # else who waits for this callback sees to it
+            if is_over:  # else the call that waits for this callback closes
                 await super().close()
         if is_over:
             self.membership.raise_untold()
@@ -306,6 +319,6 @@ class AsyncGroupConsumer(AsyncConsumer):
 
 def _of_the_group() -> InvalidRequest:
     return InvalidRequest(
-        "a consumer of a group reads what the group gives it: see subscribe(), or make a consumer "
+        "the group assigns the partitions of its consumers: use subscribe(), or create a consumer "
         "without a group"
     )

@@ -1,5 +1,7 @@
-"""What the application has of a consumer's records: those that it was given and has not come back
-from. Only what it came back from counts as done."""
+"""Delivered positions: the records that the application got and has not finished.
+
+Records count as processed at the application's next call; only those are committed.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -8,46 +10,43 @@ from ..record import ConsumerRecord
 
 
 class Handed:
-    """Of the asyncio face: what the newest reading call returned."""
+    """Delivered positions of an asyncio consumer: the result of the last reading call."""
 
     __slots__ = ("_count", "_last")
 
     def __init__(self) -> None:
         self._last: Sequence[ConsumerRecord] | Mapping[Place, int] = ()
-        self._count = 0  # of reading calls that returned
+        self._count = 0  # of completed reading calls
 
     def out(self, last: Sequence[ConsumerRecord] | Mapping[Place, int]) -> None:
-        """A reading call returns these records, or rows that begin at these offsets."""
+        """Record what a reading call returns: records, or rows that begin at these offsets."""
         self._last = last
         self._count += 1
 
     def over(self) -> None:
-        """The application has come back: it is done with them."""
+        """Record that the application finished all delivered records: it called again."""
         self._last = ()
 
     def pending(self) -> dict[Place, int]:
-        """Return the first offset that the application is not done with, of each partition that it
-        has records of."""
+        """Return the first offset of each partition with unfinished records."""
         if isinstance(self._last, Mapping):
             return dict(self._last)
         return first_offsets(self._last)
 
     def ahead(self) -> dict[Place, int]:
-        """Return the first offset that it was not given, of each partition of which the consumer's
-        position is further."""
+        """Return the first undelivered offset of each partition with a position beyond it."""
         return {}
 
     def mark(self) -> object:
-        """Return something that is another whenever the application has got on."""
+        """Return a value that changes whenever the application makes progress."""
         return self._count
 
     def recall(self, places: Collection[Place]) -> None:
-        """These partitions are given back: what was not handed out of them shall not be, and the
-        application shall come back soon."""
+        """Withhold the undelivered records of these partitions, which are being revoked."""
 
 
 def first_offsets(records: Sequence[ConsumerRecord]) -> dict[Place, int]:
-    """Return the first offset of each partition of records in their order."""
+    """Return the first offset of each partition in a sequence of records."""
     found: dict[Place, int] = {}
     for record in records:
         found.setdefault((record.topic, record.partition), record.offset)

@@ -1,11 +1,13 @@
-"""For how long a member may take its partitions for its own (KIP-848); pure.
+"""The lease of a member on its partitions (KIP-848). Pure.
 
-The coordinator shuts a member out, and gives others what it had, once it has not heard of it for a
-session, or once the member has not given back in time what it was asked for (rebalance time-out).
-The member may not hear of that: it is cut off, was stopped, or hears it with its next heartbeat
-only. So it counts by itself, each time from where the coordinator cannot have begun before: the
-session from when the newest heartbeat that was answered was sent; what is wanted back from when the
-first heartbeat was sent behind the last answer that did not want it.
+The coordinator removes a member, and assigns its partitions to others, after a session without a
+heartbeat, or if a revocation takes longer than the rebalance timeout. The member may not be
+informed: it may be cut off or stopped. It therefore keeps its own deadlines, each counted from the
+earliest moment at which the coordinator can have started:
+
+- the session from the sending of the last heartbeat that was answered;
+- a revocation from the sending of the first heartbeat after the last response that did not request
+  it.
 """
 
 from collections.abc import Collection, Iterable
@@ -14,35 +16,36 @@ from typing import Final
 from ...offsets import Place
 
 FOREVER_MS: Final = 2**62
-SESSION_MS: Final = 45_000  # group.consumer.session.timeout.ms, of brokers that do not say theirs
+SESSION_MS: Final = 45_000  # group.consumer.session.timeout.ms if the broker does not return it
 CERTAIN: Final = 0.95
-"""The coordinator's clock may be faster than this one; so much of a span is sure."""
+"""Share of a time span that is safe to use: the coordinator's clock may be faster than this one."""
 
 
 class Lease:
-    """See the module. Times are on one monotonic clock that also moves while code runs."""
+    """The deadlines of a member. Times are on one monotonic clock that also advances while code
+    runs."""
 
     __slots__ = ("_asked_ms", "_back_ms", "_session_end_ms", "_wanted_back", "heard_ms")
 
     def __init__(self, *, back_ms: int) -> None:
-        self._back_ms = int(back_ms * CERTAIN)  # for what is wanted back
-        self._asked_ms = FOREVER_MS  # of the first heartbeat behind the last answer
+        self._back_ms = int(back_ms * CERTAIN)  # time limit of a revocation
+        self._asked_ms = FOREVER_MS  # sending of the first heartbeat after the last response
         self._session_end_ms = FOREVER_MS
-        self.heard_ms = 0  # when the last heartbeat that was answered was sent
-        self._wanted_back: dict[Place, int] = {}  # since when, at the earliest
+        self.heard_ms = 0  # sending of the last heartbeat that was answered
+        self._wanted_back: dict[Place, int] = {}  # revocations, with their earliest start
 
     @property
     def session_end_ms(self) -> int:
-        """Others may have everything from then on."""
+        """The time from which other members may own all partitions."""
         return self._session_end_ms
 
     @property
     def back_end_ms(self) -> int:
-        """The same, unless everything that is wanted back is reported before."""
+        """The same, unless all pending revocations are reported before."""
         return min(self._wanted_back.values(), default=FOREVER_MS) + self._back_ms
 
     def asks(self, now_ms: int) -> None:
-        """A heartbeat is about to be sent."""
+        """Record that a heartbeat is about to be sent."""
         self._asked_ms = min(self._asked_ms, now_ms)
 
     def answered(
@@ -53,8 +56,11 @@ class Lease:
         reported: Iterable[Place],
         target: Collection[Place],
     ) -> None:
-        """An answer has come to what was sent at `sent_ms`: the member has reported to hold these,
-        and shall have those. `session_ms` 0: it was not said."""
+        """Record the response to a heartbeat sent at `sent_ms`.
+
+        `reported` are the partitions that the member reported to own, `target` its target
+        assignment. `session_ms` 0: not returned.
+        """
         self.heard_ms = sent_ms
         self._session_end_ms = sent_ms + int((session_ms or SESSION_MS) * CERTAIN)
         asked_ms, self._asked_ms = min(self._asked_ms, sent_ms), FOREVER_MS
@@ -65,6 +71,6 @@ class Lease:
         }
 
     def end(self) -> None:
-        """The member has nothing."""
+        """Clear the deadlines: the member owns nothing."""
         self._asked_ms = self._session_end_ms = FOREVER_MS
         self._wanted_back = {}

@@ -1,15 +1,15 @@
-"""A member of a consumer group as the member itself sees it (KIP-848); pure.
+"""The state machine of a consumer group member (KIP-848). Pure.
 
-It says which heartbeat to send (`beat`) and which partitions to give back, to take or to take for
-lost (`step`), one step after the other; whoever carries that out tells it of answers and of steps
-that are done. What is to be given back goes first. What was given back is reported at once, since
-others wait for it; what is taken is taken only where the coordinator has said so, and it says so
-only when nobody else has it any more. What stays is touched by no step.
+`beat` returns the next heartbeat to send, `step` the next partitions to revoke, assign or give up,
+one step at a time; the caller reports responses and completed steps. Revocations come before
+assignments. A completed revocation is reported at once, since another member waits for it. A
+partition is taken only after the coordinator assigned it, which it does once no other member owns
+it. Partitions that stay assigned are not affected by a step.
 
-A member that the coordinator does not know any more has lost everything at once: others may read
-its partitions already. It joins again by itself. The same holds for one that was not answered for
-its session (`look`): it cannot know. One that left since nobody polled, or that gave nothing back
-in time, joins again at the next poll, which is told by `error`.
+A member that the coordinator does not have any more has lost all partitions at once: other members
+may own them. It joins again. The same holds for a member without a response for its session
+(`look`), which cannot tell. A member that left because the application did not poll, or did not
+complete a revocation in time, first raises `error` in a poll; the next poll joins again.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,13 +33,13 @@ JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 LEAVE_STATIC_EPOCH: Final = -2
 INSTANCE_WAIT_MS: Final = 60_000
-"""A static name that another process has is waited for so long: that one may have died a moment
-ago, and its session (45 s) ends within it."""
+"""Maximum wait for an instance id in use: if its former process failed, its session (45 s) ends
+within this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member wants to read: topics by name, or those whose names match a pattern (RE2)."""
+    """The subscription of a member: topics by name, or by a pattern (RE2) of names."""
 
     topics: tuple[str, ...] = ()  # ascending
     pattern: str = ""
@@ -47,50 +47,53 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """A heartbeat to send; None: as was said before."""
+    """A heartbeat to send; None: unchanged since the last one."""
 
     epoch: int
     owned: tuple[Place, ...] | None = None
     subscription: Subscription | None = None
-    is_first: bool = False  # everything is said, what never changes too
+    is_first: bool = False  # contains all fields, constant ones too
 
     @property
     def is_leave(self) -> bool:
-        """Whether the member goes with it."""
+        """True if the member leaves with it."""
         return self.epoch < 0
 
 
 class Act(Enum):
-    """What to do with partitions."""
+    """The kind of a step."""
 
-    GIVE = "give"  # hand out no more, commit, tell, drop
-    TAKE = "take"  # find where to begin, tell, read
-    LOSE = "lose"  # drop at once, commit nothing, tell
+    GIVE = "give"  # revocation: stop delivery, commit, call back, drop
+    TAKE = "take"  # assignment: fetch committed offsets, call back, start delivery
+    LOSE = "lose"  # loss: drop at once, commit nothing, call back
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Partitions to do something with, by topic and number."""
+    """An action on a set of partitions."""
 
     act: Act
     places: tuple[Place, ...]
-    topic_ids: Mapping[Place, bytes] = field(default_factory=dict)  # to take: of which topics
+    topic_ids: Mapping[Place, bytes] = field(default_factory=dict)  # of an assignment's topics
 
 
 class Phase(Enum):
-    """Where a member stands."""
+    """The phase of a member."""
 
-    JOINING = "joining"  # asks to be let in; owns nothing
+    JOINING = "joining"  # sends join heartbeats; owns nothing
     JOINED = "joined"
-    FENCED = "fenced"  # loses what it has, then joins
-    AWAY = "away"  # nobody polled: has left, or is about to; the next poll joins
-    FAILED = "failed"  # refused; told by a poll, which joins again where that may help
+    FENCED = "fenced"  # gives up its partitions, then joins
+    AWAY = "away"  # no poll came in time: left or leaving; the next poll joins
+    FAILED = "failed"  # refused; a poll raises the error and, if possible, joins again
     LEAVING = "leaving"
     GONE = "gone"
 
 
 class GroupMember:
-    """See the module. `now_ms` is of one monotonic clock, which also moves while code runs."""
+    """The state machine; see the module.
+
+    `now_ms` is on one monotonic clock that also advances while code runs.
+    """
 
     def __init__(
         self,
@@ -103,39 +106,39 @@ class GroupMember:
     ) -> None:
         self.phase = Phase.JOINING
         self.epoch = JOIN_EPOCH
-        self.owned: dict[Place, bytes] = {}  # with the id of the topic that it is in
-        self.why_lost = ""  # what it had, the last time
-        self.error: QuorumlogError | None = None  # for the next poll to raise
-        self.failure: QuorumlogError | None = None  # of the newest heartbeat, which is repeated
-        self.is_polling = False  # a poll waits: nobody can be late with the next one
-        self.joins = 0  # how often it was let in
-        self.rebalances = 0  # assignments that differed from the one before
-        self.holds_until_ms = FOREVER_MS  # `look` is to be asked before anything is handed out then
-        self.holds_until_us = FOREVER_MS  # the same, at hand for whoever looks often
+        self.owned: dict[Place, bytes] = {}  # with topic ids
+        self.why_lost = ""  # reason of the last loss
+        self.error: QuorumlogError | None = None  # raised by the next poll
+        self.failure: QuorumlogError | None = None  # of the last heartbeat, which is retried
+        self.is_polling = False  # a poll waits: the poll interval does not run
+        self.joins = 0  # number of successful joins
+        self.rebalances = 0  # number of changed assignments
+        self.holds_until_ms = FOREVER_MS  # from then on call `look` before a delivery
+        self.holds_until_us = FOREVER_MS  # the same, for the check before each record
         self._subscription = subscription
         self._is_static = is_static
         self._poll_interval_ms = poll_interval_ms
         self._backoff_ms = backoff_ms
-        self._target: Mapping[Place, bytes] | None = None  # None: not told yet
-        self._step: Step | None = None  # under way
-        self._sent: Beat | None = None  # under way
-        self._said_owned: tuple[Place, ...] | None = None  # None: it is unknown what arrived
+        self._target: Mapping[Place, bytes] | None = None  # None: not received yet
+        self._step: Step | None = None  # in progress
+        self._sent: Beat | None = None  # in flight
+        self._said_owned: tuple[Place, ...] | None = None  # last acknowledged; None: unknown
         self._said_subscription: Subscription | None = None
-        self._next_ms = now_ms  # of the next heartbeat, unless there is news
-        self._failures = 0  # of heartbeats, in a row
-        self._unreleased_ms = FOREVER_MS  # since when another member has the static name
+        self._next_ms = now_ms  # of the next heartbeat, if nothing changes before
+        self._failures = 0  # of heartbeats, consecutive
+        self._unreleased_ms = FOREVER_MS  # first refusal because the instance id is in use
         self._polled_ms = now_ms
         self._lease = Lease(back_ms=poll_interval_ms)
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What it wants by name."""
+        """The subscribed topic names."""
         return self._subscription.topics
 
     # --- heartbeats --------------------------------------------------------------------------
 
     def beat(self, now_ms: int) -> Beat | None:
-        """Return the heartbeat that is to be sent now; its outcome is awaited."""
+        """Return the heartbeat to send now, if one is due; report its outcome."""
         self.look(now_ms)
         if self._sent is not None or self.due_ms() > now_ms:
             return None
@@ -144,7 +147,7 @@ class GroupMember:
         return self._sent
 
     def due_ms(self) -> int:
-        """Return when `beat` is to be asked next."""
+        """Return the time of the next call of `beat`."""
         if self._sent is not None:
             return self._late_ms()
         match self.phase:
@@ -178,8 +181,9 @@ class GroupMember:
         )
 
     def again(self, beat: Beat) -> Beat:
-        """Return what is sent in place of a heartbeat that may have arrived, and whose answer has
-        not: the coordinator tells all it has told before to who says all that it has said before.
+        """Return the heartbeat to send in a retry after an attempt of unknown outcome.
+
+        It contains all fields, to which the coordinator responds with the whole assignment.
         """
         if beat.is_leave:
             return beat
@@ -192,13 +196,15 @@ class GroupMember:
 
     def _has_news(self) -> bool:
         if self._said_owned is None:
-            return False  # it is repeated as a whole, at its time
+            return False  # the next retry contains all fields
         is_held_new = self._held() != self._said_owned
         return is_held_new or self._subscription != self._said_subscription
 
     def _held(self) -> tuple[Place, ...]:
-        """Return what the member has, or may come to have before it is answered: what it does not
-        report the coordinator gives to others at once."""
+        """Return the partitions that the member owns or may own before the response.
+
+        The coordinator assigns unreported partitions to other members at once.
+        """
         held = self.owned.keys() | set(self._target or ())
         if self._step is not None:
             held |= set(self._step.places)
@@ -215,8 +221,10 @@ class GroupMember:
         sent_ms: int,
         now_ms: int,
     ) -> None:
-        """The coordinator has taken a heartbeat, sent at `sent_ms` (if repeated, the last time);
-        `assignment` None: as it was told before; `session_ms` 0: it was not said."""
+        """Process the response to a heartbeat; `sent_ms` is the time of its last attempt.
+
+        `assignment` None: unchanged; `session_ms` 0: not returned.
+        """
         self._sent = None
         self._failures = 0
         self.failure = None
@@ -226,7 +234,7 @@ class GroupMember:
             self._left()
             return
         if is_of_before:
-            return  # it has left since, or come back
+            return  # the member has left, or joined again, since it was sent
         self.epoch = epoch
         self._next_ms = now_ms + interval_ms
         if self.phase is Phase.JOINING:
@@ -249,7 +257,7 @@ class GroupMember:
             self.look(now_ms)
 
     def refused(self, beat: Beat, error: QuorumlogError, now_ms: int) -> None:
-        """A heartbeat has failed, or was not answered."""
+        """Process an error or a missing response of a heartbeat."""
         self._sent = None
         self._failures += 1
         self.failure = error
@@ -271,29 +279,31 @@ class GroupMember:
             self.phase = Phase.GONE
 
     def look(self, now_ms: int) -> None:
-        """Time has passed: others may have the member's partitions by now, or the next poll is too
-        late. Whoever hands out records asks from `holds_until_ms` on."""
+        """Check the deadlines: session, revocation, poll interval.
+
+        Call it before a delivery from `holds_until_ms` on.
+        """
         if self.phase is not Phase.JOINED:
             return
         if now_ms >= self._lease.session_end_ms:
             silent_ms = now_ms - self._lease.heard_ms
             because = "" if self.failure is None else f" ({self.failure})"
-            self._fenced(f"nobody has answered a heartbeat for {silent_ms} ms{because}")
+            self._fenced(f"no heartbeat was answered for {silent_ms} ms{because}")
         elif now_ms >= self._lease.back_end_ms:
             self._late(
-                f"partitions that the group wants back were not given back in time, within "
-                f"{self._poll_interval_ms} ms (max_poll_interval_ms)"
+                f"a revocation was not completed within {self._poll_interval_ms} ms "
+                "(max_poll_interval_ms)"
             )
         elif now_ms >= self._late_ms():
             self._late(f"no poll came for {self._poll_interval_ms} ms (max_poll_interval_ms)")
 
     def doubt(self) -> None:
-        """Somebody says that it is no member: ask the coordinator at once."""
+        """Send a heartbeat at once: another request was refused with UnknownMember."""
         if self.phase is Phase.JOINED:
             self._next_ms = 0
 
     def _fenced(self, why: str) -> None:
-        """The coordinator knows nothing of this member, or of this epoch of it, or may by now."""
+        """Give up everything: the coordinator does not have this member or epoch, or may not."""
         self.why_lost = why
         self._end_lease()
         self.epoch = JOIN_EPOCH
@@ -327,10 +337,10 @@ class GroupMember:
         if self.phase is Phase.LEAVING:
             self.phase = Phase.GONE
 
-    # --- partitions --------------------------------------------------------------------------
+    # --- steps -------------------------------------------------------------------------------
 
     def step(self) -> Step | None:
-        """Return what is to be done with partitions now; the next one comes when it is `done`."""
+        """Return the next step, if none is in progress; report it to `done`."""
         if self._step is not None:
             return None
         self._step = self._next_step()
@@ -343,8 +353,8 @@ class GroupMember:
             return None
         target, owned = self._target, self.owned
         gone = [place for place in owned if target.get(place, owned[place]) != owned[place]]
-        if gone:  # their topic was deleted, and made anew
-            self.why_lost = "their topic was deleted and made anew"
+        if gone:
+            self.why_lost = "their topic was deleted and created again"
             return Step(Act.LOSE, tuple(sorted(gone)))
         given = tuple(place for place in sorted(owned) if place not in target)
         if given:
@@ -353,8 +363,8 @@ class GroupMember:
         return Step(Act.TAKE, tuple(taken), taken) if taken else None
 
     def done(self, step: Step, *, has_failed: bool = False) -> None:
-        """A step has been carried out; `has_failed`: nothing was taken, or given back."""
-        assert step is self._step, f"{step} is not under way"
+        """Record a completed step; `has_failed`: no partition was taken, or revoked."""
+        assert step is self._step, f"{step} is not in progress"
         self._step = None
         if has_failed:
             pass
@@ -366,24 +376,23 @@ class GroupMember:
         self._settle()
 
     def wants(self, step: Step) -> bool:
-        """Whether a step that is being carried out is one still: it is not for who was fenced
-        meanwhile."""
+        """Return True if a step in progress still applies: the member was not fenced during it."""
         return self.phase is Phase.JOINED or step.act is Act.LOSE
 
     @property
     def leaving_places(self) -> tuple[Place, ...]:
-        """Return what is being given back, or taken for lost, right now."""
+        """The partitions of a revocation or loss in progress."""
         step = self._step
         return () if step is None or step.act is Act.TAKE else step.places
 
     @property
     def step_is_over(self) -> bool:
-        """Whether no step is under way."""
+        """True if no step is in progress."""
         return self._step is None
 
     @property
     def is_settled(self) -> bool:
-        """Whether the member has what it shall have, as far as it was told."""
+        """True if the member owns exactly its target assignment."""
         return (
             self.phase is Phase.JOINED
             and self._target is not None
@@ -403,26 +412,27 @@ class GroupMember:
         self._target = None
         self._said_owned = self._said_subscription = None
 
-    # --- what the application does -------------------------------------------------------------
+    # --- calls of the application --------------------------------------------------------------
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Want something else from now on."""
+        """Replace the subscription."""
         self._subscription = subscription
         if self.phase is Phase.FAILED and not isinstance(self.error, FencedInstance):
             self.error = None
             self._come_back()
 
     def polled(self, now_ms: int) -> None:
-        """The application reads on, or has read on since the call before."""
+        """Record that the application polls, or has taken records since the last call."""
         self._polled_ms = now_ms
 
     def told(self) -> None:
-        """The application has heard of `error`: its next poll joins again, where that may help."""
+        """Record that `error` was raised: the next poll joins again, unless the member is fenced
+        for good."""
         if not isinstance(self.error, FencedInstance):
             self.error = None
 
     def come_back(self, now_ms: int) -> None:
-        """The application polls: join again after what it was told."""
+        """Record a poll; join again if the error was raised before."""
         self._polled_ms = now_ms
         if self.error is None and self.phase in (Phase.AWAY, Phase.FAILED):
             self._come_back()
@@ -433,7 +443,7 @@ class GroupMember:
         self._settle()
 
     def leave(self) -> None:
-        """Go for good; `beat` says it as soon as there is something to say."""
+        """Leave for good; `beat` returns the leave heartbeat."""
         if self.phase is Phase.GONE:
             return
         self._end_lease()
@@ -441,7 +451,7 @@ class GroupMember:
         self.phase = Phase.LEAVING if is_known else Phase.GONE
 
     def _late_ms(self) -> int:
-        """Return when the next poll is too late."""
+        """Return the deadline of the next poll."""
         if self.is_polling or self.phase is not Phase.JOINED:
             return FOREVER_MS
         return self._polled_ms + self._poll_interval_ms
@@ -453,15 +463,15 @@ class GroupMember:
         self._target = {}
         self._failures = 0
         self.error = PollTooLate(
-            f"{why}, so that the consumer has left its group and others read its partitions; the "
-            "next poll joins again. Give a longer max_poll_interval_ms, take fewer records a poll "
-            "(poll_records_max), or do less in on_revoked"
+            f"{why}; the consumer left its group and its partitions were assigned to others. The "
+            "next poll joins again. Raise max_poll_interval_ms, lower poll_records_max, or do less "
+            "in on_revoked"
         )
 
 
 def check_group(group: Any, instance_id: Any) -> None:
-    """Raise InvalidRequest for what is no name of a group."""
+    """Raise InvalidRequest if a group name or instance id is invalid."""
     if not isinstance(group, str) or not group:
-        raise InvalidRequest(f"group is {group!r}: give the group's name, as str")
+        raise InvalidRequest(f"group is {group!r}: give the group's name as a str")
     if not isinstance(instance_id, str):
-        raise InvalidRequest(f"instance_id is {instance_id!r}: give a name, as str")
+        raise InvalidRequest(f"instance_id is {instance_id!r}: give a name as a str")

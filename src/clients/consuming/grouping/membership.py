@@ -1,10 +1,10 @@
-"""Carries out what a member of a group is to do: heartbeats, partitions given back and taken,
-commits. Each on a task of its own, so that none waits for the application's work.
+"""Execution of a member's decisions: heartbeats, revocations, assignments, commits.
 
-A partition is given back once the application is done with the records that it has of it: with its
-next reading call, or at once where it has none. Partitions that stay are read on meanwhile. A
-member that has lost its partitions, or must take them for lost since nobody answers, hands out
-nothing more of them from that very moment, and commits nothing.
+Each runs in its own task, so that none waits for the application's processing.
+
+A partition is revoked once the application has finished its records: at its next reading call, or
+at once if it has none. The other partitions are consumed without a pause. A member that lost its
+partitions, or must assume so without responses, delivers and commits nothing more of them.
 """
 
 import asyncio
@@ -39,17 +39,17 @@ from .handed import Handed
 from .member import Act, Beat, GroupMember, Phase, Step, Subscription
 
 LOST: Final = (Phase.FENCED, Phase.JOINING, Phase.AWAY, Phase.FAILED)
-LEAVE_MS: Final = 3_000  # for saying that the member goes; its session ends without, too
+LEAVE_MS: Final = 3_000  # time limit of the leave heartbeat; without it the session expires
 MEMBER_ID_SIZE: Final = 16
 
 Start: TypeAlias = Position | Literal["none"]
-"""Where to begin where the group has stored nothing; "none": the application is told."""
+"""The position without a committed offset; "none": raise NoCommittedOffset."""
 
 _log = logging.getLogger(__name__)
 
 
 class Membership:
-    """See the module. Belongs to the loop that it is made in."""
+    """The membership of one consumer; see the module. Not thread-safe: one event loop."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Membership:
         self._parts = parts
         self._fetcher = fetcher
         self._callbacks = callbacks
-        self._on_recall = on_recall  # the next reading call shall come here first
+        self._on_recall = on_recall  # makes the next reading call enter this class first
         self.handed = Handed()
         self.joining = Joining(
             group=group,
@@ -95,13 +95,13 @@ class Membership:
         self._changes = Changes()
         self._beats = Changes()  # a heartbeat has ended
         self._work = asyncio.Event()
-        self._mark: object = None  # of what the application had at the last look
-        self._fresh: dict[Place, None] = {}  # taken since the application was last given records
-        self._by_hand: dict[Place, int] = {}  # what the application committed of what it has
-        self._by_hand_mark: object = None  # and when it had that
-        self._error: BaseException | None = None  # of a callback, or of a step; not told yet
+        self._mark: object = None  # `handed.mark()` at the last check
+        self._fresh: dict[Place, None] = {}  # taken since the last reading call
+        self._by_hand: dict[Place, int] = {}  # commits by the application of delivered records
+        self._by_hand_mark: object = None  # `handed.mark()` of those
+        self._error: BaseException | None = None  # of a callback or a step; not raised yet
         self._is_closing = False
-        self._closer: asyncio.Task[Any] | None = None  # who closes
+        self._closer: asyncio.Task[Any] | None = None  # the task that closes
         self._is_over = False  # closed
         self._is_telling = False  # a callback runs
         self.commits = Commits(
@@ -117,10 +117,10 @@ class Membership:
         self._heart: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    # --- what the application does -------------------------------------------------------------
+    # --- calls of the application --------------------------------------------------------------
 
     def begin(self) -> None:
-        """Join; does nothing when it has begun."""
+        """Join the group, unless the member has begun."""
         if self._heart is None and not self._is_closing:
             self._heart = self._scope.spawn(self._beat_on(), name="heartbeats")
             self._tasks = [
@@ -135,7 +135,7 @@ class Membership:
                 self._tasks.append(self._scope.spawn(self._commit_on(), name="commits"))
 
     def came_back(self) -> None:
-        """A reading call begins: the application is done with what it had."""
+        """Start a reading call: the application finished the records delivered before."""
         self.begin()
         self.look()
         self.handed.over()
@@ -144,22 +144,24 @@ class Membership:
         self._changed()
 
     def went(self) -> None:
-        """A reading call ends."""
+        """End a reading call."""
         self._fresh.clear()
         self.member.is_polling = False
         self.member.polled(steady_ms(self._clock))
         self._work.set()
 
     def look(self) -> None:
-        """Let go of everything where others may have it by now; to be called before anything is
-        handed out, from `member.holds_until_ms` on."""
+        """Check the deadlines; withhold everything if other members may own it.
+
+        Call it before a delivery from `member.holds_until_ms` on.
+        """
         now_ms, before = steady_ms(self._clock), self.member.phase
         self._look_at_application(now_ms)
         self.member.look(now_ms)
         self._look_at_phase(before)
 
     def _look_at_phase(self, before: Phase) -> None:
-        """Hand out nothing more of what was just lost: to be dropped and told of in its turn."""
+        """Stop the delivery of partitions that were just lost; a step drops them and calls back."""
         phase = self.member.phase
         if phase is before:
             return
@@ -179,7 +181,7 @@ class Membership:
         self._changed()
 
     def raise_error(self) -> None:
-        """Raise what the application must hear of, once or as long as it is so."""
+        """Raise the member's error, or that of a callback."""
         self.raise_untold()
         error = self.member.error
         if error is not None and self.member.step_is_over and not self.member.owned:
@@ -187,19 +189,21 @@ class Membership:
             raise error.with_traceback(None)
 
     def raise_untold(self) -> None:
-        """Raise what a callback raised and no poll has told, once."""
+        """Raise the error of a callback that no poll has raised, once."""
         told, self._error = self._error, None
         if told is not None:
             raise told
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Want something else from now on."""
+        """Replace the subscription."""
         self.member.subscribe(subscription)
         self._changed()
 
     async def joined(self) -> None:
-        """Wait until the member has what the coordinator gives it; raises what prevents it, after
-        `call_timeout_ms` at the latest, without what callbacks take."""
+        """Wait until the member owns its target assignment; raise the error that prevents it.
+
+        The time limit is `call_timeout_ms`, not counting callbacks.
+        """
         self.came_back()
         wait_ms = self._connection.config.call_timeout_ms
         deadline_ms = self._clock.now_ms() + wait_ms
@@ -217,8 +221,8 @@ class Membership:
                             await self._changes.wait()
                 else:
                     raise self.member.failure or TimedOut(
-                        f"the coordinator of group {self.joining.group} did not let the consumer in"
-                        " in time"
+                        f"joining group {self.joining.group} timed out after {wait_ms} ms; check "
+                        "that its coordinator is alive"
                     )
         finally:
             self.went()
@@ -235,7 +239,7 @@ class Membership:
     # --- heartbeats --------------------------------------------------------------------------
 
     async def _beat_on(self) -> None:
-        """Send heartbeats until the member is gone."""
+        """Send heartbeats until the member has left."""
         while self.member.phase is not Phase.GONE:
             self._work.clear()
             now_ms = steady_ms(self._clock)
@@ -255,14 +259,14 @@ class Membership:
         self._changes.announce()
 
     def _look_at_application(self, now_ms: int) -> None:
-        """Whoever iterates over records that are there makes no call that would be seen."""
+        """Record the application's progress: iteration over buffered records makes no call."""
         mark = self.handed.mark()
         if mark != self._mark:
             self._mark = mark
             self.member.polled(now_ms)
 
     async def _watch_on(self) -> None:
-        """Look in time whether the partitions are the member's, whatever else is waited for."""
+        """Check the deadlines in time, whatever the other tasks wait for."""
         while True:
             self.look()
             wait_ms = self.member.holds_until_ms - steady_ms(self._clock)
@@ -271,7 +275,7 @@ class Membership:
                     await self._beats.wait()
 
     def _doubt(self) -> None:
-        """Ask at once whether the member is one still."""
+        """Send a heartbeat at once, to check the membership."""
         self.member.doubt()
         self._work.set()
 
@@ -306,7 +310,7 @@ class Membership:
     # --- partitions --------------------------------------------------------------------------
 
     async def _step_on(self) -> None:
-        """Give back and take partitions as the member says."""
+        """Execute the member's steps."""
         while not self._is_over:
             step = None if self._is_closing else self.member.step()
             if step is None:
@@ -331,7 +335,7 @@ class Membership:
         places = set(step.places)
         while self.member.wants(step) and places & self._pending().keys():
             if self._is_closing:
-                break  # close gives back whatever is left, this too
+                break  # close revokes everything, these too
             await self._changes.wait()
         if self._is_closing:
             self.member.done(step, has_failed=True)
@@ -355,7 +359,7 @@ class Membership:
         for reader in readers:
             reader.is_given = True
             self._parts.take(reader)
-        # What the application may still have of them it has of a time when it lost them.
+        # Unfinished records of these partitions are from an ownership that was lost.
         self._fresh.update(dict.fromkeys(step.places))
         await self._tell(self._callbacks.on_assigned, step.places)
         for reader in readers:
@@ -363,7 +367,7 @@ class Membership:
         self.member.done(step)
 
     async def _lose(self, places: Collection[Place]) -> None:
-        """Others may read these by now: drop them, then tell."""
+        """Drop partitions that other members may own, then call back."""
         self.handed.recall(places)
         self._on_recall()
         readers = self._readers(places)
@@ -391,7 +395,7 @@ class Membership:
         return [reader for reader in found if reader is not None]
 
     def _reader(self, place: Place, stored: CommittedOffset | None, step: Step) -> PartitionReader:
-        """Return a reader that begins where the group is, or as the rule says."""
+        """Return a reader at the committed offset, or at `start` if there is none."""
         topic_id = step.topic_ids.get(place)
         if stored is not None and (not topic_id or stored.topic_id in (b"", topic_id)):
             self.commits.found(place, stored.offset)
@@ -403,15 +407,15 @@ class Membership:
             return PartitionReader(place, self._start, wants_end=False)
         reader = PartitionReader(place, "earliest", wants_end=False)
         reader.error = NoCommittedOffset(
-            f"group {self.joining.group} has committed nothing here, and start is 'none': seek to "
-            "where reading shall begin, or give start='earliest' or 'latest'",
+            f"group {self.joining.group} has no committed offset, and start is 'none': seek to a "
+            "position, or give start='earliest' or 'latest'",
             topic=place[0],
             partition=place[1],
         )
         return reader
 
     async def _stored(self, step: Step) -> Mapping[Place, CommittedOffset | None] | None:
-        """Ask where the group is, as long as it takes; None: the step is none any more."""
+        """Fetch the committed offsets, retrying; None if the step no longer applies."""
         failures = 0
         while self.member.wants(step) and not self._is_closing:
             deadline_ms = self._clock.now_ms() + COMMIT_MS
@@ -435,7 +439,7 @@ class Membership:
         return None
 
     async def _tell(self, callback: OnPartitions | None, places: Collection[Place]) -> None:
-        """Call the application; what it raises is raised by the next poll, or by `close`."""
+        """Run a callback; its error is raised by the next poll, or by `close`."""
         self._is_telling = True
         try:
             error = await call(callback, places)
@@ -453,19 +457,21 @@ class Membership:
     # --- commits -----------------------------------------------------------------------------
 
     async def _commit_on(self) -> None:
-        """Commit every so often what the application is done with, until it closes: `close` commits
-        what it has besides, and nothing may come behind that."""
+        """Commit processed positions periodically until the consumer closes.
+
+        `close` commits the rest; no commit may follow that one.
+        """
         while not self._is_closing:
             await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
             if self.member.phase is Phase.JOINED and not self._is_closing:
                 await self.commits.store_news(self.done_positions())
 
     def handed_positions(self) -> dict[Place, CommittedOffset]:
-        """Return the offsets behind what was handed out, by partition."""
+        """Return the offsets after the delivered records, by partition."""
         return positions_of(self._fetcher.readers.values(), self.handed.ahead())
 
     def done_positions(self) -> dict[Place, CommittedOffset]:
-        """Return the offsets behind what the application is done with, by partition."""
+        """Return the offsets after the processed records, by partition."""
         pending = self._pending()  # before the positions: those only grow
         if self._by_hand_mark == self.handed.mark():
             pending = {
@@ -474,7 +480,7 @@ class Membership:
         return positions_of(self._fetcher.readers.values(), pending)
 
     def done_by_hand(self, offsets: Mapping[Place, CommittedOffset]) -> None:
-        """The application commits these itself: it is done with so much of what it has."""
+        """Record offsets that the application commits: the records before them are processed."""
         mark = self.handed.mark()
         if self._by_hand_mark != mark:
             self._by_hand, self._by_hand_mark = {}, mark
@@ -487,7 +493,7 @@ class Membership:
     async def committed(
         self, places: Collection[Place], *, deadline_ms: int
     ) -> dict[Place, CommittedOffset | None]:
-        """Return what the group has stored of partitions, by whomever."""
+        """Return the committed offsets of partitions."""
         return await calls.fetch(
             self._connection, self.joining.group, places, deadline_ms=deadline_ms
         )
@@ -495,9 +501,11 @@ class Membership:
     # --- leaving -----------------------------------------------------------------------------
 
     async def close(self, *, is_well: bool) -> bool:
-        """Commit, give everything back, leave; `is_well`: the application is done with what it
-        has. A second call waits for the first, for so long as that may take without callbacks; one
-        of a callback that the first waits for returns at once, and then False."""
+        """Commit, revoke everything, leave; `is_well`: the delivered records are processed.
+
+        A second call waits for the first, within the time limits of its parts. A call from a
+        callback that the first call waits for returns False at once.
+        """
         if self._is_closing:
             if asyncio.current_task() in (self._closer, *self._tasks) and not self._is_over:
                 return False
@@ -519,7 +527,7 @@ class Membership:
     async def _leave(self, *, is_well: bool) -> None:
         positions = self.handed_positions() if is_well else self.done_positions()
         told: Collection[Place] = ()
-        if asyncio.current_task() in self._tasks:  # a callback closes the consumer
+        if asyncio.current_task() in self._tasks:  # called from a callback
             told = self.member.leaving_places
         else:
             await self._end_of_step()
@@ -530,7 +538,7 @@ class Membership:
         await self.commits.ended()
         if readers and self.member.phase is Phase.JOINED:
             places = [(reader.topic, reader.partition) for reader in readers]
-            if self._config.auto_commit:  # what was given back meanwhile is others'
+            if self._config.auto_commit:  # partitions revoked before belong to others
                 await self.commits.store_news(
                     {place: positions[place] for place in places if place in positions}
                 )
@@ -548,7 +556,7 @@ class Membership:
                 _log.info("group.left_without_answer group=%s", self.joining.group)
 
     async def _end_of_step(self) -> None:
-        """Let a step that is under way end, within `COMMIT_MS`; it is ended then."""
+        """Wait for the step in progress, `COMMIT_MS` at most; then cancel it."""
         try:
             async with asyncio.timeout(COMMIT_MS / 1000):
                 while not self.member.step_is_over:

@@ -72,7 +72,7 @@ def test_a_commit_that_waited_is_not_stored_once_its_partition_is_given_back() -
         assert set(slow.stored.values()) == {4}
         assert slow.outcomes[0] is None
         assert isinstance(slow.outcomes[-1], StaleMemberEpoch)
-        assert "given back" in slow.outcomes[-1].message
+        assert "revoked" in slow.outcomes[-1].message
 
 
 def test_what_is_being_committed_is_waited_for_before_its_partition_is_given_back() -> None:

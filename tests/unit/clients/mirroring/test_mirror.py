@@ -117,7 +117,7 @@ def test_what_the_source_deleted_goes_and_a_deleted_topic_stays(clusters: Cluste
     assert [offset for offset, *_ in clusters.same("t")] == [2, 3]
     clusters.in_source(lambda log: log.admin.delete_topic("t"))
     clusters.until(lambda: mirror.courses[0].state is State.STOPPED)
-    assert "deleted where it is copied from; the copy stays" in clusters.said[-1]
+    assert "deleted in the source; the copy remains" in clusters.said[-1]
     assert len(contents(clusters.target, "t")) == 2
 
 
@@ -141,7 +141,7 @@ def test_a_topic_made_anew_is_not_copied_onto_the_one_before(clusters: Clusters)
     clusters.in_source(anew)
     clusters.send("t", b"new", b"newer")
     report = clusters.once()
-    assert "deleted and made anew" in report.problems[0]
+    assert "deleted and created again" in report.problems[0]
     assert [value for _, _, value, _ in contents(clusters.target, "t")] == [b"old"]
 
 
@@ -179,7 +179,7 @@ def test_a_mirror_survives_the_loss_of_either_side_for_minutes(
 @pytest.mark.parametrize(
     ("copied", "why"),
     [
-        ([b"a", b"lost"], "another record at offset 0"),
+        ([b"a", b"lost"], "another record than the copy at offset 0"),
         ([b"a", b"b", b"lost"], "the source ends at offset 2 and the copy at 3"),
     ],
 )

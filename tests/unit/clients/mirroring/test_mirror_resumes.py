@@ -66,7 +66,7 @@ def test_a_topic_made_anew_under_a_running_mirror_is_not_said_to_be_promoted(
     mirror = clusters.mirror
     assert mirror is not None
     clusters.until(lambda: bool(mirror._problems))
-    assert "deleted and made anew" in mirror.report().problems[0]
+    assert "deleted and created again" in mirror.report().problems[0]
     assert contents(clusters.target, "t") == [], "an empty copy is not of the new topic either"
 
 

@@ -152,7 +152,7 @@ def test_a_mirror_looks_back_over_what_the_source_has_compacted(clusters: Cluste
     append(clusters, to_source=False, source=source, batches=batches)
     report = clusters.once()
     assert report.diverged == 1
-    assert "another record at offset 0" in report.problems[0]
+    assert "another record than the copy at offset 0" in report.problems[0]
 
 
 def theirs_plain(offset: int, *, value: bytes = b"v") -> bytes:
