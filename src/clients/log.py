@@ -159,8 +159,7 @@ class AsyncLog:
         callbacks take a list of (topic, partition) and may be async functions:
 
         - `on_assigned` runs before the first record is delivered; `seek` takes effect there.
-        - `on_revoked` runs after the last record was processed and committed, before another
-          member gets the partition.
+        - `on_revoked` runs after the last record was committed, before another member owns it.
         - `on_lost` (default: `on_revoked`) runs if another member may own the partition already.
         """
         config = config_of(ConsumerConfig, settings)
