@@ -65,8 +65,8 @@ class Sieve:
     """Builds the key map from batches, then filters batches by it.
 
     Keys are mapped in [first_offset, end_offset). A record below `end_offset` stays if its key has
-    no newer offset in the map, unless it is a tombstone below `first_offset` whose batch is due.
-    All records from `end_offset` stay.
+    no newer offset in the map, unless it is a tombstone below `first_offset` in a batch that is
+    due. All records from `end_offset` stay.
     """
 
     def __init__(self, keys: KeyMap, first_offset: int, end_offset: int, wall_ms: int) -> None:

@@ -424,8 +424,8 @@ def find_timestamp(
     start_offset: int = 0,
     inflate_limit: int = INFLATE_LIMIT,
 ) -> tuple[int, int] | None:
-    """Return (offset, timestamp) of the first record of the batch at `position` whose timestamp is
-    at least `timestamp_ms` and whose offset is at least `start_offset`; None if there is none."""
+    """Return (offset, timestamp) of the first record of the batch at `position` with at least that
+    timestamp and at least `start_offset`; None if there is none."""
     header = parse_header(buffer, position)
     check_crc(buffer, position, header)
     body = batch_body(buffer, position, header, inflate_limit=inflate_limit)

@@ -46,7 +46,7 @@ class Body(NamedTuple):
 
 
 class Fault(IntEnum):
-    """The possible faults of the records of a batch whose header and CRC are valid."""
+    """The possible faults of the records of a batch with a valid header and CRC."""
 
     COUNT = 1
     TRUNCATED = 2

@@ -79,7 +79,7 @@ class LogConfig:
     max_compaction_lag_ms: int = 2**63 - 1  # max.compaction.lag.ms: clean older dirt anyway
     file_delete_delay_ms: int = 60_000  # file.delete.delay.ms: keep `.deleted` files as long
     mirror_source: str = ""  # mirror.source: log that this one copies; empty: none
-    holds: tuple[Hold, ...] = ()  # retention.holds: groups whose unread records are kept
+    holds: tuple[Hold, ...] = ()  # retention.holds: groups that hold unread records
 
     def __post_init__(self) -> None:
         require("segment.bytes", self.segment_bytes, 61, SEGMENT_BYTES_MAX)

@@ -210,8 +210,8 @@ class Log:
     def failed(self, write: Write, failure: WriteFailed) -> DiskFull | StorageError:
         """Release the reservation of a failed write; return the error for the caller.
 
-        Newest outstanding write first. A full disk whose partial write was undone leaves the log
-        usable; every other error is final.
+        Newest outstanding write first. A full disk leaves the log usable if the partial write was
+        undone; every other error is final.
         """
         newest = self._outstanding.pop()
         assert newest is write, f"{write.base_offset} failed before {newest.base_offset}"
@@ -387,7 +387,7 @@ class Log:
             self.producers.complete_truncate(truncation.producers, cut.end_offset)
 
     def cancel_truncate(self, truncation: Truncation) -> None:
-        """Cancel a truncation whose position could not be found; nothing was changed."""
+        """Cancel a truncation after its position could not be found; nothing was changed."""
         self._cut_from = None
         self.replacements += 1
         truncation.lease.release()

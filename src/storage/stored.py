@@ -59,7 +59,7 @@ class Stored:
         )
 
     def take(self, logs: "Iterable[Log]") -> list["Log"]:
-        """Update from the state of these logs; return the logs whose epochs changed.
+        """Update from the state of these logs; return the logs with changed epochs.
 
         A log that failed, or was never flushed, is skipped.
         """
@@ -82,7 +82,7 @@ class Stored:
         return changed
 
     def files_beside(self, other: "Stored") -> dict[str, dict[str, int]]:
-        """Return the files, with their offsets, whose content differs from `other`."""
+        """Return the files, with their offsets, that differ from `other`."""
         others = other.by_file()
         return {name: own for name, own in self.by_file().items() if own != others[name]}
 

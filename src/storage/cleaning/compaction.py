@@ -15,7 +15,7 @@ The rules, below the end of the mapped part; everything above it stays unchanged
    it. A later run that finds the horizon passed removes the tombstone, if it lies below the first
    dirty offset, so that no value of its key is removed at the same time.
 4. Records of aborted transactions are removed at once.
-5. Markers have no key to match (R25, KAFKA-14055). A marker whose transaction has no batch left
+5. Markers have no key to match (R25, KAFKA-14055). A marker without a batch of its transaction
    gets a delete horizon, and is removed once that passed.
 6. A batch without records is removed, except the last one of the run, and the last one of each live
    producer, which has its sequence; these stay as headers. If only a marker of a live producer is

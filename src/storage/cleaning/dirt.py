@@ -38,7 +38,7 @@ class Dirt:
     is_due: bool = False
     is_overdue: bool = False  # by age: cleaned before all logs due by their ratio
     rolls: bool = False  # the active segment has an overdue record: roll it first
-    # index of a segment whose timestamps are needed; set them and call again
+    # index of a segment; load its timestamps and call again
     unknown: int | None = None
 
     @property

@@ -42,7 +42,7 @@ def glance(
     cleaned_to: int,
     since_ms: int,
 ) -> Glance:
-    """Check a closed log. `since_ms` is the age base of segments whose batches carry no timestamps.
+    """Check a closed log. `since_ms` is the age base of segments without timestamps.
     Raises OSError, CorruptionError."""
     segments = _segments(files, folder, since_ms)
     interval = config.index_interval_bytes

@@ -3,8 +3,8 @@
 Whole segments, oldest first, up to the first one that must stay, so that a log never has a gap:
 
 - A segment below the log start offset is deletable under every policy.
-- By time: the segment's largest timestamp is more than `retention_ms` ago. A segment whose batches
-  have no timestamps has the age of its file in this process: since it was created or opened. A
+- By time: the segment's largest timestamp is more than `retention_ms` ago. A segment without
+  timestamps has the age of its file in this process: since it was created or opened. A
   restart so prolongs its retention, never shortens it. A timestamp in the future keeps its segment
   until that time has passed too; `is_from_future` is set so that a warning can be logged.
 - By size: the remaining segments have `retention_bytes` or more.
@@ -61,7 +61,7 @@ class Verdict:
 
     reasons: tuple[Reason, ...] = ()  # one per deletable segment, oldest first
     rolls: bool = False  # the last of them is active: roll it first
-    unknown: int | None = None  # index of the segment whose largest timestamp is needed
+    unknown: int | None = None  # index of a segment; load its timestamps and call again
     due_ms: int | None = None  # wall time at which the next one expires by age; None: not by age
     is_from_future: bool = False  # the remaining one has a timestamp far in the future
 

@@ -37,12 +37,12 @@ class DirectoryMeta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMeta:
-    """What a log's folder says of itself (partition.metadata)."""
+    """The metadata of a log's folder (partition.metadata)."""
 
     topic_id: TopicId
-    # What was written since may be un-synced up to so many bytes; None: nobody bounds it.
+    # Limit of unsynced bytes at the time of the last writes; None: no limit.
     unsynced_bytes_max: int | None = None
-    # Compaction may have taken a segment's last offsets away only below it; None: it does not say.
+    # Compaction may have removed a segment's last offsets only below it; None: unknown.
     gaps_below: int | None = None
 
 

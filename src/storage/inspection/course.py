@@ -16,7 +16,7 @@ from .scanning import Bad, Good
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault that no log has whose writes all completed."""
+    """A fault that no log has after completed writes."""
 
     kind: Kind
     file: str

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...runtime.ports import Files
 
 CANDIDATES_MAX: Final = 100_000
-"""Unmatched records whose keys are searched together; each search reads the other log once more."""
+"""Unmatched records per search for their keys; each search reads the other log once more."""
 
 CANDIDATE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of their keys."""

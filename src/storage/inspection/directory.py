@@ -60,7 +60,7 @@ class Known:
 
     topics: Mapping[str, KnownTopic] | None = None  # by name; None: no metadata available
     directories: Mapping[NodeId, DirectoryId] = field(default_factory=dict)  # of registered nodes
-    compacted: frozenset[str] = frozenset()  # topics, or logs, whose offsets may have gaps
+    compacted: frozenset[str] = frozenset()  # topics, or logs, that may have gaps
 
     def is_compacted(self, log: str, cleaner_offsets: Mapping[str, int]) -> bool:
         """Return True if a log may have gaps: the cleaner ran once, the topic's config is compacted

@@ -228,7 +228,7 @@ def _record_row(record: Record) -> Row:
     }
 
 
-# --- beside a segment --------------------------------------------------------------------------
+# --- indexes and snapshots ---------------------------------------------------------------------
 
 
 def _entries(files: "Files", path: str, entry: Struct) -> Iterator[tuple[int, ...] | Row]:

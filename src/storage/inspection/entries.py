@@ -91,7 +91,7 @@ class Comparison:
             self._max = max_timestamp
 
     def bad(self, position: int, end: int) -> None:
-        """Skip a range without a valid batch, whose entries cannot be verified."""
+        """Skip a range without a valid batch; its entries cannot be verified."""
         self._is_blind = True
         while self._offsets is not None and position <= self._awaited < end:
             self._next_offset()

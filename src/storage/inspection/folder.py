@@ -71,7 +71,7 @@ class LogCheck:
     around: Surroundings
     names: list[str] = field(default_factory=list)
     bases: list[int] = field(default_factory=list)
-    # base -> cleaned .log whose swap is incomplete
+    # base -> cleaned .log of an incomplete swap
     swapped: dict[int, str] = field(default_factory=dict)
     torn: Fault | None = None  # start of the torn tail
     unsynced_bytes_max: int | None = None
@@ -228,7 +228,7 @@ class LogCheck:
         first = self.bases[0] if self.bases else start
         report.log_start_offset = min(max(start, first), report.log_end_offset)
 
-    # --- beside the batches --------------------------------------------------------------------
+    # --- other files ---------------------------------------------------------------------------
 
     def _check_metadata(self) -> None:
         path = join(self.folder, PARTITION_METADATA)
@@ -383,7 +383,7 @@ UNFINISHED: Final = {
     ".deleted": "a file of a removed segment",
     ".cleaned": "an incomplete cleaned segment",
     ".part": "a snapshot that was not received completely",
-    ".swap": "a cleaned segment whose swap is incomplete",
+    ".swap": "a cleaned segment with an incomplete swap",
 }
 BESIDE_LOG: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 

@@ -1,7 +1,7 @@
 """Verification of a log's snapshots and transaction indexes against its batches.
 
-The batches are replayed into the same `ProducerStates` that a log uses. A log whose first segments
-are removed starts from its oldest snapshot, once the scan reaches its offset; nothing is compared
+The batches are replayed into the same `ProducerStates` that a log uses. A log without its first
+segments starts from its oldest snapshot, once the scan reaches its offset; nothing is compared
 before that. Idle time is ignored: a log drops idle producers, so a snapshot may lack some, but
 never one with an open transaction.
 """
@@ -182,7 +182,7 @@ class ProducerCheck:
                 )
         for producer_id, seen in self._states.entries():
             if seen.transaction_start >= 0 and producer_id not in said:
-                return f"it lacks producer {producer_id}, whose transaction is open"
+                return f"it lacks producer {producer_id} with its open transaction"
         return None
 
 

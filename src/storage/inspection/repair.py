@@ -237,7 +237,7 @@ class _Plan:
                 yield plan_cut(self._files, check, join(self._cut_to, name))
 
     def _gone(self) -> list[str]:
-        """Return the fsynced logs whose folders are missing and whose checkpoints must stay. A node
+        """Return the fsynced logs without folders; their checkpoints must stay. A node
         removes a log's checkpoints before its folder."""
         if self._cut_to is not None:
             return []
@@ -407,7 +407,7 @@ class _Plan:
         return stored
 
     def _store_offsets(self, stored: dict[str, dict[str, int]]) -> None:
-        """Replace the checkpoint files whose content changes."""
+        """Replace the checkpoint files with changed content."""
         for file, offsets in stored.items():
             if offsets or self._files.exists(join(self._path, file)):
                 replace_file(self._files, self._path, file, encode_offsets(offsets))

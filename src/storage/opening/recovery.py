@@ -152,7 +152,7 @@ def recover(files: "Files", recovery: Recovery) -> LogState:
 
 
 def _remove_all(files: "Files", recovery: Recovery, bases: list[int]) -> None:
-    """Remove the remaining segments, whose records were all deleted; the log continues at its
+    """Remove the remaining segments, since all their records were deleted; the log continues at its
     start."""
     for base in reversed(bases):
         path = Segment(recovery.folder, base).path
@@ -279,7 +279,7 @@ def _load_epochs(files: "Files", recovery: Recovery, bases: list[int]) -> EpochC
 
 
 def _epoch_of_emptied(epochs: EpochCache, start: int) -> int:
-    """Return the epoch of a log whose records were all deleted, -1 if unknown: that of the offsets
+    """Return the epoch of a log without records, -1 if unknown: that of the offsets
     below its start, which have no batches any more."""
     entries = epochs.entries()
     if not entries or entries[0][1] != start:

@@ -1,8 +1,8 @@
 """Rebuilding the producer state of a log from a snapshot and the batches after it.
 
 Reads headers, and of the batches only markers. A torn or damaged snapshot is skipped in favour of
-an older one. Without any snapshot the state comes from the remaining batches: producers whose
-batches were all removed are unknown then. Runs in the write lane.
+an older one. Without any snapshot the state comes from the remaining batches: producers without a
+remaining batch are unknown then. Runs in the write lane.
 """
 
 from collections.abc import Sequence
@@ -125,7 +125,7 @@ class Replay:
     def indexed_below_start(
         self, segments: Sequence[Segment], base_offset: int
     ) -> list[AbortedTransaction]:
-        """Return the aborted transactions of a segment whose markers lie below the replay, from its
+        """Return the aborted transactions of a segment with markers below the replay, from its
         .txnindex, or from the log if that file is damaged."""
         try:
             found = read_aborted(self._files, self._folder, [base_offset])

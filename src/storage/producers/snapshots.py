@@ -18,7 +18,7 @@ stored twice. After Kafka's entries, where its readers stop, this format adds:
     for each producer, in the same order
        4  next sequence, -1 anything   8  idle, in ms   1  number n of earlier batches, at most four
        n times: 4 first sequence, 4 last sequence, 8 first offset, 8 last offset, 8 timestamp
-    4  number of transactions whose marker was above the high watermark, and for each
+    4  number of transactions with a marker above the high watermark, and for each
        8  first offset               8  offset of its marker
 
 A file without the tag has one batch per producer. Snapshots are stored at every roll, at a clean
@@ -47,8 +47,8 @@ KEPT: Final = 3
 a truncation below them."""
 
 BASES_KEPT: Final = 2
-"""Number of newest segments whose snapshots are kept: the stored recovery point may lie in the last
-but one."""
+"""Number of newest segments that keep their snapshots: the stored recovery point may lie in the
+last but one."""
 
 _HEAD: Final = Struct(">hIi")
 CRC_END: Final = 6

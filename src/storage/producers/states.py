@@ -207,8 +207,8 @@ class ProducerStates:
         return self._high_watermark
 
     def unreplicated(self) -> list[tuple[int, int]]:
-        """Return (first offset, marker's offset) of transactions whose marker may be at or above
-        the high watermark."""
+        """Return (first offset, marker's offset) of transactions with a marker that may be at or
+        above the high watermark."""
         return list(self._unreplicated.items())
 
     def last_stable_offset(self, high_watermark: int) -> int:

@@ -72,7 +72,7 @@ class TransactionIndex:
         return sum(len(entries) for entries in self._aborted.values())
 
     def of_segment(self, base_offset: int) -> tuple[AbortedTransaction, ...]:
-        """Return the transactions whose abort marker lies in a segment, by marker, ascending."""
+        """Return the transactions with their abort marker in a segment, by marker, ascending."""
         return tuple(self._aborted.get(base_offset, ()))
 
     def aborted_in(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
@@ -127,8 +127,8 @@ class TransactionIndex:
     def replace(
         self, sources: Iterable[int], base_offset: int, entries: Sequence[AbortedTransaction]
     ) -> None:
-        """Replace the entries of the `sources` by those of the segment in their place, whose file
-        holds `entries`."""
+        """Replace the entries of the `sources` by `entries`, the content of the file of the
+        segment in their place."""
         for base in sources:
             self._put(base, [])
         self._put(base_offset, list(entries))

@@ -4,7 +4,7 @@ The index gives a start position; reading a few headers from there ("probing") f
 batch. On the loop thread, probes read from the page cache only. If that would wait for the device,
 the range stays unlocated, and the read lane locates and reads it in one job. A `Range` holds a
 lease on its file, so eviction and deletion do not close it. Cost: four bisections and at most three
-probes. For a sequential reader, whose position is cached, one probe of a few headers, and none if
+probes. For a sequential reader with a cached position, one probe of a few headers, and none if
 the whole rest of the segment is read.
 """
 
@@ -242,13 +242,13 @@ def locate(probe: Probe, wanted: Wanted, floors: Floors) -> tuple[int, int, int]
 
 
 def _is_beyond(head: Place, wanted: Wanted) -> bool:
-    """Whether the batch that the index named starts behind what is wanted: its entry is not what
-    was written, since the batch of an entry ends at or below what it is asked for."""
+    """Return True if the indexed batch starts above the wanted offset. Its entry is then invalid,
+    since a lookup returns entries at or below the offset."""
     return head.base_offset > wanted.start_offset
 
 
 def find_batch(probe: Probe, position: int, end: int, offset: int) -> Place | None:
-    """Return the first batch in [position, end) whose last offset is >= `offset`.
+    """Return the first batch in [position, end) with a last offset >= `offset`.
 
     `position` must be a batch's. Raises WouldWait, CorruptionError.
     """
@@ -268,7 +268,7 @@ def _cut(
     probe: Probe, wanted: Wanted, start: int, position: int, end: int, next_offset: int
 ) -> tuple[int, int, int]:
     """Take whole batches from `start` while they fit. Those before `position` are known to; few are
-    left, since the index had no place behind it."""
+    left, since the index has no entry after it."""
     size, most = CUT_PROBE_SIZE, start + wanted.bytes_max
     while position < end:
         window = _probe(probe, position, end, size)

@@ -64,7 +64,7 @@ class TimeLookup:
         return found
 
     def _first_from(self, files: "Files", target: int) -> TimedOffset | None:
-        """Return the first record whose timestamp is >= `target`."""
+        """Return the first record with a timestamp >= `target`."""
         for segment in self.segments:
             floor = self._floor(files, segment, target)
             if floor is None:

@@ -59,8 +59,8 @@ class EpochCache:
         OffsetsForLeaderEpoch.
 
         The end offset is the start of the next epoch, or the log end. Return (-1, -1) if `epoch` is
-        newer than the latest one. For an epoch older than all entries, whose batches were deleted,
-        return the start of the first entry.
+        newer than the latest one. For an epoch older than all entries, return the start of the
+        first entry.
         """
         if epoch < 0 or epoch > self.latest:
             return (-1, -1)

@@ -93,7 +93,7 @@ class SegmentIndex:
         return copy
 
     def truncation_floor(self, offset: int) -> int:
-        """Return the last indexed position whose batch lies wholly below `offset`; 0 if none."""
+        """Return the last indexed position of a batch that lies below `offset`; 0 without one."""
         at = bisect_left(self._offsets, max(0, offset - self.base_offset))
         return self._positions[at - 1] if at else 0
 
@@ -180,9 +180,9 @@ class SegmentIndex:
 def decode_index(
     offsets: bytes, times: bytes, *, base_offset: int, log_size: int, interval_bytes: int
 ) -> SegmentIndex:
-    """Decode both files of a segment whose .log has `log_size` bytes.
+    """Decode both files of a segment with `log_size` bytes of .log.
 
-    Raises CorruptionError when an entry does not ascend or points outside the log: the caller then
+    Raises CorruptionError if an entry does not ascend or points outside the log: the caller then
     rebuilds the index from the log. The result may be appended to.
     """
     index = SegmentIndex(base_offset, interval_bytes)

@@ -144,7 +144,7 @@ def load_index(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexLoader:
-    """Reads the index of an inactive segment whose .log a reader has open. For the read lane."""
+    """Reads the index of an inactive segment for a reader of its .log. For the read lane."""
 
     files: "Files"
     file: "File"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """A planned truncation. Batches whose last offset is >= `offset` are removed."""
+    """A planned truncation. Batches with a last offset >= `offset` are removed."""
 
     offset: int
     folder: str

@@ -125,7 +125,7 @@ class Channel:
 
 
 def barrier(waiter: "asyncio.Future[None]") -> Exclusive:
-    """Return exclusive work without effect, whose turn completes `waiter`."""
+    """Return exclusive work that only completes `waiter` in its turn."""
     return Exclusive(
         lambda: None, lambda _: None, waiter, changes=False, repeats=False, is_barrier=True
     )

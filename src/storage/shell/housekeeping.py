@@ -8,7 +8,7 @@ their log, a few segments each. Renamed files are unlinked in the lane, one file
 same interval, and after each check, the second task compacts the dirtiest log, then the next one,
 until none is due. Neither task works on the log of the other.
 
-A log whose housekeeping failed is skipped for a while, longer each time, with a warning in the log
+After a failure a log is skipped for a while, longer each time, with a warning in the log
 output; a failure never stops the node. Removal needs no space, but compaction does: it waits while
 free space is low.
 """
@@ -110,7 +110,7 @@ class Housekeeping:
         self._next_look_ms = runtime.clock.now_ms() + self._first_wait_ms()
         self._wake = asyncio.Event()
         self._looked_once_more = asyncio.Event()
-        self._retained: Log | None = None  # log whose segments are being removed
+        self._retained: Log | None = None  # log with a removal of segments in progress
         self._is_let_go = asyncio.Event()  # set when there is none any more
         self._is_stopping = False
         self._cleaner = Cleaner(
