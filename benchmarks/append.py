@@ -30,11 +30,11 @@ from quorumlog.records.validate import ValidationMode
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.appending.acceptance import accepted
-from quorumlog.storage.appending.appends import taken, write_fully
-from quorumlog.storage.disk.pool import FilePool
-from quorumlog.storage.opening.recovery import Recovery, recover
-from quorumlog.storage.segments.index import IndexCache
+from quorumlog.storage.acceptance import accepted
+from quorumlog.storage.append import taken, write_fully
+from quorumlog.storage.file_pool import FilePool
+from quorumlog.storage.index import IndexCache
+from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.shell import Directory
 
 BATCH_BYTES = 16 * 1024

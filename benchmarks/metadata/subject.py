@@ -25,7 +25,7 @@ from quorumlog.raftlog.formats.snapshot_file import SnapshotEncoder, checkpoint_
 from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
 from quorumlog.runtime import Runtime
 from quorumlog.server.member import METADATA_BATCH_BYTES
-from quorumlog.storage.shell.directory import Directory
+from quorumlog.storage.shell.data_directory import Directory
 
 CLUSTER = ClusterId("c" * 22)
 CONTROLLER = NodeId(1_000_000)

@@ -28,10 +28,10 @@ from benchmarks.storage.subject import FIRST_MS, keep, open_log
 from quorumlog.records.arrow import encode_arrow
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import LogConfig, Origin
-from quorumlog.storage.appending.appends import Write, write_fully
-from quorumlog.storage.cleaning.rounds import CleaningRound, RoundPlan, SourceSegment
-from quorumlog.storage.disk.layout import LOG_SUFFIX, join, segment_file
-from quorumlog.storage.segments.flushes import perform_flush
+from quorumlog.storage.append import Write, write_fully
+from quorumlog.storage.cleaner import CleaningRound, RoundPlan, SourceSegment
+from quorumlog.storage.flush import perform_flush
+from quorumlog.storage.layout import LOG_SUFFIX, join, segment_file
 
 GOAL_MB_PER_S = 50
 MIB = 1 << 20

@@ -22,7 +22,7 @@ from time import perf_counter_ns
 from benchmarks.storage.subject import batch_of, keep, open_log
 
 from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.appending.appends import Write, write_fully
+from quorumlog.storage.append import Write, write_fully
 
 GOAL_US = 10.0
 LOOKUPS = 20_000

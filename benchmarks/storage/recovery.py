@@ -22,7 +22,7 @@ from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import LogConfig, Origin
-from quorumlog.storage.opening.recovery import Recovery, recover
+from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.shell import Directory
 
 SEGMENT_BYTES = 256 << 20

@@ -28,9 +28,9 @@ from benchmarks.storage.subject import batch_of, keep, open_log
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.runtime import Runtime, real
 from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.appending.appends import Write, write_fully
+from quorumlog.storage.append import Write, write_fully
 from quorumlog.storage.shell import Directory
-from quorumlog.storage.shell.channel import Appended
+from quorumlog.storage.shell.append_queue import Appended
 
 KIB = 1024
 GOAL = 0.85

@@ -14,9 +14,9 @@ from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import Log, LogConfig
-from quorumlog.storage.disk.pool import FilePool
-from quorumlog.storage.opening.recovery import Recovery, recover
-from quorumlog.storage.segments.index import IndexCache
+from quorumlog.storage.file_pool import FilePool
+from quorumlog.storage.index import IndexCache
+from quorumlog.storage.recovery import Recovery, recover
 
 RESULTS = Path(__file__).parent.parent / "results"
 FIRST_MS = 1_700_000_000_000

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from ..metadata import MetadataImage
     from ..runtime.files import RealFiles
-    from ..storage.inspection.directory import Known
-    from ..storage.inspection.findings import CheckReport, Finding
-    from ..storage.inspection.repair import RepairReport
+    from ..storage.inspect.directory_check import Known
+    from ..storage.inspect.findings import CheckReport, Finding
+    from ..storage.inspect.repair import RepairReport
 
 METADATA_FOLDER = "__cluster_metadata-0"
 
@@ -108,7 +108,7 @@ def _repair(
     known: "Known",
     cut_damage: str | None,
 ) -> "RepairReport":
-    from ..storage.inspection.repair import repair as repair_files
+    from ..storage.inspect.repair import repair as repair_files
 
     cut_to = None if cut_damage is None else os.path.normpath(cut_damage)
     try:
@@ -153,7 +153,7 @@ def what_is_known(files: "RealFiles", path: str, compacted: frozenset[str]) -> "
     """Return which topics there are, by the metadata log beside the logs, as far as it reads."""
     from google.protobuf.message import DecodeError
 
-    from ..storage.inspection.directory import Known, KnownTopic
+    from ..storage.inspect.directory_check import Known, KnownTopic
 
     for top in (path, path.rpartition("/")[0] or "."):
         folder = f"{top}/{METADATA_FOLDER}"
@@ -187,7 +187,7 @@ def _image(files: "RealFiles", folder: str) -> "tuple[MetadataImage, bool]":
     from ..raftlog.formats.snapshot_file import checkpoint_name
     from ..raftlog.inspection import newest_snapshot, read_snapshot
     from ..records.codec import decode_parts
-    from ..storage.inspection.scanning import Bad, scan
+    from ..storage.inspect.scan import Bad, scan
 
     image, start = EMPTY_IMAGE, 0
     snapshot = newest_snapshot(files, folder)

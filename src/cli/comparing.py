@@ -10,7 +10,7 @@ from .options import Output, OutputOption
 from .output import count_text, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..storage.inspection.diff import Diff, LogDiff
+    from ..storage.inspect.diff import Diff, LogDiff
 
 EXAMPLES = """\b
 Examples:
@@ -48,7 +48,7 @@ def diff(
     watermark, superseded in a compacted topic, and control records.
     """
     from ..runtime.files import RealFiles
-    from ..storage.inspection.diff import diff as diff_files
+    from ..storage.inspect.diff import diff as diff_files
 
     named = frozenset(compacted or ())
     try:
@@ -65,7 +65,7 @@ def diff(
 
 def print_diff(found: "Diff") -> None:
     """Print a line a log and kind of difference, then the first differences."""
-    from ..storage.inspection.diff import EXPLAINED, SENTENCES
+    from ..storage.inspect.diff import EXPLAINED, SENTENCES
 
     rows: list[tuple[object, ...]] = []
     for log in found.logs:
@@ -85,7 +85,7 @@ def print_diff(found: "Diff") -> None:
 
 
 def _print_differences(log: "LogDiff") -> None:
-    from ..storage.inspection.diff import EXPLAINED, SENTENCES
+    from ..storage.inspect.diff import EXPLAINED, SENTENCES
 
     for difference in log.differences:
         if difference.why in EXPLAINED:

@@ -91,7 +91,7 @@ def read_rows(file: str, *, records: bool) -> Iterator[dict[str, Any]]:
     the output is not its matter."""
     from ..raftlog.inspection import describe_controls
     from ..runtime.files import RealFiles
-    from ..storage.inspection.dump import dump_file
+    from ..storage.inspect.dump import dump_file
 
     try:
         yield from dump_file(RealFiles(), file, records=records, controls=describe_controls)

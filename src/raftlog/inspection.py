@@ -8,12 +8,12 @@ works on a directory that is in use, and then skips comparisons of files that ma
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import CorruptionError, SnapshotDamaged
-from ..storage.disk.contents import read_file
-from ..storage.disk.layout import join
-from ..storage.inspection.directory import Known
-from ..storage.inspection.directory import check as check_storage
-from ..storage.inspection.findings import CheckReport, Kind, LogReport
-from ..storage.inspection.folder import Progress
+from ..storage.inspect.directory_check import Known
+from ..storage.inspect.directory_check import check as check_storage
+from ..storage.inspect.findings import CheckReport, Kind, LogReport
+from ..storage.inspect.log_check import Progress
+from ..storage.layout import join
+from ..storage.small_files import read_file
 from .core.log_view import SnapshotId
 from .core.voters import Voter, VoterSet
 from .formats.control import (

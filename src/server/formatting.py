@@ -10,10 +10,10 @@ from ..raftlog.core.voters import Voter, VoterSet
 from ..raftlog.shell.disk.formatting import format_directory as format_member
 from ..runtime import Runtime
 from ..storage import DirectoryMeta
-from ..storage.disk.checkpoints import decode_meta
-from ..storage.disk.contents import read_file
-from ..storage.disk.layout import META_PROPERTIES
-from ..storage.shell.directory import Directory
+from ..storage.checkpoints import decode_meta
+from ..storage.layout import META_PROPERTIES
+from ..storage.shell.data_directory import Directory
+from ..storage.small_files import read_file
 from .config import NodeConfig
 from .forming import Forming
 

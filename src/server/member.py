@@ -21,7 +21,7 @@ from ..raftlog.shell import RaftNode, RaftNodeConfig
 from ..runtime import CallListener, Runtime, Scope
 from ..services import QUORUM_DESCRIBE
 from ..storage import DirectoryMeta
-from ..storage.shell.directory import Directory
+from ..storage.shell.data_directory import Directory
 from .config import NodeConfig
 from .formatting import refuse_lost_metadata
 from .lifecycle import Lifecycle

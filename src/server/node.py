@@ -46,7 +46,7 @@ from ..metadata.shell import (
 from ..runtime import CallListener, Runtime, Scope
 from ..settings import DEFAULT, Origin
 from ..storage import DirectoryConfig
-from ..storage.shell.directory import Directory
+from ..storage.shell.data_directory import Directory
 from .config import NodeConfig, settings
 from .formatting import format_directory, is_formatted
 from .group_coordinator import open_groups

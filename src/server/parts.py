@@ -8,7 +8,7 @@ from ..frontends.grpc import LogService
 from ..frontends.kafka import KafkaServer
 from ..metadata.shell import BrokerSession, ControllerShell, MetadataPublisher
 from ..raftlog.shell import RaftNode
-from ..storage.shell.directory import Directory
+from ..storage.shell.data_directory import Directory
 
 
 @dataclass(slots=True)

@@ -6,13 +6,13 @@ checkpoints. The format on disk is Kafka's. This package does not depend on the 
 topics.
 """
 
-from .appending.appends import Write
+from .append import Write
+from .checkpoints import DirectoryMeta
 from .config import DirectoryConfig, FlushPolicy, LogConfig
-from .disk.checkpoints import DirectoryMeta
 from .log import Log
 from .origin import Origin
-from .reading.ranges import Range
-from .reading.times import TimedOffset
+from .read import Range
+from .time_lookup import TimedOffset
 
 __all__ = [
     "Log",

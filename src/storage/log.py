@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from ..errors import DiskFull, MessageTooLarge, OffsetOutOfRange, StorageError
 from ..ids import TopicId
 from ..records.batch import NO_PRODUCER
-from .appending.acceptance import accepted, check_continues
-from .appending.appends import (
+from .acceptance import accepted, check_continues
+from .append import (
     Write,
     WriteFailed,
     check_epoch,
@@ -31,26 +31,27 @@ from .appending.appends import (
     place_batches,
     stamp_batches,
 )
-from .cleaning.dirt import Outline
-from .cleaning.removal import Removal
-from .cleaning.retention import Aged
-from .cleaning.rounds import CleanedGroup
-from .cleaning.swap import Swap
+from .checkpoints import encode_partition_metadata
+from .cleaner import CleanedGroup
 from .config import LogConfig
-from .disk.checkpoints import encode_partition_metadata
-from .disk.pool import OUT_OF_DESCRIPTORS, FilePool
-from .opening.state import LogState
+from .file_pool import OUT_OF_DESCRIPTORS, FilePool
+from .flush import OUT_OF_SPACE, Flush, Unflushed
+from .index import RELATIVE_OFFSET_MAX, IndexCache
+from .log_to_clean import Outline
 from .origin import Origin
-from .producers import AbortedTransaction, ProducerBook
-from .producers.states import Changes
-from .reading.places import Places
-from .reading.ranges import Range
-from .reading.times import TimedOffset, TimeLookup
-from .segments.flushes import OUT_OF_SPACE, Flush, Unflushed
-from .segments.index import RELATIVE_OFFSET_MAX, IndexCache
-from .segments.segment import Segment
-from .segments.segments import Segments, is_roll_due
-from .segments.truncation import Cut, Truncation, find_cut, perform_truncation
+from .producer_state import Changes
+from .producer_state_manager import ProducerBook
+from .read import Range
+from .read_planner import Places
+from .recovered_state import LogState
+from .removal import Removal
+from .retention import Aged
+from .segment import Segment
+from .segment_files import Swap
+from .segments import Segments, is_roll_due
+from .time_lookup import TimedOffset, TimeLookup
+from .transaction_index import AbortedTransaction
+from .truncation import Cut, Truncation, find_cut, perform_truncation
 
 if TYPE_CHECKING:
     from ..runtime.ports import Buffer, File

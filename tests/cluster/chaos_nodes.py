@@ -12,8 +12,8 @@ from typing import Final
 
 from quorumlog.runtime.files import RealFiles
 from quorumlog.server.addresses import id_text
-from quorumlog.storage.inspection.diff import EXPLAINED, LogDiff, Why, diff
-from quorumlog.storage.inspection.directory import check
+from quorumlog.storage.inspect.diff import EXPLAINED, LogDiff, Why, diff
+from quorumlog.storage.inspect.directory_check import check
 
 from .chaos_links import Links, small_disk
 from .node_process import NodeProcess

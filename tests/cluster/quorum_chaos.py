@@ -30,7 +30,7 @@ from quorumlog.ids import NodeId
 from quorumlog.records.batch import iterate_batches
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage.inspection.directory import check
+from quorumlog.storage.inspect.directory_check import check
 from quorumlog.testing.checkers import report
 
 from .node_process import free_port

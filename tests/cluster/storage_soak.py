@@ -34,7 +34,7 @@ from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import FlushPolicy, Log, LogConfig, Origin
 from quorumlog.storage.config import DirectoryConfig
-from quorumlog.storage.inspection.directory import check
+from quorumlog.storage.inspect.directory_check import check
 from quorumlog.storage.shell import Directory
 
 from .growth import judge, sample_of

@@ -22,7 +22,7 @@ from quorumlog.records import Record, decode_all, encode_batch
 from quorumlog.runtime import Channel, Runtime, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.services import ADMIN_CREATE_TOPIC, LOG_FETCH, LOG_PRODUCE
-from quorumlog.storage.inspection.directory import check as check_files
+from quorumlog.storage.inspect.directory_check import check as check_files
 
 RECORDS = 100_000
 RECORDS_A_BATCH = 50

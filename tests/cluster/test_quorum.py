@@ -24,7 +24,7 @@ from quorumlog.cli.cluster.processes import ProcessName, send
 from quorumlog.cli.main import app
 from quorumlog.clients import Quorum
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage.inspection.directory import check as check_files
+from quorumlog.storage.inspect.directory_check import check as check_files
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ from quorumlog.raftlog.core.config import RaftConfig
 from quorumlog.raftlog.core.voters import Voter, VoterSet
 from quorumlog.raftlog.shell import ProposalService, RaftNode, RaftNodeConfig, format_directory
 from quorumlog.runtime import CallContext, Handler, Method, Runtime, real
-from quorumlog.storage.shell.directory import Directory
+from quorumlog.storage.shell.data_directory import Directory
 
 CLUSTER_ID: Final = ClusterId("chaos-of-three-voters-")
 DESCRIBE: Final = Method("/quorumlog.tests.Voter/Describe", BytesValue, BytesValue)

@@ -21,7 +21,7 @@ from quorumlog.records.record import Record
 from quorumlog.records.validate import ValidationMode, validate_batch
 from quorumlog.simulation import SimWorld
 from quorumlog.storage import FlushPolicy, LogConfig
-from quorumlog.storage.disk.checkpoints import (
+from quorumlog.storage.checkpoints import (
     decode_epochs,
     decode_meta,
     decode_offsets,
@@ -29,13 +29,13 @@ from quorumlog.storage.disk.checkpoints import (
     encode_epochs,
     encode_offsets,
 )
-from quorumlog.storage.inspection.directory import check
-from quorumlog.storage.inspection.dump import dump_file
-from quorumlog.storage.opening.recovery import Recovery, recover
-from quorumlog.storage.producers.snapshots import decode_snapshot
-from quorumlog.storage.producers.transactions import decode_aborted
-from quorumlog.storage.segments.index import SegmentIndex, decode_index
-from quorumlog.storage.segments.segment import walk
+from quorumlog.storage.index import SegmentIndex, decode_index
+from quorumlog.storage.inspect.directory_check import check
+from quorumlog.storage.inspect.dump import dump_file
+from quorumlog.storage.producer_snapshot import decode_snapshot
+from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.segment import walk
+from quorumlog.storage.transaction_index import decode_aborted
 
 from . import kafka_targets
 

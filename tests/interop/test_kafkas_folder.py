@@ -19,13 +19,13 @@ from quorumlog.records import Codec, Record, decode_all, encode_batch, iterate_b
 from quorumlog.records.arrow import decode_arrow
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import Origin
-from quorumlog.storage.disk.checkpoints import encode_id
-from quorumlog.storage.inspection.directory import Known, check
-from quorumlog.storage.inspection.dump import dump_file
-from quorumlog.storage.inspection.findings import Severity
-from quorumlog.storage.producers.snapshots import decode_snapshot
-from quorumlog.storage.segments.index import SegmentIndex
-from quorumlog.storage.segments.segment import build_index, read_index
+from quorumlog.storage.checkpoints import encode_id
+from quorumlog.storage.index import SegmentIndex
+from quorumlog.storage.inspect.directory_check import Known, check
+from quorumlog.storage.inspect.dump import dump_file
+from quorumlog.storage.inspect.findings import Severity
+from quorumlog.storage.producer_snapshot import decode_snapshot
+from quorumlog.storage.segment import build_index, read_index
 from quorumlog.storage.shell import Directory
 
 from ..cluster.node_process import NodeProcess

@@ -12,7 +12,7 @@ from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import LogConfig, Origin
-from quorumlog.storage.inspection.dump import dump_file
+from quorumlog.storage.inspect.dump import dump_file
 from quorumlog.storage.shell import Appended, Directory
 
 from .kafka_process import dump

@@ -23,17 +23,17 @@ from quorumlog.records import (
 )
 from quorumlog.records.arrow import decode_arrow
 from quorumlog.records.control import Marker, MarkerType, encode_marker, parse_marker
-from quorumlog.storage.disk.checkpoints import (
+from quorumlog.storage.checkpoints import (
     DirectoryMeta,
     decode_epochs,
     decode_meta,
     decode_offsets,
     decode_partition_metadata,
 )
-from quorumlog.storage.producers.snapshots import decode_snapshot
-from quorumlog.storage.producers.states import StoredBatch
-from quorumlog.storage.producers.transactions import AbortedTransaction, decode_aborted
-from quorumlog.storage.segments.index import SegmentIndex, decode_index
+from quorumlog.storage.index import SegmentIndex, decode_index
+from quorumlog.storage.producer_snapshot import decode_snapshot
+from quorumlog.storage.producer_state import StoredBatch
+from quorumlog.storage.transaction_index import AbortedTransaction, decode_aborted
 
 VECTORS = Path(__file__).parent / "vectors"
 T = 1_700_000_000_000

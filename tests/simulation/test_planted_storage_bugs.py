@@ -9,16 +9,20 @@ from tests.simulation.levels.storage.level import Effort, play
 from tests.simulation.runs import play_seed
 
 from quorumlog.simulation import SimWorld
-from quorumlog.storage.cleaning.removal import perform_removal
-from quorumlog.storage.cleaning.swap import perform_swap
-from quorumlog.storage.disk import contents
+from quorumlog.storage import (
+    data_directory_state,
+    producer_state_manager,
+    recovery,
+    small_files,
+    truncation,
+)
+from quorumlog.storage.epochs import EpochCache
+from quorumlog.storage.flush import Flush
 from quorumlog.storage.log import Log
-from quorumlog.storage.opening import premises, recovery
-from quorumlog.storage.producers import book
-from quorumlog.storage.producers.replay import Replay
-from quorumlog.storage.segments import flushes, truncation
-from quorumlog.storage.segments.epochs import EpochCache
-from quorumlog.storage.shell import checkpointing, cleaner, directory, housekeeping, writer
+from quorumlog.storage.producer_replay import Replay
+from quorumlog.storage.removal import perform_removal
+from quorumlog.storage.segment_files import perform_swap
+from quorumlog.storage.shell import checkpointer, data_directory, log_cleaner, maintenance, writer
 from quorumlog.storage.stored import Stored
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
@@ -30,20 +34,20 @@ SEEDS_MAX = 8
 def files_are_renamed_before_they_are_synced(patch: pytest.MonkeyPatch) -> None:
     def write_file(files: Any, path: str, content: bytes) -> None:
         file = files.open(path, create=True)
-        contents.fill(file, content)
+        small_files.fill(file, content)
         file.close()
 
-    patch.setattr(contents, "write_file", write_file)
+    patch.setattr(small_files, "write_file", write_file)
 
 
 def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
     """A replaced file's rename is left to chance."""
 
     def replace_file(files: Any, folder: str, name: str, content: bytes) -> None:
-        contents.write_file(files, f"{folder}/{name}.tmp", content)
+        small_files.write_file(files, f"{folder}/{name}.tmp", content)
         files.rename(f"{folder}/{name}.tmp", f"{folder}/{name}")
 
-    for module in (contents, premises):
+    for module in (small_files, data_directory_state):
         patch.setattr(module, "replace_file", replace_file)
 
 
@@ -52,7 +56,7 @@ def answers_come_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_flush_forgets_the_names_of_new_segments(patch: pytest.MonkeyPatch) -> None:
-    def perform_flush(files: Any, flush: flushes.Flush) -> None:
+    def perform_flush(files: Any, flush: Flush) -> None:
         for file, _ in flush.synced:
             file.sync()
 
@@ -60,7 +64,7 @@ def a_flush_forgets_the_names_of_new_segments(patch: pytest.MonkeyPatch) -> None
 
 
 def the_clean_marker_stays_during_a_life(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(directory, "remove_marker", lambda files, path: None)
+    patch.setattr(data_directory, "remove_marker", lambda files, path: None)
 
 
 def checksums_are_not_read_in_a_recovery(patch: pytest.MonkeyPatch) -> None:
@@ -95,11 +99,11 @@ class Untruncated:
 
 
 def the_recovery_point_runs_ahead_of_the_sync(patch: pytest.MonkeyPatch) -> None:
-    async def checkpoint(self: checkpointing.Checkpointing) -> None:
+    async def checkpoint(self: checkpointer.Checkpointing) -> None:
         await self.store([channel.log for channel in self._writer.dirty])
 
     patch.setattr(Log, "recovery_point", property(lambda log: log.log_end_offset))
-    patch.setattr(checkpointing.Checkpointing, "checkpoint", checkpoint)
+    patch.setattr(checkpointer.Checkpointing, "checkpoint", checkpoint)
 
 
 def a_recovery_trusts_the_page_cache(patch: pytest.MonkeyPatch) -> None:
@@ -111,7 +115,7 @@ def a_new_log_start_is_answered_before_it_is_stored(patch: pytest.MonkeyPatch) -
     async def store_log_start(self: Any, channel: Any, offset: int) -> None:
         channel.log.advance_log_start(offset)
 
-    patch.setattr(checkpointing.Checkpointing, "store_log_start", store_log_start)
+    patch.setattr(checkpointer.Checkpointing, "store_log_start", store_log_start)
 
 
 def a_truncation_leaves_the_recovery_point_above(patch: pytest.MonkeyPatch) -> None:
@@ -120,7 +124,7 @@ def a_truncation_leaves_the_recovery_point_above(patch: pytest.MonkeyPatch) -> N
         truncation.perform_truncation(files, planned, cut)
         return cut
 
-    patch.setattr(directory, "truncate_log", truncate_log)
+    patch.setattr(data_directory, "truncate_log", truncate_log)
 
 
 def a_truncation_is_not_synced(patch: pytest.MonkeyPatch) -> None:
@@ -129,7 +133,7 @@ def a_truncation_is_not_synced(patch: pytest.MonkeyPatch) -> None:
         honest(Unsynced(files), replace(planned, file=file), cut)
 
     honest = truncation.perform_truncation
-    for module in (truncation, premises):
+    for module in (truncation, data_directory_state):
         patch.setattr(module, "perform_truncation", perform)
 
 
@@ -168,12 +172,14 @@ def a_deleted_logs_checkpoints_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_swap_of_cleaned_segments_is_not_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(cleaner, "perform_swap", lambda files, swap: perform_swap(Unsynced(files), swap))
+    patch.setattr(
+        log_cleaner, "perform_swap", lambda files, swap: perform_swap(Unsynced(files), swap)
+    )
 
 
 def a_removal_of_old_segments_is_not_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        housekeeping,
+        maintenance,
         "perform_removal",
         lambda files, removal: perform_removal(Unsynced(files), removal),
     )
@@ -184,7 +190,7 @@ def a_recovery_forgets_what_producers_wrote(patch: pytest.MonkeyPatch) -> None:
 
 
 def aborted_transactions_are_not_stored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(book, "append_aborted", lambda files, folder, unstored: None)
+    patch.setattr(producer_state_manager, "append_aborted", lambda files, folder, unstored: None)
 
 
 def an_emptied_log_forgets_its_epoch(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from ...errors import (
 )
 from ...ids import Epoch, Offset
 from ...runtime import Clock
-from ...storage.shell.channel import Appended
+from ...storage.shell.append_queue import Appended
 from ..partition import Acks, Partition
 from ..requests import AppendResult
 from .replica import Replica

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ...errors import OffsetOutOfRange, QuorumlogError
-from ...storage.shell.directory import Directory
+from ...storage.shell.data_directory import Directory
 from ..requests import DeletionOutcome, DeletionSpec
 from .replica import Replica
 

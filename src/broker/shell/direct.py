@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from ...errors import QuorumlogError
 from ...ids import Epoch
-from ...storage.shell.channel import Appended
+from ...storage.shell.append_queue import Appended
 from ..partition import Acks, Wait
 from .appends import check_leadership, not_in_time
 from .replica import Replica

@@ -32,8 +32,8 @@ from ...records.batch import (
 )
 from ...runtime import Buffer, Clock
 from ...storage import Log, Origin
-from ...storage.shell.channel import Appended
-from ...storage.shell.directory import Directory
+from ...storage.shell.append_queue import Appended
+from ...storage.shell.data_directory import Directory
 from ..partition import Acks
 from .appends import PendingAppend
 from .replica import Find, Replica

@@ -23,7 +23,7 @@ from ...ids import NodeId, Offset
 from ...metrics import LATENCY_MS, Histogram
 from ...runtime import Clock
 from ...storage import Range
-from ...storage.shell.directory import Directory
+from ...storage.shell.data_directory import Directory
 from ..requests import (
     EARLIEST,
     LATEST,

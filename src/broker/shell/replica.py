@@ -29,8 +29,8 @@ from ...ids import NO_NODE, Offset, TopicId
 from ...metadata import INTERNAL_TOPICS
 from ...runtime import Clock, Scope
 from ...storage import FlushPolicy, Log, LogConfig
-from ...storage.shell.directory import Directory
-from ...storage.shell.housekeeping import ClosedLog
+from ...storage.shell.data_directory import Directory
+from ...storage.shell.maintenance import ClosedLog
 from ..partition import FollowerState, LeaderState, Partition, Progress, Wait
 from .figures import ReplicationFigures
 

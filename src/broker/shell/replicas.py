@@ -43,10 +43,10 @@ from ...raftlog import METADATA_LOG_NAME
 from ...records import check_size
 from ...runtime import Buffer, Runtime, Scope
 from ...storage import LogConfig, Origin
-from ...storage.shell.channel import Appended, Waiter
-from ...storage.shell.channel import PendingAppend as QueuedAppend
-from ...storage.shell.directory import Directory
-from ...storage.shell.housekeeping import ClosedLog
+from ...storage.shell.append_queue import Appended, Waiter
+from ...storage.shell.append_queue import PendingAppend as QueuedAppend
+from ...storage.shell.data_directory import Directory
+from ...storage.shell.maintenance import ClosedLog
 from ..partition import Acks, BrokerFacts, Partition
 from ..requests import (
     ActiveProducer,

@@ -10,7 +10,7 @@ import asyncio
 from ...errors import CorruptionError, Overloaded, Stopping, TimedOut
 from ...ids import ClusterId, Epoch, NodeId, Offset
 from ...runtime import Handler, Runtime, Scope
-from ...storage.shell.directory import Directory
+from ...storage.shell.data_directory import Directory
 from ..core.config import RaftConfig
 from ..core.leading import Leader
 from ..core.log_view import Entry

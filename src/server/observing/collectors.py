@@ -13,7 +13,7 @@ from ...metadata.shell import MetadataPublisher
 from ...metrics import Scrape
 from ...metrics import table as rows
 from ...raftlog.shell import RaftNode
-from ...storage.shell.directory import Directory
+from ...storage.shell.data_directory import Directory
 from .tally import COUNTED_A_STEP, Tally
 
 

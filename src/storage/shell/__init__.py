@@ -1,6 +1,6 @@
 """Logs on a disk: data directories with their lanes and tasks."""
 
-from .channel import Appended
-from .directory import Directory
+from .append_queue import Appended
+from .data_directory import Directory
 
 __all__ = ["Directory", "Appended"]

@@ -12,10 +12,10 @@ from typing import Final
 
 from ...errors import QuorumlogError
 from ...runtime.ports import Buffer, Runtime, Scope
-from ..appending.ingest import TooMuchWork, admit, growth_max, is_plain, is_worth_a_lane
 from ..config import DirectoryConfig, LogConfig
+from ..conversion import TooMuchWork, admit, growth_max, is_plain, is_worth_a_lane
 from ..origin import Origin
-from .channel import Channel, Exclusive, PendingAppend
+from .append_queue import Channel, Exclusive, PendingAppend
 
 LANE: Final = "cpu"
 

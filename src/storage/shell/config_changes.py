@@ -12,11 +12,11 @@ from functools import partial
 from typing import Final
 
 from ...runtime.ports import Files
+from ..checkpoints import encode_partition_metadata
 from ..config import DirectoryConfig, FlushPolicy, LogConfig
-from ..disk.checkpoints import encode_partition_metadata
-from ..opening.premises import change_bound, is_wider
-from ..segments.flushes import Flush
-from .channel import Channel, release_after
+from ..data_directory_state import change_bound, is_wider
+from ..flush import Flush
+from .append_queue import Channel, release_after
 from .writer import Writer
 
 _LOG: Final = logging.getLogger("quorumlog.storage")

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from ...metrics import Histogram
 from ..log import Log
-from .channel import Channel
+from .append_queue import Channel
 from .free_space import FreeSpace
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ...runtime.ports import Runtime, Scope
-from ..disk.reserve import Reserve
+from ..reserve import Reserve
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 

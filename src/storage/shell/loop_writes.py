@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...runtime.ports import Buffer, Clock, File
-from ..appending.appends import write_fully
-from .channel import Channel
+from ..append import write_fully
+from .append_queue import Channel
 
 SMALL_BYTES: Final = 64 << 10
 """Smaller writes are always done on the loop: handing them over takes longer."""

@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 from ...errors import DiskFull, StorageError
 from ...runtime.ports import Buffer, File, Files, Runtime
-from ..disk.layout import join, parent_of
-from ..segments.flushes import OUT_OF_SPACE
+from ..flush import OUT_OF_SPACE
+from ..layout import join, parent_of
 
 READ_LANE: Final = "read"
 

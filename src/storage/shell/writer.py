@@ -25,16 +25,16 @@ from typing import Any, Final, TypeAlias
 from ...errors import Overloaded, QuorumlogError, Stopping, StorageError
 from ...ids import Offset
 from ...runtime.ports import Buffer, Runtime, Scope
-from ..appending.appends import Write, WriteFailed, write_fully
-from ..appending.ingest import stamp
+from ..append import Write, WriteFailed, write_fully
 from ..config import DirectoryConfig
-from ..disk.pool import OUT_OF_DESCRIPTORS
+from ..conversion import stamp
+from ..file_pool import OUT_OF_DESCRIPTORS
+from ..flush import Flush, perform_flush
 from ..log import Log
 from ..origin import Origin
-from ..producers import AlreadyStored
-from ..segments.flushes import Flush, perform_flush
+from ..producer_state import AlreadyStored
 from .admission import Admission
-from .channel import (
+from .append_queue import (
     NO_APPEND_TIME,
     Appended,
     Channel,
@@ -45,8 +45,8 @@ from .channel import (
     fail,
 )
 from .free_space import FreeSpace
+from .lane_worker import Job, Owner
 from .loop_writes import LoopWrites
-from .owner import Job, Owner
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 

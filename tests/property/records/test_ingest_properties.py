@@ -19,7 +19,7 @@ from quorumlog.records import (
 )
 from quorumlog.records.batch import HEADER_SIZE, check_crc
 from quorumlog.storage import LogConfig
-from quorumlog.storage.appending.ingest import TooMuchWork, admit, growth_max, stamp
+from quorumlog.storage.conversion import TooMuchWork, admit, growth_max, stamp
 
 NOW = 1_000
 codecs = st.sampled_from(list(Codec))

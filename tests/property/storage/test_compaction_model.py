@@ -12,7 +12,7 @@ from quorumlog.records import _plain_clean
 from quorumlog.records.compression import Codec
 from quorumlog.records.control import MarkerType
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage.cleaning import compaction, rounds
+from quorumlog.storage import cleaner, compaction
 
 from ...unit.storage.cleaning.shelf import Pair, Shelf
 
@@ -223,7 +223,7 @@ def test_both_codecs_clean_alike(actions: list[tuple[Any, ...]]) -> None:
     for is_plain in (False, True):
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
             if is_plain:
-                patch.setattr(rounds, "KeyMap", _plain_clean.KeyMap)
+                patch.setattr(cleaner, "KeyMap", _plain_clean.KeyMap)
                 patch.setattr(compaction, "Sieve", _plain_clean.Sieve)
                 patch.setattr(compaction, "rebase_records", _plain_clean.rebase_records)
             model = Model(Shelf(RealFiles(), folder))

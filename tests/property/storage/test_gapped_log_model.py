@@ -21,13 +21,13 @@ from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.simulation import SimWorld
 from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.appending.appends import write_fully
-from quorumlog.storage.disk.checkpoints import encode_epochs
-from quorumlog.storage.disk.contents import write_file
-from quorumlog.storage.disk.pool import FilePool
-from quorumlog.storage.opening.recovery import Recovery, recover
-from quorumlog.storage.segments.flushes import perform_flush
-from quorumlog.storage.segments.index import RELATIVE_OFFSET_MAX, IndexCache
+from quorumlog.storage.append import write_fully
+from quorumlog.storage.checkpoints import encode_epochs
+from quorumlog.storage.file_pool import FilePool
+from quorumlog.storage.flush import perform_flush
+from quorumlog.storage.index import RELATIVE_OFFSET_MAX, IndexCache
+from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.small_files import write_file
 
 
 @dataclass(frozen=True)

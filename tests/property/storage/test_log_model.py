@@ -24,19 +24,19 @@ from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import Log, LogConfig, Origin, log
-from quorumlog.storage.appending.appends import write_fully
-from quorumlog.storage.cleaning.removal import perform_removal, unlink
-from quorumlog.storage.disk.checkpoints import encode_epochs
-from quorumlog.storage.disk.contents import write_file
-from quorumlog.storage.disk.pool import FilePool
-from quorumlog.storage.opening.recovery import Recovery, recover
-from quorumlog.storage.producers import ProducerBook
-from quorumlog.storage.producers.replay import Replay
-from quorumlog.storage.producers.states import AlreadyStored
-from quorumlog.storage.segments.epochs import EpochCache
-from quorumlog.storage.segments.flushes import perform_flush
-from quorumlog.storage.segments.index import IndexCache, SegmentIndex
-from quorumlog.storage.segments.truncation import find_cut
+from quorumlog.storage.append import write_fully
+from quorumlog.storage.checkpoints import encode_epochs
+from quorumlog.storage.epochs import EpochCache
+from quorumlog.storage.file_pool import FilePool
+from quorumlog.storage.flush import perform_flush
+from quorumlog.storage.index import IndexCache, SegmentIndex
+from quorumlog.storage.producer_replay import Replay
+from quorumlog.storage.producer_state import AlreadyStored
+from quorumlog.storage.producer_state_manager import ProducerBook
+from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.removal import perform_removal, unlink
+from quorumlog.storage.small_files import write_file
+from quorumlog.storage.truncation import find_cut
 
 REMEMBERED = 5
 """Batches of a producer that are known again when they are repeated."""

@@ -22,9 +22,8 @@ from quorumlog.errors import (
 )
 from quorumlog.records import MarkerType, Record, encode_batch, encode_marker, parse_header
 from quorumlog.storage import Origin
-from quorumlog.storage.producers import AlreadyStored, ProducerLimits, ProducerStates
-from quorumlog.storage.producers.snapshots import Snapshot, decode_snapshot, encode_snapshot
-from quorumlog.storage.producers.states import Changes
+from quorumlog.storage.producer_snapshot import Snapshot, decode_snapshot, encode_snapshot
+from quorumlog.storage.producer_state import AlreadyStored, Changes, ProducerLimits, ProducerStates
 
 LIMITS = ProducerLimits(expiration_ms=1_000_000)
 TOP = 2**31

@@ -23,8 +23,8 @@ from quorumlog.runtime import Runtime
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig
-from quorumlog.storage.disk.layout import META_PROPERTIES
-from quorumlog.storage.shell.directory import Directory
+from quorumlog.storage.layout import META_PROPERTIES
+from quorumlog.storage.shell.data_directory import Directory
 
 from ..checkers.data_directory import prove_directory
 from ..checkers.quorum_invariants import Chronicle, DurableLog, FrameWatch, Watched

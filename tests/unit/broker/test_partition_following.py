@@ -16,7 +16,7 @@ from quorumlog.broker.partition import (
 )
 from quorumlog.errors import NotLeaderOrFollower
 from quorumlog.ids import Epoch, NodeId, Offset
-from quorumlog.storage.segments.epochs import EpochCache
+from quorumlog.storage.epochs import EpochCache
 
 ME, LEADER = NodeId(1), NodeId(2)
 

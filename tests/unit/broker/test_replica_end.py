@@ -11,7 +11,7 @@ from quorumlog.errors import Stopping
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.storage import LogConfig
-from quorumlog.storage.shell.directory import Directory
+from quorumlog.storage.shell.data_directory import Directory
 
 
 def test_who_waits_for_a_log_that_is_being_opened_is_told_that_the_node_stops() -> None:

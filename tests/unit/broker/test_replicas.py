@@ -28,7 +28,7 @@ from quorumlog.records import Record, decode_all, encode_batch
 from quorumlog.runtime import Runtime, Scope
 from quorumlog.simulation import Faults, SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig
-from quorumlog.storage.shell.directory import Directory
+from quorumlog.storage.shell.data_directory import Directory
 
 ME, OTHER = 1, 2
 FOLDER = "/data"

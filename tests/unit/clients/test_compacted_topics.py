@@ -24,8 +24,8 @@ from quorumlog.server.node import Node
 from quorumlog.services import LOG_SUBSCRIBE
 from quorumlog.spark.source import QuorumlogSource
 from quorumlog.storage import DirectoryConfig, LogConfig, Origin
-from quorumlog.storage.disk.contents import read_file, write_file
 from quorumlog.storage.shell import Directory
+from quorumlog.storage.small_files import read_file, write_file
 
 from ..patience import AMPLE_MS, AMPLE_S, run_patiently
 from .conftest import Client, node_config

@@ -33,7 +33,7 @@ from quorumlog.records import partition_for_key
 from quorumlog.runtime import CallContext, Runtime, real
 from quorumlog.runtime.ports import NO_DEADLINE_MS
 from quorumlog.simulation import SimNode, SimWorld
-from quorumlog.storage.shell.directory import Directory
+from quorumlog.storage.shell.data_directory import Directory
 
 ME, OTHER = 1, 2
 OLD, NEW = b"o" * 16, b"n" * 16

@@ -15,7 +15,7 @@ from quorumlog.raftlog.formats.control import (
 from quorumlog.raftlog.inspection import check, describe_controls, newest_snapshot, read_snapshot
 from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
 from quorumlog.simulation import SimNode, SimWorld
-from quorumlog.storage.inspection.dump import dump_file
+from quorumlog.storage.inspect.dump import dump_file
 
 from .durable import ALONE, DATA, ME, PAIR, control, data, live, snapshot_bytes, snapshot_id
 

@@ -12,7 +12,7 @@ from quorumlog.raftlog.core.voters import Voter
 from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
-from quorumlog.storage.shell.directory import Directory
+from quorumlog.storage.shell.data_directory import Directory
 
 from ..patience import run_patiently
 from .durable import (

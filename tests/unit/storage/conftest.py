@@ -17,11 +17,11 @@ from quorumlog.runtime import Files, Runtime, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.simulation import SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.appending.appends import write_fully
-from quorumlog.storage.disk.pool import FilePool
-from quorumlog.storage.opening.recovery import Recovery, recover
-from quorumlog.storage.segments.flushes import perform_flush
-from quorumlog.storage.segments.index import IndexCache
+from quorumlog.storage.append import write_fully
+from quorumlog.storage.file_pool import FilePool
+from quorumlog.storage.flush import perform_flush
+from quorumlog.storage.index import IndexCache
+from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.shell import Appended, Directory
 
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]

@@ -14,7 +14,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
 from quorumlog.storage.shell import Appended, Directory
 from quorumlog.storage.shell.admission import Admission
-from quorumlog.storage.shell.channel import Channel, PendingAppend
+from quorumlog.storage.shell.append_queue import Channel, PendingAppend
 
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 Run = Callable[[Main], Any]

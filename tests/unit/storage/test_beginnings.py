@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from quorumlog.storage import Log, LogConfig
+from quorumlog.storage.checkpoints import encode_epochs
 from quorumlog.storage.config import MIB
-from quorumlog.storage.disk.checkpoints import encode_epochs
-from quorumlog.storage.disk.contents import replace_file
-from quorumlog.storage.disk.layout import LEADER_EPOCHS
-from quorumlog.storage.opening.recovery import Recovery, recover
+from quorumlog.storage.layout import LEADER_EPOCHS
+from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.small_files import replace_file
 
 Bench = Any  # conftest.Bench
 MakeBench = Callable[..., Bench]

@@ -5,7 +5,7 @@ import pytest
 from quorumlog.errors import CorruptionError
 from quorumlog.ids import ClusterId, DirectoryId, NodeId, TopicId
 from quorumlog.storage import DirectoryMeta
-from quorumlog.storage.disk.checkpoints import (
+from quorumlog.storage.checkpoints import (
     PartitionMeta,
     decode_epochs,
     decode_id,

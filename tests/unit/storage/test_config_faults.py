@@ -15,9 +15,9 @@ from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.disk.checkpoints import decode_partition_metadata
-from quorumlog.storage.disk.contents import read_file
+from quorumlog.storage.checkpoints import decode_partition_metadata
 from quorumlog.storage.shell import Directory
+from quorumlog.storage.small_files import read_file
 
 DATA = "/data"
 TOPIC, LATER = TopicId(b"t" * 16), TopicId(b"l" * 16)

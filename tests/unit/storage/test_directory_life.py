@@ -15,7 +15,7 @@ from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import decode_all
 from quorumlog.runtime import Runtime
 from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig, Origin
-from quorumlog.storage.disk.contents import read_file, write_file
+from quorumlog.storage.small_files import read_file, write_file
 
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 Run = Callable[[Main], Any]

@@ -9,8 +9,8 @@ from quorumlog.errors import CorruptionError, InvalidRequest
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.compression import Codec
 from quorumlog.records.record import Record
-from quorumlog.storage.disk.contents import write_file
-from quorumlog.storage.inspection.dump import dump_file
+from quorumlog.storage.inspect.dump import dump_file
+from quorumlog.storage.small_files import write_file
 
 MakeBench = Callable[..., Any]
 MakeBatch = Callable[..., bytes]

@@ -14,7 +14,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.simulation.files import CrashPoint
 from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.inspection.directory import check
+from quorumlog.storage.inspect.directory_check import check
 from quorumlog.storage.shell import Directory
 
 DATA = "/data"

@@ -1,6 +1,6 @@
 """Leader epochs: where each starts, where each ends."""
 
-from quorumlog.storage.segments.epochs import EpochCache
+from quorumlog.storage.epochs import EpochCache
 
 
 def test_an_epoch_starts_where_its_first_batch_lies() -> None:

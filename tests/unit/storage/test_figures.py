@@ -5,7 +5,7 @@ from quorumlog.ids import ClusterId, NodeId
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig, Origin
-from quorumlog.storage.shell.directory import Directory
+from quorumlog.storage.shell.data_directory import Directory
 
 BATCH = encode_batch([Record(0, 1, None, b"v" * 100)])
 

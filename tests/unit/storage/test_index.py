@@ -3,7 +3,7 @@
 import pytest
 
 from quorumlog.errors import CorruptionError
-from quorumlog.storage.segments.index import IndexCache, SegmentIndex, decode_index
+from quorumlog.storage.index import IndexCache, SegmentIndex, decode_index
 
 
 def build(

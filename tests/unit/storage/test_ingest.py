@@ -22,8 +22,8 @@ from quorumlog.records import (
 )
 from quorumlog.records.batch import CRC_START, HEADER, HEADER_SIZE, check_crc
 from quorumlog.storage import LogConfig
-from quorumlog.storage.appending.ingest import TooMuchWork, admit, growth_max, is_plain, stamp
 from quorumlog.storage.config import KEPT_CODECS
+from quorumlog.storage.conversion import TooMuchWork, admit, growth_max, is_plain, stamp
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000

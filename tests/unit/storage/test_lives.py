@@ -19,12 +19,12 @@ from quorumlog.runtime import File, Runtime, Scope, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.disk.pool import FilePool
-from quorumlog.storage.opening.state import LogState
-from quorumlog.storage.segments.epochs import EpochCache
-from quorumlog.storage.segments.index import IndexCache
+from quorumlog.storage.epochs import EpochCache
+from quorumlog.storage.file_pool import FilePool
+from quorumlog.storage.index import IndexCache
+from quorumlog.storage.recovered_state import LogState
 from quorumlog.storage.shell import Directory
-from quorumlog.storage.shell.channel import Appended
+from quorumlog.storage.shell.append_queue import Appended
 
 DATA: Final = "/data"
 CLUSTER: Final = ClusterId("c")

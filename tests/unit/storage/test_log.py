@@ -27,9 +27,9 @@ from quorumlog.records.batch import (
 )
 from quorumlog.records.codec import decode_all
 from quorumlog.storage import Origin, Write
-from quorumlog.storage.appending.appends import WriteFailed, write_fully
+from quorumlog.storage.append import WriteFailed, write_fully
 from quorumlog.storage.config import LogConfig
-from quorumlog.storage.segments.truncation import find_cut, perform_truncation
+from quorumlog.storage.truncation import find_cut, perform_truncation
 
 MakeBench = Callable[..., Any]
 MakeBatch = Callable[..., bytes]

@@ -14,10 +14,10 @@ from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig
-from quorumlog.storage.disk.checkpoints import decode_offsets
-from quorumlog.storage.disk.contents import read_file
-from quorumlog.storage.disk.layout import RECOVERY_POINTS
-from quorumlog.storage.shell.owner import Owner
+from quorumlog.storage.checkpoints import decode_offsets
+from quorumlog.storage.layout import RECOVERY_POINTS
+from quorumlog.storage.shell.lane_worker import Owner
+from quorumlog.storage.small_files import read_file
 
 MakeBatch = Callable[..., bytes]
 Kit = Any  # conftest.Kit

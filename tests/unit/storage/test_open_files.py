@@ -12,7 +12,7 @@ from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig
-from quorumlog.storage.disk.pool import FilePool
+from quorumlog.storage.file_pool import FilePool
 
 MakeBatch = Callable[..., bytes]
 Kit = Any  # conftest.Kit

@@ -10,7 +10,7 @@ from quorumlog.errors import CorruptionError, Stopping
 from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.storage import FlushPolicy, LogConfig
-from quorumlog.storage.shell import openings
+from quorumlog.storage.shell import log_opener
 
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 Run = Callable[[Main], Any]
@@ -39,13 +39,13 @@ def test_after_a_clean_stop_one_turn_opens_all_that_wait(
     turns: int,
 ) -> None:
     taken: list[int] = []
-    recover_each = openings.recover_each
+    recover_each = log_opener.recover_each
 
     def counted(files: Any, those: list[Any]) -> list[Any]:
         taken.append(len(those))
         return recover_each(files, those)
 
-    monkeypatch.setattr(openings, "recover_each", counted)
+    monkeypatch.setattr(log_opener, "recover_each", counted)
 
     async def main(runtime: Runtime, path: str) -> None:
         await fill(kit, runtime, path, batch)

@@ -13,20 +13,20 @@ from quorumlog.records.batch import PREFIX_SIZE, check_crc, parse_header, stamp
 from quorumlog.records.codec import decode_batch, encode_batch
 from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.records.sieve import KeyMap
-from quorumlog.storage.cleaning.compaction import Compactor, KeyScan, Rules
-from quorumlog.storage.disk import layout
-from quorumlog.storage.disk.checkpoints import (
+from quorumlog.storage import layout
+from quorumlog.storage.checkpoints import (
     DirectoryMeta,
     encode_epochs,
     encode_meta,
     encode_offsets,
     encode_partition_metadata,
 )
-from quorumlog.storage.inspection.small_files import strict_marker, strict_meta, strict_partition
-from quorumlog.storage.producers.snapshots import Snapshot, encode_snapshot
-from quorumlog.storage.producers.states import ProducerEntry, StoredBatch
-from quorumlog.storage.producers.transactions import AbortedTransaction, encode_aborted
-from quorumlog.storage.segments.index import SegmentIndex
+from quorumlog.storage.compaction import Compactor, KeyScan, Rules
+from quorumlog.storage.index import SegmentIndex
+from quorumlog.storage.inspect.strict_files import strict_marker, strict_meta, strict_partition
+from quorumlog.storage.producer_snapshot import Snapshot, encode_snapshot
+from quorumlog.storage.producer_state import ProducerEntry, StoredBatch
+from quorumlog.storage.transaction_index import AbortedTransaction, encode_aborted
 
 PAGE = (Path(__file__).parents[3] / "docs" / "storage_format.md").read_text()
 BYTE_ROW = re.compile(r"^\| (\d+) \| `([0-9a-f ]+)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)

@@ -16,11 +16,11 @@ from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, Faults, NodeKilled, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.appending.appends import write_fully
-from quorumlog.storage.disk.pool import FilePool
-from quorumlog.storage.opening.recovery import Recovery, recover
-from quorumlog.storage.segments.flushes import perform_flush
-from quorumlog.storage.segments.index import IndexCache
+from quorumlog.storage.append import write_fully
+from quorumlog.storage.file_pool import FilePool
+from quorumlog.storage.flush import perform_flush
+from quorumlog.storage.index import IndexCache
+from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.shell import Directory
 
 DATA = "/data"

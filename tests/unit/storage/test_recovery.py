@@ -8,9 +8,9 @@ import pytest
 from quorumlog.errors import CorruptionError
 from quorumlog.records.codec import decode_all
 from quorumlog.storage import FlushPolicy
-from quorumlog.storage.disk.checkpoints import encode_epochs
-from quorumlog.storage.disk.contents import write_file
-from quorumlog.storage.opening.recovery import valid_bytes
+from quorumlog.storage.checkpoints import encode_epochs
+from quorumlog.storage.recovery import valid_bytes
+from quorumlog.storage.small_files import write_file
 
 MakeBench = Callable[..., Any]
 MakeBatch = Callable[..., bytes]

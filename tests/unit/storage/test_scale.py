@@ -10,15 +10,15 @@ from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import LogConfig
-from quorumlog.storage.disk.checkpoints import encode_epochs
-from quorumlog.storage.disk.contents import replace_file
-from quorumlog.storage.disk.layout import LEADER_EPOCHS
-from quorumlog.storage.disk.pool import FilePool
-from quorumlog.storage.opening.recovery import Recovery, recover
-from quorumlog.storage.segments.flushes import Unflushed
-from quorumlog.storage.segments.index import IndexCache
-from quorumlog.storage.segments.segment import Segment
-from quorumlog.storage.segments.segments import Segments
+from quorumlog.storage.checkpoints import encode_epochs
+from quorumlog.storage.file_pool import FilePool
+from quorumlog.storage.flush import Unflushed
+from quorumlog.storage.index import IndexCache
+from quorumlog.storage.layout import LEADER_EPOCHS
+from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.segment import Segment
+from quorumlog.storage.segments import Segments
+from quorumlog.storage.small_files import replace_file
 
 MakeBatch = Callable[..., bytes]
 MakeBench = Callable[..., Any]

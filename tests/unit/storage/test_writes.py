@@ -10,10 +10,10 @@ from quorumlog.records import Codec, Record, ValidationMode, encode_batch
 from quorumlog.runtime import Files
 from quorumlog.simulation import Faults, SimNode, SimWorld
 from quorumlog.storage import LogConfig
-from quorumlog.storage.appending.appends import WriteFailed, headers_of, write_fully
-from quorumlog.storage.appending.ingest import is_worth_a_lane
-from quorumlog.storage.disk.contents import read_file, remove_tree, replace_file, write_file
-from quorumlog.storage.disk.pool import FilePool
+from quorumlog.storage.append import WriteFailed, headers_of, write_fully
+from quorumlog.storage.conversion import is_worth_a_lane
+from quorumlog.storage.file_pool import FilePool
+from quorumlog.storage.small_files import read_file, remove_tree, replace_file, write_file
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ....ids import NO_NODE, NodeId
 from ....metadata.delta import ImageDelta
 from ....metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from ....runtime import Runtime, Scope
-from ....storage.shell.directory import Directory
+from ....storage.shell.data_directory import Directory
 from ...shell.replica import Replica
 from ..config import OFFSETS_TOPIC, GroupConfig
 from .figures import Census, GroupFigures

@@ -9,7 +9,7 @@ from typing import Final
 from ....errors import CorruptionError
 from ....records import Record, decode_all, iterate_batches
 from ....storage import Log
-from ....storage.shell.directory import Directory
+from ....storage.shell.data_directory import Directory
 from ..formats import decode
 from ..records import GroupRecord, TargetEpoch
 

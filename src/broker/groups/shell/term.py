@@ -30,8 +30,8 @@ from ....metadata.image import MetadataImage, TopicImage
 from ....records import Record, encode_plain_batch
 from ....runtime import Clock, Entropy
 from ....storage import Origin
-from ....storage.shell.channel import Appended
-from ....storage.shell.directory import Directory
+from ....storage.shell.append_queue import Appended
+from ....storage.shell.data_directory import Directory
 from ...partition import Acks
 from ...shell.replica import Replica
 from ..config import OFFSETS_TOPIC, GroupConfig

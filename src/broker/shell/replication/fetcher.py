@@ -21,7 +21,7 @@ from ....ids import NO_NODE, ClusterId, NodeId, TopicId
 from ....proto import replica_pb2 as pb
 from ....runtime import ByteConnection, Runtime, Scope
 from ....services import REPLICA_ENDPOINT
-from ....storage.shell.directory import Directory
+from ....storage.shell.data_directory import Directory
 from ..replica import Replica
 from .follow_stream import FollowStream
 from .followed import Followed

@@ -20,7 +20,7 @@ from ....ids import Epoch, NodeId, Offset, TopicId
 from ....proto import replica_pb2 as pb
 from ....runtime import Clock
 from ....runtime.error_detail import encode_error
-from ....storage.shell.directory import Directory
+from ....storage.shell.data_directory import Directory
 from ...partition import FollowerFetch, divergence
 from ..replica import Replica
 from .follow_stream import FollowStream

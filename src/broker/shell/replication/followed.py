@@ -16,8 +16,8 @@ from ....proto import replica_pb2 as pb
 from ....runtime import Buffer
 from ....runtime.error_detail import decode_error
 from ....storage import Origin
-from ....storage.shell.channel import Appended
-from ....storage.shell.directory import Directory
+from ....storage.shell.append_queue import Appended
+from ....storage.shell.data_directory import Directory
 from ...partition import Append, FollowAnswer, Reset, Skip, Truncate
 from ..replica import Replica
 

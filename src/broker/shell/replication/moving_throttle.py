@@ -7,7 +7,7 @@ that are in sync are never held up.
 from typing import Final
 
 from ....runtime import Clock
-from ....storage.cleaning.throttle import Throttle
+from ....storage.throttle import Throttle
 
 ASKED_BYTES_MIN: Final = 4 << 10
 """However low the rate is, an answer brings so much, and the pause behind it is the longer."""

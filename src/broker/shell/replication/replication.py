@@ -14,7 +14,7 @@ from ....errors import QuorumlogError, Stopping
 from ....ids import ClusterId, NodeId, Offset
 from ....metadata import ImageDelta
 from ....runtime import Runtime, Scope
-from ....storage.shell.directory import Directory
+from ....storage.shell.data_directory import Directory
 from ..figures import ReplicationFigures
 from ..replica import Replica, Surroundings
 from .fetcher import ControllerLink as FetcherLink

@@ -21,7 +21,7 @@ from ....errors import (
     UnsupportedForMessageFormat,
 )
 from ....runtime import Buffer
-from ....storage.shell.channel import Appended
+from ....storage.shell.append_queue import Appended
 from ..api import Answer, Api, Call, Done, Door, Prepared
 from ..hot.codes import produce_code
 from ..hot.leaders import Endpoint

@@ -11,7 +11,7 @@ from ....errors import DirectoryMismatch, InvalidRequest, StorageError
 from ....ids import ClusterId, DirectoryId, NodeId
 from ....runtime import Files, Runtime
 from ....storage import DirectoryMeta
-from ....storage.shell.directory import Directory
+from ....storage.shell.data_directory import Directory
 from ...core.voters import VoterSet
 from ...formats.names import METADATA_LOG_NAME
 from ...formats.snapshot_file import (

@@ -30,7 +30,7 @@ from ....ids import Epoch, Offset
 from ....records.batch import BatchHeader, check_crc, iterate_batches
 from ....runtime import Runtime
 from ....storage import FlushPolicy, Log, LogConfig, Origin
-from ....storage.shell.directory import Directory
+from ....storage.shell.data_directory import Directory
 from ....storage.shell.side_files import SideFiles
 from ...core.log_view import LOG_START, Entry, LogEnd, LogView, SnapshotId
 from ...core.messages import SnapshotChunk

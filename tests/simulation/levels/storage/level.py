@@ -21,7 +21,7 @@ from quorumlog.simulation.disk import Disk
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import SimNode, SimWorld
 from quorumlog.storage import Log, Origin
-from quorumlog.storage.inspection.directory import Known, check
+from quorumlog.storage.inspect.directory_check import Known, check
 from quorumlog.storage.shell import Directory
 
 from .expected import Content, Found, Life, Stored, check_cleaned

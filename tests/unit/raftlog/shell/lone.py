@@ -4,7 +4,7 @@ from quorumlog.ids import ClusterId
 from quorumlog.raftlog import RaftConfig
 from quorumlog.raftlog.shell import RaftNode, StateMachine
 from quorumlog.runtime import Runtime, Scope
-from quorumlog.storage.shell.directory import Directory
+from quorumlog.storage.shell.data_directory import Directory
 
 CLUSTER = ClusterId("c" * 22)
 

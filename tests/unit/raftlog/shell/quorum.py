@@ -15,7 +15,7 @@ from quorumlog.raftlog.formats.snapshot_file import BOOTSTRAP, SnapshotEncoder, 
 from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
-from quorumlog.storage.shell.directory import Directory
+from quorumlog.storage.shell.data_directory import Directory
 
 CLUSTER = ClusterId("c" * 22)
 DATA = "/data"

@@ -21,7 +21,7 @@ from quorumlog.raftlog.shell import RaftNode
 from quorumlog.records.batch import iterate_batches
 from quorumlog.runtime import Runtime
 from quorumlog.storage import LogConfig
-from quorumlog.storage.shell.directory import Directory
+from quorumlog.storage.shell.data_directory import Directory
 
 from .lone import CLUSTER, open_node
 

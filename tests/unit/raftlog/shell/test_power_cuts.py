@@ -9,7 +9,7 @@ from quorumlog.raftlog import RaftConfig
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, SimWorld
 from quorumlog.simulation.entropy import SimEntropy
-from quorumlog.storage.shell.directory import Directory
+from quorumlog.storage.shell.data_directory import Directory
 
 from .lone import CLUSTER, open_node
 

@@ -14,7 +14,7 @@ from quorumlog.raftlog.shell import ProposalService
 from quorumlog.raftlog.shell.proposals import ANSWERS_A_MESSAGE_MAX, UNANSWERED_MAX
 from quorumlog.runtime import Runtime, Stream
 from quorumlog.services import RAFT_PROPOSE
-from quorumlog.storage.shell.directory import Directory
+from quorumlog.storage.shell.data_directory import Directory
 
 from .lone import CLUSTER, open_node
 

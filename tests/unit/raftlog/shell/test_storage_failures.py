@@ -14,7 +14,7 @@ from quorumlog.raftlog import RaftConfig
 from quorumlog.raftlog.shell import RaftNode
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
-from quorumlog.storage.shell.directory import Directory
+from quorumlog.storage.shell.data_directory import Directory
 
 from .lone import CLUSTER, open_node
 

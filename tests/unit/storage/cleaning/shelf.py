@@ -10,12 +10,12 @@ from quorumlog.records.compression import Codec
 from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.records.record import Record
 from quorumlog.runtime import Files
-from quorumlog.storage.cleaning.pieces import SUFFIXES, cleaned_path
-from quorumlog.storage.cleaning.rounds import CleaningRound, RoundPlan, SourceSegment
-from quorumlog.storage.disk.contents import read_file, write_file
-from quorumlog.storage.disk.layout import LOG_SUFFIX, segment_file
-from quorumlog.storage.producers.states import LastRecord
-from quorumlog.storage.producers.transactions import AbortedTransaction
+from quorumlog.storage.cleaner import CleaningRound, RoundPlan, SourceSegment
+from quorumlog.storage.layout import LOG_SUFFIX, segment_file
+from quorumlog.storage.pieces import SUFFIXES, cleaned_path
+from quorumlog.storage.producer_state import LastRecord
+from quorumlog.storage.small_files import read_file, write_file
+from quorumlog.storage.transaction_index import AbortedTransaction
 
 Pair = tuple[bytes | None, bytes | None]
 """A key and a value."""

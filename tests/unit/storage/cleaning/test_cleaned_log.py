@@ -8,13 +8,13 @@ from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all
 from quorumlog.runtime import Runtime
 from quorumlog.storage import Log, LogConfig
-from quorumlog.storage.disk.checkpoints import encode_offsets
-from quorumlog.storage.disk.contents import write_file
-from quorumlog.storage.disk.layout import CLEANER_OFFSETS
-from quorumlog.storage.disk.pool import FilePool
-from quorumlog.storage.inspection.folder import Surroundings, check_log
-from quorumlog.storage.opening.recovery import Recovery, recover
-from quorumlog.storage.segments.index import IndexCache
+from quorumlog.storage.checkpoints import encode_offsets
+from quorumlog.storage.file_pool import FilePool
+from quorumlog.storage.index import IndexCache
+from quorumlog.storage.inspect.log_check import Surroundings, check_log
+from quorumlog.storage.layout import CLEANER_OFFSETS
+from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.small_files import write_file
 
 from ..conftest import Kit
 from .shelf import Shelf, pairs

@@ -8,8 +8,8 @@ from quorumlog.records.codec import decode_batch, encode_batch
 from quorumlog.records.compression import Codec
 from quorumlog.records.control import MarkerType
 from quorumlog.records.record import Record
-from quorumlog.storage.cleaning.compaction import seal
-from quorumlog.storage.producers.states import LastRecord
+from quorumlog.storage.compaction import seal
+from quorumlog.storage.producer_state import LastRecord
 
 from .shelf import Shelf, pairs
 

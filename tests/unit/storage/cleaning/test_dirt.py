@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from quorumlog.storage import LogConfig
-from quorumlog.storage.cleaning.dirt import Dirt, Outline, dirt_of
-from quorumlog.storage.cleaning.retention import Aged
-from quorumlog.storage.cleaning.throttle import Throttle
+from quorumlog.storage.log_to_clean import Dirt, Outline, dirt_of
+from quorumlog.storage.retention import Aged
+from quorumlog.storage.throttle import Throttle
 
 NOW = 1_000_000
 

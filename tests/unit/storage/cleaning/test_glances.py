@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage.cleaning.glance import glance
 from quorumlog.storage.config import LogConfig
+from quorumlog.storage.idle_log_check import glance
 
 
 def test_a_folder_whose_first_segment_was_never_made_has_nothing_to_remove(tmp_path: Path) -> None:

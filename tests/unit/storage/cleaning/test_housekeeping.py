@@ -19,12 +19,12 @@ from quorumlog.records.validate import ValidationMode
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.cleaning.compaction import seal
-from quorumlog.storage.cleaning.dirt import Dirt
-from quorumlog.storage.disk.contents import write_file
+from quorumlog.storage.compaction import seal
+from quorumlog.storage.log_to_clean import Dirt
 from quorumlog.storage.shell import Directory
-from quorumlog.storage.shell.cleaner import Stale
-from quorumlog.storage.shell.housekeeping import ClosedLog
+from quorumlog.storage.shell.log_cleaner import Stale
+from quorumlog.storage.shell.maintenance import ClosedLog
+from quorumlog.storage.small_files import write_file
 
 DATA = "/data"
 TOPIC = TopicId(b"t" * 16)

@@ -8,12 +8,12 @@ from quorumlog.errors import CorruptionError
 from quorumlog.ids import TopicId
 from quorumlog.records.codec import decode_all
 from quorumlog.storage import LogConfig
-from quorumlog.storage.disk.checkpoints import decode_partition_metadata, encode_partition_metadata
-from quorumlog.storage.disk.contents import read_file, write_file
-from quorumlog.storage.disk.layout import LOG_SUFFIX, PARTITION_METADATA, join, segment_file
-from quorumlog.storage.opening.premises import recover_log
-from quorumlog.storage.opening.recovery import Recovery
-from quorumlog.storage.opening.state import LogState
+from quorumlog.storage.checkpoints import decode_partition_metadata, encode_partition_metadata
+from quorumlog.storage.data_directory_state import recover_log
+from quorumlog.storage.layout import LOG_SUFFIX, PARTITION_METADATA, join, segment_file
+from quorumlog.storage.recovered_state import LogState
+from quorumlog.storage.recovery import Recovery
+from quorumlog.storage.small_files import read_file, write_file
 
 from .shelf import Shelf, pairs
 

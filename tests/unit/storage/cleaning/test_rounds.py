@@ -11,11 +11,11 @@ from quorumlog.records.batch import HEADER_SIZE, parse_header
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.compression import Codec, compress
 from quorumlog.records.record import Record
-from quorumlog.storage.cleaning import pieces, rounds
-from quorumlog.storage.cleaning.compaction import seal
-from quorumlog.storage.disk.contents import read_file
-from quorumlog.storage.reading.times import TimedSegment, TimeLookup
-from quorumlog.storage.segments.segment import build_index
+from quorumlog.storage import cleaner, pieces
+from quorumlog.storage.compaction import seal
+from quorumlog.storage.segment import build_index
+from quorumlog.storage.small_files import read_file
+from quorumlog.storage.time_lookup import TimedSegment, TimeLookup
 
 from .shelf import Shelf, pairs
 
@@ -160,7 +160,7 @@ def test_a_batch_that_would_outgrow_its_segment_stays_as_it_is(
     shelf.append(*pairs(b"key-0"))
     shelf.roll()
     size = shelf.segments[0].size
-    for module in (rounds, pieces):
+    for module in (cleaner, pieces):
         monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", size)
     before = shelf.content()
     shelf.clean()

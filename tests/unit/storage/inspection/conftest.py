@@ -14,8 +14,8 @@ from quorumlog.records.record import Record
 from quorumlog.runtime import Files, Runtime
 from quorumlog.simulation import SimWorld
 from quorumlog.storage import FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.disk.contents import read_file, write_file
 from quorumlog.storage.shell import Directory
+from quorumlog.storage.small_files import read_file, write_file
 
 CLUSTER, ONE = ClusterId("c" * 22), NodeId(1)
 TOPIC, COMPACTED = TopicId(bytes(range(16))), TopicId(bytes(range(1, 17)))

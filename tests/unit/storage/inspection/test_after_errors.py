@@ -5,10 +5,10 @@ from collections.abc import Callable
 from quorumlog.records.batch import parse_header
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
-from quorumlog.storage.inspection.course import Course, EpochRun
-from quorumlog.storage.inspection.directory import check
-from quorumlog.storage.inspection.findings import Severity
-from quorumlog.storage.inspection.scanning import Good
+from quorumlog.storage.inspect.directory_check import check
+from quorumlog.storage.inspect.findings import Severity
+from quorumlog.storage.inspect.offset_check import Course, EpochRun
+from quorumlog.storage.inspect.scan import Good
 
 from .conftest import DATA, Contents, Tree
 

@@ -14,11 +14,11 @@ from quorumlog.records.arrow import decode_arrow
 from quorumlog.records.codec import decode_all, decode_parts
 from quorumlog.records.record import Record
 from quorumlog.storage import LogConfig, TimedOffset
-from quorumlog.storage.disk.pool import FilePool
-from quorumlog.storage.inspection.directory import check
+from quorumlog.storage.file_pool import FilePool
+from quorumlog.storage.index import IndexCache
+from quorumlog.storage.inspect.directory_check import check
 from quorumlog.storage.log import Log
-from quorumlog.storage.opening.recovery import Recovery, recover
-from quorumlog.storage.segments.index import IndexCache
+from quorumlog.storage.recovery import Recovery, recover
 
 from .conftest import DATA, Contents, Tree
 

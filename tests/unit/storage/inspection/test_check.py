@@ -7,8 +7,8 @@ import pytest
 from quorumlog.errors import InvalidRequest
 from quorumlog.ids import DirectoryId, NodeId, TopicId
 from quorumlog.records.batch import HEADER_SIZE
-from quorumlog.storage.inspection.directory import Known, KnownTopic, check
-from quorumlog.storage.inspection.findings import CheckReport, Kind
+from quorumlog.storage.inspect.directory_check import Known, KnownTopic, check
+from quorumlog.storage.inspect.findings import CheckReport, Kind
 
 from .conftest import COMPACTED, DATA, ONE, TOPIC, Contents, Tree
 

@@ -9,9 +9,9 @@ from quorumlog.records.codec import encode_batch
 from quorumlog.records.compression import Codec
 from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.records.record import Record
-from quorumlog.storage.inspection import diff as diff_module
-from quorumlog.storage.inspection.diff import LogDiff, Why, diff
-from quorumlog.storage.producers.transactions import AbortedTransaction, encode_aborted
+from quorumlog.storage.inspect import diff as diff_module
+from quorumlog.storage.inspect.diff import LogDiff, Why, diff
+from quorumlog.storage.transaction_index import AbortedTransaction, encode_aborted
 
 from .conftest import DATA, Contents, Tree
 

@@ -6,10 +6,10 @@ from quorumlog.ids import DirectoryId, NodeId, TopicId
 from quorumlog.records.batch import HEADER_SIZE
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
-from quorumlog.storage.disk.checkpoints import decode_meta, encode_id
-from quorumlog.storage.inspection.directory import Known, check
-from quorumlog.storage.inspection.findings import CheckReport, Finding, Kind, Severity
-from quorumlog.storage.inspection.repair import repair
+from quorumlog.storage.checkpoints import decode_meta, encode_id
+from quorumlog.storage.inspect.directory_check import Known, check
+from quorumlog.storage.inspect.findings import CheckReport, Finding, Kind, Severity
+from quorumlog.storage.inspect.repair import repair
 
 from .conftest import DATA, ONE, Contents, Tree
 

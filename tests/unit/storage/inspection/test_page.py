@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from quorumlog.storage.inspection.diff import SENTENCES, Why
-from quorumlog.storage.inspection.findings import RULES, Kind, Severity
+from quorumlog.storage.inspect.diff import SENTENCES, Why
+from quorumlog.storage.inspect.findings import RULES, Kind, Severity
 
 PAGE = (Path(__file__).parents[4] / "docs" / "checking.md").read_text()
 

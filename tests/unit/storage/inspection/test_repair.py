@@ -10,8 +10,8 @@ from quorumlog.records.batch import HEADER_SIZE
 from quorumlog.records.codec import decode_all
 from quorumlog.runtime import Runtime
 from quorumlog.storage import FlushPolicy, LogConfig
-from quorumlog.storage.inspection.directory import check
-from quorumlog.storage.inspection.repair import repair
+from quorumlog.storage.inspect.directory_check import check
+from quorumlog.storage.inspect.repair import repair
 from quorumlog.storage.shell import Directory
 
 from .conftest import DATA, TOPIC, Contents, Script, Tree

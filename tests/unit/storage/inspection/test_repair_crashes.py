@@ -21,12 +21,12 @@ from quorumlog.simulation.disk import Disk
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.files import Device
 from quorumlog.storage import FlushPolicy, LogConfig
-from quorumlog.storage.disk.checkpoints import decode_offsets
-from quorumlog.storage.inspection.directory import check
-from quorumlog.storage.inspection.findings import Severity
-from quorumlog.storage.inspection.repair import repair
-from quorumlog.storage.inspection.scanning import Good, scan
-from quorumlog.storage.opening.recovery import Recovery, recover
+from quorumlog.storage.checkpoints import decode_offsets
+from quorumlog.storage.inspect.directory_check import check
+from quorumlog.storage.inspect.findings import Severity
+from quorumlog.storage.inspect.repair import repair
+from quorumlog.storage.inspect.scan import Good, scan
+from quorumlog.storage.recovery import Recovery, recover
 
 from .conftest import DATA, Contents, Tree
 

@@ -4,9 +4,14 @@ from typing import Any
 
 from quorumlog.records import MarkerType, Record, encode_batch, encode_marker, parse_header
 from quorumlog.storage import Origin
-from quorumlog.storage.cleaning.removal import perform_removal
-from quorumlog.storage.producers import AbortedTransaction, ProducerLimits, ProducerStates
-from quorumlog.storage.producers.states import Changes, CompletedTransaction
+from quorumlog.storage.producer_state import (
+    Changes,
+    CompletedTransaction,
+    ProducerLimits,
+    ProducerStates,
+)
+from quorumlog.storage.removal import perform_removal
+from quorumlog.storage.transaction_index import AbortedTransaction
 
 START_MS = 1_000_000
 

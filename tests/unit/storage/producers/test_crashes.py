@@ -9,15 +9,15 @@ from quorumlog.records import MarkerType
 from quorumlog.runtime.ports import Files
 from quorumlog.simulation import CrashPoint, NodeKilled, SimWorld
 from quorumlog.storage import FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.appending.appends import write_fully
-from quorumlog.storage.disk.layout import segment_file
-from quorumlog.storage.disk.pool import FilePool
-from quorumlog.storage.opening.recovery import Recovery, recover
-from quorumlog.storage.producers import ProducerLimits
-from quorumlog.storage.producers.replay import Replay
-from quorumlog.storage.segments.flushes import perform_flush
-from quorumlog.storage.segments.index import IndexCache
-from quorumlog.storage.segments.segment import Segment
+from quorumlog.storage.append import write_fully
+from quorumlog.storage.file_pool import FilePool
+from quorumlog.storage.flush import perform_flush
+from quorumlog.storage.index import IndexCache
+from quorumlog.storage.layout import segment_file
+from quorumlog.storage.producer_replay import Replay
+from quorumlog.storage.producer_state import ProducerLimits
+from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.segment import Segment
 
 from .makers import data, marker
 

@@ -8,10 +8,10 @@ import pytest
 from quorumlog.errors import InvalidRecord, OutOfOrderSequence
 from quorumlog.records import MarkerType, decode_all
 from quorumlog.storage import Origin
-from quorumlog.storage.appending.appends import WriteFailed, write_fully
-from quorumlog.storage.disk.checkpoints import encode_epochs
-from quorumlog.storage.disk.contents import read_file, write_file
-from quorumlog.storage.producers import AlreadyStored
+from quorumlog.storage.append import WriteFailed, write_fully
+from quorumlog.storage.checkpoints import encode_epochs
+from quorumlog.storage.producer_state import AlreadyStored
+from quorumlog.storage.small_files import read_file, write_file
 
 from .makers import abort_two, crash, data, known, mark, names, refill, remove
 

@@ -7,7 +7,7 @@ from crc32c import crc32c
 
 from quorumlog.errors import CorruptionError
 from quorumlog.records import MarkerType
-from quorumlog.storage.producers.snapshots import (
+from quorumlog.storage.producer_snapshot import (
     KEPT,
     Shelf,
     Snapshot,
@@ -15,7 +15,7 @@ from quorumlog.storage.producers.snapshots import (
     encode_snapshot,
     store_snapshot,
 )
-from quorumlog.storage.producers.states import ProducerLimits, ProducerStates, StoredBatch
+from quorumlog.storage.producer_state import ProducerLimits, ProducerStates, StoredBatch
 
 from ..conftest import Place
 from .makers import START_MS, Producers, data

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from quorumlog.records import MarkerType
-from quorumlog.storage.cleaning.removal import perform_removal
-from quorumlog.storage.disk.contents import read_file, write_file
-from quorumlog.storage.producers import AbortedTransaction, AlreadyStored
+from quorumlog.storage.producer_state import AlreadyStored
+from quorumlog.storage.removal import perform_removal
+from quorumlog.storage.small_files import read_file, write_file
+from quorumlog.storage.transaction_index import AbortedTransaction
 
 from .makers import abort_two, crash, data, known, mark, names, refill, remove
 

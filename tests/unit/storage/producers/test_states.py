@@ -15,8 +15,12 @@ from quorumlog.records import MarkerType, iterate_batches, parse_header
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.storage import Origin
-from quorumlog.storage.producers import AlreadyStored
-from quorumlog.storage.producers.states import EXPIRY_INTERVAL_MS, STEP_MS_MAX, LastRecord
+from quorumlog.storage.producer_state import (
+    EXPIRY_INTERVAL_MS,
+    STEP_MS_MAX,
+    AlreadyStored,
+    LastRecord,
+)
 
 from .makers import START_MS, Producers, data, marker
 

@@ -3,8 +3,9 @@
 import pytest
 
 from quorumlog.errors import CorruptionError
-from quorumlog.storage.producers import AbortedTransaction, TransactionIndex
-from quorumlog.storage.producers.transactions import (
+from quorumlog.storage.transaction_index import (
+    AbortedTransaction,
+    TransactionIndex,
     append_aborted,
     decode_aborted,
     encode_aborted,

@@ -1,0 +1,294 @@
+"""The reservation of an append in a log, and its write to the file.
+
+`Log.prepare` makes a `Write`, the shell writes it with `write_fully` (on the loop or in the write
+lane), and `Log.complete` or `Log.failed` ends it. A failed write is undone, or the log fails.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..errors import InvalidRecord, StorageError
+from ..records.batch import (
+    LENGTH_END,
+    PREFIX_SIZE,
+    BatchHeader,
+    iterate_batches,
+    parse_header,
+    stamp,
+)
+from ..records.record import Body
+from ..records.validate import (
+    ANY_TIMESTAMP,
+    TimestampLimits,
+    ValidationMode,
+    validate_batch,
+    with_newest,
+)
+from .config import LogConfig
+from .origin import Headers
+
+if TYPE_CHECKING:
+    from ..runtime.ports import Buffer, File
+    from .producer_state import Changes
+    from .segment import Segment
+
+BUFFERS_MAX: Final = 512
+"""Maximum buffers per write call; the kernel's limit (IOV_MAX) is 1024."""
+
+
+@dataclass(init=False, slots=True)
+class Placed:
+    """The position of one batch in its segment, immutable by convention.
+
+    Each append makes one: a written `__init__` is compiled, that of a dataclass is not.
+    """
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    leader_epoch: int
+
+    def __init__(
+        self,
+        position: int,
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        leader_epoch: int,
+    ) -> None:
+        self.position = position
+        self.size = size
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.max_timestamp = max_timestamp
+        self.leader_epoch = leader_epoch
+
+
+class Write:
+    """An append with reserved offsets: `buffers` are written at `position` of `file`.
+
+    Offsets are [base_offset, next_offset). Nothing is copied: the buffers are a stamped prefix and
+    a view of the rest of the producer's bytes.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "batches",
+        "buffers",
+        "file",
+        "next_offset",
+        "position",
+        "producers",
+        "segment",
+        "size",
+    )
+
+    def __init__(
+        self,
+        segment: "Segment",
+        file: "File",
+        *,
+        position: int,
+        size: int,
+        buffers: "list[Buffer]",
+        batches: list[Placed],
+    ) -> None:
+        self.segment = segment
+        self.file = file
+        self.base_offset = batches[0].base_offset
+        self.next_offset = batches[-1].last_offset + 1
+        self.position = position
+        self.size = size
+        self.buffers = buffers
+        self.batches = batches
+        self.producers: Changes = ()  # its changes to producers with ids
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record (inclusive)."""
+        return self.next_offset - 1
+
+
+class WriteFailed(Exception):
+    """A write did not reach the file completely. `is_undone`: the file has its former size."""
+
+    def __init__(self, error: OSError, *, is_undone: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.is_undone = is_undone
+
+
+def write_fully(
+    file: "File", position: int, buffers: "Sequence[Buffer]", *, unsynced_bytes_max: int = 0
+) -> None:
+    """Write all buffers at `position`, completing short writes.
+
+    With `unsynced_bytes_max` a longer write is synced in between, so that a power cut tears at most
+    that many bytes. Raises WriteFailed after truncating the file to `position`, if possible.
+    """
+    left: Sequence[Buffer] = buffers
+    at = synced = position
+    while left:
+        if unsynced_bytes_max and at - synced >= unsynced_bytes_max:
+            _sync_on_the_way(file)
+            synced = at
+        most = unsynced_bytes_max - (at - synced) if unsynced_bytes_max else 0
+        try:
+            written = file.write(at, _first(left, most))
+        except OSError as error:
+            raise WriteFailed(error, is_undone=_is_cut_back(file, position)) from error
+        at += written
+        left = _behind(left, written)
+
+
+def _sync_on_the_way(file: "File") -> None:
+    try:
+        file.sync()
+    except OSError as error:  # not undoable: earlier bytes may be lost already
+        raise WriteFailed(error, is_undone=False) from error
+
+
+def _first(buffers: "Sequence[Buffer]", most: int) -> "Sequence[Buffer]":
+    """Return the buffers of one write call: at most BUFFERS_MAX, and `most` bytes if > 0."""
+    taken = buffers if len(buffers) <= BUFFERS_MAX else buffers[:BUFFERS_MAX]
+    if not most:
+        return taken
+    for index, buffer in enumerate(taken):
+        if most <= len(buffer):
+            return [*taken[:index], memoryview(buffer)[:most]]
+        most -= len(buffer)
+    return taken
+
+
+def _is_cut_back(file: "File", size: int) -> bool:
+    try:
+        file.truncate(size)
+    except OSError:
+        return False
+    return True
+
+
+def _behind(buffers: "Sequence[Buffer]", count: int) -> "Sequence[Buffer]":
+    """Return the buffers after the first `count` bytes."""
+    for index, buffer in enumerate(buffers):
+        if count < len(buffer):
+            rest: Buffer = memoryview(buffer)[count:] if count else buffer
+            return [rest, *buffers[index + 1 :]]
+        count -= len(buffer)
+    assert count == 0, f"{count} more bytes written than passed"
+    return []
+
+
+class Taken(NamedTuple):
+    """One batch of a client, as the log stores it."""
+
+    batch: "Buffer"
+    header: BatchHeader
+    body: Body | None  # its records inflated; None if they were not checked
+    is_changed: bool  # the batch differs from the client's
+
+
+def taken(
+    batches: "Buffer",
+    position: int,
+    header: BatchHeader,
+    config: LogConfig,
+    *,
+    wall_ms: int,
+    inflate_limit: int | None = None,
+    is_walked: bool = False,
+) -> Taken:
+    """Validate one batch of a client under the log's config. A header that understates the newest
+    timestamp is corrected, see `with_newest`. Raises the errors of `validate_batch`.
+
+    `inflate_limit` overrides the config's limit, `is_walked` its validation mode.
+    """
+    limits = TimestampLimits(wall_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
+    limit = config.inflate_bytes_max if inflate_limit is None else inflate_limit
+    check = partial(
+        validate_batch,
+        mode=ValidationMode.FULL if is_walked else config.record_validation,
+        max_bytes=config.message_bytes_max,
+        inflate_limit=limit,
+        keys_required=config.compacted,
+        timestamps=ANY_TIMESTAMP if config.log_append_time else limits,
+    )
+    try:
+        body = check(batches, position, header)
+    except InvalidRecord:
+        better = with_newest(batches, position, header, inflate_limit=limit)
+        if better is None:
+            raise
+        header = parse_header(better)
+        return Taken(better, header, check(better, 0, header), True)
+    return Taken(memoryview(batches)[position : position + header.size], header, body, False)
+
+
+def headers_of(batches: "Buffer") -> Headers:
+    """Return (position, header) of each batch of an append; raises CorruptionError for torn
+    batches, InvalidRecord if there is no batch."""
+    if not len(batches):
+        raise InvalidRecord("the append has no batch")
+    header = parse_header(batches)
+    if header.size == len(batches):
+        return [(0, header)]  # the usual case
+    return list(iterate_batches(batches))
+
+
+def check_epoch(folder: str, leader_epoch: int, *, latest: int) -> None:
+    """Raise StorageError if a log holds a later epoch than its leader's: the leader has the newest
+    epoch of its cluster, so another cluster wrote the folder."""
+    if leader_epoch < latest:
+        raise StorageError(
+            f"{folder} holds batches of leader epoch {latest}, above the partition's epoch"
+            f" {leader_epoch}; another cluster wrote it; it can be read, not appended to"
+        )
+
+
+def extent(headers: Headers) -> tuple[int, int]:
+    """Return (number of offsets, largest timestamp) of the batches."""
+    if len(headers) == 1:
+        header = headers[0][1]
+        return header.last_offset_delta + 1, header.max_timestamp
+    offsets = sum(header.last_offset_delta + 1 for _, header in headers)
+    return offsets, max(header.max_timestamp for _, header in headers)
+
+
+def stamp_batches(
+    batches: "Buffer", headers: Headers, position: int, next_offset: int, leader_epoch: int
+) -> "tuple[list[Buffer], list[Placed]]":
+    """Stamp offsets and epoch; return the buffers to write and the position of each batch."""
+    view = memoryview(batches)
+    buffers: list[Buffer] = []
+    placed = []
+    for at, header in headers:
+        size = header.batch_length + LENGTH_END
+        last_offset = next_offset + header.last_offset_delta
+        buffers.append(stamp(header, base_offset=next_offset, leader_epoch=leader_epoch))
+        buffers.append(view[at + PREFIX_SIZE : at + size])
+        placed.append(
+            Placed(
+                position + at, size, next_offset, last_offset, header.max_timestamp, leader_epoch
+            )
+        )
+        next_offset = last_offset + 1
+    return buffers, placed
+
+
+def place_batches(headers: Headers, position: int) -> list[Placed]:
+    return [
+        Placed(
+            position + at,
+            header.size,
+            header.base_offset,
+            header.last_offset,
+            header.max_timestamp,
+            header.leader_epoch,
+        )
+        for at, header in headers
+    ]

@@ -1,1 +1,0 @@
-"""The steps of an append: validation, conversion, reservation and the write."""

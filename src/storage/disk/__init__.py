@@ -1,1 +1,0 @@
-"""File names, small files and open files of a data directory."""

@@ -1,0 +1,425 @@
+"""Comparison of two copies of a log record by record, or of all logs of two data directories.
+
+It compares the records that a reader gets: offset, leader epoch, timestamp, key, value, headers,
+producer. The division into batches and the codec do not matter. If a batch has the same bytes on
+both sides (as in replicated copies), no record is decoded. Memory is bounded: one part of a batch
+per side, and CANDIDATES_MAX keys of CANDIDATE_BYTES_MAX that may have been superseded.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ...errors import InvalidRequest
+from ...records.batch import PREFIX_SIZE
+from ..layout import META_PROPERTIES, join, segment_base, split_log_name
+from .sides import Placed, Side, Spread, open_side, spread_of_keys
+
+if TYPE_CHECKING:
+    from ...runtime.ports import Files
+
+CANDIDATES_MAX: Final = 100_000
+"""Unmatched records per search for their keys; each search reads the other log once more."""
+
+CANDIDATE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of their keys."""
+
+
+class Why(StrEnum):
+    """The kind of a difference between two records, or of an unmatched record."""
+
+    BELOW_START = "below-start"  # the other log starts above it
+    ABOVE_HIGH_WATERMARK = "above-high-watermark"  # not committed yet
+    SUPERSEDED = "superseded"  # compaction kept a newer record of its key
+    TOMBSTONE = "tombstone"  # compaction may drop an old tombstone
+    CONTROL = "control"  # compaction may drop a marker without records
+    MISSING = "missing"  # in one log only, without an explanation
+    CONTENT = "content"  # timestamp, key, value or headers differ
+    EPOCH = "epoch"  # written by another leader
+    PRODUCER = "producer"  # written by another producer
+    UNREADABLE = "unreadable"  # no valid batch at this position
+    TOPIC_ID = "topic-id"  # the logs belong to two topics
+
+
+EXPLAINED: Final = frozenset(
+    {Why.BELOW_START, Why.ABOVE_HIGH_WATERMARK, Why.SUPERSEDED, Why.TOMBSTONE, Why.CONTROL}
+)
+"""Differences that two healthy replicas of one log may have."""
+
+SENTENCES: Final = {
+    Why.BELOW_START: "the other log starts above them",
+    Why.ABOVE_HIGH_WATERMARK: "they are not committed",
+    Why.SUPERSEDED: "compacted: the other log has a newer record of each key",
+    Why.TOMBSTONE: "compacted: old tombstones may be dropped",
+    Why.CONTROL: "compacted: markers are dropped after the records of their transaction",
+    Why.MISSING: "missing in the other log, without an explanation",
+    Why.CONTENT: "timestamp, key, value or headers differ",
+    Why.EPOCH: "the leader epochs differ",
+    Why.PRODUCER: "the producers differ",
+    Why.UNREADABLE: "no valid batch",
+    Why.TOPIC_ID: "the folders hold different topics",
+}
+
+
+class Candidate(NamedTuple):
+    """An unmatched record, which compaction may have removed from the other log."""
+
+    side: Side
+    offset: int
+    key: bytes
+    is_delete: bool
+
+
+@dataclass(slots=True)
+class Difference:
+    """Consecutive records with the same kind of difference."""
+
+    why: Why
+    only_in: str  # A or B; empty: in both logs
+    first_offset: int
+    last_offset: int
+    count: int
+    detail: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it in JSON's types."""
+        return {
+            "why": str(self.why),
+            "explained": self.why in EXPLAINED,
+            "only_in": self.only_in or None,
+            "first_offset": self.first_offset,
+            "last_offset": self.last_offset,
+            "records": self.count,
+            "detail": self.detail,
+        }
+
+
+@dataclass(slots=True)
+class LogDiff:
+    """The differences of two copies of one log. `differences` has the first ones; `counts` counts
+    all."""
+
+    log: str
+    limit: int  # of `differences`
+    same_count: int = 0
+    counts: dict[tuple[Why, str], int] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def is_same(self) -> bool:
+        """True if all differences are explained."""
+        return all(why in EXPLAINED for why, _ in self.counts)
+
+    def add(
+        self,
+        why: Why,
+        offset: int,
+        *,
+        only_in: str = "",
+        count: int = 1,
+        last: int = -1,
+        detail: str = "",
+    ) -> None:
+        """Add a difference; one that continues the last one is merged into it."""
+        key = (why, only_in)
+        self.counts[key] = self.counts.get(key, 0) + count
+        last = max(last, offset)
+        for other in reversed(self.differences[-2:]):
+            if (other.why, other.only_in) == key and not detail and not other.detail:
+                other.last_offset = max(other.last_offset, last)
+                other.count += count
+                return
+        if sum(other.why not in EXPLAINED for other in self.differences) < self.limit:
+            self.differences.append(Difference(why, only_in, offset, last, count, detail))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it in JSON's types."""
+        return {
+            "log": self.log,
+            "same": self.is_same,
+            "equal_records": self.same_count,
+            "counts": [
+                {
+                    "why": str(why),
+                    "only_in": only_in or None,
+                    "records": count,
+                    "explained": why in EXPLAINED,
+                }
+                for (why, only_in), count in self.counts.items()
+            ],
+            "differences": [difference.as_dict() for difference in self.differences],
+        }
+
+
+@dataclass(slots=True)
+class Diff:
+    """The differences of two folders."""
+
+    a: str
+    b: str
+    logs: list[LogDiff] = field(default_factory=list)
+    only_in_a: list[str] = field(default_factory=list)  # logs
+    only_in_b: list[str] = field(default_factory=list)
+
+    @property
+    def is_same(self) -> bool:
+        """True if all differences are explained."""
+        lonely = self.only_in_a or self.only_in_b
+        return not lonely and all(log.is_same for log in self.logs)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it in JSON's types."""
+        return {
+            "a": self.a,
+            "b": self.b,
+            "same": self.is_same,
+            "only_in_a": self.only_in_a,
+            "only_in_b": self.only_in_b,
+            "logs": [log.as_dict() for log in self.logs],
+        }
+
+
+class _Comparison:
+    """One pass over two sides."""
+
+    def __init__(self, a: Side, b: Side, out: LogDiff) -> None:
+        self._a = a
+        self._b = b
+        self._out = out
+        self._is_compacted = a.is_compacted or b.is_compacted
+        marks = [mark for mark in (a.high_watermark, b.high_watermark) if mark is not None]
+        self._committed = max(marks, default=None)
+        self._candidates: list[Candidate] = []
+        self._candidate_bytes = 0
+
+    def run(self) -> None:
+        """Compare from the first record to the last."""
+        a, b = self._a, self._b
+        if a.topic_id is not None and b.topic_id is not None and a.topic_id != b.topic_id:
+            self._out.add(Why.TOPIC_ID, 0, count=0, detail=SENTENCES[Why.TOPIC_ID])
+        a.begin()
+        b.begin()
+        while True:
+            if a.is_between_batches and b.is_between_batches and self._take_batches():
+                continue
+            has_a, has_b = a.fill(), b.fill()
+            if not (has_a or has_b):
+                break
+            self._take_record(has_a, has_b)
+        self._settle()
+        for side in (a, b):
+            for bad in side.unreadable:
+                detail = f"{bad.path} at byte {bad.position}: {bad.reason}"
+                self._out.add(Why.UNREADABLE, -1, only_in=side.name, count=0, detail=detail)
+
+    def _take_batches(self) -> bool:
+        """Compare the next batches as bytes; return False if their records must be compared."""
+        one, other = self._a.batch, self._b.batch
+        if one is None or other is None:
+            return self._take_lonely_batch()
+        h, k = one.header, other.header
+        if h.base_offset < self._b.start_offset and h.last_offset < self._b.start_offset:
+            return self._skip(self._a, Why.BELOW_START)
+        if k.base_offset < self._a.start_offset and k.last_offset < self._a.start_offset:
+            return self._skip(self._b, Why.BELOW_START)
+        first = max(self._a.start_offset, self._b.start_offset)
+        if h.base_offset != k.base_offset or h.size != k.size or h.base_offset < first:
+            return False
+        mine = one.content[one.at + PREFIX_SIZE : one.at + h.size]  # copies compare faster
+        if mine != other.content[other.at + PREFIX_SIZE : other.at + k.size]:
+            return False
+        if h.leader_epoch != k.leader_epoch and self._is_uncommitted(h.base_offset):
+            self._out.add(
+                Why.ABOVE_HIGH_WATERMARK, h.base_offset, count=h.record_count, last=h.last_offset
+            )
+        elif h.leader_epoch != k.leader_epoch:
+            detail = f"{h.leader_epoch} in A, {k.leader_epoch} in B"
+            self._out.add(
+                Why.EPOCH, h.base_offset, count=h.record_count, last=h.last_offset, detail=detail
+            )
+        else:
+            self._out.same_count += h.record_count
+        self._a.advance()
+        self._b.advance()
+        return True
+
+    def _take_lonely_batch(self) -> bool:
+        """Skip a batch after the end of the other side; return False if its records must be
+        checked."""
+        side, other = (self._a, self._b) if self._b.batch is None else (self._b, self._a)
+        if side.batch is None or not other.is_exhausted or side.batch.header.is_control:
+            return False
+        if side.batch.header.base_offset < other.end_offset:
+            return False  # a gap of the other side, not its end
+        is_uncommitted = self._is_uncommitted(side.batch.header.base_offset)
+        if not is_uncommitted and self._is_uncommitted(side.batch.header.last_offset):
+            return False  # record by record
+        return self._skip(side, Why.ABOVE_HIGH_WATERMARK if is_uncommitted else Why.MISSING)
+
+    def _skip(self, side: Side, why: Why) -> bool:
+        assert side.batch is not None, "there is a batch"
+        header = side.batch.header
+        self._out.add(
+            why,
+            max(header.base_offset, side.start_offset),
+            only_in=side.name,
+            count=header.record_count,
+            last=header.last_offset,
+        )
+        side.advance()
+        return True
+
+    def _take_record(self, has_a: bool, has_b: bool) -> None:
+        a, b = self._a, self._b
+        if has_a and has_b:
+            mine, theirs = a.records[0].record.offset, b.records[0].record.offset
+            if mine == theirs:
+                self._compare(a.records.popleft(), b.records.popleft())
+                return
+            side = a if mine < theirs else b
+        else:
+            side = a if has_a else b
+        self._lonely(side, b if side is a else a, side.records.popleft())
+
+    def _compare(self, one: Placed, other: Placed) -> None:
+        offset = one.record.offset
+        if self._is_uncommitted(offset) and one != other:
+            self._out.add(Why.ABOVE_HIGH_WATERMARK, offset)
+        elif one.record != other.record or one.is_control != other.is_control:
+            self._out.add(Why.CONTENT, offset, detail=_content(one, other))
+        elif one.leader_epoch != other.leader_epoch:
+            detail = f"{one.leader_epoch} in A, {other.leader_epoch} in B"
+            self._out.add(Why.EPOCH, offset, detail=detail)
+        elif one.producer_id != other.producer_id:
+            detail = f"{one.producer_id} in A, {other.producer_id} in B"
+            self._out.add(Why.PRODUCER, offset, detail=detail)
+        else:
+            self._out.same_count += 1
+
+    def _lonely(self, side: Side, other: Side, placed: Placed) -> None:
+        """Process a record that the other log lacks."""
+        offset, key = placed.record.offset, placed.record.key
+        if offset < other.start_offset:
+            why = Why.BELOW_START
+        elif self._is_uncommitted(offset):
+            why = Why.ABOVE_HIGH_WATERMARK
+        elif placed.is_control and self._is_compacted:
+            why = Why.CONTROL
+        elif other.is_exhausted and offset >= other.end_offset:
+            why = Why.MISSING  # compaction never removes the end of a log
+        elif self._is_compacted and key is not None:
+            self._candidates.append(Candidate(side, offset, key, placed.record.value is None))
+            self._candidate_bytes += len(key)
+            is_full = self._candidate_bytes >= CANDIDATE_BYTES_MAX
+            if is_full or len(self._candidates) >= CANDIDATES_MAX:
+                self._settle()
+            return
+        else:
+            why = Why.MISSING
+        self._out.add(why, offset, only_in=side.name)
+
+    def _is_uncommitted(self, offset: int) -> bool:
+        """Return True if neither log has an offset committed; leaders may differ there."""
+        return self._committed is not None and offset >= self._committed
+
+    def _settle(self) -> None:
+        """Classify the candidates by one more pass over each log."""
+        candidates, self._candidates, self._candidate_bytes = self._candidates, [], 0
+        for side, other in ((self._a, self._b), (self._b, self._a)):
+            wanted = {one.key for one in candidates if one.side is side}
+            spreads = spread_of_keys(other, wanted) if wanted else {}
+            for one in candidates:
+                if one.side is side:
+                    why = _why_compacted(one, spreads.get(one.key))
+                    self._out.add(why, one.offset, only_in=side.name)
+
+
+def _why_compacted(one: Candidate, there: Spread | None) -> Why:
+    """Return the reason why the other log lacks a record; `there` are its records of the same
+    key."""
+    if there is not None and there.newest > one.offset:
+        return Why.SUPERSEDED
+    if one.is_delete and there is None:
+        return Why.TOMBSTONE  # and the deleted records were removed before it
+    return Why.MISSING
+
+
+def _content(one: Placed, other: Placed) -> str:
+    """Return the differing parts of two records as text."""
+    if one.is_control != other.is_control:
+        return "a control record in one of the logs"
+    mine, theirs = one.record, other.record
+    parts = [
+        f"{name}: {getattr(mine, name)!r:.60} in A, {getattr(theirs, name)!r:.60} in B"
+        for name in ("timestamp_ms", "key", "value", "headers")
+        if getattr(mine, name) != getattr(theirs, name)
+    ]
+    return "; ".join(parts)
+
+
+def diff_logs(a: Side, b: Side, *, limit: int) -> LogDiff:
+    """Compare two copies of one log; list at most about `limit` unexplained differences.
+
+    Waits for the device; raises OSError, and CorruptionError for records with a valid CRC that do
+    not decode.
+    """
+    out = LogDiff(a.folder.rpartition("/")[2], limit)
+    _Comparison(a, b, out).run()
+    return out
+
+
+def diff(
+    files: "Files",
+    a: str,
+    b: str,
+    *,
+    compacted: frozenset[str] = frozenset(),
+    limit: int = 20,
+) -> Diff:
+    """Compare two logs' folders, or two data directories log by log.
+
+    `compacted`: topics or logs where compaction may have dropped records, besides those in a
+    cleaner checkpoint. Raises InvalidRequest if only one path is a data directory.
+    """
+    a, b = a.rstrip("/"), b.rstrip("/")
+    found = Diff(a, b)
+    is_log = [_is_log(files, path) for path in (a, b)]
+    if is_log[0] != is_log[1]:
+        raise InvalidRequest(f"{a} and {b} differ in kind; name two data directories, or two logs")
+    if is_log[0]:
+        pairs = [(a, b)]
+    else:
+        in_a, in_b = _logs(files, a), _logs(files, b)
+        found.only_in_a = [name for name in in_a if name not in in_b]
+        found.only_in_b = [name for name in in_b if name not in in_a]
+        pairs = [(join(a, name), join(b, name)) for name in in_a if name in in_b]
+    for one, other in pairs:
+        sides = [
+            open_side(files, name, folder, is_compacted=_is_named(folder, compacted))
+            for name, folder in (("A", one), ("B", other))
+        ]
+        found.logs.append(diff_logs(sides[0], sides[1], limit=limit))
+    return found
+
+
+def _is_log(files: "Files", path: str) -> bool:
+    if not files.is_folder(path):
+        raise InvalidRequest(f"{path} is not a folder")
+    if any(segment_base(name) is not None for name in files.names(path)):
+        return True
+    if files.exists(join(path, META_PROPERTIES)) or _logs(files, path):
+        return False
+    raise InvalidRequest(f"{path} is neither a data directory nor a log's folder")
+
+
+def _logs(files: "Files", path: str) -> list[str]:
+    return [
+        name
+        for name in files.names(path)
+        if split_log_name(name) is not None and files.is_folder(join(path, name))
+    ]
+
+
+def _is_named(folder: str, compacted: frozenset[str]) -> bool:
+    log = folder.rpartition("/")[2]
+    return log in compacted or (split_log_name(log) or (log, 0))[0] in compacted

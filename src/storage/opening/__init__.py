@@ -1,1 +1,0 @@
-"""Opening of data directories and logs: ownership, recovery, recovered state."""

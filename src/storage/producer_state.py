@@ -1,0 +1,603 @@
+"""The producer states of a log, by which a retried batch is stored once.
+
+Per producer id: epoch, the last five batches (a producer has at most five requests in flight, and
+may retry any of them), the open transaction, and the epoch of the coordinator that ended the last
+one. Appends have two phases: `plan` checks a write and returns its changes, `reserve` makes them
+visible to the checks of later writes, `complete` applies them, `failed` reverts them. Entries are
+immutable values, so a lane may encode a list of them.
+
+Rules (KIP-98, Kafka's ProducerAppendInfo; R22):
+
+1. Only CLIENT batches are checked for their sequence; a leader's batches are applied unchecked.
+2. An exact copy of one of the five is answered with the old offsets (`AlreadyStored`). A copy of an
+   outstanding write must wait until that write ends, because it may still fail.
+3. Otherwise the sequence continues the last one; 0 follows 2^31 - 1. A newer epoch starts at 0, an
+   unknown producer at any sequence.
+4. An older epoch is fenced, for data and for markers; a marker also by the coordinator's epoch.
+   This rule and the next one also hold for the node's own writes.
+5. While a transaction is open, its producer may write only transactional batches.
+6. An idle producer is dropped after `expiration_ms`, and the longest idle one if there would be
+   more than `producers_max`; never one with an open transaction or an outstanding write.
+7. A client's new producer does not displace one that may still retry a batch, having written
+   within `retry_window_ms`: the new one has to wait. A flood of invented ids so delays other new
+   producers, but causes no duplicates. A leader's batches are always applied.
+
+Idle time follows the wall clock of appends and housekeeping runs. A step back counts as no time,
+and a jump ahead as at most one hour (`STEP_MS_MAX`), so that no jump drops a producer that is about
+to retry. Downtime of the node does not count.
+
+This module does not depend on files, segments or leadership.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from ..errors import (
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    Overloaded,
+    TransactionCoordinatorFenced,
+)
+from ..records.batch import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchHeader
+from ..records.control import MarkerType, parse_marker
+from .origin import Headers, Origin
+
+if TYPE_CHECKING:
+    from ..runtime.ports import Buffer
+
+BATCHES_KEPT: Final = 5
+"""Number of batches kept per producer: the limit of a client's requests in flight."""
+
+SEQUENCE_MASK: Final = 2**31 - 1
+"""Sequences count modulo 2^31."""
+
+_UNUSUAL: Final = TRANSACTIONAL_BIT | CONTROL_BIT
+
+NONE: Final = -1
+"""No transaction, no coordinator, no known sequence."""
+
+STEP_MS_MAX: Final = 3_600_000
+"""Limit of one step of the wall clock, in ms."""
+
+EXPIRY_INTERVAL_MS: Final = 60_000
+"""Interval of the search for idle producers while producers write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerLimits:
+    """Limits of the producer states of one log."""
+
+    expiration_ms: int = 24 * 3600 * 1000  # producer.id.expiration.ms
+    producers_max: int = 10_000  # about 1 KiB each; above it the longest idle is dropped
+    retry_window_ms: int = 120_000  # in which clients may retry; delivery.timeout.ms by default
+
+
+class StoredBatch(NamedTuple):
+    """One batch of a producer; sequences and offsets are inclusive."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int  # ms, the batch's largest
+
+
+class ProducerEntry(NamedTuple):
+    """The state of one producer. Immutable: a write makes a new entry."""
+
+    epoch: int
+    coordinator_epoch: int  # of the last marker, -1 none
+    next_sequence: int  # expected first sequence of the next batch, -1: any
+    transaction_start: int  # first offset of the open transaction, -1 none
+    touched_ms: int  # on the clock of `ProducerStates`
+    batches: tuple[StoredBatch, ...]  # oldest first, at most five, all of `epoch`
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction ended by a marker; offsets are inclusive, the last one is the marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+    # at that time; the aborted records below it are in the transaction index
+    last_stable_offset: int
+
+
+class Change(NamedTuple):
+    """The change that one batch makes to its producer."""
+
+    producer_id: int
+    # before this append, with outstanding writes applied; None: unknown
+    before: ProducerEntry | None
+    after: ProducerEntry
+    last_offset: int
+    marker: MarkerType | None  # None: a batch of data
+
+
+Changes: TypeAlias = tuple[Change, ...]
+
+
+class LastRecord(NamedTuple):
+    """The last data batch of a live producer, which compaction keeps."""
+
+    last_offset: int  # -1: only its markers are known
+    epoch: int
+
+
+class AlreadyStored(Exception):
+    """The log already holds the batch: offsets [base_offset, next_offset), largest timestamp in ms.
+    Not an error; the append is answered with these offsets."""
+
+    def __init__(self, base_offset: int, next_offset: int, timestamp: int) -> None:
+        super().__init__(base_offset, next_offset, timestamp)
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.timestamp = timestamp
+
+
+class ProducerStates:
+    """The producers of one log."""
+
+    __slots__ = (
+        "_age_ms",
+        "_entries",
+        "_expire_at_ms",
+        "_high_watermark",
+        "_last_changed",
+        "_limits",
+        "_open",
+        "_pending",
+        "_unreplicated",
+        "_wall_ms",
+    )
+
+    def __init__(self, limits: ProducerLimits, *, wall_ms: int) -> None:
+        self._limits = limits
+        self._entries: OrderedDict[int, ProducerEntry] = OrderedDict()  # longest idle first
+        self._pending: dict[int, ProducerEntry] = {}  # with outstanding writes applied
+        self._open: dict[int, int] = {}  # first offset -> producer id, ascending
+        self._unreplicated: dict[int, int] = {}  # first offset -> marker's; by marker, ascending
+        self._high_watermark = 0  # as reported by `replicated_to`
+        self._last_changed = NONE  # no later batch changed a state
+        self._age_ms = 0
+        self._wall_ms = wall_ms
+        self._expire_at_ms = EXPIRY_INTERVAL_MS
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        """Return the state of a producer, without outstanding writes."""
+        return self._entries.get(producer_id)
+
+    def entries(self) -> list[tuple[int, ProducerEntry]]:
+        """Return (producer id, entry), longest idle first."""
+        return list(self._entries.items())
+
+    @property
+    def age_ms(self) -> int:
+        """The clock of `touched_ms`."""
+        return self._age_ms
+
+    @property
+    def wall_ms(self) -> int:
+        """The wall clock at the last update."""
+        return self._wall_ms
+
+    @property
+    def last_changed(self) -> int:
+        """Offset of the last batch that changed a state, -1 none."""
+        return self._last_changed
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """First offset of the oldest open transaction."""
+        return next(iter(self._open), None)
+
+    @property
+    def high_watermark(self) -> int:
+        """The highest value reported by `replicated_to`."""
+        return self._high_watermark
+
+    def unreplicated(self) -> list[tuple[int, int]]:
+        """Return (first offset, marker's offset) of transactions with a marker that may be at or
+        above the high watermark."""
+        return list(self._unreplicated.items())
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Return the offset below which every record is committed and decided (KIP-98): a
+        transaction is decided once its marker is below the high watermark."""
+        stable = high_watermark
+        for first in self._open:
+            stable = min(stable, first)
+            break
+        if self._unreplicated:
+            stable = min(stable, min(self._unreplicated))
+        return stable
+
+    def last_records(self) -> dict[int, LastRecord]:
+        """Return the last data batch of each producer."""
+        return {
+            producer_id: LastRecord(
+                entry.batches[-1].last_offset if entry.batches else NONE, entry.epoch
+            )
+            for producer_id, entry in self._entries.items()
+        }
+
+    # --- appends -------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        batches: "Buffer",
+        headers: Headers,
+        *,
+        next_offset: int,
+        origin: Origin,
+        wall_ms: int,
+    ) -> Changes | None:
+        """Check an append that will start at `next_offset`; return its changes.
+
+        None: it is a retry of an outstanding write; wait for that write, then call again. Raises
+        AlreadyStored, InvalidProducerEpoch, OutOfOrderSequence, InvalidTxnState,
+        TransactionCoordinatorFenced, InvalidRecord for several batches of a client at once,
+        Overloaded if `producers_max` is reached, CorruptionError for a torn marker.
+        """
+        age_ms = self._age_ms if wall_ms == self._wall_ms else self._observe(wall_ms)
+        if origin is Origin.CLIENT and len(headers) == 1:
+            change = self._continued(headers[0][1], next_offset, age_ms)
+            if change is not None:
+                return (change,)
+        changes: list[Change] = []
+        ahead: dict[int, ProducerEntry] = {}  # after earlier batches of this append
+        for position, header in headers:
+            if origin is Origin.REPLICATED:
+                next_offset = header.base_offset
+            producer_id = header.producer_id
+            if producer_id != NO_PRODUCER:
+                before = (
+                    ahead.get(producer_id)
+                    or self._pending.get(producer_id)
+                    or self._entries.get(producer_id)
+                )
+                if header.is_control:
+                    change = _mark(batches, position, header, before, next_offset, origin, age_ms)
+                    if change is None:
+                        next_offset += header.last_offset_delta + 1
+                        continue
+                else:
+                    if origin is Origin.CLIENT and not self._is_new(header, before, len(headers)):
+                        return None
+                    if origin is Origin.INTERNAL and before is not None:
+                        _check_writer(header, before)
+                    change = _write(header, before, next_offset, age_ms)
+                ahead[producer_id] = change.after
+                changes.append(change)
+            next_offset += header.last_offset_delta + 1
+        return tuple(changes)
+
+    def reserve(self, changes: Changes) -> None:
+        """Reserve the changes of the write that was planned last."""
+        for change in changes:
+            self._pending[change.producer_id] = change.after
+
+    def complete(self, changes: Changes) -> list[CompletedTransaction]:
+        """Apply the oldest outstanding write; return the transactions it ended."""
+        ended: list[CompletedTransaction] = []
+        for change in changes:
+            producer_id, after = change.producer_id, change.after
+            if self._pending.get(producer_id) is after:
+                del self._pending[producer_id]
+            self._entries[producer_id] = after
+            self._entries.move_to_end(producer_id)
+            self._last_changed = change.last_offset
+            start = NONE if change.before is None else change.before.transaction_start
+            if change.marker is not None:
+                if start >= 0:
+                    ended.append(self._end(change, start, change.marker))
+            elif start < 0 <= after.transaction_start:
+                self._open[after.transaction_start] = producer_id
+        if len(self._entries) > self._limits.producers_max:
+            self._make_room()
+        return ended
+
+    def failed(self, changes: Changes) -> None:
+        """Revert the newest outstanding write, which failed."""
+        for change in reversed(changes):
+            before = change.before
+            if before is None or self._entries.get(change.producer_id) is before:
+                self._pending.pop(change.producer_id, None)
+            else:
+                self._pending[change.producer_id] = before
+
+    def replay(self, batch: "Buffer", header: BatchHeader) -> list[CompletedTransaction]:
+        """Apply a batch of the log itself; for a data batch the header suffices."""
+        changes = self.plan(
+            batch,
+            [(0, header)],
+            next_offset=header.base_offset,
+            origin=Origin.REPLICATED,
+            wall_ms=self._wall_ms,
+        )
+        assert changes is not None, "nothing is outstanding during a replay"
+        return self.complete(changes)
+
+    # --- expiry, replication, snapshots------------------------------------------------------------
+
+    def expire(self, wall_ms: int) -> int:
+        """Drop producers that were idle too long; return their number."""
+        before = len(self._entries)
+        self._observe(wall_ms)
+        self._expire()
+        return before - len(self._entries)
+
+    def replicated_to(self, high_watermark: int) -> None:
+        """Raise the high watermark; transactions with markers below it are decided for good."""
+        self._high_watermark = max(self._high_watermark, high_watermark)
+        while self._unreplicated:
+            first, marker = next(iter(self._unreplicated.items()))
+            if marker >= high_watermark:
+                return
+            del self._unreplicated[first]
+
+    def keep_unreplicated(self, before: "ProducerStates") -> None:
+        """Adopt the high watermark of `before`, after a rebuild for a shorter log: markers known to
+        be below it stay below, since no truncation goes below it."""
+        known = before._unreplicated
+        self._high_watermark = before._high_watermark
+        mine = self._unreplicated.items()
+        self._unreplicated = {first: end for first, end in mine if known.get(first) == end}
+
+    def load(
+        self,
+        entries: Iterable[tuple[int, ProducerEntry]],
+        *,
+        unreplicated: Sequence[tuple[int, int]],
+        age_ms: int,
+        end_offset: int,
+    ) -> None:
+        """Load a snapshot of all batches below `end_offset`."""
+        self._entries = OrderedDict(entries)
+        self._age_ms, self._expire_at_ms = age_ms, age_ms + EXPIRY_INTERVAL_MS
+        self._open = dict(
+            sorted(
+                (entry.transaction_start, producer_id)
+                for producer_id, entry in self._entries.items()
+                if entry.transaction_start >= 0
+            )
+        )
+        self._unreplicated = dict(sorted(unreplicated, key=lambda ends: ends[1]))
+        self._last_changed = end_offset - 1
+        self._make_room()
+
+    def check_invariants(self) -> None:
+        """Assert the module's rules; for tests and simulations."""
+        open_now = {
+            entry.transaction_start: producer_id
+            for producer_id, entry in self._entries.items()
+            if entry.transaction_start >= 0
+        }
+        assert open_now == self._open, f"open {self._open}, entries have {open_now}"
+        assert list(self._open) == sorted(self._open), f"{self._open} does not ascend"
+        for producer_id, entry in self._entries.items():
+            assert len(entry.batches) <= BATCHES_KEPT, f"{producer_id}: {entry.batches}"
+            offsets = [batch.last_offset for batch in entry.batches]
+            assert offsets == sorted(offsets), f"{producer_id}: {entry.batches}"
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _continued(self, header: BatchHeader, base_offset: int, age_ms: int) -> Change | None:
+        """Return the change of a client's batch in the usual case: the next sequence of a known
+        producer without a transaction. None: the caller must apply all rules."""
+        producer_id, first = header.producer_id, header.base_sequence
+        before = self._pending.get(producer_id) or self._entries.get(producer_id)
+        if (
+            before is None
+            or before.next_sequence != first
+            or before.epoch != header.producer_epoch
+            or before.transaction_start >= 0
+            or first < 0
+            or header.attributes & _UNUSUAL
+        ):
+            return None
+        delta = header.last_offset_delta
+        last, last_offset = (first + delta) & SEQUENCE_MASK, base_offset + delta
+        batch = StoredBatch(first, last, base_offset, last_offset, header.max_timestamp)
+        following, batches = (
+            (last + 1) & SEQUENCE_MASK,
+            (*before.batches[1 - BATCHES_KEPT :], batch),
+        )
+        after = ProducerEntry(before[0], before[1], following, NONE, age_ms, batches)
+        return Change(producer_id, before, after, last_offset, None)
+
+    def _is_new(self, header: BatchHeader, before: ProducerEntry | None, count: int) -> bool:
+        """Check a client's batch; return False for a retry of an outstanding write."""
+        if count > 1:
+            raise InvalidRecord(
+                f"{count} batches in one append, one of producer {header.producer_id}; append"
+                " batches with a producer id one by one"
+            )
+        if before is None:
+            self._check_room()
+            return True
+        found = _check(header, before)
+        if found is None:
+            return True
+        stored = self._entries.get(header.producer_id)
+        if stored is None or found not in stored.batches:
+            return False
+        raise AlreadyStored(found.first_offset, found.last_offset + 1, found.timestamp)
+
+    def _check_room(self) -> None:
+        """Raise Overloaded unless one more producer fits (rules 6 and 7)."""
+        entries, limits = self._entries, self._limits
+        surplus = len(entries) + len(self._pending) + 1 - limits.producers_max
+        if surplus <= 0:
+            return
+        surplus -= sum(producer_id in entries for producer_id in self._pending)
+        idle_since_ms = self._age_ms - limits.retry_window_ms
+        for producer_id, entry in entries.items():
+            if surplus <= 0 or entry.touched_ms > idle_since_ms:
+                break  # all later entries are more recent
+            surplus -= self._may_go(producer_id, entry)
+        if surplus > 0:
+            raise Overloaded(
+                f"{len(entries)} producers have a transaction open or wrote within the last "
+                f"{limits.retry_window_ms} ms; the limit is {limits.producers_max}; wait until one "
+                "is idle, or raise producer.ids.max"
+            )
+
+    def _end(self, change: Change, start: int, kind: MarkerType) -> CompletedTransaction:
+        del self._open[start]
+        self._unreplicated[start] = change.last_offset
+        undecided = self.first_undecided_offset
+        return CompletedTransaction(
+            change.producer_id,
+            start,
+            change.last_offset,
+            kind is MarkerType.ABORT,
+            change.last_offset + 1 if undecided is None else undecided,
+        )
+
+    def _observe(self, wall_ms: int) -> int:
+        step = wall_ms - self._wall_ms
+        self._wall_ms = wall_ms
+        if step > 0:
+            self._age_ms += min(step, STEP_MS_MAX)
+            if self._age_ms >= self._expire_at_ms:
+                self._expire()
+        return self._age_ms
+
+    def _expire(self) -> None:
+        self._expire_at_ms = self._age_ms + EXPIRY_INTERVAL_MS
+        oldest_ms = self._age_ms - self._limits.expiration_ms
+        gone = []
+        for producer_id, entry in self._entries.items():
+            if entry.touched_ms > oldest_ms:
+                break  # all later entries are more recent
+            if self._may_go(producer_id, entry):
+                gone.append(producer_id)
+        for producer_id in gone:
+            del self._entries[producer_id]
+
+    def _make_room(self) -> None:
+        """Drop the longest idle producers above `producers_max`, as far as rule 6 allows."""
+        surplus = len(self._entries) - self._limits.producers_max
+        gone: list[int] = []
+        for producer_id, entry in self._entries.items():
+            if len(gone) >= surplus:
+                break
+            if self._may_go(producer_id, entry):
+                gone.append(producer_id)
+        for producer_id in gone:
+            del self._entries[producer_id]
+
+    def _may_go(self, producer_id: int, entry: ProducerEntry) -> bool:
+        return entry.transaction_start < 0 and producer_id not in self._pending
+
+
+def _check(header: BatchHeader, before: ProducerEntry) -> StoredBatch | None:
+    """Check a client's batch against its producer; return the batch that it retries, None for a new
+    one."""
+    producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
+    if epoch < before.epoch:
+        _check_writer(header, before)
+    expected = before.next_sequence if epoch == before.epoch else 0
+    if first != expected and expected >= 0:
+        if epoch == before.epoch:
+            last = (first + header.last_offset_delta) & SEQUENCE_MASK
+            for batch in before.batches:
+                if batch.first_sequence == first and batch.last_sequence == last:
+                    return batch
+        raise OutOfOrderSequence(
+            f"producer {producer_id}, epoch {epoch}: the next sequence is {expected}, the batch "
+            f"starts with {first}; an earlier batch is missing, or this one was sent twice"
+        )
+    _check_writer(header, before)
+    return None
+
+
+def _check_writer(header: BatchHeader, before: ProducerEntry) -> None:
+    """Check the epoch and the transaction of a write (rules 4 and 5)."""
+    producer_id, epoch = header.producer_id, header.producer_epoch
+    if epoch < before.epoch:
+        raise InvalidProducerEpoch(
+            f"producer {producer_id} has epoch {before.epoch} in this log, the batch has {epoch};"
+            " another producer took over; close this one"
+        )
+    if before.transaction_start >= 0 and not header.attributes & TRANSACTIONAL_BIT:
+        raise InvalidTxnState(
+            f"producer {producer_id} has a transaction open since offset "
+            f"{before.transaction_start}; end it before writing outside of it"
+        )
+
+
+def _write(
+    header: BatchHeader, before: ProducerEntry | None, base_offset: int, age_ms: int
+) -> Change:
+    """Return the change of a data batch."""
+    first, epoch = header.base_sequence, header.producer_epoch
+    last_offset = base_offset + header.last_offset_delta
+    start = base_offset if header.attributes & TRANSACTIONAL_BIT else NONE
+    coordinator = following = NONE
+    batches: tuple[StoredBatch, ...] = ()
+    if before is not None:
+        coordinator = before.coordinator_epoch
+        if before.transaction_start >= 0:
+            start = before.transaction_start
+        if before.epoch == epoch:
+            following, batches = before.next_sequence, before.batches
+    if first >= 0:  # the node's own transactional batches have no sequence
+        last = (first + header.last_offset_delta) & SEQUENCE_MASK
+        following = (last + 1) & SEQUENCE_MASK
+        batch = StoredBatch(first, last, base_offset, last_offset, header.max_timestamp)
+        batches = (*batches[1 - BATCHES_KEPT :], batch)
+    after = ProducerEntry(epoch, coordinator, following, start, age_ms, batches)
+    return Change(header.producer_id, before, after, last_offset, None)
+
+
+def _mark(
+    batches: "Buffer",
+    position: int,
+    header: BatchHeader,
+    before: ProducerEntry | None,
+    offset: int,
+    origin: Origin,
+    age_ms: int,
+) -> Change | None:
+    """Return the change of a marker; None for another control record."""
+    marker = parse_marker(batches, position, header)
+    if marker is None:
+        return None
+    producer_id, epoch = header.producer_id, header.producer_epoch
+    following = NONE
+    stored: tuple[StoredBatch, ...] = ()
+    if before is not None:
+        if origin is not Origin.REPLICATED:
+            _check_marker(producer_id, epoch, marker.coordinator_epoch, before)
+        following, stored = before.next_sequence, before.batches
+        if before.epoch != epoch:
+            # fenced: the next writer is a new incarnation of the producer
+            following, stored = 0, ()
+    after = ProducerEntry(epoch, marker.coordinator_epoch, following, NONE, age_ms, stored)
+    return Change(producer_id, before, after, offset, marker.kind)
+
+
+def _check_marker(
+    producer_id: int, epoch: int, coordinator_epoch: int, before: ProducerEntry
+) -> None:
+    if epoch < before.epoch:
+        raise InvalidProducerEpoch(
+            f"producer {producer_id} has epoch {before.epoch} in this log, the marker has {epoch}"
+        )
+    if coordinator_epoch < before.coordinator_epoch:
+        raise TransactionCoordinatorFenced(
+            f"the marker of producer {producer_id} has coordinator epoch {coordinator_epoch}, "
+            f"below {before.coordinator_epoch} of an earlier marker; another coordinator took over"
+        )

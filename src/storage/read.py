@@ -1,0 +1,304 @@
+"""Ranges of whole batches in a segment: located by the sparse index, read without a copy.
+
+The index gives a start position; reading a few headers from there ("probing") finds the exact
+batch. On the loop thread, probes read from the page cache only. If that would wait for the device,
+the range stays unlocated, and the read lane locates and reads it in one job. A `Range` holds a
+lease on its file, so eviction and deletion do not close it. Cost: four bisections and at most three
+probes. For a sequential reader with a cached position, one probe of a few headers, and none if
+the whole rest of the segment is read.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ..errors import CorruptionError, StorageError
+from ..records.batch import HEADER_SIZE, LENGTH_END
+from .index import SegmentIndex
+from .segment import IndexLoader
+
+if TYPE_CHECKING:
+    from ..runtime.ports import File, Lease
+
+PROBE_SIZE: Final = 4096
+CUT_PROBE_SIZE: Final = 256
+"""Probe size for a cut: the index usually has a batch right before it, so this one's header and the
+next one's suffice."""
+
+_TRUNCATED: Final = "the log was truncated during the read"
+_PLACE: Final = Struct(">qi11xi")
+"""Base offset, batch length, last offset delta: the header fields needed to find a batch."""
+
+Probe: TypeAlias = Callable[[int, int], "bytes | None"]
+"""Reads (position, size) of a file; returns None if that would wait for the device."""
+
+
+class WouldWait(Exception):
+    """The page cache does not hold the bytes of a probe."""
+
+
+class CutShort(Exception):
+    """The file ends before the segment's known size."""
+
+
+@dataclass(slots=True)  # these three are not frozen: each read makes them, and freezing costs 2 us
+class Place:
+    """The position of a batch, and its base offset."""
+
+    position: int
+    base_offset: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Wanted:
+    """A read request for one segment, in plain numbers so that a lane job may take it.
+
+    Floors are positions of batches at or before the thing in their name.
+    """
+
+    start_offset: int
+    end_offset: int  # exclusive; no batch reaches beyond it
+    bytes_max: int
+    at_least_one: bool  # return the first batch even if it exceeds bytes_max
+    segment_end_offset: int  # end offset of the segment's last completed batch
+    segment_size: int  # bytes of completed batches
+
+    def floors(self, index: SegmentIndex, start: int | None = None) -> "Floors":
+        """Return the floors of the index; `start` is a known position: that of the first batch that
+        ends after `start_offset`, or the segment's end."""
+        is_known = start is not None
+        if start is None:
+            start = index.floor(self.start_offset)
+        reaches_end = self.end_offset >= self.segment_end_offset
+        end = self.segment_size if reaches_end else index.floor(self.end_offset)
+        cut = end
+        if end - start > self.bytes_max:
+            cut = index.floor_position(start + self.bytes_max)
+        before = index.floor_position((cut if start < cut < end else end) - 1)
+        return Floors(start, end, cut, before, is_known)
+
+
+@dataclass(slots=True)
+class Floors:
+    """Positions from the sparse index for a read request."""
+
+    start: int
+    end: int
+    cut: int
+    before: int  # of a batch before both `end` and `cut`, unless they are the start
+    is_start_known: bool  # the range begins at `start`
+
+
+class Range:
+    """Whole batches of one segment, with a lease on its file.
+
+    `position`, `size` and `next_offset` are exact once `is_located`; before that `size` is an upper
+    bound and `next_offset` is -1. Call `release` once; a second call has no effect.
+    """
+
+    __slots__ = (
+        "_floors",
+        "_lease",
+        "_load_index",
+        "_wanted",
+        "file",
+        "is_located",
+        "loaded_index",
+        "next_offset",
+        "position",
+        "size",
+        "start_offset",
+        "tail",
+    )
+
+    def __init__(
+        self,
+        file: "File",
+        wanted: Wanted,
+        floors: Floors | None,
+        load_index: IndexLoader | None = None,
+    ) -> None:
+        self.file = file
+        self.start_offset = wanted.start_offset
+        self.next_offset = -1
+        self.position = 0
+        self.tail = 0  # position of one of the last batches
+        self.size = min(wanted.bytes_max, wanted.segment_size)
+        self.is_located = False
+        self.loaded_index: SegmentIndex | None = None  # read by the lane; the log caches it
+        self._wanted = wanted
+        self._floors = floors
+        self._load_index = load_index
+        self._lease: Lease | None = file.lease()
+        if floors is not None:
+            self._locate_cached()
+
+    def read_cached(self) -> bytes | None:
+        """Return the bytes, or None if reading would wait for the device."""
+        if not self.is_located:
+            return None
+        if self.size == 0:
+            return b""
+        content = self.file.read_cached(self.position, self.size)
+        return None if content is None else self._whole(content)
+
+    def read(self) -> bytes:
+        """Return the bytes; locate the range first if needed. May wait: for the read lane."""
+        if not self.is_located:
+            self.locate()
+        return self._whole(self.file.read(self.position, self.size)) if self.size else b""
+
+    def locate(self) -> None:
+        """Make position, size and next_offset exact. May wait: for the read lane."""
+        if self._floors is None:
+            assert self._load_index is not None, "a range without floors can load its index"
+            self.loaded_index = self._load_index.load()
+            self._floors = self._wanted.floors(self.loaded_index)
+        self._locate(self._floors, self.file.read)
+
+    @property
+    def index_to_keep(self) -> SegmentIndex | None:
+        """The index read by the lane, if the files still have their names."""
+        if self._load_index is None or self._load_index.names.are_gone:
+            return None
+        return self.loaded_index
+
+    def end_of(self, content: bytes) -> int:
+        """Return the offset after the last batch of `content`; only the last batches are parsed.
+        `next_offset` is higher if compaction left a gap."""
+        end, at, limit = self.next_offset, self.tail - self.position, len(content) - HEADER_SIZE
+        while at <= limit:
+            base_offset, length, last_delta = _PLACE.unpack_from(content, at)
+            at += length + LENGTH_END
+            if length < HEADER_SIZE - LENGTH_END or at > len(content):
+                return self.next_offset  # invalid bytes; the reader reports them
+            end = base_offset + last_delta + 1
+        return end
+
+    def release(self) -> None:
+        """Release the lease on the file."""
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def _locate_cached(self) -> None:
+        assert self._floors is not None, "floors are known"
+        try:
+            self._locate(self._floors, self.file.read_cached)
+        except WouldWait:
+            return
+        except (CorruptionError, StorageError):
+            self.release()
+            raise
+        except OSError as error:
+            self.release()
+            raise StorageError(f"{self.file.path}: {error.strerror}") from error
+
+    def _locate(self, floors: Floors, probe: Probe) -> None:
+        try:
+            self.position, self.size, self.next_offset = locate(probe, self._wanted, floors)
+        except CutShort as missing:
+            raise StorageError(f"{self.file.path}: {missing}; {_TRUNCATED}") from None
+        start = tail = self.position
+        end = start + self.size
+        for place in (floors.end, floors.cut, floors.before):  # most often descending
+            if tail < place < end:
+                tail = place
+        self.tail = tail
+        self.is_located = True
+
+    def _whole(self, content: bytes) -> bytes:
+        if len(content) != self.size:
+            raise StorageError(
+                f"{self.file.path}: {len(content)} of {self.size} bytes at {self.position} are "
+                f"left; {_TRUNCATED}"
+            )
+        return content
+
+
+def locate(probe: Probe, wanted: Wanted, floors: Floors) -> tuple[int, int, int]:
+    """Return (position, size, next offset) of a wanted range.
+
+    Size 0 when no batch of the segment lies in [start_offset, end_offset), or the first one is
+    larger than bytes_max and not asked for. Raises WouldWait, CorruptionError.
+    """
+    size = wanted.segment_size
+    start = floors.start
+    if not floors.is_start_known:
+        head = find_batch(probe, start, size, wanted.start_offset)
+        if head is not None and head.position == start > 0 and _is_beyond(head, wanted):
+            head = find_batch(probe, 0, size, wanted.start_offset)  # the index led too far
+        start = size if head is None else head.position
+    end, next_offset = size, wanted.segment_end_offset
+    # A cut that is known to come before the end needs no search for the end.
+    if wanted.end_offset < next_offset and floors.end - start <= wanted.bytes_max:
+        tail = find_batch(probe, max(floors.end, start), size, wanted.end_offset)
+        if tail is not None:
+            end, next_offset = tail.position, tail.base_offset
+    if end - start <= wanted.bytes_max:
+        return start, end - start, next_offset
+    return _cut(probe, wanted, start, max(floors.cut, start), end, next_offset)
+
+
+def _is_beyond(head: Place, wanted: Wanted) -> bool:
+    """Return True if the indexed batch starts above the wanted offset. Its entry is then invalid,
+    since a lookup returns entries at or below the offset."""
+    return head.base_offset > wanted.start_offset
+
+
+def find_batch(probe: Probe, position: int, end: int, offset: int) -> Place | None:
+    """Return the first batch in [position, end) with a last offset >= `offset`.
+
+    `position` must be a batch's. Raises WouldWait, CorruptionError.
+    """
+    while position < end:
+        window = _probe(probe, position, end)
+        at, limit = 0, len(window) - HEADER_SIZE
+        while at <= limit:
+            base_offset, length, last_delta = _PLACE.unpack_from(window, at)
+            if base_offset + last_delta >= offset:
+                return Place(position + at, base_offset)
+            at += _size(length, position + at)
+        position += at
+    return None
+
+
+def _cut(
+    probe: Probe, wanted: Wanted, start: int, position: int, end: int, next_offset: int
+) -> tuple[int, int, int]:
+    """Take whole batches from `start` while they fit. Those before `position` are known to; few are
+    left, since the index has no entry after it."""
+    size, most = CUT_PROBE_SIZE, start + wanted.bytes_max
+    while position < end:
+        window = _probe(probe, position, end, size)
+        size = PROBE_SIZE
+        at, limit = 0, len(window) - HEADER_SIZE
+        while at <= limit:
+            base_offset, length, _ = _PLACE.unpack_from(window, at)
+            here = position + at
+            behind = here + _size(length, here)
+            if behind > most and not (here == start and wanted.at_least_one):
+                return start, here - start, base_offset
+            at = behind - position
+        position += at
+    return start, end - start, next_offset
+
+
+def _probe(probe: Probe, position: int, end: int, size: int = PROBE_SIZE) -> bytes:
+    size = min(size, end - position)
+    window = probe(position, size)
+    if window is None:
+        raise WouldWait
+    if len(window) < size:
+        raise CutShort(f"{len(window)} of {size} bytes at {position} are left")
+    if len(window) < HEADER_SIZE:
+        raise CorruptionError(f"{len(window)} bytes are no batch header", position=position)
+    return window
+
+
+def _size(batch_length: int, position: int) -> int:
+    size = batch_length + LENGTH_END
+    if size < HEADER_SIZE:
+        raise CorruptionError(f"batch length {batch_length} is impossible", position=position)
+    return size

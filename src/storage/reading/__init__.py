@@ -1,1 +1,0 @@
-"""Lookups in the segments of a log by offset and by time, and the ranges of reads."""

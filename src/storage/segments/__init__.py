@@ -1,1 +1,0 @@
-"""Segments of a log: files, indexes, leader epochs, flushes, truncation."""

@@ -1,0 +1,159 @@
+"""The append queue of one log: pending appends, exclusive work, and callbacks.
+
+Data of the `Writer`, which makes the decisions.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from ...errors import StorageError
+from ...ids import Offset
+from ...runtime.ports import Buffer
+from ..config import FlushPolicy, LogConfig
+from ..flush import Flush
+from ..log import Log
+from ..origin import Origin
+
+NO_APPEND_TIME: Final = -1
+
+
+@dataclass(init=False, slots=True)
+class Appended:
+    """The offsets of an append: [base_offset, next_offset). Immutable by convention. Each append
+    makes one: a written `__init__` is compiled, that of a dataclass is not."""
+
+    base_offset: Offset
+    next_offset: Offset
+    log_append_time_ms: int  # -1: records keep their producer's timestamps
+    log_start_offset: Offset
+
+    def __init__(
+        self,
+        base_offset: Offset,
+        next_offset: Offset,
+        log_append_time_ms: int,
+        log_start_offset: Offset,
+    ) -> None:
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+
+
+class Waiter(Protocol):
+    """The waiter of an append's result: a future, or its replacement on the hot path."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Appended, /) -> None: ...
+    def set_exception(self, exception: Exception, /) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class PendingAppend:
+    """A queued append."""
+
+    batches: Buffer
+    leader_epoch: int
+    origin: Origin
+    waits_for_flush: bool
+    waiter: Waiter
+    held_bytes: int = 0  # bytes counted by the Writer's limit; 0: it left the queue
+    is_ready: bool = True  # False until admitted by the cpu lane
+    is_postponed: bool = False  # goes to the lane after the exclusive work before it
+    admitted_by: LogConfig | None = None  # config of the admission; None: not admitted yet
+    error: Exception | None = None  # error of the admission
+    append_time_ms: int = NO_APPEND_TIME
+
+
+@dataclass(slots=True, eq=False)
+class Exclusive:
+    """Work with exclusive access to a log: after everything queued before it, before everything
+    queued after it.
+
+    `begin` plans on the loop and returns the blocking part for the lane, or None without work;
+    `end` applies the lane's result on the loop.
+    """
+
+    begin: Callable[[], Callable[[], Any] | None]
+    end: Callable[[Any], None]
+    waiter: "asyncio.Future[None]"
+    changes: bool  # False: the close, which must not remove the clean-shutdown marker
+    repeats: bool  # both parts may run again after a file could not be opened
+    is_barrier: bool = False  # without work: it only waits for everything queued before it
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """The append queue of one log, with the state of its writes and flushes."""
+
+    log: Log
+    queue: deque[PendingAppend | Exclusive] = field(default_factory=deque)
+    queued_bytes: int = 0  # of the appends in `queue`
+    is_busy: bool = False  # a job that changes the log is queued or running
+    is_exclusive: bool = False  # ... and it is exclusive work: no flush may begin during it
+    is_gathering: bool = False  # a small write was made in this turn of the loop
+    is_flush_queued: bool = False
+    is_flushing: bool = False
+    has_failed: bool = False  # the failure was reported
+    wanted: LogConfig | None = None  # the newest config; None: the log has it, or will soon
+    is_configuring: bool = False  # exclusive work that applies `wanted` is queued or running
+    is_config_waiting: bool = False  # a full disk delays `wanted`, and that was logged
+    open_group_bytes: int = 0  # written since the last flush began
+    flush_waiters: deque[tuple[int, Callable[[Exception | None], None]]] = field(
+        default_factory=deque
+    )  # (end offset, callback once everything below it is durable), ascending
+    on_appended: list[Callable[[], None]] = field(default_factory=list)
+    on_failed: list[Callable[[StorageError], None]] = field(default_factory=list)
+
+    @property
+    def always_flushes(self) -> bool:
+        """True if every append requests a flush, as in an fsync log."""
+        return self.log.config.flush_policy is FlushPolicy.FSYNC
+
+    @property
+    def is_settled(self) -> bool:
+        """True if no queued or running work changes the log end."""
+        return not self.queue and not self.is_busy
+
+    def moved(self) -> None:
+        """Run the callbacks after the log end or the flushed end moved."""
+        for callback in self.on_appended:
+            callback()
+
+
+def barrier(waiter: "asyncio.Future[None]") -> Exclusive:
+    """Return exclusive work that only completes `waiter` in its turn."""
+    return Exclusive(
+        lambda: None, lambda _: None, waiter, changes=False, repeats=False, is_barrier=True
+    )
+
+
+def answer(waiter: "Waiter | asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+    """Complete a waiter with a result or an error, unless it was cancelled."""
+    if waiter.done():
+        return  # its caller was cancelled
+    if error is None:
+        waiter.set_result(result)
+    else:
+        waiter.set_exception(error)
+
+
+def fail(waiter: "Waiter | asyncio.Future[Any]", error: Exception) -> None:
+    """Complete a waiter with an error."""
+    answer(waiter, None, error)
+
+
+def release_after(work: "asyncio.Future[None]", begun: Sequence[Flush]) -> None:
+    """Release the leases of flushes after exclusive work, including a failed one; the log reports
+    the failure."""
+
+    def ended(_: "asyncio.Future[None]") -> None:
+        for flush in begun:
+            flush.release()
+        if not work.cancelled():
+            work.exception()
+
+    work.add_done_callback(ended)

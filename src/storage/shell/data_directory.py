@@ -1,0 +1,558 @@
+"""One data directory: its lock, logs, checkpoints and clean-shutdown marker.
+
+Opened once per process. All changes go through the `Writer` of the lane `write:<path>`. Reads try
+the page cache on the loop and go to the read lane otherwise.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from ...errors import CorruptionError, DirectoryMismatch, DiskFull, StorageError
+from ...ids import ClusterId, DirectoryId, NodeId, TopicId
+from ...runtime.ports import Buffer, Runtime, Scope
+from ..checkpoints import DirectoryMeta
+from ..config import DirectoryConfig, LogConfig
+from ..data_directory_state import (
+    Found,
+    check_owner,
+    find_folder,
+    format_folder,
+    leave_marker,
+    log_names,
+    remove_if_there,
+    remove_marker,
+    rename_away,
+    replace_offsets,
+    reset_log,
+    topic_of_folder,
+    truncate_log,
+    unusable,
+)
+from ..file_pool import FilePool
+from ..flush import OUT_OF_SPACE, Flush, perform_flush
+from ..index import IndexCache
+from ..layout import LOG_START_OFFSETS, RECOVERY_POINTS, deleted_folder, join, lane_of, side_lane
+from ..log import Log
+from ..origin import Origin
+from ..producer_state import ProducerLimits
+from ..read import Range
+from ..recovered_state import LogState
+from ..recovery import Recovery
+from ..small_files import replace_file
+from ..time_lookup import TimedOffset
+from ..truncation import Cut
+from .append_queue import Appended, Channel, PendingAppend, release_after
+from .checkpointer import Checkpointing
+from .config_changes import ConfigChanges, unsynced_bytes_max
+from .figures import DirectoryFigures
+from .free_space import FreeSpace
+from .log_opener import OPENED_AT_ONCE, Openings, not_opened
+from .maintenance import Housekeeping
+from .quarantine import Asides
+from .reader import Reader
+from .side_files import SideFiles
+from .writer import Writer
+
+_LOG: Final = logging.getLogger("quorumlog.storage")
+
+
+class Directory:
+    """A data directory owned by this process. Create it with `open`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        path: str,
+        *,
+        config: DirectoryConfig,
+        found: "Found",
+    ) -> None:
+        self.path = path
+        self.meta = found.meta
+        self.was_clean = found.is_clean
+        self._runtime = runtime
+        self._scope = scope
+        self._config = config
+        self._deletions = runtime.entropy.stream("deleted_folder")  # names of deleted folders
+        self._lock = found.lock
+        self._small_files = found.small_files
+        self._pool = FilePool(runtime.files, open_files_max=config.open_files_max)
+        self._indexes = IndexCache(config.index_cache_bytes)
+        self._channels: dict[str, Channel] = {}
+        self.space = FreeSpace(runtime, scope, path, reserve_bytes=config.reserve_bytes)
+        start = partial(remove_marker, runtime.files, path) if found.is_clean else None
+        self._writer = Writer(
+            runtime, scope, lane=lane_of(path), config=config, start=start, space=self.space
+        )
+        self._reader = Reader(runtime, scope, path, indexes=self._indexes, writer=self._writer)
+        self.figures = DirectoryFigures(self._channels, self._writer, self.space)
+        self._openings = Openings(
+            runtime.files,
+            self._writer,
+            channels=self._channels,
+            recovery_of=self._recovery,
+            adopt=self._adopt,
+            at_once=OPENED_AT_ONCE if found.is_clean else 1,
+        )
+        self._changes = ConfigChanges(runtime.files, self._writer, config)
+        self._checkpoints = Checkpointing(
+            runtime,
+            scope,
+            path,
+            stored=found.stored,
+            writer=self._writer,
+            changes=self._changes,
+            interval_ms=config.checkpoint_interval_ms,
+        )
+        self.asides = Asides(runtime, path, self._channels, self._writer, self._checkpoints)
+        self.housekeeping = Housekeeping(
+            runtime,
+            scope,
+            path,
+            config=config,
+            channels=self._channels,
+            writer=self._writer,
+            checkpoints=self._checkpoints,
+            space=self.space,
+        )
+
+    # --- open and close ------------------------------------------------------------------------
+
+    @staticmethod
+    async def format(
+        runtime: Runtime,
+        path: str,
+        *,
+        cluster_id: ClusterId,
+        node_id: NodeId,
+        directory_id: DirectoryId | None = None,
+        first: Mapping[str, Mapping[str, bytes]] | None = None,
+    ) -> DirectoryMeta:
+        """Format a directory for this node; formatting it again for the same node has no effect.
+
+        The directory id is random unless given. `first` (log name -> file name -> content) is
+        stored durably before the directory counts as formatted. Raises DirectoryMismatch if it
+        belongs to another cluster or node, DirectoryUnusable, DirectoryInUse.
+        """
+        drawn = directory_id or DirectoryId(runtime.entropy.token(16))  # unique
+        meta = DirectoryMeta(cluster_id=cluster_id, node_id=node_id, directory_id=drawn)
+        job = partial(format_folder, runtime.files, path, meta, first or {})
+        try:
+            return await runtime.tasks.offload(lane_of(path), job)
+        except OSError as error:
+            raise unusable(path, error) from error
+
+    @classmethod
+    async def open(
+        cls,
+        runtime: Runtime,
+        scope: Scope,
+        path: str,
+        *,
+        config: DirectoryConfig | None = None,
+        cluster_id: ClusterId | None = None,
+        node_id: NodeId | None = None,
+    ) -> "Directory":
+        """Lock and open a formatted directory; its tasks run in `scope`.
+
+        Raises DirectoryNotFormatted, DirectoryInUse, DirectoryUnusable, and DirectoryMismatch if it
+        belongs to another cluster or node.
+        """
+        taken: list[Found] = []
+        try:
+            await runtime.tasks.offload(
+                lane_of(path), lambda: taken.append(find_folder(runtime.files, path))
+            )
+        except OSError as error:
+            raise unusable(path, error) from error
+        except asyncio.CancelledError:
+            await runtime.tasks.drain(lane_of(path))  # the job still runs, and takes the lock
+            for found in taken:
+                found.lock.release()
+            raise
+        found = taken[0]
+        try:
+            check_owner(path, found.meta, cluster_id=cluster_id, node_id=node_id)
+        except DirectoryMismatch:
+            found.lock.release()
+            raise
+        return cls(runtime, scope, path, config=config or DirectoryConfig(), found=found)
+
+    async def close(self) -> None:
+        """Finish queued work, make everything durable, write the clean-shutdown marker, unlock.
+
+        No marker is written if a log failed, or if a log of an unclean directory was never opened
+        and so never recovered. A second call has no effect.
+        """
+        if self._writer.is_closing:
+            return
+        self._writer.is_closing = True
+        await self._runtime.tasks.drain(side_lane(self.path))
+        await self.housekeeping.stop()
+        self._checkpoints.stop()
+        self.space.stop()
+        closed = [self._closing(channel) for channel in list(self._channels.values())]
+        await asyncio.gather(*closed, return_exceptions=True)
+        self._pool.close()  # the following work may need their descriptors
+        try:
+            await self._last_checkpoint()
+        except OSError as error:  # the next opening recovers from the older checkpoints
+            _LOG.warning("storage.unclean_close path=%s error=%s", self.path, error)
+        await self._writer.stop()
+        for channel in self._channels.values():  # including those opened in between
+            channel.log.close("the data directory is closed")
+        self._pool.close()
+        self._lock.release()
+
+    def _closing(self, channel: Channel) -> "asyncio.Future[None]":
+        """Queue a log's last flush, with the index of its active segment."""
+        log = channel.log
+        begun: list[Flush] = []
+
+        def begin() -> Callable[[], None] | None:
+            if log.failure is not None or not self._writer.is_started:
+                return None
+            begun.append(log.begin_flush(is_last=True))
+            return partial(perform_flush, self._runtime.files, begun[0])
+
+        def end(_: Any) -> None:
+            for flush in begun:
+                self._writer.flushed(channel, flush)
+
+        closing = self._writer.exclusive(channel, begin, end, changes=False, repeats=True)
+        release_after(closing, begun)
+        return closing
+
+    async def _last_checkpoint(self) -> None:
+        """Store the checkpoints and, after a clean stop, the marker."""
+        if not self._writer.is_started:
+            return  # nothing changed: the marker still exists
+        logs = [channel.log for channel in self._channels.values()]
+        await self._checkpoints.store(logs)
+        if all(log.failure is None for log in logs):
+            opened = None if self.was_clean else frozenset(self._channels)
+            job = partial(leave_marker, self._runtime.files, self.path, opened)
+            await self._writer.run(lambda: job)
+
+    # --- logs ----------------------------------------------------------------------------------
+
+    async def open_log(self, name: str, config: LogConfig, *, topic_id: TopicId | None) -> Log:
+        """Open the log of this name, after recovery if needed; a second call returns the same log.
+
+        The first append creates its folder. Raises CorruptionError, StorageError for a failed disk
+        or a folder of another topic id; Overloaded and DiskFull if files or space are temporarily
+        lacking: it may be opened later.
+        """
+        return await self._openings.open(name, config, topic_id)
+
+    def configure(self, log: Log, config: LogConfig) -> None:
+        """Change the config of a log; see `config_changes`.
+
+        Appends that requested a flush still get it.
+        """
+        channel = self._channel(log)
+        channel.wanted = config
+        self._changes.take(channel)
+
+    def _recovery(self, name: str, config: LogConfig) -> Recovery:
+        stored = self._checkpoints.stored
+        return Recovery(
+            folder=join(self.path, name),
+            config=config,
+            is_clean=self.was_clean,
+            recovery_point=stored.recovery_points.get(name, 0),
+            log_start_offset=stored.log_starts.get(name, 0),
+            torn_bytes_max=unsynced_bytes_max(config, self._config),
+            wall_ms=self._runtime.clock.wall_ms(),
+            cleaned_to=stored.cleaner_offsets.get(name),
+            producer_limits=ProducerLimits(
+                expiration_ms=self._config.producer_expiration_ms,
+                producers_max=self._config.producers_max,
+            ),
+        )
+
+    def _adopt(
+        self, name: str, config: LogConfig, topic_id: TopicId | None, state: LogState
+    ) -> Log:
+        log = Log(
+            self._pool,
+            self._indexes,
+            name=name,
+            folder=join(self.path, name),
+            config=config,
+            topic_id=topic_id,
+            state=state,
+        )
+        stored = self._checkpoints.stored
+        if self.was_clean:  # otherwise the file's content may not be durable
+            stored.epochs[name] = log.epochs.loaded
+        log.note_high_watermark(min(stored.high_watermarks.get(name, 0), log.log_end_offset))
+        log.was_compacted = log.was_compacted or name in stored.cleaner_offsets
+        self._channels[name] = Channel(log)
+        for warning in log.producers.warnings:
+            _LOG.warning("storage.producers_rebuilt log=%s reason=%s", name, warning)
+        return log
+
+    def log_names(self) -> list[str]:
+        """Return the names of the logs with a folder, sorted."""
+        return log_names(self._runtime.files, self.path)
+
+    async def append(
+        self, log: Log, batches: Buffer, *, leader_epoch: int, origin: Origin, flush: bool
+    ) -> Appended:
+        """Append whole batches; with `flush` return after they are durable.
+
+        The order of calls is the order in the log. A cancelled call gives up the result, not the
+        append. Raises Overloaded, Stopping, StorageError, DiskFull and the errors of `Log.prepare`;
+        nothing is stored then. `batches` must not change until the return.
+        """
+        return await self.append_nowait(
+            log, batches, leader_epoch=leader_epoch, origin=origin, flush=flush
+        )
+
+    def append_nowait(
+        self, log: Log, batches: Buffer, *, leader_epoch: int, origin: Origin, flush: bool
+    ) -> "asyncio.Future[Appended]":
+        """Queue an append (small ones are written at once) and return the future of its result.
+
+        Raises Overloaded, Stopping, StorageError, and DiskFull below the reserve; other errors come
+        through the future.
+        """
+        waiter: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        self.append_for(log, PendingAppend(batches, leader_epoch, origin, flush, waiter))
+        return waiter
+
+    def check_room(self, size: int) -> None:
+        """Raise DiskFull or Overloaded if an append of a client with this many bytes would be
+        rejected."""
+        self._writer.check_room(size)
+
+    def append_for(self, log: Log, item: PendingAppend) -> None:
+        """Queue an append with the caller's own waiter; otherwise like `append_nowait`."""
+        self._writer.append(self._channel(log), item)
+
+    def settle(self, log: Log) -> "asyncio.Future[None] | None":
+        """Return a future that completes when everything queued before has ended, None if it has;
+        it fails with the log."""
+        channel = self._channel(log)
+        return None if channel.is_settled else self._writer.barrier(channel)
+
+    async def flush(self, log: Log) -> None:
+        """Make everything completed before the call durable. Raises StorageError."""
+        await self._writer.flush(self._channel(log))
+
+    async def truncate(self, log: Log, offset: int) -> None:
+        """Truncate every batch that holds or follows `offset`, durably, after everything queued
+        before.
+
+        Raises StorageError, CorruptionError, DiskFull: nothing is changed then.
+        """
+        begun = []
+
+        def begin() -> Callable[[], Cut | CorruptionError | DiskFull] | None:
+            truncation = log.begin_truncate(offset)
+            if truncation is None:
+                return None
+            stored = self._checkpoints.stored.recovery_points
+            points = dict(stored)
+            # Whatever the outcome, no checkpoint may store the former content again.
+            begun.append((truncation, stored.pop(log.name, 0)))
+            self._checkpoints.stored.epochs.pop(log.name, None)
+            files = self._runtime.files
+            return partial(truncate_log, files, self.path, points, log.name, truncation)
+
+        def end(cut: Cut | CorruptionError | DiskFull | None) -> None:
+            if isinstance(cut, CorruptionError | DiskFull):
+                log.cancel_truncate(begun[0][0])
+                raise cut
+            if cut is not None:
+                truncation, recovery_point = begun[0]
+                log.complete_truncate(truncation, cut)
+                stored = self._checkpoints.stored.recovery_points
+                stored[log.name] = min(recovery_point, cut.end_offset)
+                channel.moved()
+
+        channel = self._channel(log)
+        self.housekeeping.drop(log)
+        await self._writer.exclusive(channel, begin, end, repeats=True)
+        await self._checkpoints.lower_cleaned(log)
+
+    async def reset_log(self, log: Log, offset: int) -> None:
+        """Drop everything and continue at `offset` with an empty log, durably, after everything
+        queued before.
+
+        A crash leaves the log unchanged, a prefix of it, or the empty log; the caller must have
+        recorded elsewhere that the reset is due. Raises StorageError, DiskFull: nothing is dropped
+        then, but the log is unreadable until the call is repeated.
+        """
+
+        def begin() -> Callable[[], None]:
+            paths = log.begin_reset()
+            stored, files = self._checkpoints.stored, self._runtime.files
+            starts = dict(stored.log_starts)
+            stored.forget(log.name)
+            stored.log_starts = starts  # the start is unchanged until all of it is removed
+            points, starts = dict(stored.recovery_points), {**starts, log.name: offset}
+            return partial(
+                reset_log,
+                files,
+                log.folder,
+                paths,
+                before=partial(replace_offsets, files, self.path, {RECOVERY_POINTS: points}),
+                after=partial(replace_offsets, files, self.path, {LOG_START_OFFSETS: starts}),
+            )
+
+        def end(_: None) -> None:
+            self._checkpoints.stored.log_starts[log.name] = offset
+            log.complete_reset(offset)
+            channel.moved()
+
+        channel = self._channel(log)
+        self.housekeeping.drop(log)
+        await self._writer.exclusive(channel, begin, end, repeats=True)
+
+    async def expect_gaps(self, log: Log) -> None:
+        """Accept batches with gaps between their offsets: the leader's log was compacted. Raises
+        OSError."""
+        if log.gaps_below is None and log.segment_bases:
+            await self._checkpoints.store_gaps(log, 0)
+        log.was_compacted = True
+
+    async def delete_records(self, log: Log, offset: int) -> int:
+        """Make the records below `offset` (-1: below the high watermark) unreadable for good;
+        return the log start offset, which is durable then. Retention frees the space.
+
+        Raises OffsetOutOfRange above the high watermark; DiskFull, StorageError: the outcome is
+        unknown then, and the call may be repeated.
+        """
+        channel = self._channel(log)
+        before = log.check_deletion(offset)
+        if before > log.flushed_end_offset:
+            await self._writer.flush(channel)
+        await self._checkpoints.store_log_start(channel, before)
+        if self.space.is_low:
+            self.housekeeping.look_soon()
+        return log.log_start_offset
+
+    async def delete_log(self, log: Log) -> None:
+        """Delete a log with its folder; it accepts no more appends. Raises StorageError."""
+        channel = self._channel(log)
+        await self.housekeeping.leave(log)
+        new = self._deleted_path(log.name)
+
+        def begin() -> Callable[[], None]:
+            log.close("the log was deleted")
+            channel.on_failed.clear()
+            return self._renaming_away(log.name, new)
+
+        def end(_: None) -> None:
+            del self._channels[log.name]
+
+        await self._writer.exclusive(channel, begin, end, repeats=True)
+        await self._unlink(new)
+
+    async def delete_folder(self, name: str) -> None:
+        """Delete the folder of a log that is not open, if it exists. Raises StorageError."""
+        if name in self._channels:  # its deletion failed with an unknown outcome on disk
+            raise StorageError(f"{join(self.path, name)} is open, or could not be deleted before")
+        new = self._deleted_path(name)
+        try:
+            await self._writer.run(lambda: self._renaming_away(name, new))
+        except OSError as error:
+            raise StorageError(f"{join(self.path, name)}: {error}") from error
+        await self._unlink(new)
+
+    async def topic_of_folder(self, name: str) -> TopicId | None:
+        """Return the topic id in a log's folder; None without one, or without a folder. Raises
+        StorageError, Overloaded."""
+        found: list[TopicId | None] = []
+        files, path = self._runtime.files, join(self.path, name)
+        try:
+            if files.exists(path):  # a new topic has no folder and needs no lane job
+                await self._writer.run(lambda: partial(topic_of_folder, files, path), found.append)
+        except OSError as error:
+            raise not_opened(path, error) from error
+        return found[0] if found else None
+
+    def _deleted_path(self, name: str) -> str:
+        return join(self.path, deleted_folder(name, self._deletions.token(8).hex()))
+
+    def _renaming_away(self, name: str, new: str) -> Callable[[], None]:
+        """Remove a log from the checkpoints; return the blocking part of its deletion."""
+        offsets, old = self._checkpoints.stored.forget(name), join(self.path, name)
+        return partial(rename_away, self._runtime.files, self.path, offsets, old, new)
+
+    async def _unlink(self, folder: str) -> None:
+        try:
+            await self._writer.run(lambda: partial(remove_if_there, self._runtime.files, folder))
+        except OSError as error:  # the next opening removes it
+            _LOG.warning("storage.unlink_failed folder=%s error=%s", folder, error)
+
+    def side_files(self, log: Log) -> SideFiles:
+        """Return access to files of other components in the log's folder."""
+        return SideFiles(self._runtime, log.folder, lane=side_lane(self.path))
+
+    def on_appended(self, log: Log, callback: Callable[[], None]) -> None:
+        """Add a callback on the loop for moves of the log end or the flushed end."""
+        self._channel(log).on_appended.append(callback)
+
+    def on_failed(self, log: Log, callback: Callable[[StorageError], None]) -> None:
+        """Add a callback on the loop for the final failure of the log's disk; it runs once."""
+        self._channel(log).on_failed.append(callback)
+
+    # --- reads ---------------------------------------------------------------------------------
+
+    async def read(self, found: Range) -> bytes:
+        """Return a range's bytes and release it. Raises StorageError, CorruptionError, Overloaded.
+
+        Bytes in the page cache are read at once, others in the read lane.
+        """
+        return await self._reader.read(found)
+
+    async def locate(self, found: Range) -> None:
+        """Make a range exact, in the read lane if that would wait for the device. The caller still
+        releases it. Raises StorageError, CorruptionError, Overloaded."""
+        await self._reader.locate(found)
+
+    async def offset_for_time(
+        self, log: Log, timestamp_ms: int | None, *, end_offset: int | None = None
+    ) -> TimedOffset | None:
+        """Return the first record below `end_offset` at or after a time; without a time, the first
+        one with the largest timestamp. Raises StorageError, CorruptionError, Overloaded."""
+        channel = self._channel(log)
+        return await self._reader.offset_for_time(log, channel, timestamp_ms, end_offset=end_offset)
+
+    # --- small files and checkpoints -----------------------------------------------------------
+
+    def load_file(self, name: str) -> bytes | None:
+        """Return a small file of the directory, None if it does not exist."""
+        return self._small_files.get(name)
+
+    async def store_file(self, name: str, content: bytes) -> None:
+        """Replace a small file durably. Raises DiskFull, StorageError: the outcome is unknown
+        then."""
+        job = partial(replace_file, self._runtime.files, self.path, name, content)
+
+        def end(_: None) -> None:  # also if the caller was cancelled
+            self._small_files[name] = content
+
+        try:
+            await self._writer.run(lambda: job, end)
+        except OSError as error:
+            if error.errno in OUT_OF_SPACE:
+                raise DiskFull(f"no space is left for {join(self.path, name)}") from error
+            raise StorageError(f"{join(self.path, name)}: {error}") from error
+
+    async def checkpoint(self) -> None:
+        """Flush the logs with appends, then store the checkpoints. Raises OSError."""
+        await self._checkpoints.checkpoint()
+
+    def _channel(self, log: Log) -> Channel:
+        channel = self._channels.get(log.name)
+        if channel is not None and channel.log is log:
+            return channel
+        raise StorageError(f"{log.name} is not open in {self.path}")

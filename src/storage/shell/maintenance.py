@@ -1,0 +1,559 @@
+"""Housekeeping of one data directory: retention, compaction, unlinking.
+
+Two tasks, each with one log at a time. Every `retention_check_interval_ms` the first one checks
+every log: open ones by their state, closed ones by names and sizes in the lane `clean:<dir>`. A
+closed log with deletable segments is opened, one after the other. Removals are exclusive work of
+their log, a few segments each. Renamed files are unlinked in the lane, one file per job, after
+`file.delete.delay.ms` and within the throttle; at once when space is short and at the close. At the
+same interval, and after each check, the second task compacts the dirtiest log, then the next one,
+until none is due. Neither task works on the log of the other.
+
+After a failure a log is skipped for a while, longer each time, with a warning in the log
+output; a failure never stops the node. Removal needs no space, but compaction does: it waits while
+free space is low.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from ...errors import DiskFull, QuorumlogError
+from ...runtime.ports import Runtime, Scope
+from ..config import DirectoryConfig, LogConfig
+from ..flush import OUT_OF_SPACE
+from ..idle_log_check import Glance, glance, read_times
+from ..layout import LOG_SUFFIX, join, segment_file
+from ..log import Log
+from ..log_to_clean import Dirt, dirt_of
+from ..removal import REMOVED_AT_ONCE, Removal, perform_removal, unlink
+from ..retention import Aged, Held, Verdict, removable
+from ..throttle import Throttle
+from .append_queue import Channel
+from .checkpointer import Checkpointing
+from .free_space import FreeSpace
+from .log_cleaner import Cleaner, Stale
+from .writer import Writer
+
+_LOG: Final = logging.getLogger("quorumlog.storage")
+
+LOGS_AT_ONCE: Final = 64
+"""Open logs checked before other tasks run on the loop: under a millisecond."""
+
+SET_ASIDE_MS_MIN: Final = 60_000
+SET_ASIDE_MS_MAX: Final = 3_600_000
+"""Time for which a log is skipped after a failure, doubled each time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedLog:
+    """A log of this node that is not open."""
+
+    name: str
+    config: LogConfig
+    open: Callable[[], Awaitable[object]]  # raises QuorumlogError
+
+
+@dataclass(slots=True, kw_only=True)
+class _SetAside:
+    until_ms: int  # monotonic
+    times: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Looked:
+    config: LogConfig
+    due_ms: int | None  # UTC; None: not before its config changes
+
+
+class Housekeeping:
+    """The housekeeping of one directory; its tasks run in `scope`. Created by `DataDirectory`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        path: str,
+        *,
+        config: DirectoryConfig,
+        channels: Mapping[str, Channel],
+        writer: Writer,
+        checkpoints: Checkpointing,
+        space: FreeSpace,
+    ) -> None:
+        # Set by the owner of the logs. The iterable may be consumed in pieces, with changes in
+        # between.
+        self.closed_logs: Callable[[], Iterable[ClosedLog]] = tuple
+        # Likewise: the committed offset of a group in a log; None: unknown. Raises QuorumlogError.
+        self.committed: Callable[[str, str], Awaitable[int | None]] = _unknown
+        self._path = path
+        self._runtime = runtime
+        self._config = config
+        self._channels = channels
+        self._writer = writer
+        self._checkpoints = checkpoints
+        self._space = space
+        space.on_low = self.look_soon
+        self._lane = f"clean:{path}"
+        self._since_ms = runtime.clock.wall_ms()
+        self._looked: dict[str, _Looked] = {}
+        self._aside: dict[tuple[str, str], _SetAside] = {}  # by log name and failed work
+        # log name -> segment of the last warning about a future timestamp
+        self._warned: dict[str, int] = {}
+        # path -> due time (monotonic ms), in the order of renames
+        self._unlinks: dict[str, int] = {}
+        self._unlink_throttle = Throttle(config.unlink_bytes_per_second)
+        self._unlinks_from_ms = 0  # monotonic: the bytes unlinked so far are paid for then
+        self._next_look_ms = runtime.clock.now_ms() + self._first_wait_ms()
+        self._wake = asyncio.Event()
+        self._looked_once_more = asyncio.Event()
+        self._retained: Log | None = None  # log with a removal of segments in progress
+        self._is_let_go = asyncio.Event()  # set when there is none any more
+        self._is_stopping = False
+        self._cleaner = Cleaner(
+            runtime,
+            lane=self._lane,
+            config=config,
+            writer=writer,
+            checkpoints=checkpoints,
+            set_aside=self._later,
+        )
+        self._tasks = [
+            scope.spawn(self._work(), name=f"storage.housekeeping {path}"),
+            scope.spawn(self._compact(), name=f"storage.compaction {path}"),
+        ]
+
+    def _first_wait_ms(self) -> int:
+        drawn = self._runtime.entropy.stream("storage.housekeeping")
+        # a start has more urgent work
+        half_ms = (self._config.retention_check_interval_ms + 1) // 2
+        return half_ms + drawn.below(half_ms)
+
+    # --- start and stop ------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """End running work and unlink all renamed files. Called before the logs are closed."""
+        self._is_stopping = True
+        self._wake.set()
+        self._looked_once_more.set()
+        await self._cleaner.stop()
+        for task in self._tasks:
+            await task
+
+    def drop(self, log: Log) -> None:
+        """Cancel the cleaning run of a log that will be truncated."""
+        self._cleaner.drop(log)
+
+    async def leave(self, log: Log) -> None:
+        """Return when no work uses the files of a log that will be deleted."""
+        await self._cleaner.stop(log)
+
+    def look_soon(self) -> None:
+        """Check every log now, or as soon as the running work has ended."""
+        self._next_look_ms = self._runtime.clock.now_ms()
+        self._wake.set()
+
+    async def _work(self) -> None:
+        while not self._is_stopping:
+            await self._look_if_due()
+            await self._unlink_due()
+            if not self._is_stopping:
+                await self._sleep()
+        await self._tasks[1]  # it may rename files until it ends
+        await self._unlink_due(everything=True)
+
+    async def _compact(self) -> None:
+        while not self._is_stopping:
+            self._looked_once_more.clear()
+            channel, dirt = await self._dirtiest()
+            if channel is None:
+                await self._until_looked()
+            elif not self._is_stopping:
+                await self._clean(channel, dirt)
+
+    async def _until_looked(self) -> None:
+        """Wait for the end of the next check, which may have opened logs; at most until its planned
+        start, since it may take long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._config.retention_check_interval_ms / 1000):
+                await self._looked_once_more.wait()
+
+    async def _sleep(self) -> None:
+        """Wait for the next check, or for a file to be unlinked."""
+        until_ms = self._next_look_ms
+        if self._unlinks:
+            next_unlink_ms = max(min(self._unlinks.values()), self._unlinks_from_ms)
+            until_ms = min(until_ms, next_unlink_ms)
+        wait_ms = until_ms - self._runtime.clock.now_ms()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(wait_ms, 1) / 1000):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _look_if_due(self) -> None:
+        now_ms = self._runtime.clock.now_ms()
+        if now_ms < self._next_look_ms:
+            return
+        interval_ms = self._config.retention_check_interval_ms
+        planned_ms = self._next_look_ms = now_ms + interval_ms
+        for number, channel in enumerate(list(self._channels.values())):
+            if number % LOGS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            channel.log.producers.states.expire(self._runtime.clock.wall_ms())
+            await self._guarded(channel.log, "retention", partial(self._retain, channel))
+        await self._look_at_closed()
+        if self._next_look_ms == planned_ms:
+            self._next_look_ms = self._runtime.clock.now_ms() + interval_ms
+        self._looked_once_more.set()
+        forget_ms = now_ms - SET_ASIDE_MS_MAX
+        self._aside = {key: a for key, a in self._aside.items() if a.until_ms > forget_ms}
+
+    async def _guarded(
+        self, log: Log, what: str, work: Callable[[], Awaitable[None]], *, cures: bool = True
+    ) -> None:
+        """Run work on a log, unless it is skipped because of an earlier failure; skip it after a
+        failure.
+
+        `cures`: a success resets the count of failures.
+        """
+        is_gone = log.failure is not None or log.name not in self._channels
+        if self._is_stopping or is_gone or self._is_aside(log.name, what):
+            return
+        try:
+            await work()
+        except Stale:
+            return
+        except (OSError, QuorumlogError) as error:
+            if log.failure is None:  # otherwise it was reported, and the log accepts no work
+                self._put_aside(log.name, what, error)
+        else:
+            if cures:
+                self._aside.pop((log.name, what), None)
+
+    def _is_aside(self, name: str, what: str) -> bool:
+        aside = self._aside.get((name, what))
+        return aside is not None and self._runtime.clock.now_ms() < aside.until_ms
+
+    def _put_aside(self, name: str, what: str, error: Exception) -> None:
+        aside = self._aside.get((name, what))
+        times = 0 if aside is None else aside.times
+        wait_ms = min(SET_ASIDE_MS_MIN << min(times, 10), SET_ASIDE_MS_MAX)
+        until_ms = self._runtime.clock.now_ms() + wait_ms
+        self._aside[name, what] = _SetAside(until_ms=until_ms, times=times + 1)
+        _LOG.warning(
+            "storage.set_aside log=%s what=%s for_ms=%d error=%s", name, what, wait_ms, error
+        )
+
+    # --- removal -------------------------------------------------------------------------------
+
+    async def _retain(self, channel: Channel) -> None:
+        """Delete the deletable segments of a log, while it is not being compacted."""
+        self._retained = channel.log
+        try:
+            await self._remove_oldest(channel)
+        finally:
+            self._retained = None
+            self._is_let_go.set()
+
+    async def _remove_oldest(self, channel: Channel) -> None:
+        """Delete the deletable segments below the current log end. A log that grows as fast as it
+        shrinks so does not block the others."""
+        log = channel.log
+        end_offset = log.log_end_offset
+        while not self._is_stopping and not self._cleaner.is_cleaning(log):
+            if log.log_start_offset >= end_offset > 0:
+                return
+            verdict = await self._verdict(log)
+            if verdict.is_from_future:
+                self._warn_of_future(log, verdict.count)
+            count = verdict.count
+            if verdict.rolls and not await self._roll(channel):
+                count -= 1
+            if count > 0 and log.producers.has_unstored:
+                # otherwise producers with removed batches only are lost
+                await self._writer.flush(channel)
+            if count <= 0 or not await self._remove(channel, count):
+                return
+            _LOG.info(
+                "storage.removed log=%s segments=%d start_offset=%d reason=%s",
+                log.name,
+                count,
+                log.log_start_offset,
+                ",".join(sorted(set(verdict.reasons[:count]))),
+            )
+
+    async def _verdict(self, log: Log) -> Verdict:
+        """Decide which segments are deletable, after loading the timestamps needed, and the
+        committed offsets of groups that hold records."""
+        config, held = log.config, None
+        while True:
+            verdict = removable(
+                log.aged_segments(),
+                log.config,
+                count=len(log.segment_bases),
+                size_bytes=log.size_bytes,
+                now_ms=self._runtime.clock.wall_ms(),
+                limit_offset=_limit(log),
+                log_start_offset=log.log_start_offset,
+                most=REMOVED_AT_ONCE,
+                held=held or (),
+            )
+            if verdict.unknown is not None:
+                await self._learn_times(log, log.aged_segment(verdict.unknown))
+            elif verdict.count and log.config.holds and (held is None or config is not log.config):
+                config = log.config
+                held = await self._held(log)
+            else:
+                return verdict
+
+    async def _held(self, log: Log) -> list[Held]:
+        """Return the holds of a log with committed offsets. If an offset is unknown, everything is
+        held: deletion cannot be undone."""
+        now_ms, held = self._runtime.clock.wall_ms(), []
+        for hold in log.config.holds:
+            if hold.counts(now_ms):
+                offset = None
+                with suppress(QuorumlogError):
+                    offset = await self.committed(log.name, hold.group)
+                held.append(Held(offset or 0, hold.bytes_max))
+                if self._is_stopping:
+                    raise Stale
+        if log.failure is not None or log.name not in self._channels:
+            raise Stale
+        return held
+
+    async def _learn_times(self, log: Log, segment: Aged) -> None:
+        replacements = log.replacements
+        job = partial(
+            read_times,
+            self._runtime.files,
+            join(log.folder, segment_file(segment.base_offset, LOG_SUFFIX)),
+            base_offset=segment.base_offset,
+            size=segment.size,
+            interval_bytes=log.config.index_interval_bytes,
+        )
+        first_ms, largest_ms = await self._runtime.tasks.offload(self._lane, job)
+        if log.failure is not None or log.replacements != replacements:
+            raise Stale
+        log.note_times(segment.base_offset, first_ms, largest_ms)
+
+    def _warn_of_future(self, log: Log, place: int) -> None:
+        segment = log.aged_segment(place)
+        if self._warned.get(log.name) != segment.base_offset:
+            self._warned[log.name] = segment.base_offset
+            _LOG.warning(
+                "storage.future_timestamp log=%s segment=%d timestamp_ms=%s",
+                log.name,
+                segment.base_offset,
+                segment.max_timestamp,
+            )
+
+    async def _roll(self, channel: Channel) -> bool:
+        """Start a new segment and make it durable; return True if the former active one is
+        deletable."""
+        log = channel.log
+        rolled: list[bool] = []
+
+        def begin() -> None:
+            try:
+                rolled.append(log.roll(self._runtime.clock.wall_ms()))
+            except DiskFull:
+                rolled.append(False)
+
+        await self._writer.exclusive(channel, begin, _nothing)
+        if not rolled or not rolled[0]:
+            return False
+        await self._writer.flush(channel)
+        return True
+
+    async def _remove(self, channel: Channel, count: int) -> bool:
+        """Remove a log's oldest segments, if still deletable in its turn; return True if
+        removed."""
+        log = channel.log
+        if count < len(log.segment_bases) and log.segment_bases[count] == log.log_end_offset:
+            await self._store_epochs(log)
+        begun: list[Removal] = []
+
+        def begin() -> Callable[[], list[str]] | None:
+            bases = log.segment_bases
+            if log.failure is not None or count >= len(bases) or bases[count] > _limit(log):
+                return None
+            begun.append(log.begin_remove(count))
+            return partial(perform_removal, self._runtime.files, begun[0])
+
+        def end(renamed: list[str] | None) -> None:
+            if renamed is not None:
+                log.complete_remove(begun[0])
+                self._later(log, renamed)
+                self._writer.dirty[channel] = None  # its log start must be stored
+                self._writer.dirtied.set()
+
+        await self._writer.exclusive(channel, begin, end, repeats=True)
+        return bool(begun)
+
+    async def _store_epochs(self, log: Log) -> None:
+        """Store the leader epochs before the last batch is removed, if there is space."""
+        try:
+            await self._checkpoints.store([log])
+        except OSError as error:
+            if error.errno not in OUT_OF_SPACE:
+                raise
+
+    # --- logs that are not open ----------------------------------------------------------------
+
+    async def _look_at_closed(self) -> None:
+        there: dict[str, _Looked] = {}
+        for number, closed in enumerate(self.closed_logs()):
+            if number % LOGS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if self._is_stopping:
+                return
+            looked = self._looked.get(closed.name)
+            wall_ms = self._runtime.clock.wall_ms()
+            is_due = looked is None or looked.config != closed.config or _is_past(looked, wall_ms)
+            if is_due and closed.name not in self._channels:
+                looked = await self._look_at(closed, wall_ms)
+            if looked is not None:
+                there[closed.name] = looked
+        self._looked = there
+
+    async def _look_at(self, closed: ClosedLog, wall_ms: int) -> _Looked | None:
+        if self._is_aside(closed.name, "look"):
+            return None
+        stored = self._checkpoints.stored
+        job = partial(
+            glance,
+            self._runtime.files,
+            join(self._path, closed.name),
+            closed.config,
+            now_ms=wall_ms,
+            log_start_offset=stored.log_starts.get(closed.name, 0),
+            cleaned_to=stored.cleaner_offsets.get(closed.name, 0),
+            since_ms=self._since_ms,
+        )
+        try:
+            found: Glance = await self._runtime.tasks.offload(self._lane, job)
+            if not found.is_due:
+                return _Looked(config=closed.config, due_ms=found.due_ms)
+            await closed.open()
+        except FileNotFoundError:
+            return None  # deleted in between
+        except (OSError, QuorumlogError) as error:
+            self._put_aside(closed.name, "look", error)
+            return None
+        channel = self._channels.get(closed.name)
+        if channel is not None:
+            await self._guarded(channel.log, "retention", partial(self._retain, channel))
+        return None
+
+    # --- compaction ----------------------------------------------------------------------------
+
+    async def _dirtiest(self) -> tuple[Channel | None, Dirt]:
+        """Return the log to compact next, if any, and its cleanable part."""
+        best: Channel | None = None
+        most = Dirt()
+        for number, channel in enumerate(list(self._channels.values())):
+            if number % LOGS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if not channel.log.config.compacted:
+                continue
+            found: list[Dirt] = []
+            look = partial(self._find_dirt, channel, found)
+            await self._guarded(channel.log, "compaction", look, cures=False)
+            if found and found[0].is_due and (best is None or found[0].urgency > most.urgency):
+                best, most = channel, found[0]
+        return best, most
+
+    async def _find_dirt(self, channel: Channel, found: list[Dirt]) -> None:
+        """Append the cleanable part of a log, after loading timestamps and rolling as needed."""
+        log, settled = channel.log, 0
+        while True:
+            dirt = dirt_of(
+                log.outline(),
+                log.config,
+                now_ms=self._runtime.clock.wall_ms(),
+                limit_offset=_limit(log),
+                cleaned_to=self._checkpoints.stored.cleaner_offsets.get(log.name, 0),
+                settled=settled,
+            )
+            if dirt.unknown is not None:
+                settled = dirt.unknown
+                await self._learn_times(log, log.aged_segment(settled))
+            elif not dirt.rolls or not await self._roll(channel):
+                found.append(dirt)
+                return
+
+    async def _clean(self, channel: Channel, dirt: Dirt) -> None:
+        async def run() -> None:
+            while self._retained is channel.log:
+                self._is_let_go.clear()
+                await self._is_let_go.wait()
+            if self._is_stopping:
+                return
+            self._check_space(channel.log, dirt)
+            await self._cleaner.clean(channel, dirt)
+
+        await self._guarded(channel.log, "compaction", run)
+
+    def _check_space(self, log: Log, dirt: Dirt) -> None:
+        """Raise DiskFull if the largest segment that a cleaning run may write would use the
+        reserve."""
+        free = self._runtime.files.free_bytes(self._path)
+        needed = min(log.size_bytes, log.config.segment_bytes)
+        reserve = self._space.reserve.bytes
+        if self._space.is_low or free < needed + reserve:
+            raise DiskFull(
+                f"cleaning {dirt.dirty_bytes} bytes of {log.name} may take {needed} bytes; {free}"
+                f" are free and {reserve} are reserved; cleaning resumes when space is free"
+            )
+
+    # --- unlinking -----------------------------------------------------------------------------
+
+    def _later(self, log: Log, paths: list[str]) -> None:
+        """Schedule renamed files of a log to be unlinked after its delay."""
+        until_ms = self._runtime.clock.now_ms() + log.config.file_delete_delay_ms
+        for path in paths:
+            self._unlinks[path] = until_ms
+
+    async def _unlink_due(self, *, everything: bool = False) -> None:
+        """Unlink the files that are due, within the throttle; at once when space is short."""
+        now_ms = self._runtime.clock.now_ms()
+        due = [
+            path
+            for path, at_ms in self._unlinks.items()
+            if everything or at_ms <= now_ms or self._space.is_low
+        ]
+        for path in due:
+            now_ms = self._runtime.clock.now_ms()
+            if not everything and not self._space.is_low and now_ms < self._unlinks_from_ms:
+                return
+            self._unlinks.pop(path, None)
+            try:
+                size = await self._runtime.tasks.offload(
+                    self._lane, partial(unlink, self._runtime.files, path)
+                )
+            except OSError as error:  # the next opening of the log removes it
+                _LOG.warning("storage.unlink_failed path=%s error=%s", path, error)
+            else:
+                now_ms = self._runtime.clock.now_ms()
+                self._unlinks_from_ms = now_ms + self._unlink_throttle.spend(size, now_ms)
+
+
+def _limit(log: Log) -> int:
+    """Return the offset above which nothing is removed or cleaned."""
+    return min(log.last_stable_offset, log.recovery_point)
+
+
+def _is_past(looked: _Looked, wall_ms: int) -> bool:
+    return looked.due_ms is not None and looked.due_ms <= wall_ms
+
+
+async def _unknown(_log: str, _group: str) -> None:
+    """Return None: the committed offset of a group is unknown."""
+
+
+def _nothing(_: object) -> None:
+    """End work that has no result to apply."""

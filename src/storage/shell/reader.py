@@ -1,0 +1,112 @@
+"""Reads of a directory's logs: from the page cache on the loop, otherwise in the read lane."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from ...errors import CorruptionError, Overloaded, StorageError
+from ...runtime.ports import Runtime, Scope
+from ..index import IndexCache
+from ..log import Log
+from ..read import Range
+from ..time_lookup import TimedOffset
+from .append_queue import Channel
+from .writer import Writer
+
+T = TypeVar("T")
+LOOKUPS_MAX: Final = 10
+"""Attempts of a lookup by time while segments are concurrently removed or replaced."""
+
+
+class Reader:
+    """The reader of a data directory."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        path: str,
+        *,
+        indexes: IndexCache,
+        writer: Writer,
+    ) -> None:
+        self._runtime = runtime
+        self._scope = scope
+        self._path = path
+        self._indexes = indexes
+        self._writer = writer
+
+    async def read(self, found: Range) -> bytes:
+        """Return a range's bytes and release it; see `DataDirectory.read`."""
+        try:
+            content = found.read_cached()
+        except OSError as error:
+            found.release()
+            raise StorageError(f"{found.file.path}: {error}") from error
+        if content is not None:
+            found.release()
+            return content
+        waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        work = self._in_lane(found, found.read, waiter, releases=True)
+        self._scope.spawn(work, name="storage.read")
+        return await waiter
+
+    async def locate(self, found: Range) -> None:
+        """Make a range exact; see `DataDirectory.locate`."""
+        if found.is_located:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        work = self._in_lane(found, found.locate, waiter, releases=False)
+        self._scope.spawn(work, name="storage.locate")
+        await waiter
+
+    async def offset_for_time(
+        self, log: Log, channel: Channel, timestamp_ms: int | None, *, end_offset: int | None
+    ) -> TimedOffset | None:
+        """Look up an offset by time; see `DataDirectory.offset_for_time`."""
+        for _ in range(LOOKUPS_MAX):
+            before = log.replacements
+            if before % 2 == 0:
+                lookup = log.time_lookup(timestamp_ms, end_offset=end_offset)
+                try:
+                    found = await self._offload(partial(lookup.run, self._runtime.files))
+                except (StorageError, CorruptionError):
+                    if before == log.replacements:
+                        raise
+                else:
+                    if before == log.replacements:
+                        return found
+            # The lookup opens files by name, and the names get other contents: wait for that, then
+            # retry.
+            await self._writer.exclusive(channel, lambda: None, lambda _: None, changes=False)
+        raise StorageError(
+            f"{log.folder}: its segments changed during {LOOKUPS_MAX} lookups by time"
+        )
+
+    async def _in_lane(
+        self, found: Range, job: Callable[[], T], waiter: "asyncio.Future[T]", *, releases: bool
+    ) -> None:
+        """Work on a range in the lane; its file stays open until the lane is done, even if the
+        caller was cancelled."""
+        lease = found.file.lease()
+        try:
+            result = await self._offload(job, cost_bytes=found.size)
+        except (StorageError, CorruptionError, Overloaded) as error:
+            if not waiter.done():
+                waiter.set_exception(error)
+        else:
+            if found.index_to_keep is not None:
+                self._indexes.put(found.file.path, found.index_to_keep)
+            if not waiter.done():
+                waiter.set_result(result)
+        finally:
+            lease.release()
+            if releases:
+                found.release()
+
+    async def _offload(self, job: Callable[[], T], *, cost_bytes: int = 0) -> T:
+        try:
+            return await self._runtime.tasks.offload("read", job, cost_bytes=cost_bytes)
+        except OSError as error:
+            raise StorageError(f"{self._path}: {error}") from error
