@@ -84,10 +84,10 @@ class FrameReader(Generic[M]):
         "_start",
     )
 
-    def __init__(self, incoming: type[M], *, is_stranger: bool) -> None:
-        """`is_stranger`: the first frame identifies the peer, and has a lower size limit."""
+    def __init__(self, incoming: type[M], *, is_unidentified: bool) -> None:
+        """`is_unidentified`: the first frame identifies the peer, and has a lower size limit."""
         self._incoming = incoming
-        self._bytes_max = FIRST_FRAME_BYTES_MAX if is_stranger else FRAME_BYTES_MAX
+        self._bytes_max = FIRST_FRAME_BYTES_MAX if is_unidentified else FRAME_BYTES_MAX
         self._scratch = bytearray(SCRATCH_BYTES)
         self._start = 0  # of the bytes in it that were not consumed yet
         self._end = 0

@@ -236,7 +236,7 @@ class Node:
                 fetch_bytes_max=self._config.replica_response_bytes_max,
                 partition_bytes_max=self._config.replica_fetch_bytes_max,
             ),
-            knows_this_life=self._is_registered_in,
+            has_registration=self._is_registered_in,
         )
 
     def _open_groups(

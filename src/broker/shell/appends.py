@@ -1,4 +1,4 @@
-"""One partition's part of a produce request, between its place in the log and its answer."""
+"""An append of a produce request that is awaited by a task."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ from .replica import Replica
 
 
 class PendingAppend:
-    """Batches whose place in the log is fixed; `settle` waits for as much as `acks` demands."""
+    """An append whose offsets are assigned; `settle` waits for the acknowledgement."""
 
     __slots__ = ("_acks", "_clock", "_future", "_leader_epoch", "_replica")
 
@@ -35,13 +35,16 @@ class PendingAppend:
         self._replica = replica
         self._future = future
         self._acks = acks
-        self._leader_epoch = leader_epoch  # in which the batches were given their place
+        self._leader_epoch = leader_epoch  # in which the offsets were assigned
 
     async def settle(self, deadline_ms: int) -> AppendResult:
-        """Return once acknowledged. Raises TimedOut at `deadline_ms` (Clock.now_ms(); whether the
-        records are stored is then unknown), NotLeaderOrFollower when the leadership went meanwhile
-        (the same), NotEnoughReplicasAfterAppend, or why nothing was stored."""
-        if not self._future.done():  # done is the usual case behind others of the same stream
+        """Wait for the acknowledgement.
+
+        Raises TimedOut at `deadline_ms` (Clock.now_ms()) or NotLeaderOrFollower at the end of the
+        leadership: the outcome is then unknown. Raises NotEnoughReplicasAfterAppend, or the reason
+        why nothing was stored.
+        """
+        if not self._future.done():  # often done, behind other appends of the stream
             await self._until(self._future, deadline_ms)
         appended = self._future.result()
         await self._acknowledged(appended.next_offset, deadline_ms)
@@ -72,36 +75,35 @@ class PendingAppend:
             async with asyncio.timeout(left_ms / 1000):
                 await future
         except TimeoutError:
-            raise not_in_time(self._replica.partition) from None
+            raise timed_out(self._replica.partition) from None
 
 
 def check_leadership(replica: Replica, leader_epoch: Epoch) -> None:
-    """Raise NotLeaderOrFollower, or why nothing is served here, unless the leadership of an epoch
-    goes on. What was stored in an earlier one may have been cut since, and what is committed at its
-    offsets may be another leader's."""
+    """Raise NotLeaderOrFollower, or the reason why the replica does not serve, unless the
+    leadership of the epoch continues. Records of an ended leadership may have been truncated, and
+    another leader may have committed other records at their offsets."""
     replica.check()
     partition = replica.partition
     if partition.leader_epoch != leader_epoch:
         raise NotLeaderOrFollower(
-            f"leader epoch {leader_epoch} was over before this was acknowledged; the records may be"
-            " stored or not: repeat",
+            f"leader epoch {leader_epoch} ended before the acknowledgement; the outcome is"
+            " unknown; retry",
             topic=partition.topic,
             partition=partition.index,
         )
 
 
-def not_in_time(partition: Partition) -> QuorumlogError:
-    """Return what to tell of an append that nobody waits for any longer."""
+def timed_out(partition: Partition) -> QuorumlogError:
+    """Return the error of an append that was not acknowledged in time."""
     if partition.is_under_min_isr:
         return NotEnoughReplicasAfterAppend(
-            "stored by the leader, and fewer replicas are in sync now than "
-            "min.insync.replicas: acknowledged by none until they are back; repeat",
+            "stored by the leader only: the ISR is smaller than min.insync.replicas now; not"
+            " acknowledged until replicas catch up; retry",
             topic=partition.topic,
             partition=partition.index,
         )
     return TimedOut(
-        "not acknowledged in time; the records may be stored or not, so repeat only if "
-        "duplicates are harmless",
+        "not acknowledged in time; the outcome is unknown; retry only if duplicates are harmless",
         topic=partition.topic,
         partition=partition.index,
     )

@@ -1,6 +1,7 @@
-"""Deleting the first records of partitions: each for itself, all at once.
+"""Deletion of the first records of partitions, concurrently and independently.
 
-What the leader has committed is the bound; the log makes its new start durable before it answers.
+Records above the high watermark are not deleted. The new log start offset is durable before the
+answer.
 """
 
 import asyncio
@@ -17,9 +18,11 @@ async def delete_records(
     find: Callable[[str, int, bytes], Replica],
     specs: Sequence[DeletionSpec],
 ) -> list[DeletionOutcome]:
-    """Delete what the specs name; a failed partition does not stop the others. Opens unused logs.
+    """Delete the records of the specs. A failure does not affect other partitions. Opens closed
+    logs.
 
-    `find` returns the replica of (topic, partition, topic id), or raises why there is none.
+    `find` returns the replica of (topic, partition, topic id), or raises the reason why there is
+    none.
     """
 
     async def delete(spec: DeletionSpec) -> DeletionOutcome:

@@ -1,8 +1,8 @@
-"""Appends of the hot path: what `appends` does for callers with a task, told by a call instead.
+"""Appends without a task: like `appends`, but with a callback in place of a future.
 
-No future, no task and no timer is made for one. What the log has written in a turn of the loop is
-looked at together, in the next: by then the high watermark has moved as well. A caller that waits
-no longer says so; nobody else counts the time.
+No future, task or timer is created for an append. The appends that the log has written in one
+iteration of the event loop are settled together in the next one, when the high watermark has moved
+as well. Callers measure time, and call `expire`.
 """
 
 import asyncio
@@ -14,19 +14,19 @@ from ...errors import QuorumlogError
 from ...ids import Epoch
 from ...storage.shell.append_queue import Appended
 from ..partition import Acks, Wait
-from .appends import check_leadership, not_in_time
+from .appends import check_leadership, timed_out
 from .replica import Replica
 
 _LOG: Final = logging.getLogger("quorumlog.broker")
 
 Settled: TypeAlias = Appended | QuorumlogError
-"""What became of an append."""
+"""The outcome of an append."""
 
-Tell: TypeAlias = Callable[[Settled], None]
+SettledCallback: TypeAlias = Callable[[Settled], None]
 
 
 class Settling:
-    """The appends of which there is news, until the next turn of the loop."""
+    """Appends to settle in the next iteration of the event loop."""
 
     __slots__ = ("_news",)
 
@@ -34,31 +34,31 @@ class Settling:
         self._news: list[DirectAppend] = []
 
     def add(self, append: "DirectAppend") -> None:
-        """Look at this one soon."""
+        """Settle an append in the next iteration."""
         if not self._news:
-            asyncio.get_running_loop().call_soon(self._look)
+            asyncio.get_running_loop().call_soon(self._settle_all)
         self._news.append(append)
 
-    def _look(self) -> None:
+    def _settle_all(self) -> None:
         news, self._news = self._news, []
         for append in news:
             try:
-                append.look()
-            except Exception:  # a bug: others, of other clients, are told all the same
+                append.settle()
+            except Exception:  # a bug; the other appends are settled nonetheless
                 _LOG.exception("broker.append_not_told")
 
 
 class DirectAppend:
-    """Batches with a place in the log. The log takes it for the future that it answers."""
+    """An append whose offsets are assigned. The log resolves it as it would a future."""
 
     __slots__ = (
         "_acks",
         "_appended",
+        "_callback",
         "_error",
         "_leader_epoch",
         "_replica",
         "_settling",
-        "_tell",
         "_wait",
         "is_acknowledged",
     )
@@ -69,41 +69,41 @@ class DirectAppend:
         self._settling = settling
         self._replica = replica
         self._acks = acks
-        self._leader_epoch = leader_epoch  # in which the batches are given their place
+        self._leader_epoch = leader_epoch  # in which the offsets are assigned
         self._appended: Appended | None = None
         self._error: Exception | None = None
-        self._tell: Tell | None = None  # whoever was promised a call
+        self._callback: SettledCallback | None = None  # the callback that awaits the outcome
         self._wait: Wait | None = None  # for the acknowledgement
-        self.is_acknowledged = False  # as far as the partition has said
+        self.is_acknowledged = False  # the partition has acknowledged it
 
     # --- for the log ---------------------------------------------------------------------------
 
     def done(self) -> bool:
-        """Whether the log has answered."""
+        """Return True if the log has stored the append or failed."""
         return self._appended is not None or self._error is not None
 
     def set_result(self, appended: Appended) -> None:
-        """The batches are in the log."""
+        """Record that the log has stored the batches."""
         self._appended = appended
-        if self._tell is not None:
+        if self._callback is not None:
             self._settling.add(self)
 
     def set_exception(self, error: Exception) -> None:
-        """They are not, or the partition says why it will not acknowledge them."""
+        """Record that the log or the acknowledgement has failed."""
         self._error = error
-        if self._tell is not None:
+        if self._callback is not None:
             self._settling.add(self)
 
     def acknowledge(self) -> None:
-        """The partition says that all who have to have them have them."""
+        """Record the acknowledgement of the partition."""
         self.is_acknowledged = True
-        if self._tell is not None:
+        if self._callback is not None:
             self._settling.add(self)
 
     # --- producers --------------------------------------------------------------------------------
 
     def settled(self) -> Settled | None:
-        """Return what became of it, None: that is not known yet."""
+        """Return the outcome, or None if it is not known yet."""
         error, appended = self._error, self._appended
         if error is not None:
             if isinstance(error, QuorumlogError):
@@ -120,31 +120,31 @@ class DirectAppend:
         partition = self._replica.partition
         return appended if partition.is_acknowledged(self._acks, appended.next_offset) else None
 
-    def call_when_settled(self, tell: Tell) -> None:
-        """Have `tell` called once, on the loop and never from within this call, when it is known
-        what became of it; `settled` said that it is not."""
-        assert self._tell is None, "one is promised a call already"
-        self._tell = tell
+    def call_when_settled(self, callback: SettledCallback) -> None:
+        """Call `callback` once with the outcome, on the loop and never within this call. Only after
+        `settled` has returned None."""
+        assert self._callback is None, "a callback is set already"
+        self._callback = callback
         if self._appended is not None:
             self._await_acknowledgement(self._appended)
 
     def expire(self) -> Settled:
-        """Wait no longer, and call nobody; returns what to tell whoever waited for it."""
-        self._tell = None
+        """Stop waiting, without a callback; return the outcome for the caller."""
+        self._callback = None
         if self._wait is not None:
             self._replica.partition.cancel(self._wait)
             self._wait = None
-        return self.settled() or not_in_time(self._replica.partition)
+        return self.settled() or timed_out(self._replica.partition)
 
-    def look(self) -> None:
-        """There was news of it."""
-        tell = self._tell
-        if tell is None:
-            return  # it has expired
+    def settle(self) -> None:
+        """Handle news: settle, or wait for the acknowledgement."""
+        callback = self._callback
+        if callback is None:
+            return  # expired
         outcome = self.settled()
         if outcome is not None:
-            self._tell = self._wait = None
-            tell(outcome)
+            self._callback = self._wait = None
+            callback(outcome)
         elif self._wait is None and self._appended is not None:
             self._await_acknowledgement(self._appended)
 
@@ -155,7 +155,7 @@ class DirectAppend:
 
 
 class _Acknowledgement:
-    """What a partition takes for the future of who waits."""
+    """The token of an acknowledgement wait; the partition resolves it as it would a future."""
 
     __slots__ = ("_append", "_is_done")
 
@@ -164,15 +164,15 @@ class _Acknowledgement:
         self._is_done = False
 
     def done(self) -> bool:
-        """Whether the partition has answered."""
+        """Return True if the partition has resolved the wait."""
         return self._is_done
 
     def set_result(self, _: None) -> None:
-        """All who have to have the batches have them."""
+        """Acknowledge the append."""
         self._is_done = True
         self._append.acknowledge()
 
     def set_exception(self, error: Exception) -> None:
-        """They will not, as far as this leader can tell."""
+        """Fail the append."""
         self._is_done = True
         self._append.set_exception(error)

@@ -1,7 +1,7 @@
-"""Where leader epochs end in a replica's log, for readers who look whether their past is its past.
+"""End offsets of leader epochs, for readers that check for log truncation (KIP-320).
 
-The log knows an epoch from its first batch on. A leadership begins before that, at the log's end;
-so a reader who heard of it and read nothing in it is answered as if it had an entry (KIP-320).
+The log has an epoch from its first batch on. A leadership starts earlier, at the log's end. A
+reader that knows its epoch without a record of it is answered as if the log had that epoch.
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ UNKNOWN: Final = (-1, -1)
 def end_offset_for(replica: Replica, epoch: int) -> tuple[int, int]:
     """Return the largest epoch of an open log that is not above `epoch`, and its end, exclusive.
 
-    An epoch older than all that is left is answered with where the log's first one starts, a newer
-    one than the present with `UNKNOWN`.
+    For an epoch older than the log, the end is the start of the log's first epoch; for an epoch
+    newer than the current one, the result is `UNKNOWN`.
     """
     log, leadership = replica.log, replica.partition.leadership
     if leadership is None or epoch <= log.latest_epoch:
         return log.end_offset_for(epoch)
     if epoch > leadership.state.leader_epoch:
         return UNKNOWN
-    # Nothing is written since the epoch began: the one before ends where the log does.
+    # No record of the epoch yet, so the previous one ends at the log end.
     is_present = epoch == leadership.state.leader_epoch
     known = epoch if is_present or log.latest_epoch < 0 else log.latest_epoch
     return known, log.log_end_offset

@@ -1,4 +1,4 @@
-"""What producing and replication came to since the start, in plain numbers."""
+"""Counters of produce requests and of replication, since the start."""
 
 from collections.abc import Sequence
 
@@ -9,33 +9,33 @@ from ..requests import AppendResult
 
 
 class ProduceFigures:
-    """What producers of all front doors came to."""
+    """Counters of the produce requests of all front ends."""
 
     __slots__ = ("bytes", "failures", "records", "took_ms", "waiting")
 
     def __init__(self) -> None:
-        self.bytes = 0  # of batches that got their place in a log
-        self.records = 0  # that were acknowledged
-        self.failures = 0  # of partitions' parts
-        self.waiting = 0  # requests of the Kafka listeners between their place and their answer
+        self.bytes = 0  # of batches with assigned offsets
+        self.records = 0  # acknowledged
+        self.failures = 0  # of partitions in produce requests
+        self.waiting = 0  # Kafka produce requests between append and answer
         self.took_ms = {acks: Histogram(LATENCY_MS) for acks in Acks}
 
     def answered(self, outcome: AppendResult) -> None:
-        """A partition's part was acknowledged."""
+        """Count an acknowledged partition."""
         self.records += outcome.next_offset - outcome.base_offset
 
 
 class ReplicationFigures:
-    """One broker's."""
+    """Counters of one broker."""
 
     __slots__ = ("isr_grown", "isr_shrunk", "replicated_bytes")
 
     def __init__(self) -> None:
-        self.replicated_bytes = 0  # of batches that were fetched from leaders and written here
-        self.isr_grown = 0  # times that partitions led here got more in-sync replicas
-        self.isr_shrunk = 0  # ... and fewer
+        self.replicated_bytes = 0  # of batches fetched from leaders and appended here
+        self.isr_grown = 0  # ISR expansions of partitions led here
+        self.isr_shrunk = 0  # ISR shrinks of partitions led here
 
     def led(self, before: Sequence[NodeId], after: Sequence[NodeId]) -> None:
-        """A partition that is led here has other in-sync replicas now, or the same."""
+        """Count the ISR change of a partition led here, if any."""
         self.isr_grown += len(after) > len(before)
         self.isr_shrunk += len(after) < len(before)

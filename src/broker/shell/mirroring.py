@@ -1,19 +1,20 @@
-"""What a mirror appends: batches of another cluster's log, at the offsets that they have there.
+"""Appends of mirrors: batches of another cluster's log, at their source offsets.
 
-A follower's append, with two differences: the batches get this leader's epoch (their source's
-epochs mean nothing here), and the leader waits for its own followers. Four things keep the copy
-right:
+Such an append works like a follower's, with two differences: the batches get this leader's epoch
+(source epochs are meaningless here), and the append waits for this partition's followers. Four
+rules keep the copy correct:
 
-- the caller names the copy's end as it knows it, and nothing is appended anywhere else: a repeat, a
-  second mirror, or a leader that lost an end that nobody acknowledged makes no hole and no double;
-- a gap is what the source does not have; before the first one the log says durably that it may have
-  gaps, so that a recovery does not take it for damage, and followers learn it from their leader;
-- a leader's first batches in its epoch begin where the log ended: where there is a gap, a batch
-  without records spans it. Replicas part where an epoch begins, and a leader that comes back may
-  have old batches of the source in that gap, which nobody acknowledged;
-- no batch has a producer. Its numbers are the source cluster's, and another producer may get the
-  same ones here after a promotion: its first batches would be taken for repeats, and be lost. In
-  place of the sequence stands the source's leader epoch, for mirrors to compare.
+- The request has the copy's end offset as the mirror knows it, and is appended only there. A
+  repeat, a second mirror, or a leader that lost an unacknowledged end thus causes neither holes nor
+  duplicates.
+- A gap in the batches is a gap in the source. Before the first one, the log durably records that it
+  may have gaps, so that recovery does not treat them as damage; followers get that from the leader.
+- The first batches of a leader epoch start at the log's end. If they have a gap there, a batch
+  without records spans it. Logs diverge at the start of an epoch, and a returning leader may have
+  unacknowledged batches of the source in that gap.
+- No batch has a producer id. Ids of the source cluster may be allocated here too after a promotion,
+  and the first batches of that producer would be dropped as duplicates. The sequence field holds
+  the source's leader epoch, for mirrors to compare.
 """
 
 import asyncio
@@ -40,26 +41,26 @@ from .replica import Find, Replica
 
 _MARKS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 _EPOCH_AT: Final = 12
-"""Where a batch has its leader epoch, in 4 bytes that its CRC does not cover."""
+"""The position of the leader epoch in a batch: 4 bytes that the CRC does not cover."""
 
 _SPAN_MAX: Final = 2**31 - 1  # offsets of one batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorSpec:
-    """What a mirror has for one partition."""
+    """The batches of a mirror for one partition."""
 
     topic: str
     partition: int
-    source: str  # the topic's mirror.source, as the mirror knows it
-    log_end_offset: int  # where the copy ends, as the mirror knows it
-    records: Buffer = b""  # whole batches; empty: only to be told how far the copy is
+    source: str  # the topic's mirror.source, as the mirror has it
+    log_end_offset: int  # the end of the copy, as the mirror has it
+    records: Buffer = b""  # whole batches; empty: only request the end of the copy
     topic_id: bytes = b""  # empty: not checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOutcome:
-    """How far the copy is now, -1 where that is unknown; with why nothing was stored."""
+    """The end of the copy, -1 if unknown, and the error if nothing was stored."""
 
     log_start_offset: int = -1
     log_end_offset: int = -1
@@ -68,7 +69,7 @@ class MirrorOutcome:
 
 
 class Mirroring:
-    """The appends of mirrors to the partitions that this node leads."""
+    """Appends of mirrors to partitions that this node leads."""
 
     def __init__(self, clock: Clock, directory: Directory, find: Find) -> None:
         self._clock = clock
@@ -76,8 +77,8 @@ class Mirroring:
         self._find = find
 
     async def append(self, spec: MirrorSpec, deadline_ms: int) -> MirrorOutcome:
-        """Append what the spec has, and return once it is committed, or at `deadline_ms`
-        (Clock.now_ms()); raises nothing of what a request can meet."""
+        """Append the batches and wait until they are committed, or until `deadline_ms`
+        (Clock.now_ms()). Errors are returned, not raised."""
         try:
             replica = self._find(spec.topic, spec.partition, spec.topic_id)
             log = await replica.opened()
@@ -103,19 +104,19 @@ class Mirroring:
                 await self._directory.expect_gaps(log)
             except OSError as error:
                 raise StorageError(f"{log.folder}: {error}") from None
-        # Nothing is waited for between these checks and the append's place in the queue.
+        # No await between these checks and the place in the append queue.
         epoch = _check(replica, spec)
         if log.log_end_offset != spec.log_end_offset:
             raise MirrorOutOfPlace(
-                f"the copy ends at offset {log.log_end_offset}, the batches are for"
-                f" {spec.log_end_offset}: go on from its end",
+                f"the copy ends at offset {log.log_end_offset}, the batches follow offset"
+                f" {spec.log_end_offset}; continue from its end",
                 topic=spec.topic,
                 partition=spec.partition,
             )
-        self._directory.check_room(len(spec.records))  # a mirror is a client, and has no bound else
+        self._directory.check_room(len(spec.records))  # a mirror is a client without another limit
         records = with_epoch(spec.records, epoch)
         if epoch > log.latest_epoch:
-            records[:0] = begun(records, spec.log_end_offset, epoch)
+            records[:0] = gap_batch(records, spec.log_end_offset, epoch)
         future = self._directory.append_nowait(
             log,
             records,
@@ -129,20 +130,23 @@ class Mirroring:
 
 
 def has_gap(records: Buffer, log_end_offset: int) -> bool:
-    """Whether whole batches leave an offset out from the log's end on. Raises InvalidRecord for
-    what no mirror may append, CorruptionError for what are no batches."""
+    """Return True if whole batches leave out an offset from the log's end on.
+
+    Raises InvalidRecord for batches that a mirror must not append, CorruptionError for malformed
+    ones.
+    """
     expected = log_end_offset
     found = False
     for _, header in iterate_batches(records):
         if header.base_offset < expected or header.last_offset_delta < 0:
             raise InvalidRecord(
-                f"a batch of offsets {header.base_offset} to {header.last_offset} is to follow"
-                f" offset {expected}: send what begins there, in order"
+                f"the batch of offsets {header.base_offset} to {header.last_offset} must follow"
+                f" offset {expected}; send batches in order"
             )
         if header.producer_id != NO_PRODUCER or header.attributes & _MARKS:
             raise InvalidRecord(
-                f"the batch at offset {header.base_offset} has a producer or is one of a"
-                " transaction: a mirror sends plain batches"
+                f"the batch at offset {header.base_offset} has a producer id or is transactional;"
+                " a mirror must send plain batches"
             )
         found = found or header.base_offset > expected
         expected = header.next_offset
@@ -150,7 +154,7 @@ def has_gap(records: Buffer, log_end_offset: int) -> bool:
 
 
 def with_epoch(records: Buffer, leader_epoch: Epoch) -> bytearray:
-    """Return whole batches with another leader epoch; all else stays as it is."""
+    """Return whole batches with another leader epoch."""
     stamped = bytearray(records)
     mark = int(leader_epoch).to_bytes(4, "big")
     for position, _ in iterate_batches(records):
@@ -158,10 +162,9 @@ def with_epoch(records: Buffer, leader_epoch: Epoch) -> bytearray:
     return stamped
 
 
-def begun(records: Buffer, log_end_offset: int, leader_epoch: Epoch) -> bytes:
-    """Return what a leader's first batches in its epoch are to be preceded by: a batch without
-    records where there is a gap in front of them, else nothing. A gap so large that no index spans
-    it is left to the append to refuse."""
+def gap_batch(records: Buffer, log_end_offset: int, leader_epoch: Epoch) -> bytes:
+    """Return the batch without records that spans a gap before a leader's first batches, or no
+    bytes without a gap. A gap too large for an index is left for the append to refuse."""
     first_offset = parse_header(records).base_offset
     if not log_end_offset < first_offset <= log_end_offset + _SPAN_MAX:
         return b""
@@ -169,12 +172,13 @@ def begun(records: Buffer, log_end_offset: int, leader_epoch: Epoch) -> bytes:
 
 
 def _check(replica: Replica, spec: MirrorSpec) -> Epoch:
-    """Return the epoch that this node leads a mirror of this source in; raises why it does not."""
+    """Return the epoch in which this node leads a mirror of the source; raise an error if it does
+    not."""
     state = replica.partition.admit(Acks.ALL, None, is_mirrored=True)
     if state.mirrors != spec.source:
         raise NotMirror(
-            f"this topic mirrors {state.mirrors}, not {spec.source}: nothing of another source is"
-            " copied into it",
+            f"this topic mirrors {state.mirrors}, not {spec.source}; batches of another source"
+            " cannot be appended",
             topic=spec.topic,
             partition=spec.partition,
         )
@@ -182,6 +186,6 @@ def _check(replica: Replica, spec: MirrorSpec) -> Epoch:
 
 
 def _retrieve(append: "asyncio.Future[Appended]") -> None:
-    """Look at the outcome, so that nobody is warned when its caller is gone."""
+    """Retrieve the error, so that asyncio logs none if the caller was cancelled."""
     if not append.cancelled():
         append.exception()

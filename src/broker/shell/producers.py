@@ -1,11 +1,11 @@
-"""Who writes to a log with a producer id, as far as the log remembers."""
+"""The producer ids of a log."""
 
 from ...storage import Log
 from ..requests import ActiveProducer
 
 
 def active_producers(log: Log) -> list[ActiveProducer]:
-    """Return the producers of a log, by ascending id."""
+    """Return the producers of a log by ascending id."""
     return [
         ActiveProducer(
             producer_id=producer_id,

@@ -1,11 +1,11 @@
-"""Reading for consumers: long-poll fetches over many partitions, and offsets by time.
+"""Reads by consumers: long-poll fetches over many partitions, and offset lookups.
 
-A fetch plans ranges over all its partitions without waiting, and reads them when they are enough or
-its time is up; otherwise it hands the ranges back and sleeps until one of its partitions moves. No
-record is looked at: what leaves are the stored bytes.
+A fetch plans ranges over all its partitions without waiting. If they have enough bytes, or its time
+is up, it reads them. Otherwise it releases the ranges and waits until one of its partitions moves.
+Records are not decoded: the stored bytes are returned.
 
-A follower serves consumers that name a rack, below its own high watermark; a leader sends them to
-one that is in their rack (KIP-392).
+A follower serves consumers that send a rack, below its own high watermark; a leader redirects them
+to a replica in their rack (KIP-392).
 """
 
 import asyncio
@@ -47,22 +47,22 @@ class _Part:
     replica: Replica | None = None
     range: Range | None = None
     error: QuorumlogError | None = None
-    preferred: NodeId | None = None  # to read from instead
-    diverging: tuple[int, int] | None = None  # epoch and its end, where the reader's log parts
+    preferred: NodeId | None = None  # read from this replica instead
+    diverging: tuple[int, int] | None = None  # last common epoch and its end
 
     @property
     def is_final(self) -> bool:
-        """Whether waiting would not change it."""
+        """True if waiting would not change the result."""
         return not (self.error is None and self.preferred is None and self.diverging is None)
 
     @property
     def is_located(self) -> bool:
-        """Whether it is known where its records lie."""
+        """True if the position of its records in the file is known."""
         return self.range is None or self.range.is_located
 
 
 class ReadFigures:
-    """What reading came to since the start; times in ms."""
+    """Counters of reads since the start; times in ms."""
 
     __slots__ = ("at_once_ms", "fetched_bytes", "waited_ms")
 
@@ -72,35 +72,35 @@ class ReadFigures:
         self.waited_ms = Histogram(LATENCY_MS)  # of fetches that waited for records
 
     def answered(self, size: int, took_ms: int, *, waited: bool) -> None:
-        """A fetch was answered with so many bytes of records."""
+        """Count a fetch that was answered with `size` bytes."""
         self.fetched_bytes += size
         (self.waited_ms if waited else self.at_once_ms).observe(took_ms)
 
 
 class Reads:
-    """The reading side of a node's replicas."""
+    """Reads of the replicas of one node."""
 
     def __init__(self, clock: Clock, directory: Directory, find: Find, *, waits_max: int) -> None:
         self.figures = ReadFigures()
         self._clock = clock
         self._directory = directory
         self._find = find
-        self._waits_max = waits_max  # fetches that wait at once; reaching it is Overloaded
-        self._wakes: dict[asyncio.Future[None], None] = {}  # of the fetches that wait now
+        self._waits_max = waits_max  # beyond it, fetches fail with Overloaded
+        self._wakes: dict[asyncio.Future[None], None] = {}  # of the waiting fetches
         self._stopping = False
-        self._link: ControllerLink | None = None  # None: nobody else leads what this node does
+        self._link: ControllerLink | None = None  # None: no controllers, so no other leader
 
     def attach(self, link: ControllerLink) -> None:
-        """Go by what this session has heard from now on."""
+        """Set the session with the controllers."""
         self._link = link
 
     @property
     def waiting(self) -> int:
-        """Fetches that wait for records now."""
+        """The number of fetches that wait for records."""
         return len(self._wakes)
 
     def stop_waiting(self) -> None:
-        """Have every fetch that waits, and every later one, answer with what is there."""
+        """Answer every waiting and every later fetch without a wait."""
         self._stopping = True
         for wake in self._wakes:
             if not wake.done():
@@ -109,11 +109,11 @@ class Reads:
     async def fetch(
         self, specs: Sequence[FetchSpec], *, max_wait_ms: int, min_bytes: int, max_bytes: int
     ) -> list[FetchOutcome]:
-        """Return what each partition has below its high watermark, in the order of `specs`.
+        """Return the records of each partition below its high watermark, in the order of `specs`.
 
-        Answers at once when `min_bytes` are there, when a partition fails or is to be read
-        elsewhere, or when `max_wait_ms` is 0. `max_bytes` bounds the sum; the first batch comes
-        even if larger. Raises Overloaded when it would have to wait and too many do.
+        Answers at once if `min_bytes` are available, if a partition fails or must be read
+        elsewhere, or if `max_wait_ms` is 0. `max_bytes` limits the sum; a first batch is returned
+        even if larger. Raises Overloaded if it would have to wait and too many fetches wait.
         """
         began_ms = self._clock.now_ms()
         parts, waited = await self._planned(specs, max_wait_ms, min_bytes, max_bytes)
@@ -125,7 +125,8 @@ class Reads:
     async def find(
         self, specs: Sequence[FetchSpec], *, max_wait_ms: int, min_bytes: int, max_bytes: int
     ) -> list[FoundRecords]:
-        """Do as `fetch` does, and return where the records lie; the caller releases each."""
+        """Fetch as `fetch` does, but return the location of the records; the caller releases
+        each."""
         began_ms = self._clock.now_ms()
         parts, waited = await self._planned(specs, max_wait_ms, min_bytes, max_bytes)
         try:
@@ -140,8 +141,10 @@ class Reads:
     def find_nowait(
         self, specs: Sequence[FetchSpec], *, min_bytes: int, max_bytes: int
     ) -> list[FoundRecords] | None:
-        """Do as `find` does for a fetch that need not wait: for records, for a log to open, or for
-        the device. Returns None for one that must; `min_bytes` of 0 waits for no records."""
+        """Fetch as `find` does, but never wait: for records, for a log to open, or for the device.
+
+        Returns None if it would have to; with `min_bytes` 0 it does not wait for records.
+        """
         parts = []
         for spec in specs:
             part = _Part(spec)
@@ -164,7 +167,7 @@ class Reads:
     async def _planned(
         self, specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int
     ) -> tuple[list[_Part], bool]:
-        """Plan again and again until it is an answer; returns whether that took waiting, too."""
+        """Plan until the plan is an answer; return the parts, and True if that needed a wait."""
         deadline_ms, waited = self._clock.now_ms() + max_wait_ms, False
         while True:
             parts = await self._open_all(specs)
@@ -175,7 +178,7 @@ class Reads:
                 return parts, waited
             _release(parts)
             waited = True
-            if not await self._woken(parts, left_ms):
+            if not await self._wait_for_progress(parts, left_ms):
                 deadline_ms = self._clock.now_ms()  # the next plan is the answer
 
     async def list_offsets(self, specs: Sequence[OffsetSpec]) -> list[OffsetOutcome]:
@@ -188,7 +191,7 @@ class Reads:
             spec = part.spec
             try:
                 part.replica = self._find(spec.topic, spec.partition, spec.topic_id)
-                part.replica.begin_open()  # all at once, and then wait for each
+                part.replica.begin_open()  # start all, then wait for each
             except QuorumlogError as error:
                 part.error = error
         for part in parts:
@@ -199,10 +202,13 @@ class Reads:
                     part.replica, part.error = None, error
         return parts
 
-    async def _woken(self, parts: Sequence[_Part], left_ms: int) -> bool:
-        """Wait until a partition moves (true) or the time is up (false)."""
+    async def _wait_for_progress(self, parts: Sequence[_Part], left_ms: int) -> bool:
+        """Wait until a partition moves (True) or the time is up (False)."""
         if len(self._wakes) >= self._waits_max:
-            raise Overloaded(f"{len(self._wakes)} fetches wait, the bound is {self._waits_max}")
+            raise Overloaded(
+                f"too many waiting fetches; {len(self._wakes)} wait, the limit is"
+                f" {self._waits_max}; retry later"
+            )
         wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         replicas = [part.replica for part in parts if part.replica is not None]
         for replica in replicas:
@@ -227,7 +233,7 @@ class Reads:
 
     async def _read(self, part: _Part) -> FetchOutcome:
         spec, replica, taken = part.spec, part.replica, part.range
-        part.range = None  # the read gives it back, whatever happens
+        part.range = None  # the read releases it in any case
         try:
             if part.error is not None:
                 raise part.error
@@ -236,8 +242,8 @@ class Reads:
             records, next_offset = b"", spec.offset
             if taken is not None:
                 records = await self._directory.read(taken)
-                # Exact only now. A gap behind the last batch would pass for lost batches, and not
-                # every log knows that it has some.
+                # The exact end is known only now. A gap after the last batch must not look like
+                # lost batches, and a log need not have a record of its gaps.
                 end = taken.end_of(records) if records else taken.next_offset
                 next_offset = max(spec.offset, end)
             log = replica.log
@@ -258,7 +264,7 @@ class Reads:
         try:
             if taken is not None:
                 await self._directory.locate(taken)
-                if not taken.size:  # only the lane could tell
+                if not taken.size:  # known only after the read of the index
                     _release((part,))
             return _located(part)
         except QuorumlogError as error:
@@ -291,7 +297,7 @@ class Reads:
 
 
 def _located(part: _Part) -> FoundRecords:
-    """Return what a part has found, with its range, which is located."""
+    """Return the found records of a part with a located range."""
     spec, replica, taken = part.spec, part.replica, part.range
     if part.error is not None or replica is None:
         return FoundRecords(spec, error=part.error)
@@ -312,7 +318,7 @@ def _located(part: _Part) -> FoundRecords:
 
 
 def _plan(parts: Sequence[_Part], max_bytes: int, link: ControllerLink | None) -> int:
-    """Take a range of each partition while the budget lasts; return the bytes planned."""
+    """Plan a range of each partition within the budget; return the planned bytes."""
     size = 0
     for part in parts:
         replica, spec = part.replica, part.spec
@@ -323,12 +329,12 @@ def _plan(parts: Sequence[_Part], max_bytes: int, link: ControllerLink | None) -
             if spec.rack:
                 partition.check_readable(spec.leader_epoch)
                 part.preferred = partition.preferred_replica(spec.rack, spec.offset)
-            else:  # who does not ask for another replica believes this one to lead
+            else:  # without a rack, the reader assumes that this replica leads
                 partition.check_leader(spec.leader_epoch)
             if spec.last_epoch >= 0:
                 part.diverging = _diverging(replica, spec)
             if part.preferred is None and part.diverging is None:
-                _check_newest(replica, spec, link)
+                _check_not_stale(replica, spec, link)
                 part.range = _range(replica, spec, max_bytes - size, first=size == 0)
         except QuorumlogError as error:
             part.error = error
@@ -337,14 +343,15 @@ def _plan(parts: Sequence[_Part], max_bytes: int, link: ControllerLink | None) -
     return size
 
 
-def _check_newest(replica: Replica, spec: FetchSpec, link: ControllerLink | None) -> None:
-    """Raises NotLeaderOrFollower where this log ends before what is asked for, and another one may
-    go on: a reader that is told of an offset out of range begins again at an end of the log. The
-    field's brokers tell it that; its readers go by the leader epoch of what they read last."""
+def _check_not_stale(replica: Replica, spec: FetchSpec, link: ControllerLink | None) -> None:
+    """Raise NotLeaderOrFollower if the offset is beyond this log's end while the controllers are
+    not reached: another leader's log may have it. OffsetOutOfRange would reset the reader to an end
+    of the log. Kafka's brokers return that; its clients check the leader epoch of their last
+    record."""
     if spec.offset > replica.log.log_end_offset and link is not None and link.is_lapsed():
         raise NotLeaderOrFollower(
-            f"offset {spec.offset} is not here, and no controller is heard: another broker may lead"
-            " by now; refresh the metadata",
+            f"offset {spec.offset} is beyond the log end offset, and the controllers are not"
+            " reached; another broker may lead; refresh the metadata",
             topic=spec.topic,
             partition=spec.partition,
         )
@@ -354,13 +361,14 @@ def _range(replica: Replica, spec: FetchSpec, left: int, *, first: bool) -> Rang
     log, high_watermark = replica.log, replica.partition.high_watermark
     if not log.log_start_offset <= spec.offset <= log.log_end_offset:
         raise OffsetOutOfRange(
-            f"offset {spec.offset} is outside [{log.log_start_offset}, {log.log_end_offset}]",
+            f"offset {spec.offset} is out of range; the log has [{log.log_start_offset},"
+            f" {log.log_end_offset}]",
             topic=spec.topic,
             partition=spec.partition,
         )
     if spec.offset > high_watermark and not replica.partition.is_leader:
         raise OffsetNotAvailable(
-            f"this replica knows of no commit behind {high_watermark} yet; ask the leader",
+            f"this replica's high watermark is {high_watermark}; read from the leader, or retry",
             topic=spec.topic,
             partition=spec.partition,
         )
@@ -378,13 +386,13 @@ def _range(replica: Replica, spec: FetchSpec, left: int, *, first: bool) -> Rang
 
 
 def _diverging(replica: Replica, spec: FetchSpec) -> tuple[int, int] | None:
-    """Return the largest epoch of this log that is not above the reader's last one, and its end,
-    where the reader's log parts from this one in front of the offset that it asks for (KIP-595)."""
+    """Return the last common epoch and its end offset, if the reader's log diverges from this one
+    before the requested offset (KIP-595); else None."""
     epoch, end = end_offset_for(replica, spec.last_epoch)
     if epoch < 0:
         raise OffsetOutOfRange(
-            f"leader epoch {spec.last_epoch} is older than all that is left of this log; ask"
-            " ListOffsets for the earliest",
+            f"leader epoch {spec.last_epoch} is older than all records of this log; get the"
+            " earliest offset with ListOffsets",
             topic=spec.topic,
             partition=spec.partition,
         )

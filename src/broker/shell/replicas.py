@@ -1,17 +1,17 @@
-"""The replica manager: every partition this node holds, and what the front doors ask of them.
+"""The replica manager: the partitions of this node, and the requests of the front ends to them.
 
-Follows the metadata image delta by delta: becomes leader or follower, takes new configs, deletes
-logs. All of `apply` is bookkeeping, in steps that let others run, so an applied offset means that
-the partition serves; logs open when they are needed and deletions run behind. One writer a
-partition: the directory's owner task, in the order of `submit`.
+It follows the metadata: it makes replicas leaders or followers, applies configs, and deletes logs.
+`apply` works in steps, between which the event loop runs. Once an offset is applied, its partitions
+serve; logs are opened on demand, and deletions run in the background. Each partition has one
+writer: the directory's owner task, in the order of `submit`.
 
-Between two steps some partitions are further than others. The brokers are always known as far as
-the newest of them: who judges by an older state of a partition is refused by the controller, which
+Between two steps, some partitions have newer metadata than others. The brokers' metadata is always
+the newest. A decision based on an older partition state is refused by the controller, which
 compares partition epochs.
 
-What the metadata say of a broker before its registration is said of its last life. Whoever led then
-may have lost the end of its logs with the power since, and would have its followers cut theirs; so
-no role is taken before the image that knows of the present life.
+Metadata from before a broker's current registration describes its previous run. A leader of that
+time may have lost the end of its logs in a power failure, and its followers would truncate theirs.
+So no role is taken before the image has the current registration.
 """
 
 import asyncio
@@ -72,17 +72,17 @@ from .producers import active_producers
 from .reads import Reads
 from .replica import Replica
 from .replication.fetcher import DEFAULT_REPLICATION, ReplicationConfig
-from .replication.follow_session import FollowSession, LeaderStream
+from .replication.follow_session import FollowerSession, LeaderStream
 from .replication.replication import ControllerLink, Replication
 from .sizes import log_sizes
 from .topic_settings import TopicSettings, follower_state, leader_state, may_be_unclean
 
 _LOG = logging.getLogger("quorumlog.broker")
 
-TAKEN_A_STEP: Final = 100
-"""Replicas that take what the metadata say before others get the loop."""
-PASSED_A_STEP: Final = 1_000
-"""Partitions of other nodes alone that are passed over at most in a step."""
+UPDATES_A_STEP: Final = 100
+"""Replicas updated in one step."""
+SKIPS_A_STEP: Final = 1_000
+"""Maximum number of partitions of other nodes that one step skips."""
 
 
 class ReplicaManager:
@@ -98,20 +98,20 @@ class ReplicaManager:
         produce_waits_max: int,
         fetch_waits_max: int,
         replication: ReplicationConfig = DEFAULT_REPLICATION,
-        knows_this_life: Callable[[MetadataImage], bool] = lambda image: True,
+        has_registration: Callable[[MetadataImage], bool] = lambda image: True,
     ) -> None:
-        """`knows_this_life` says of an image whether it has this broker's present registration."""
+        """`has_registration` returns True if an image has the broker's current registration."""
         self._runtime = runtime
         self._scope = scope
         self._directory = directory
         self.node_id = node_id
         self._produce_waits_max = produce_waits_max
         self._image = EMPTY_IMAGE
-        self._knows_this_life = knows_this_life
+        self._has_registration = has_registration
         self._is_closed = False
-        self._has_roles = False  # an image has come that knows of this life
+        self._has_roles = False  # an image with the current registration has been applied
         self._replicas: dict[tuple[str, int], Replica] = {}
-        self._by_id: dict[tuple[TopicId, int], Replica] = {}  # the same
+        self._by_id: dict[tuple[TopicId, int], Replica] = {}  # by topic id
         self._deleting: dict[str, asyncio.Event] = {}  # by folder; set when it is gone
         self.producing = ProduceFigures()
         self._settling = Settling()
@@ -125,74 +125,74 @@ class ReplicaManager:
     # --- the image ----------------------------------------------------------------------------
 
     def attach(self, link: ControllerLink) -> None:
-        """Replicate from now on, as the broker of this session."""
+        """Start replication with this session."""
         self._replication.attach(link)
         self._reads.attach(link)
 
     def apply(self, delta: ImageDelta) -> Awaitable[None] | None:
-        """Take one step of the metadata: what it names is served, or refused, when this has
-        returned None, or what it has returned has been awaited."""
+        """Apply a metadata change. It is in effect when this call has returned None, or when the
+        returned awaitable is done."""
         self._image = delta.after
-        self._replication.configured(delta)
-        self._replication.brokers_changed(delta)
+        self._replication.apply_configs(delta)
+        self._replication.apply_brokers(delta)
         if self._has_roles:
-            steps = self._take_changed(delta)
-        elif self._knows_this_life(delta.after):
+            steps = self._apply_delta(delta)
+        elif self._has_registration(delta.after):
             self._has_roles = True
-            steps = self._take_all(delta.after)
+            steps = self._apply_image(delta.after)
         else:
             return None
         for _ in steps:
-            return self._go_on(steps)
+            return self._continue(steps)
         return None
 
-    async def _go_on(self, steps: Iterator[None]) -> None:
+    async def _continue(self, steps: Iterator[None]) -> None:
         for _ in chain((None,), steps):
             await asyncio.sleep(0)
             if self._is_closed:
                 return
 
-    def _take_changed(self, delta: ImageDelta) -> Iterator[None]:
-        """Take what a delta changes; yields when others shall have the loop."""
+    def _apply_delta(self, delta: ImageDelta) -> Iterator[None]:
+        """Apply the changes of a delta; yield between steps."""
         settings = TopicSettings()
-        left = PASSED_A_STEP
+        left = SKIPS_A_STEP
         for change in delta.changed_partitions():
-            left -= self._take_change(change, settings)
+            left -= self._apply_change(change, settings)
             if left <= 0:
                 yield
-                left = PASSED_A_STEP
+                left = SKIPS_A_STEP
         for before, after in delta.changed_topics():
             if before.configs == after.configs:
                 continue
             for index, state in after.sorted_partitions():
-                left -= self._take(after, index, state, settings)
+                left -= self._apply_state(after, index, state, settings)
                 if left <= 0:
                     yield
-                    left = PASSED_A_STEP
+                    left = SKIPS_A_STEP
 
-    def _take_change(self, change: PartitionChange, settings: TopicSettings) -> int:
-        """Take one; returns what of a step it has used up."""
+    def _apply_change(self, change: PartitionChange, settings: TopicSettings) -> int:
+        """Apply one change; return its cost as a part of a step."""
         topic, index, before, after = change.topic, change.index, change.before, change.after
         if after is None:
             return self._remove(topic, index, None)
-        used = self._take(topic, index, after, settings)
+        used = self._apply_state(topic, index, after, settings)
         if before is not None and after.leader == self.node_id:
             self._replication.figures.led(before.isr, after.isr)
         return used
 
-    def _take_all(self, image: MetadataImage) -> Iterator[None]:
-        """Take everything that an image has for this node; yields as `_take_changed` does."""
+    def _apply_image(self, image: MetadataImage) -> Iterator[None]:
+        """Apply an image as a whole; yield between steps."""
         settings = TopicSettings()
         for number, (topic_id, index) in enumerate(image.partitions_on(self.node_id), 1):
             topic = image.topics_by_id[topic_id]
-            self._take(topic, index, topic.partitions[index], settings)
-            if number % TAKEN_A_STEP == 0:
+            self._apply_state(topic, index, topic.partitions[index], settings)
+            if number % UPDATES_A_STEP == 0:
                 yield
 
-    def _take(
+    def _apply_state(
         self, topic: TopicImage, index: int, state: PartitionImage, settings: TopicSettings
     ) -> int:
-        """Lead, follow, or hold it no more; returns what of a step that has used up."""
+        """Lead, follow or give up a partition; return the cost as a part of a step."""
         if self.node_id not in state.replicas:
             return self._remove(topic, index, state)
         min_isr, config = settings.of(topic, state)
@@ -202,12 +202,12 @@ class ReplicaManager:
         if state.leader == self.node_id:
             replica.lead(leader_state(state, min_isr, config), config)
         else:
-            elsewhere = self._not_leader(topic.name, index, state)
+            error = self._not_leader(topic.name, index, state)
             counts = self.node_id in state.isr or self.node_id in state.elr
-            replica.may_begin_anew = state.leader != NO_NODE and not counts
+            replica.may_discard_log = state.leader != NO_NODE and not counts
             replica.is_moving_in = self.node_id in state.adding and self.node_id not in state.isr
-            replica.follow(follower_state(state), config, elsewhere)
-        return PASSED_A_STEP // TAKEN_A_STEP
+            replica.follow(follower_state(state), config, error)
+        return SKIPS_A_STEP // UPDATES_A_STEP
 
     def _new_replica(self, topic: TopicImage, index: int, config: LogConfig) -> Replica:
         partition = Partition(
@@ -215,11 +215,11 @@ class ReplicaManager:
             index=index,
             node_id=self.node_id,
             waits_max=self._produce_waits_max,
-            brokers=self._facts_of,
+            brokers=self._broker_facts,
             lag_time_max_ms=self._config.lag_time_max_ms,
         )
         replica = Replica(
-            self._replication.around,
+            self._replication.deps,
             partition,
             topic_id=topic.id,
             config=config,
@@ -228,13 +228,13 @@ class ReplicaManager:
         self._replicas[topic.name, index] = self._by_id[topic.id, index] = replica
         return replica
 
-    def _facts_of(self, node_id: NodeId) -> BrokerFacts | None:
+    def _broker_facts(self, node_id: NodeId) -> BrokerFacts | None:
         broker = self._image.broker(node_id)
         return None if broker is None else BrokerFacts(broker.epoch, broker.is_active, broker.rack)
 
     def _remove(self, topic: TopicImage, index: int, state: PartitionImage | None) -> int:
-        """The topic was deleted (no state), or its partition is held by other nodes now; returns
-        what of a step that has used up."""
+        """Remove a replica whose topic was deleted (no state) or that was reassigned; return the
+        cost as a part of a step."""
         replica = self._replicas.pop((topic.name, index), None)
         if replica is None:
             return 1
@@ -247,12 +247,12 @@ class ReplicaManager:
         name = replica.partition.name
         gone = self._deleting[name] = asyncio.Event()
         self._scope.spawn(self._delete(replica, name, gone), name=f"delete {name}")
-        return PASSED_A_STEP // TAKEN_A_STEP
+        return SKIPS_A_STEP // UPDATES_A_STEP
 
     async def _delete(self, replica: Replica, name: str, gone: asyncio.Event) -> None:
         try:
             await replica.delete()
-        except StorageError as error:  # what is left is a stray at the next start
+        except StorageError as error:  # the rest is a stray folder at the next start
             _LOG.warning("broker.not_deleted log=%s error=%s", name, error)
         finally:
             gone.set()
@@ -260,11 +260,11 @@ class ReplicaManager:
                 del self._deleting[name]
 
     async def sweep(self) -> None:
-        """Delete the folders of partitions that are not, or no more, held here: they were deleted
-        or moved while the node was down, or it died over it (R29). Once, when the whole image is
-        applied.
+        """Delete the folders of partitions that this node does not hold: they were deleted or
+        reassigned while it was down, or it crashed during the deletion (R29). Call it once, when
+        the whole image is applied.
 
-        A folder that does not say whose it is stays, since it cannot be ours.
+        A folder without a topic id is kept.
         """
         for name in self._directory.log_names():
             if name == METADATA_LOG_NAME or self._is_known(name):
@@ -275,13 +275,13 @@ class ReplicaManager:
                 continue
             try:
                 await self._directory.delete_folder(name)
-            except StorageError as error:  # it only takes up room: no reason not to start
+            except StorageError as error:  # it only takes space, so the start continues
                 _LOG.warning("broker.not_deleted log=%s error=%s", name, error)
             else:
                 _LOG.info("broker.stray_deleted log=%s topic_id=%s", name, topic_id.hex())
 
     def _closed_logs(self) -> Iterator[ClosedLog]:
-        """Yield the logs that no request has opened: old records leave them too."""
+        """Yield the logs that no request has opened; retention applies to them too."""
         for replica in list(self._replicas.values()):
             closed = replica.closed_log
             if closed is not None:
@@ -290,13 +290,13 @@ class ReplicaManager:
     def _is_known(self, name: str) -> bool:
         topic, _, index = name.rpartition("-")
         if (topic, int(index)) in self._replicas or name in self._deleting:
-            return True  # not wanted any more, maybe, and yet not for the broom
+            return True  # a deletion may be under way; not a stray
         image = self._image.topic(topic)
         state = None if image is None else image.partitions.get(int(index))
         return state is not None and self.node_id in state.replicas
 
     async def close(self) -> None:
-        """End replication; return when no deletion is under way any more."""
+        """Stop replication; return when all deletions have ended."""
         self._is_closed = True
         await self._replication.close()
         for gone in list(self._deleting.values()):
@@ -304,16 +304,16 @@ class ReplicaManager:
 
     @property
     def replication(self) -> Replication:
-        """The replicating side, for whoever looks at its figures."""
+        """The replication side, for metrics."""
         return self._replication
 
     @property
     def reading(self) -> Reads:
-        """The reading side, for whoever looks at its figures."""
+        """The read side, for metrics."""
         return self._reads
 
     def stop_waiting(self) -> None:
-        """Have long polls answer now, and followers' streams end; the node is stopping."""
+        """Answer long polls and end followers' streams, because the node is stopping."""
         self._reads.stop_waiting()
         self._replication.stop_serving()
 
@@ -321,13 +321,13 @@ class ReplicaManager:
 
     @property
     def cluster_id(self) -> ClusterId:
-        """Whose data directory this is."""
+        """The cluster of the data directory."""
         return self._replication.cluster_id
 
     def begin_session(
         self, stream: LeaderStream, follower: NodeId, broker_epoch: Offset
-    ) -> FollowSession:
-        """Serve a follower on its stream; the session before it ends. Raises Stopping."""
+    ) -> FollowerSession:
+        """Serve a follower on its stream; its previous session ends. Raises Stopping."""
         return self._replication.begin_session(stream, follower, broker_epoch)
 
     # --- front ends -------------------------------------------------------------------------------
@@ -338,13 +338,13 @@ class ReplicaManager:
         replica = self._replicas.get((topic, partition))
         if replica is not None:
             if topic_id and topic_id != replica.topic_id:
-                raise _another(topic, partition)
+                raise _other_topic_id(topic, partition)
             return replica
         image = self._image.topic(topic)
         if image is None:
             raise _unknown(topic, partition)
         if topic_id and topic_id != image.id:
-            raise _another(topic, partition)
+            raise _other_topic_id(topic, partition)
         if partition not in image.partitions:
             raise _unknown(topic, partition)
         raise self._not_leader(topic, partition, image.partitions[partition])
@@ -357,17 +357,17 @@ class ReplicaManager:
         )
 
     def replica_of_id(self, topic_id: TopicId, partition: int) -> Replica:
-        """Return the replica held here by its topic's id; raises UnknownTopicId."""
+        """Return the replica by its topic's id; raise UnknownTopicId."""
         replica = self._by_id.get((topic_id, partition))
         if replica is None:
             raise UnknownTopicId(
-                "no partition of this topic id is held here; look at where it is",
+                "this broker has no replica of this topic id; refresh the metadata",
                 partition=partition,
             )
         return replica
 
-    def held(self, topic: str, partition: int) -> Replica:
-        """Return the replica held here, in whatever role; raises UnknownTopicOrPartition."""
+    def local_replica(self, topic: str, partition: int) -> Replica:
+        """Return the replica in any role; raise UnknownTopicOrPartition."""
         replica = self._replicas.get((topic, partition))
         if replica is None:
             raise _unknown(topic, partition)
@@ -377,22 +377,24 @@ class ReplicaManager:
         return self._by_id.get((topic_id, partition))
 
     def _not_leader(self, topic: str, partition: int, state: PartitionImage) -> NotLeaderOrFollower:
-        """Say who leads a partition that this node does not."""
+        """Return the error that names the leader of a partition."""
         broker = self._image.broker(state.leader)
         address = broker.grpc_address if broker is not None else ""
         if state.leader == NO_NODE:
-            message = "no node leads this partition now; repeat after a moment"
+            message = "the partition has no leader; retry shortly"
         elif state.leader == self.node_id:
-            address = ""  # the asker's own: to refresh and ask elsewhere would not help it
+            address = ""  # this broker's own: another address would not help the client
             message = (
-                "this node is about to lead this partition; repeat after a moment"
+                "this broker is about to lead this partition; retry shortly"
                 if self._has_roles
-                else "this node has just started and is not registered yet; repeat after a moment"
+                else "this broker has just started and is not registered yet; retry shortly"
             )
         elif address:
-            message = f"node {state.leader} at {address} leads this partition; ask it"
+            message = (
+                f"broker {state.leader} at {address} leads this partition; send the request there"
+            )
         else:
-            message = f"node {state.leader} leads this partition; refresh the metadata and ask it"
+            message = f"broker {state.leader} leads this partition; refresh the metadata"
         return NotLeaderOrFollower(
             message,
             topic=topic,
@@ -403,23 +405,23 @@ class ReplicaManager:
         )
 
     def topic_id(self, topic: str) -> TopicId:
-        """Return the id of the topic that has this name now; raises UnknownTopicOrPartition."""
+        """Return the current id of a topic; raise UnknownTopicOrPartition."""
         image = self._image.topic(topic)
         if image is None:
             raise _unknown(topic, None)
         return image.id
 
     def partition_count(self, topic: str) -> int:
-        """Return how many partitions a topic has; raises UnknownTopicOrPartition."""
+        """Return the number of partitions of a topic; raise UnknownTopicOrPartition."""
         image = self._image.topic(topic)
         if image is None:
             raise _unknown(topic, None)
         return len(image.partitions)
 
     def led_here(self, topic: str, start: int) -> int:
-        """Return the first partition from `start` on, in a circle, that this node leads.
+        """Return the first partition from `start` on, cyclically, that this node leads.
 
-        Raises UnknownTopicOrPartition, or NotLeaderOrFollower when it leads none of them.
+        Raises UnknownTopicOrPartition, or NotLeaderOrFollower if it leads none.
         """
         count = self.partition_count(topic)
         image = self._image.topic(topic)
@@ -434,15 +436,14 @@ class ReplicaManager:
     async def log_sizes(
         self, topics: Collection[str], *, timeout_ms: int | None = None
     ) -> list[LogSize]:
-        """Return what partitions take here, of some topics or (none named) of all; see
-        `sizes.log_sizes`."""
+        """Return the disk usage of partitions; see `sizes.log_sizes`."""
         return await log_sizes(self._runtime.clock, self._replicas, topics, timeout_ms=timeout_ms)
 
     async def check_append(
         self, topic: str, partition: int, *, size: int, acks: Acks, topic_id: bytes = b""
     ) -> None:
-        """Raise what an append of one batch would be refused with now, as far as that can be told
-        without its bytes. Waits only while the log opens."""
+        """Raise the error with which an append of one batch would be refused now, as far as that is
+        known without its bytes. Waits only while the log opens."""
         check_not_internal(topic)
         replica = self.replica_of(topic, partition, topic_id)
         log = await replica.opened()
@@ -459,10 +460,10 @@ class ReplicaManager:
         leader_epoch: int | None,
         topic_id: bytes = b"",
     ) -> PendingAppend:
-        """Give whole batches their place in a partition's log, in the order of calls.
+        """Assign offsets to whole batches in a partition's log, in the order of calls.
 
-        Waits only while the log opens. Raises what makes the append impossible, and then nothing
-        is stored; what happens later comes from `PendingAppend.settle`.
+        Waits only while the log opens. After an error, nothing is stored; later errors come from
+        `PendingAppend.settle`.
         """
         check_not_internal(topic)
         replica = self.replica_of(topic, partition, topic_id)
@@ -479,8 +480,8 @@ class ReplicaManager:
     def submit_nowait(
         self, topic: str, partition: int, records: Buffer, acks: Acks, topic_id: bytes = b""
     ) -> DirectAppend:
-        """Do as `submit` does, for a log that is open: see `opening`. Raises what it raises, and
-        why the log could not be opened."""
+        """Append as `submit` does to an open log; see `opening`. Raises the errors of `submit`, and
+        the error with which the log failed to open."""
         replica = self._replicas.get((topic, partition))
         if replica is None or (topic_id and topic_id != replica.topic_id):
             replica = self.replica_of(topic, partition, topic_id)
@@ -495,7 +496,8 @@ class ReplicaManager:
         return append
 
     def opening(self, topic: str, partition: int) -> Coroutine[Any, Any, None] | None:
-        """Return what to wait for before `submit_nowait`, None: nothing. It raises nothing."""
+        """Return an awaitable for the open of the log before `submit_nowait`, or None. It raises
+        nothing."""
         replica = self._replicas.get((topic, partition))
         if replica is None or replica.is_open:
             return None
@@ -505,7 +507,7 @@ class ReplicaManager:
     def _append(
         self, replica: Replica, records: Buffer, acks: Acks, epoch: Epoch, waiter: Waiter
     ) -> None:
-        """Give batches their place in an open log."""
+        """Queue batches for an open log."""
         flush = acks is not Acks.NONE and replica.flushes
         item = QueuedAppend(records, epoch, Origin.CLIENT, flush, waiter)
         self._directory.append_for(replica.log, item)
@@ -525,7 +527,7 @@ class ReplicaManager:
         leader_epoch: int | None,
         timeout_ms: int,
     ) -> AppendResult:
-        """Append whole batches and wait as `acks` demands; see `submit` and `settle`."""
+        """Append whole batches and wait for the acknowledgement; see `submit` and `settle`."""
         deadline_ms = self._runtime.clock.now_ms() + timeout_ms
         pending = await self.submit(topic, partition, records, acks=acks, leader_epoch=leader_epoch)
         return await pending.settle(deadline_ms)
@@ -541,7 +543,7 @@ class ReplicaManager:
     async def find(
         self, specs: Sequence[FetchSpec], *, max_wait_ms: int, min_bytes: int, max_bytes: int
     ) -> list[FoundRecords]:
-        """Find records for those who send them from their files; see `Reads.find`."""
+        """Locate records for zero-copy sends; see `Reads.find`."""
         return await self._reads.find(
             specs, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes
         )
@@ -549,7 +551,7 @@ class ReplicaManager:
     def find_nowait(
         self, specs: Sequence[FetchSpec], *, min_bytes: int, max_bytes: int
     ) -> list[FoundRecords] | None:
-        """Find what can be found without waiting, None: not enough; see `Reads.find_nowait`."""
+        """Locate records without waiting; see `Reads.find_nowait`."""
         return self._reads.find_nowait(specs, min_bytes=min_bytes, max_bytes=max_bytes)
 
     async def list_offsets(self, specs: Sequence[OffsetSpec]) -> list[OffsetOutcome]:
@@ -557,12 +559,12 @@ class ReplicaManager:
         return await self._reads.list_offsets(specs)
 
     async def epoch_ends(self, specs: Sequence[EpochEndSpec]) -> list[EpochEndOutcome]:
-        """Look up where leader epochs end; see `epochs.epoch_ends`."""
+        """Return end offsets of leader epochs; see `epochs.epoch_ends`."""
         return await epoch_ends(self.replica_of, specs)
 
     async def producers(self, topic: str, partition: int) -> list[ActiveProducer]:
-        """Return what the replica here remembers of producers; raises what `replica_of` does, and
-        why the log cannot be used."""
+        """Return the producers in the log of a partition; raise the errors of `replica_of`, and of
+        the log."""
         log = await self.replica_of(topic, partition).opened()
         return active_producers(log)
 
@@ -572,20 +574,20 @@ class ReplicaManager:
 
 
 async def _wait_open(replica: Replica) -> None:
-    with suppress(QuorumlogError):  # whoever comes next is told
+    with suppress(QuorumlogError):  # the next request gets the error
         await replica.opened()
 
 
 def _retrieve(append: "asyncio.Future[Appended]") -> None:
-    """Look at the outcome, so that nobody is warned when its caller is gone."""
+    """Retrieve the error, so that asyncio logs none if the caller was cancelled."""
     if not append.cancelled():
         append.exception()
 
 
-def _another(topic: str, partition: int) -> UnknownTopicId:
+def _other_topic_id(topic: str, partition: int) -> UnknownTopicId:
     return UnknownTopicId(
-        "the topic of this name is another one than the request was made for: it was deleted and "
-        "made anew; look its name up again, and take no offset over",
+        "the topic was deleted and created again under this name; look up its id, and do not"
+        " reuse offsets of the old topic",
         topic=topic,
         partition=partition,
     )
@@ -593,7 +595,7 @@ def _another(topic: str, partition: int) -> UnknownTopicId:
 
 def _unknown(topic: str, partition: int | None) -> UnknownTopicOrPartition:
     return UnknownTopicOrPartition(
-        "no such topic or partition here; create it, or refresh the metadata",
+        "no such topic or partition; create it, or refresh the metadata",
         topic=topic,
         partition=partition,
     )

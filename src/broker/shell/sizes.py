@@ -1,4 +1,4 @@
-"""What partitions take on this broker's disk."""
+"""The disk usage of partitions on this broker."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -17,11 +17,11 @@ async def log_sizes(
     *,
     timeout_ms: int | None,
 ) -> list[LogSize]:
-    """Return what partitions take here, of some topics or (none named) of all, by ascending topic
-    and index.
+    """Return the disk usage of the partitions of some topics, or (none named) of all, by ascending
+    topic and index.
 
-    Logs that nobody has used yet are opened for it, one by one; those whose turn has not come when
-    the time is up have an error in their place. Without a timeout it takes what it takes.
+    Closed logs are opened one by one. Logs that are not open at the timeout have an error instead.
+    None: no timeout.
     """
     end_ms = None if timeout_ms is None else clock.now_ms() + timeout_ms
     wanted = sorted(key for key in replicas if not topics or key[0] in topics)
@@ -29,7 +29,7 @@ async def log_sizes(
     for topic, index in wanted:
         replica = replicas.get((topic, index))
         if replica is None:
-            continue  # deleted meanwhile
+            continue  # deleted while this call waited
         try:
             log = await _opened_by(replica, None if end_ms is None else end_ms - clock.now_ms())
         except QuorumlogError as error:
@@ -48,16 +48,16 @@ async def log_sizes(
 
 
 async def _opened_by(replica: Replica, left_ms: int | None) -> Log:
-    """Return a replica's log if it opens in time; the opening goes on in any case, and none begins
-    when the time is up. Raises TimedOut."""
+    """Return the log if it opens in time. An open continues after the timeout, but none is started
+    then. Raises TimedOut."""
     if left_ms is not None and left_ms <= 0 and not replica.is_open:
-        raise _not_in_time()
+        raise _timed_out()
     try:
         async with asyncio.timeout(None if left_ms is None else max(left_ms, 0) / 1000):
             return await replica.opened()
     except TimeoutError:
-        raise _not_in_time() from None
+        raise _timed_out() from None
 
 
-def _not_in_time() -> TimedOut:
-    return TimedOut("the log was not opened in time; ask again, or for fewer topics")
+def _timed_out() -> TimedOut:
+    return TimedOut("the log was not opened in time; retry, or name fewer topics")

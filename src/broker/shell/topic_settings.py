@@ -1,4 +1,4 @@
-"""What the image says of a topic's partitions, read once for all of them that are alike."""
+"""The settings of a topic's partitions, derived once for partitions with equal settings."""
 
 from ...ids import TopicId
 from ...metadata import (
@@ -14,37 +14,37 @@ from ..partition import FollowerState, LeaderState
 
 
 class TopicSettings:
-    """What the configs of topics come to."""
+    """Caches derived settings while one metadata change is applied."""
 
-    __slots__ = ("_read",)
+    __slots__ = ("_cache",)
 
     def __init__(self) -> None:
-        self._read: dict[tuple[TopicId, int], tuple[int, LogConfig]] = {}  # by id and replicas
+        self._cache: dict[tuple[TopicId, int], tuple[int, LogConfig]] = {}
 
     def of(self, topic: TopicImage, state: PartitionImage) -> tuple[int, LogConfig]:
-        """Return how many in-sync replicas a partition needs, and how its log is kept.
+        """Return min.insync.replicas and the log's configuration for a partition.
 
-        Replicas that a move adds or removes do not count: the controller judges by the same number
-        who may lead and what a reboot costs.
+        Replicas that a reassignment adds or removes do not count. The controller uses the same
+        number for leader elections and for the cost of restarts.
         """
         replicas = state.replication_factor
-        found = self._read.get((topic.id, replicas))
+        found = self._cache.get((topic.id, replicas))
         if found is None:
             configs = effective_configs(topic.configs, replication_factor=replicas)
             min_isr = effective_min_isr(topic.configs, replication_factor=replicas)
             found = (min_isr, LogConfig.from_topic_configs(configs))
-            self._read[topic.id, replicas] = found
+            self._cache[topic.id, replicas] = found
         return found
 
 
 def may_be_unclean(image: MetadataImage, topic_id: TopicId) -> bool:
-    """Return whether a replica that is not in sync may lead a partition of the topic unasked."""
+    """Return True if a replica outside the ISR may be elected leader without a request."""
     topic = image.topic_of_id(topic_id)
     return topic is None or may_elect_unclean(topic.configs, image.cluster_configs)
 
 
 def leader_state(state: PartitionImage, min_isr: int, config: LogConfig) -> LeaderState:
-    """Return what its leader goes by."""
+    """Return the metadata for the partition's leader."""
     return LeaderState(
         leader_epoch=state.leader_epoch,
         partition_epoch=state.partition_epoch,
@@ -58,7 +58,7 @@ def leader_state(state: PartitionImage, min_isr: int, config: LogConfig) -> Lead
 
 
 def follower_state(state: PartitionImage) -> FollowerState:
-    """Return what its followers go by."""
+    """Return the metadata for the partition's followers."""
     return FollowerState(
         leader_id=state.leader,
         leader_epoch=state.leader_epoch,

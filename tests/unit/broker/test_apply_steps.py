@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from quorumlog.broker.shell.replicas import PASSED_A_STEP, TAKEN_A_STEP
+from quorumlog.broker.shell.replicas import SKIPS_A_STEP, UPDATES_A_STEP
 from quorumlog.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.records import Record, encode_batch
@@ -16,7 +16,7 @@ from quorumlog.storage import Origin
 from .test_replicas import ME, OTHER, Broker, T, U, broker, simulate, topic
 
 STEPS = 5
-HELD = STEPS * TAKEN_A_STEP + 1
+HELD = STEPS * UPDATES_A_STEP + 1
 
 
 def wide(count: int, *, replicas: Sequence[int] = (ME,)) -> list[pb.MetadataRecord]:
@@ -38,7 +38,7 @@ def held(b: Broker, count: int) -> int:
     found = 0
     for index in range(count):
         try:
-            b.replicas.held("t", index)
+            b.replicas.local_replica("t", index)
         except UnknownTopicOrPartition:
             continue
         found += 1
@@ -65,7 +65,7 @@ def test_many_partitions_are_taken_a_few_at_a_time_and_all_in_the_end(at_start: 
                 b.apply(*topic("u", U))
             seen = await looks(b.apply(*wide(HELD)), lambda: held(b, HELD))
             steps = [now - before for before, now in zip([0, *seen], seen, strict=False)]
-            assert max(steps) == TAKEN_A_STEP
+            assert max(steps) == UPDATES_A_STEP
             assert seen[-1] == HELD
 
     simulate(main)
@@ -85,7 +85,7 @@ def test_many_partitions_are_dropped_a_few_at_a_time_and_no_sweep_comes_between(
             assert not last.is_given_up
             assert log.name in b.directory.log_names(), "its replica still has it open"
             seen = await looks(applying, lambda: held(b, HELD))
-            assert seen[0] >= HELD - TAKEN_A_STEP
+            assert seen[0] >= HELD - UPDATES_A_STEP
             assert seen[-1] == 0
             await b.replicas.close()
             assert log.name not in b.directory.log_names()
@@ -110,7 +110,7 @@ def test_partitions_of_other_nodes_alone_are_passed_over_in_longer_steps() -> No
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             b.apply(*topic("u", U))  # what comes first is a whole image, of which it takes its own
-            count = 2 * PASSED_A_STEP + 1
+            count = 2 * SKIPS_A_STEP + 1
             seen = await looks(b.apply(*wide(count, replicas=(OTHER,))), lambda: 0)
             assert len(seen) <= 5
 
@@ -120,8 +120,8 @@ def test_partitions_of_other_nodes_alone_are_passed_over_in_longer_steps() -> No
 def test_a_small_change_is_taken_at_once() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
-            assert b.apply(*wide(TAKEN_A_STEP - 1)) is None
-            b.replicas.replica_of("t", TAKEN_A_STEP - 2)
+            assert b.apply(*wide(UPDATES_A_STEP - 1)) is None
+            b.replicas.replica_of("t", UPDATES_A_STEP - 2)
 
     simulate(main)
 
@@ -133,6 +133,6 @@ def test_a_manager_that_closes_takes_nothing_more() -> None:
             assert applying is not None
             await b.replicas.close()
             await applying
-            assert held(b, HELD) == TAKEN_A_STEP
+            assert held(b, HELD) == UPDATES_A_STEP
 
     simulate(main)

@@ -19,8 +19,8 @@ from quorumlog.proto import replica_pb2 as pb
 from quorumlog.runtime.error_detail import decode_error, encode_error
 
 
-def reader(*, is_stranger: bool = False) -> FrameReader[pb.FollowResponse]:
-    return FrameReader(pb.FollowResponse, is_stranger=is_stranger)
+def reader(*, is_unidentified: bool = False) -> FrameReader[pb.FollowResponse]:
+    return FrameReader(pb.FollowResponse, is_unidentified=is_unidentified)
 
 
 def encoded(partition: int, records: bytes) -> bytes:
@@ -111,7 +111,7 @@ def test_a_changed_byte_of_a_message_is_found() -> None:
 def test_a_stranger_may_not_send_much() -> None:
     content = encoded(7, bytes(FIRST_FRAME_BYTES_MAX))
     with pytest.raises(InvalidRequest, match="is a broker of this cluster"):
-        feed(reader(is_stranger=True), content, 1 << 20)
+        feed(reader(is_unidentified=True), content, 1 << 20)
     assert len(feed(reader(), content, 1 << 20)) == 1
 
 

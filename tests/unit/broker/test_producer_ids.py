@@ -69,7 +69,7 @@ def test_a_past_registration_is_something_that_passes() -> None:
         session.refusals = [StaleBrokerEpoch("a newer one exists")]
         ids = ProducerIds(runtime.clock)
         ids.attach(session)
-        with pytest.raises(NotController, match="registering anew") as caught:
+        with pytest.raises(NotController, match="registering again") as caught:
             await ids.take(timeout_ms=1_000)
         assert caught.value.retriable
         session.broker_epoch = 9

@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.broker.partition import Partition
-from quorumlog.broker.shell.replica import Replica, Surroundings
+from quorumlog.broker.shell.replica import Replica, ReplicaDeps
 from quorumlog.errors import Stopping
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.runtime import Runtime
@@ -25,13 +25,13 @@ def test_who_waits_for_a_log_that_is_being_opened_is_told_that_the_node_stops() 
             runtime.tasks.scope("replica") as scope,
         ):
             directory = await Directory.open(runtime, outer, "/data")
-            around = Surroundings(
+            around = ReplicaDeps(
                 clock=runtime.clock,
                 scope=scope,
                 directory=directory,
                 follow=lambda _: None,
                 forget=lambda _: None,
-                look_at_isr=lambda _: None,
+                review_isr=lambda _: None,
                 failed=lambda _, __: None,
             )
             replica = Replica(
@@ -45,7 +45,7 @@ def test_who_waits_for_a_log_that_is_being_opened_is_told_that_the_node_stops() 
             await asyncio.sleep(0.1)
             assert not waiting.done()
             scope.cancel()
-            with pytest.raises(Stopping, match="t-0 was being opened when the node stopped"):
+            with pytest.raises(Stopping, match="stopped while the log was being opened"):
                 await waiting
             await directory.close()
 

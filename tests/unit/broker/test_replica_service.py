@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from quorumlog.broker.shell.replication.follow_stream import FollowStream
+from quorumlog.broker.shell.replication.follow_stream import ReplicationStream
 from quorumlog.errors import (
     FencedLeaderEpoch,
     InconsistentClusterId,
@@ -48,7 +48,7 @@ class Follower:
     def __init__(self) -> None:
         self.answers: asyncio.Queue[pb.FollowResponse | QuorumlogError] = asyncio.Queue()
         self.records: list[bytes] = []
-        self.stream: FollowStream[pb.FollowResponse]
+        self.stream: ReplicationStream[pb.FollowResponse]
 
     @classmethod
     async def connect(cls, runtime: Runtime) -> "Follower":
@@ -57,11 +57,11 @@ class Follower:
         endpoint = await channel.call(REPLICA_ENDPOINT, request, timeout_ms=5_000)
         follower = cls()
 
-        def make(connection: ByteConnection) -> FollowStream[pb.FollowResponse]:
-            follower.stream = FollowStream(
+        def make(connection: ByteConnection) -> ReplicationStream[pb.FollowResponse]:
+            follower.stream = ReplicationStream(
                 connection,
                 pb.FollowResponse,
-                is_stranger=False,
+                is_unidentified=False,
                 take=follower.take,
                 ended=follower.answers.put_nowait,
             )
@@ -118,8 +118,8 @@ def answered(cluster: Cluster, request: pb.FollowRequest) -> pb.FollowResponse:
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        ({"cluster_id": "d" * 22}, InconsistentClusterId, "the caller means"),
-        ({"leader_id": 2}, InvalidRequest, "node 2 is meant, and this is node 1"),
+        ({"cluster_id": "d" * 22}, InconsistentClusterId, "the request is for"),
+        ({"leader_id": 2}, InvalidRequest, "the request is for node 2"),
         ({"broker_id": 1}, InvalidRequest, "node 1 cannot follow node 1"),
         ({"broker_id": -1}, InvalidRequest, "node -1 cannot follow"),
     ],
@@ -238,7 +238,7 @@ def test_who_connects_and_says_nothing_is_sent_away() -> None:
 
         async def say_nothing(runtime: Runtime) -> None:
             follower = await Follower.connect(runtime)
-            with pytest.raises(TimedOut, match="nobody was introduced"):
+            with pytest.raises(TimedOut, match="the stream was not identified in time"):
                 await follower.answer()
 
         ask(cluster, say_nothing)

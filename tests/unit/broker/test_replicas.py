@@ -196,7 +196,7 @@ def test_acks_all_waits_for_the_isr_and_times_out_with_the_outcome_unknown() -> 
         async with broker(runtime) as b:
             b.apply(*topic("t", T, replicas=(ME, OTHER)))
             assert await b.append(b"a", acks=Acks.LEADER) == 0
-            with pytest.raises(TimedOut, match="may be stored or not"):
+            with pytest.raises(TimedOut, match="the outcome is unknown"):
                 await b.append(b"b", timeout_ms=50)
             (outcome,) = await b.fetch()
             assert (outcome.records, outcome.high_watermark) == (b"", 0), "nothing is committed"
@@ -228,7 +228,7 @@ def test_waiting_requests_are_bounded() -> None:
                     await b.append(b"one too many")
                 scope.spawn(b.fetch("u", max_wait_ms=60_000), name="fetch")
                 await asyncio.sleep(0.5)
-                with pytest.raises(Overloaded, match="the bound is 1"):
+                with pytest.raises(Overloaded, match="the limit is 1"):
                     await b.fetch("u", max_wait_ms=60_000)
                 assert (await b.fetch("u"))[0].records == b"", "one that waits for nothing may"
                 scope.cancel()
@@ -280,7 +280,7 @@ def test_an_answer_that_comes_late_is_none_of_a_later_leadership() -> None:
             await asyncio.sleep(0.1)
             change = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=OTHER)
             b.apply(pb.MetadataRecord(partition_change=change))
-            partition = b.replicas.held("t", 0).partition
+            partition = b.replicas.local_replica("t", 0).partition
             assert partition.replicated(leader_epoch=1, leader_high_watermark=1, log_end_offset=1)
             with pytest.raises(NotLeaderOrFollower):
                 await pending.settle(runtime.clock.now_ms() + 1_000)
@@ -288,7 +288,7 @@ def test_an_answer_that_comes_late_is_none_of_a_later_leadership() -> None:
             b.apply(pb.MetadataRecord(partition_change=again))
             await asyncio.sleep(0.1)
             assert partition.is_leader
-            with pytest.raises(NotLeaderOrFollower, match="stored or not"):
+            with pytest.raises(NotLeaderOrFollower, match="the outcome is unknown"):
                 await pending.settle(runtime.clock.now_ms() + 1_000)
 
     simulate(main)
@@ -298,7 +298,7 @@ def test_a_partition_led_elsewhere_names_its_leader() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             b.apply(*topic("t", T, replicas=(OTHER,), leader=OTHER))
-            with pytest.raises(NotLeaderOrFollower, match="node 2 leads") as caught:
+            with pytest.raises(NotLeaderOrFollower, match="broker 2 leads") as caught:
                 await b.append(b"a")
             assert (caught.value.leader_id, caught.value.leader_address) == (OTHER, "")
             registered = pb.BrokerRecord(
@@ -318,7 +318,7 @@ def test_a_partition_without_a_leader_says_so() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             b.apply(*topic("t", T, leader=-1))
-            with pytest.raises(NotLeaderOrFollower, match="no node leads") as caught:
+            with pytest.raises(NotLeaderOrFollower, match="has no leader") as caught:
                 await b.append(b"a")
             assert caught.value.leader_id == -1
 

@@ -11,13 +11,13 @@ from quorumlog.runtime import Runtime
 
 
 class News:
-    """Stands in for an append: all that is asked of it is to look."""
+    """Stands in for an append: all that is asked of it is to settle."""
 
     def __init__(self, *, is_broken: bool) -> None:
         self.is_broken = is_broken
         self.looked = asyncio.Event()
 
-    def look(self) -> None:
+    def settle(self) -> None:
         """Take note of it."""
         if self.is_broken:
             raise ZeroDivisionError("one of ours")

@@ -30,7 +30,7 @@ def test_a_stream_that_ends_while_an_answer_is_written_is_begun_anew_at_once() -
         async def break_it(_: Runtime) -> None:
             while not following.is_writing:  # noqa: ASYNC110
                 await asyncio.sleep(0.000_1)
-            following.move(following.address)
+            following.set_address(following.address)
 
         cluster.until(cluster.machine(2).attach(break_it, name="break").done)
         begun_ms = sim.now_ms()

@@ -190,7 +190,7 @@ class Cluster:
     def replica(self, number: int, topic: str, index: int = 0) -> Replica:
         manager = self.nodes[number].parts.replicas
         assert manager is not None
-        return manager.held(topic, index)
+        return manager.local_replica(topic, index)
 
     def leader(self, topic: str, index: int = 0) -> int:
         """Who leads, as the nodes that are up see it; 0: nobody."""

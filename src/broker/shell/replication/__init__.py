@@ -1,1 +1,1 @@
-"""Replicas that keep up: followers ask, leaders answer and ask the controller who is in sync."""
+"""Replication: fetchers of followed partitions, streams of followers, and ISR changes."""

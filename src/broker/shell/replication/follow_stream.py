@@ -1,9 +1,9 @@
-"""A stream of frames between a follower and its leader, over a byte connection: what both its
-sides do alike.
+"""A stream of frames between a follower and its leader, over a byte connection.
 
-There is no task in it: what arrives is handed on in the step that read it, and what is sent in one
-turn of the loop leaves in one write. Whoever finds a fault says so in a last frame and hears
-nothing more; the other side closes. A reset at once would overtake that frame.
+There is no task: a frame is passed on by the call that received it, and messages sent in one
+iteration of the loop are written together. After an error, one side sends a last frame with the
+reason and ignores what it receives; the other side closes. An immediate reset could overtake that
+frame.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from ...follow_frames import FrameKind, FrameReader, encode_frame
 M = TypeVar("M", bound=Message)
 
 
-class FollowStream(Generic[M]):
-    """One side of a stream; the protocol of its connection. M is what it receives."""
+class ReplicationStream(Generic[M]):
+    """One side of a stream, as the protocol of its connection. M is the received message."""
 
     __slots__ = ("_connection", "_ended", "_reader", "_take", "ending")
 
@@ -30,69 +30,69 @@ class FollowStream(Generic[M]):
         connection: ByteConnection,
         incoming: type[M],
         *,
-        is_stranger: bool,
+        is_unidentified: bool,
         take: Callable[[M, memoryview], None],
         ended: Callable[[QuorumlogError], None],
     ) -> None:
-        """`take` gets each message with the records behind it, and may raise what is wrong with
-        it; `ended` is told once, never inside of a call to this, why it is over."""
+        """`take` gets each message and the records after it, and may raise an error. `ended` is
+        called once with the reason, never within a call to this object."""
         self._connection = connection
-        self._reader = FrameReader(incoming, is_stranger=is_stranger)
+        self._reader = FrameReader(incoming, is_unidentified=is_unidentified)
         self._take = take
         self._ended = ended
-        self.ending: QuorumlogError | None = None  # why it is over, None: it is not
+        self.ending: QuorumlogError | None = None  # None: open
 
     @property
     def peer(self) -> str:
-        """ "host:port" of the other side, for logs only."""
+        """The "host:port" of the other side, for logs only."""
         return self._connection.peer
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is heard and nothing is sent any more."""
+        """True if the stream has ended."""
         return self.ending is not None
 
     def send(self, message: Message, records: Sequence[Buffer] = ()) -> None:
-        """Send a message with records behind it; never waits. Raises MessageTooLarge with the
-        stream as good as before."""
+        """Send a message and the records after it; never blocks. Raises MessageTooLarge, after
+        which the stream is still usable."""
         parts = encode_frame(message, records)
         if not self.is_over:
             self._connection.write(parts)
 
     def recycle(self, records: memoryview) -> None:
-        """Nobody looks at these records any more: their memory takes the next ones."""
+        """Reuse the memory of these records, which must not be accessed any more."""
         self._reader.recycle(records)
 
     def refuse(self, error: QuorumlogError) -> None:
-        """End the stream and tell the other side why, which closes it then."""
+        """End the stream and send the reason; the other side then closes."""
         if not self.is_over:
             self._connection.write(encode_frame(encode_error(error), kind=FrameKind.ERROR))
-            self._tell(error)
+            self._end(error)
 
     def close(self) -> None:
-        """End the stream in order; a second call does nothing."""
-        self._tell(StreamBroken("the stream was closed here"))
+        """Close the stream in order; no-op if it has ended."""
+        self._end(StreamBroken("the stream was closed here"))
         self._connection.close()
 
     def abort(self, reason: str) -> None:
-        """Break the stream at once; a second call does nothing."""
-        self._tell(StreamBroken(reason))
+        """Abort the stream at once; no-op if it has ended."""
+        self._end(StreamBroken(reason))
         self._connection.abort()
 
     # --- the connection's protocol -------------------------------------------------------------
 
     def buffer(self, size_hint: int) -> memoryview:
-        """Where to read the next bytes into."""
+        """Return the buffer for the next read."""
         return self._reader.buffer()
 
     def received(self, count: int) -> None:
-        """Hand on the frames that are complete."""
+        """Pass on the complete frames."""
         if self.ending is not None:
-            return  # until the other side has read why
+            return  # the other side has yet to read the reason
         try:
             for frame in self._reader.received(count):
                 if frame.error is not None:
-                    self._tell(decode_error(frame.error))
+                    self._end(decode_error(frame.error))
                     self._connection.close()
                 elif frame.message is not None:
                     self._take(frame.message, frame.records)
@@ -102,18 +102,18 @@ class FollowStream(Generic[M]):
             self.refuse(error)
 
     def sent(self) -> None:
-        """The connection has room again: requests and answers take turns, so nobody waits."""
+        """Do nothing: requests and answers alternate, so no sender waits."""
 
     def closed(self, error: Exception | None) -> None:
-        """The connection is over."""
+        """Handle the end of the connection."""
         if error is not None:
-            self._tell(StreamBroken(f"the connection with {self.peer} broke: {error}"))
+            self._end(StreamBroken(f"the connection with {self.peer} failed: {error}"))
         elif self._reader.is_within_frame:
-            self._tell(StreamBroken(f"{self.peer} closed the connection within a frame"))
+            self._end(StreamBroken(f"{self.peer} closed the connection within a frame"))
         else:
-            self._tell(StreamBroken(f"{self.peer} closed the connection"))
+            self._end(StreamBroken(f"{self.peer} closed the connection"))
 
-    def _tell(self, error: QuorumlogError) -> None:
+    def _end(self, error: QuorumlogError) -> None:
         if self.ending is None:
             self.ending = error
             asyncio.get_running_loop().call_soon(self._ended, error)

@@ -1,7 +1,7 @@
-"""One partition that this node follows: what it says of its log, and what it does with an answer.
+"""One followed partition: its state for the leader, and the handling of an answer.
 
-The pure partition decides; this module appends, cuts and resets the log. Whatever goes wrong with
-one partition delays that one, and is tried again: the leader's log holds everything.
+The pure partition decides; this module appends to, truncates and resets the log. A failure delays
+only its partition, which fetches again: the leader's log has all records.
 """
 
 import asyncio
@@ -24,70 +24,71 @@ from ..replica import Replica
 _LOG = logging.getLogger("quorumlog.broker")
 
 RETRY_MS: Final = (50, 2_000)
-"""After a failure a partition is asked for again after so long, doubled each time."""
+"""The delays after failures, doubled each time."""
 
 
-class Followed:
+class FollowedPartition:
     """One partition followed from one leader."""
 
     __slots__ = (
         "_backoff_ms",
         "_changed",
         "_directory",
+        "_logged_error",
         "_moves_start",
         "_pause",
-        "_said",
         "delay_ms",
         "epoch",
         "index",
+        "received_bytes",
         "replica",
-        "taken_bytes",
         "topic_id",
     )
 
     def __init__(
-        self, replica: Replica, directory: Directory, changed: Callable[["Followed"], None]
+        self, replica: Replica, directory: Directory, changed: Callable[["FollowedPartition"], None]
     ) -> None:
-        """`changed` is told when the log moved otherwise than by an answer, or a pause is over."""
+        """`changed` is called when the log has moved other than by an answer, or a delay has
+        ended."""
         self.replica = replica
         self.topic_id = replica.topic_id
         self.index = replica.partition.index
-        self.epoch = replica.partition.leader_epoch  # that it is followed in
-        self.taken_bytes = 0  # of the last answer
-        self.delay_ms = 0  # until it is to be asked for again; 0: at once
-        # It is asked for again later; what it acknowledges is told.
+        self.epoch = replica.partition.leader_epoch  # in which it is followed
+        self.received_bytes = 0  # of the last answer
+        self.delay_ms = 0  # of the next fetch; 0: at once
+        # Set while fetches are delayed; acknowledgements are still sent.
         self._pause: asyncio.TimerHandle | None = None
         self._backoff_ms = 0
         self._directory = directory
         self._changed = changed
-        self._moves_start = False  # the log's start is being moved to the leader's
-        self._said = ""  # the last complaint, which is logged once
-        replica.on_moved = self._moved
-        replica.on_joined = self.hurry
+        self._moves_start = False  # the log start is being moved to the leader's
+        self._logged_error = ""  # the last logged error, so that each is logged once
+        replica.on_moved = self._on_log_moved
+        replica.on_joined = self.resume
 
-    def forget(self) -> None:
-        """The replica is followed here no more."""
+    def unfollow(self) -> None:
+        """Stop following."""
         if self._pause is not None:
             self._pause.cancel()
-        if self.replica.on_moved == self._moved:
+        if self.replica.on_moved == self._on_log_moved:
             self.replica.on_moved = self.replica.on_joined = None
 
     def pause(self) -> None:
-        """Ask for more only after `delay_ms`."""
+        """Delay the next fetch by `delay_ms`."""
         if self._pause is not None:
             self._pause.cancel()
         loop = asyncio.get_running_loop()
-        self._pause = loop.call_later(self.delay_ms / 1000, self.hurry)
+        self._pause = loop.call_later(self.delay_ms / 1000, self.resume)
 
-    def hurry(self) -> None:
-        """Ask for more now, if that was to wait."""
+    def resume(self) -> None:
+        """End the delay, if there is one."""
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
             self._changed(self)
 
     def fill(self, part: pb.FollowPartition, max_bytes: int) -> None:
-        """Say what the log has, and how much is wanted of it."""
+        """Write the log's state and the fetch size into a request."""
         log, partition = self.replica.log, self.replica.partition
         part.topic_id = self.topic_id
         part.partition = self.index
@@ -100,16 +101,16 @@ class Followed:
         part.max_bytes = -1 if self._pause is not None else max_bytes
 
     def take(self, result: pb.FollowResult, records: Buffer) -> Awaitable[None] | None:
-        """Do what an answer demands; None: done already. Sets `delay_ms` where it failed."""
+        """Apply an answer; None: done already. Sets `delay_ms` after a failure."""
         replica = self.replica
-        self.delay_ms = self.taken_bytes = 0
+        self.delay_ms = self.received_bytes = 0
         if replica.is_given_up:
             return None
         if result.HasField("error"):
             self._failed(decode_error(result.error))
             return None
         log = replica.log
-        self.taken_bytes = len(records)
+        self.received_bytes = len(records)
         if result.may_have_gaps and not log.was_compacted:
             return self._expect_gaps()
         answer = FollowAnswer(
@@ -163,7 +164,7 @@ class Followed:
     async def _finish(
         self, future: "asyncio.Future[Appended]", answer: FollowAnswer, size: int
     ) -> None:
-        with suppress(QuorumlogError):  # which is told below
+        with suppress(QuorumlogError):  # handled by _appended
             await future
         self._appended(future, answer, size)
 
@@ -180,11 +181,11 @@ class Followed:
             raise error
 
     def _replicated(self, answer: FollowAnswer) -> None:
-        """The log has all that the answer brought."""
+        """Advance the high watermark after the answer's records were appended."""
         replica = self.replica
         if replica.is_given_up:
             return
-        self._backoff_ms, self._said = 0, ""
+        self._backoff_ms, self._logged_error = 0, ""
         log = replica.log
         moved = replica.partition.replicated(
             leader_epoch=answer.leader_epoch,
@@ -192,23 +193,24 @@ class Followed:
             log_end_offset=log.log_end_offset,
         )
         if moved:
-            replica.mark_moved()
+            replica.high_watermark_moved()
         start = answer.log_start_offset
         if log.log_start_offset < start <= log.high_watermark and not self._moves_start:
             self._moves_start = True
             replica.spawn(self._move_start(start), name="log start")
 
     async def _move_start(self, offset: int) -> None:
-        """What the leader deleted goes here too."""
+        """Delete the records that the leader has deleted."""
         try:
             await self._directory.delete_records(self.replica.log, offset)
         except QuorumlogError as error:
-            self._complain(error)  # the next answer brings it again
+            self._log_error(error)  # the next answer has the offset again
         finally:
             self._moves_start = False
 
     async def _expect_gaps(self) -> None:
-        """The leader's log was compacted under another config; a recovery must know of it."""
+        """Record that the log may have gaps, for recovery: the leader compacted it under another
+        config."""
         try:
             await self._directory.expect_gaps(self.replica.log)
         except OSError as error:
@@ -256,23 +258,23 @@ class Followed:
 
     @property
     def _is_current(self) -> bool:
-        """Whether it is still followed in this epoch."""
+        """True if the partition is still followed in this epoch."""
         partition = self.replica.partition
         return partition.follower is not None and partition.leader_epoch == self.epoch
 
-    def _moved(self) -> None:
-        """The log's end or flushed end moved; the leader counts flushed ends where it flushes."""
+    def _on_log_moved(self) -> None:
+        """Report a flush; the leader counts flushed end offsets if the policy is fsync."""
         if self.replica.flushes:
             self._changed(self)
 
     def _failed(self, error: QuorumlogError) -> None:
         self.delay_ms = self._backoff_ms = min(max(RETRY_MS[0], 2 * self._backoff_ms), RETRY_MS[1])
-        if not isinstance(error, Stopping | StorageError):  # which are told where they happen
-            self._complain(error)
+        if not isinstance(error, Stopping | StorageError):  # logged where they occur
+            self._log_error(error)
 
-    def _complain(self, error: QuorumlogError) -> None:
-        if error.name != self._said:
-            self._said = error.name
+    def _log_error(self, error: QuorumlogError) -> None:
+        if error.name != self._logged_error:
+            self._logged_error = error.name
             level = logging.DEBUG if error.retriable else logging.WARNING
             name = self.replica.partition.name
             _LOG.log(level, "broker.not_followed log=%s error=%s: %s", name, error.name, error)

@@ -1,7 +1,8 @@
-"""Asks the controllers for other in-sync replicas, for all partitions that this node leads.
+"""Requests ISR changes (AlterPartition) from the controllers for the partitions that this node
+leads.
 
-One request at a time, with all that there is to ask by then; so no partition ever has two under
-way. What a partition asks for is its own affair: it goes by the maximal ISR until it is answered.
+One request at a time, with all proposals that are pending by then, so no partition has two pending
+requests. Until the answer, a partition uses its maximal ISR.
 """
 
 import asyncio
@@ -22,47 +23,47 @@ _LOG = logging.getLogger("quorumlog.broker")
 PARTITIONS_A_REQUEST: Final = 1_000
 TIMEOUT_MS: Final = 5_000
 PAUSE_MS: Final = (50, 1_000)
-"""After a failure all is asked again after so long, doubled each time."""
-AGAIN_MS: Final = 600
-"""A partition whose newcomer was not eligible is looked at again after so long."""
+"""The pauses after failed requests, doubled each time."""
+REVIEW_MS: Final = 600
+"""The pause before a proposal with an ineligible replica is reviewed again."""
 
 
 class IsrLink(Protocol):
-    """What it asks of the broker's session."""
+    """The broker's session with the controllers, for ISR requests."""
 
     async def alter_partitions(
         self, partitions: Sequence[pb.AlterPartition], *, timeout_ms: int
     ) -> pb.AlterPartitionsResponse:
-        """Ask once; a result for each partition, once committed."""
+        """Send once; return one result for each partition, once committed."""
 
 
 class IsrRequests:
-    """See the module; `run` must run."""
+    """The ISR requests of one broker; `run` must run."""
 
     def __init__(self, clock: Clock, link: IsrLink) -> None:
         self._clock = clock
         self._link = link
-        self._waiting: dict[Replica, None] = {}  # that have something to ask
+        self._waiting: dict[Replica, None] = {}  # with a pending proposal
         self._wake = asyncio.Event()
         self._pause_ms = 0
 
-    def look(self, replica: Replica) -> None:
-        """Ask for what a partition wants by now, if anything."""
+    def request_change(self, replica: Replica) -> None:
+        """Queue the partition's proposal, if it has one."""
         if replica not in self._waiting and replica.partition.isr_proposal() is not None:
             self._waiting[replica] = None
             self._wake.set()
 
     async def run(self) -> None:
-        """Ask, until cancelled."""
+        """Send requests until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                await self._ask(self._take())
+                await self._send(self._take_proposals())
                 if self._pause_ms:
                     await asyncio.sleep(self._pause_ms / 1000)
 
-    def _take(self) -> list[tuple[Replica, IsrProposal]]:
+    def _take_proposals(self) -> list[tuple[Replica, IsrProposal]]:
         taken = []
         for replica in list(self._waiting)[:PARTITIONS_A_REQUEST]:
             del self._waiting[replica]
@@ -71,22 +72,22 @@ class IsrRequests:
                 taken.append((replica, proposal))
         return taken
 
-    async def _ask(self, asked: list[tuple[Replica, IsrProposal]]) -> None:
-        if not asked:
+    async def _send(self, sent: list[tuple[Replica, IsrProposal]]) -> None:
+        if not sent:
             return
         try:
             response = await self._link.alter_partitions(
-                [_encode(replica, proposal) for replica, proposal in asked],
+                [_encode(replica, proposal) for replica, proposal in sent],
                 timeout_ms=TIMEOUT_MS,
             )
         except QuorumlogError as error:
             self._pause_ms = min(max(PAUSE_MS[0], 2 * self._pause_ms), PAUSE_MS[1])
-            _LOG.info("broker.isr_not_changed partitions=%d error=%s", len(asked), error)
-            for replica, proposal in asked:
+            _LOG.info("broker.isr_not_changed partitions=%d error=%s", len(sent), error)
+            for replica, proposal in sent:
                 self._refused(replica, proposal, error)
             return
         self._pause_ms = 0
-        for (replica, proposal), result in zip(asked, response.results, strict=False):
+        for (replica, proposal), result in zip(sent, response.results, strict=False):
             if result.HasField("error"):
                 self._refused(replica, proposal, decode_error(result.error))
             else:
@@ -112,20 +113,20 @@ class IsrRequests:
         )
         if not replica.is_given_up:
             replica.progressed(progress)
-        self.look(replica)
+        self.request_change(replica)
 
     def _refused(self, replica: Replica, proposal: IsrProposal, error: QuorumlogError) -> None:
         _LOG.debug("broker.isr_refused partition=%s error=%s", replica.partition.name, error)
         progress = replica.partition.isr_refused(proposal, error)
         if not replica.is_given_up:
             replica.progressed(progress)
-        self.look(replica)
+        self.request_change(replica)
         if isinstance(error, IneligibleReplica):
-            asyncio.get_running_loop().call_later(AGAIN_MS / 1000, self._look_again, replica)
+            asyncio.get_running_loop().call_later(REVIEW_MS / 1000, self._review, replica)
 
-    def _look_again(self, replica: Replica) -> None:
+    def _review(self, replica: Replica) -> None:
         replica.partition.tick(self._clock.now_ms())
-        self.look(replica)
+        self.request_change(replica)
 
 
 def _encode(replica: Replica, proposal: IsrProposal) -> pb.AlterPartition:

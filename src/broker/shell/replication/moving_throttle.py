@@ -1,7 +1,7 @@
-"""How fast this broker reads for replicas that a reassignment adds here.
+"""The throttle for replicas that a reassignment adds to this broker.
 
-A bound on average: each answer says how long its partition waits before it asks again. Replicas
-that are in sync are never held up.
+It limits the average rate: after each answer, the partition's next fetch is delayed. In-sync
+replicas are not throttled.
 """
 
 from typing import Final
@@ -10,19 +10,19 @@ from ....runtime import Clock
 from ....storage.throttle import Throttle
 
 ASKED_BYTES_MIN: Final = 4 << 10
-"""However low the rate is, an answer brings so much, and the pause behind it is the longer."""
+"""The minimum fetch size at low rates; the delay after it is longer then."""
 
 
-class MovingThrottle:
-    """One for all that a node follows."""
+class ReassignmentThrottle:
+    """The throttle of all reassigned replicas of a node."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._bytes_per_second = -1
-        self._throttle: Throttle | None = None  # None: no bound
+        self._throttle: Throttle | None = None  # None: unlimited
 
     def set_rate(self, bytes_per_second: int) -> bool:
-        """Keep to a rate from now on, -1: to none; returns whether it is another one."""
+        """Set the rate, -1: unlimited; return True if it has changed."""
         if bytes_per_second == self._bytes_per_second:
             return False
         self._bytes_per_second = bytes_per_second
@@ -30,11 +30,11 @@ class MovingThrottle:
         return True
 
     def asked_bytes(self, wanted: int) -> int:
-        """How much of one partition to ask for at once, of what is wanted."""
+        """Return the fetch size of one partition, at most `wanted`."""
         if self._throttle is None:
             return wanted
         return min(wanted, max(ASKED_BYTES_MIN, self._bytes_per_second // 4))
 
     def spend(self, size: int) -> int:
-        """`size` bytes have come; return how many ms to wait before more is asked for."""
+        """Count `size` received bytes; return the delay in ms before the next fetch."""
         return 0 if self._throttle is None else self._throttle.spend(size, self._clock.now_ms())

@@ -1,6 +1,7 @@
-"""What a leader serves its followers: the port of their streams, the streams, and where epochs end.
+"""The server side of replication: the port of the followers' streams, the streams, and epoch end
+offsets.
 
-A stream begins with strangers: whoever connects has a moment to say who it is, and means.
+A stream starts unidentified; its first request must identify the follower within a timeout.
 """
 
 import asyncio
@@ -14,30 +15,30 @@ from ....runtime import ByteConnection, CallContext, Handler
 from ....runtime.error_detail import encode_error
 from ....services import REPLICA_ENDPOINT, REPLICA_EPOCH_END_OFFSETS
 from ..replicas import ReplicaManager
-from .follow_session import FollowSession, LeaderStream
-from .follow_stream import FollowStream
+from .follow_session import FollowerSession, LeaderStream
+from .follow_stream import ReplicationStream
 
 STREAMS_MAX: Final = 2_000
-"""Open at once, strangers included: a few for each broker of the largest clusters."""
+"""Limit of open streams: a few for each broker of the largest clusters."""
 
-STRANGER_MS_MAX: Final = 10_000
-"""Who says nothing for so long is nobody."""
+IDENTIFICATION_MS_MAX: Final = 10_000
+"""The time within which a stream must identify its follower."""
 
 
 class ReplicaService:
-    """Handlers of `quorumlog.v1.Replica`, and the followers' streams."""
+    """The handlers of `quorumlog.v1.Replica`, and the followers' streams."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
-        self._port = 0  # where streams are taken; 0: nowhere yet
+        self._port = 0  # of streams; 0: not listening yet
         self._streams: dict[_ServedStream, None] = {}
 
     def listens_at(self, address: str) -> None:
-        """Streams are taken at this address, which `accept` serves."""
+        """Set the address of streams, which `accept` serves."""
         self._port = int(address.rpartition(":")[2])
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the table that `Network.serve` takes."""
+        """Return the table for `Network.serve`."""
         table = (
             Handler(REPLICA_ENDPOINT, self.endpoint),
             Handler(REPLICA_EPOCH_END_OFFSETS, self.epoch_end_offsets),
@@ -47,7 +48,7 @@ class ReplicaService:
     async def endpoint(
         self, request: pb.ReplicaEndpointRequest, context: CallContext
     ) -> pb.ReplicaEndpointResponse:
-        """Tell where streams are taken, to who means this broker."""
+        """Return the port of streams, if the caller addresses this broker."""
         self._check_cluster(request.cluster_id)
         self._check_leader(request.leader_id)
         assert self._port, "calls are served before streams"
@@ -56,7 +57,7 @@ class ReplicaService:
     async def epoch_end_offsets(
         self, request: pb.EpochEndOffsetsRequest, context: CallContext
     ) -> pb.EpochEndOffsetsResponse:
-        """Tell where leader epochs end in the logs that are led here."""
+        """Return the end offsets of leader epochs in logs led here."""
         self._check_cluster(request.cluster_id)
         response = pb.EpochEndOffsetsResponse()
         for part in request.partitions:
@@ -71,8 +72,9 @@ class ReplicaService:
                 result.error.CopyFrom(encode_error(error))
         return response
 
-    def introduce(self, stream: LeaderStream, first: pb.FollowRequest) -> FollowSession:
-        """Begin the session of a stream by its first request; raises who is refused."""
+    def identify(self, stream: LeaderStream, first: pb.FollowRequest) -> FollowerSession:
+        """Start the session of a stream with its first request; raise an error if the follower is
+        refused."""
         self._check_cluster(first.cluster_id)
         self._check_leader(first.leader_id)
         me = self._replicas.node_id
@@ -82,59 +84,63 @@ class ReplicaService:
         return self._replicas.begin_session(stream, follower, broker_epoch)
 
     def accept(self, connection: ByteConnection) -> LeaderStream:
-        """Somebody has connected."""
+        """Create the stream of a new connection."""
         served = _ServedStream(self, connection)
         if len(self._streams) >= STREAMS_MAX:
             count = len(self._streams)
-            served.stream.refuse(Overloaded(f"{count} streams are open here: wait and repeat"))
+            served.stream.refuse(
+                Overloaded(f"{count} streams are open, the limit is {STREAMS_MAX}; retry later")
+            )
         self._streams[served] = None
         return served.stream
 
     def ended(self, served: "_ServedStream") -> None:
-        """A stream is over."""
+        """Remove a stream that has ended."""
         self._streams.pop(served, None)
 
     def _check_cluster(self, cluster_id: str) -> None:
         if cluster_id != self._replicas.cluster_id:
             raise InconsistentClusterId(
-                f"this is a node of cluster {self._replicas.cluster_id!r}, the caller means"
-                f" {cluster_id!r}: check the address"
+                f"this node belongs to cluster {self._replicas.cluster_id!r}, the request is for"
+                f" {cluster_id!r}; check the address"
             )
 
     def _check_leader(self, leader_id: int) -> None:
         me = self._replicas.node_id
         if leader_id != me:
-            raise InvalidRequest(f"node {leader_id} is meant, and this is node {me}")
+            raise InvalidRequest(
+                f"the request is for node {leader_id}, this is node {me}; refresh the metadata"
+            )
 
 
 class _ServedStream:
-    """One connection that somebody opened here: a stranger, then a follower."""
+    """One connection: unidentified first, then a follower's."""
 
-    __slots__ = ("_service", "_session", "_stranger", "stream")
+    __slots__ = ("_identification_timer", "_service", "_session", "stream")
 
     def __init__(self, service: ReplicaService, connection: ByteConnection) -> None:
         self._service = service
-        self._session: FollowSession | None = None
-        self.stream: LeaderStream = FollowStream(
-            connection, pb.FollowRequest, is_stranger=True, take=self._take, ended=self._ended
+        self._session: FollowerSession | None = None
+        self.stream: LeaderStream = ReplicationStream(
+            connection, pb.FollowRequest, is_unidentified=True, take=self._take, ended=self._ended
         )
         loop = asyncio.get_running_loop()
-        self._stranger = loop.call_later(STRANGER_MS_MAX / 1000, self._look)
+        self._identification_timer = loop.call_later(IDENTIFICATION_MS_MAX / 1000, self._time_out)
 
     def _take(self, request: pb.FollowRequest, records: memoryview) -> None:
-        """Take a request; raises what is wrong with the first one."""
+        """Handle a request; raise an error if the first one is refused."""
         if self._session is None:
-            self._session = self._service.introduce(self.stream, request)
-            self._stranger.cancel()
+            self._session = self._service.identify(self.stream, request)
+            self._identification_timer.cancel()
         self._session.take(request)
 
-    def _look(self) -> None:
-        self.stream.refuse(TimedOut("a stream was opened, and nobody was introduced"))
+    def _time_out(self) -> None:
+        self.stream.refuse(TimedOut("the stream was not identified in time"))
 
     def _ended(self, error: QuorumlogError) -> None:
-        self._stranger.cancel()
+        self._identification_timer.cancel()
         self._service.ended(self)
-        loop = asyncio.get_running_loop()  # the other side has a moment to read why
-        loop.call_later(STRANGER_MS_MAX / 1000, self.stream.abort, "it was refused")
+        loop = asyncio.get_running_loop()  # the other side needs time to read the reason
+        loop.call_later(IDENTIFICATION_MS_MAX / 1000, self.stream.abort, "the stream was refused")
         if self._session is not None:
             self._session.close()

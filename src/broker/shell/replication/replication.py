@@ -1,8 +1,7 @@
-"""The replicating side of a broker: whom it follows, who follows it, and who is in sync.
+"""The replication side of a broker: fetchers, followers' streams, and the in-sync replicas.
 
-Owns the fetchers (one a leading broker), the streams of followers, the requests for other in-sync
-replicas, and the look at who lags. None of it runs before the broker has a session with the
-controllers.
+Owns the fetchers (one for each leading broker), the followers' streams, the ISR requests, and the
+periodic lag check. All of it starts with the broker's session with the controllers.
 """
 
 import asyncio
@@ -16,24 +15,24 @@ from ....metadata import ImageDelta
 from ....runtime import Runtime, Scope
 from ....storage.shell.data_directory import Directory
 from ..figures import ReplicationFigures
-from ..replica import Replica, Surroundings
+from ..replica import Replica, ReplicaDeps
 from .fetcher import ControllerLink as FetcherLink
 from .fetcher import Fetchers, FollowerIdentity, ReplicationConfig
-from .follow_session import Find, FollowSession, LeaderStream
+from .follow_session import Find, FollowerSession, LeaderStream
 from .isr_requests import IsrLink, IsrRequests
 
 _LOG = logging.getLogger("quorumlog.broker")
 
 CHECKED_A_STEP: Final = 200
-"""Partitions whose followers are looked at before others get the loop."""
+"""Partitions checked in one step."""
 
 
 class ControllerLink(FetcherLink, IsrLink, Protocol):
-    """What replication asks of the broker's session with the controllers."""
+    """The broker's session with the controllers, for replication."""
 
 
 class Replication:
-    """See the module."""
+    """The replication side of one broker."""
 
     def __init__(
         self,
@@ -55,8 +54,8 @@ class Replication:
         self._link: ControllerLink | None = None
         self._isr: IsrRequests | None = None
         self._addresses: dict[NodeId, str] = {}  # of brokers, for followers
-        self._sessions: dict[NodeId, FollowSession] = {}  # the newest of each follower
-        self._shared: dict[Replica, None] = {}  # led here, with other replicas, and open
+        self._sessions: dict[NodeId, FollowerSession] = {}  # the current one of each follower
+        self._shared: dict[Replica, None] = {}  # replicated partitions led here, with open logs
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
         self.fetchers = Fetchers(
@@ -69,33 +68,34 @@ class Replication:
             address_of=self._address_of,
             config=config,
         )
-        self.around = Surroundings(
+        self.deps = ReplicaDeps(
             clock=runtime.clock,
             scope=scope,
             directory=directory,
             follow=self.fetchers.follow,
             forget=self._forget,
-            look_at_isr=self.look_at_isr,
+            review_isr=self.review_isr,
             failed=self._failed,
         )
 
     # --- the session and the metadata ---------------------------------------------------------
 
     def attach(self, link: ControllerLink) -> None:
-        """Replicate from now on, as the broker of this session; once."""
+        """Start replication with this session; once."""
         assert self._link is None, "attached twice"
         self._link = link
         self._isr = IsrRequests(self._runtime.clock, link)
         self._tasks = [
             self._scope.spawn(self._isr.run(), name="broker.isr"),
-            self._scope.spawn(self._watch_lag(), name="broker.lag"),
+            self._scope.spawn(self._check_lag(), name="broker.lag"),
         ]
         for replica in self._shared:
-            self._isr.look(replica)
+            self._isr.request_change(replica)
 
     @property
     def has_lapsed(self) -> bool:
-        """Whether another node may lead what this one does, for all that it has heard."""
+        """True if the controllers may have elected another leader for the partitions of this
+        broker."""
         return self._link is not None and self._link.is_lapsed()
 
     def may_be_replaced(
@@ -106,13 +106,16 @@ class Replication:
         behind_ms: int,
         lease_ms: int,
     ) -> bool:
-        """Whether another node may lead a partition by now that this one leads. It may not while
-        the controllers are heard and what they had committed `behind_ms` ago is known, nor while
-        everybody whom they could elect has followed this node for certain within `lease_ms`: so
-        replicas that have lost the controllers together go on. `may_be_unclean`: they could elect
-        any replica; so could they, or nearly, while too few are in sync: who fell out of that last
-        has all that is committed (KIP-966). Not looked at are unclean elections that somebody asks
-        for by hand."""
+        """Return True if another node may lead a partition that this node leads.
+
+        It cannot while the controllers are reached and the metadata is at most `behind_ms` old. Nor
+        can it while every electable node has provably followed this node within `lease_ms`; so
+        replicas that have lost the controllers together continue to serve.
+
+        `may_be_unclean` returns True if the controllers may elect any replica. While the ISR is too
+        small, any replica counts as electable too, because the last one to leave the ISR has all
+        committed records (KIP-966). Unclean elections requested by an operator are not considered.
+        """
         leadership = replica.partition.leadership
         if leadership is None:
             return True
@@ -136,14 +139,14 @@ class Replication:
                 return True
         return False
 
-    def configured(self, delta: ImageDelta) -> None:
-        """Take in what is configured for the cluster."""
+    def apply_configs(self, delta: ImageDelta) -> None:
+        """Apply the cluster's configs."""
         configs = delta.after.cluster_configs
         if configs is not delta.before.cluster_configs:
             self.fetchers.set_rate(int(configs.get("replication.throttled.rate", "-1")))
 
-    def brokers_changed(self, delta: ImageDelta) -> None:
-        """Take in what the image says of the brokers."""
+    def apply_brokers(self, delta: ImageDelta) -> None:
+        """Apply changes of the brokers' metadata."""
         for before, after in delta.changed_brokers():
             broker = after or before
             assert broker is not None, "a change of no broker"
@@ -154,10 +157,10 @@ class Replication:
             self.fetchers.broker_changed(broker.id)
             session = self._sessions.get(broker.id)
             if session is not None:
-                session.reconsider()
+                session.review()
 
     async def close(self) -> None:
-        """End what runs."""
+        """Stop the fetchers and tasks."""
         await self.fetchers.close()
         for task in self._tasks:
             task.cancel()
@@ -173,26 +176,26 @@ class Replication:
 
     def begin_session(
         self, stream: LeaderStream, follower: NodeId, broker_epoch: Offset
-    ) -> FollowSession:
-        """Serve a follower on its stream; the session before it ends. Raises Stopping."""
+    ) -> FollowerSession:
+        """Serve a follower on its stream; its previous session ends. Raises Stopping."""
         if self._is_stopping:
-            raise Stopping("the node is stopping; the partitions will have other leaders")
+            raise Stopping("the broker is stopping; its partitions will get other leaders")
         before = self._sessions.get(follower)
         if before is not None:
             before.supersede()
-        session = self._sessions[follower] = FollowSession(
+        session = self._sessions[follower] = FollowerSession(
             self._runtime.clock,
             self._directory,
             stream,
             follower=follower,
             broker_epoch=broker_epoch,
             find=self._find,
-            look_at_isr=self.look_at_isr,
+            review_isr=self.review_isr,
         )
         self._scope.spawn(self._serve(session), name=f"broker.follower.{follower}")
         return session
 
-    async def _serve(self, session: FollowSession) -> None:
+    async def _serve(self, session: FollowerSession) -> None:
         try:
             await session.run()
         finally:
@@ -200,35 +203,35 @@ class Replication:
                 del self._sessions[session.follower]
 
     def stop_serving(self) -> None:
-        """End the streams of followers, now and those to come: the node is stopping."""
+        """End all followers' streams and refuse new ones, because the node is stopping."""
         self._is_stopping = True
         for session in list(self._sessions.values()):
-            session.end(Stopping("the node is stopping; the partitions will have other leaders"))
+            session.end(Stopping("the broker is stopping; its partitions will get other leaders"))
 
     # --- in-sync replicas -------------------------------------------------------------------------
 
-    def look_at_isr(self, replica: Replica) -> None:
-        """Other replicas may be in sync now."""
+    def review_isr(self, replica: Replica) -> None:
+        """Request an ISR change if the partition needs one."""
         leader = replica.partition.leader
         if leader is None or len(leader.replicas) < 2:
             return
         self._shared[replica] = None
         if self._isr is not None:
-            self._isr.look(replica)
+            self._isr.request_change(replica)
 
     def _forget(self, replica: Replica) -> None:
-        self.fetchers.forget(replica)
+        self.fetchers.unfollow(replica)
         if not replica.partition.is_leader:
             self._shared.pop(replica, None)
 
     @property
     def figures(self) -> ReplicationFigures:
-        """What replication came to."""
-        return self.around.figures
+        """The counters of replication."""
+        return self.deps.figures
 
     def lags(self, found: dict[NodeId, int]) -> Iterator[None]:
-        """Note how many records each follower lacks of the partition led here that it is furthest
-        behind in; yields now and then, so that others get the loop."""
+        """Record, for each follower, its largest lag in records over the partitions led here; yield
+        between steps."""
         for number, replica in enumerate(list(self._shared), 1):
             leadership = replica.partition.leadership
             if leadership is not None:
@@ -238,9 +241,9 @@ class Replication:
             if number % CHECKED_A_STEP == 0:
                 yield
 
-    async def _watch_lag(self) -> None:
-        """Look at everybody twice in replica.lag.time.max.ms. Not after a stall of this node: what
-        was sent meanwhile has not been read yet."""
+    async def _check_lag(self) -> None:
+        """Advance the time of all partitions twice per replica.lag.time.max.ms. Not after a stall
+        of this node, because fetches sent during the stall have not been read yet."""
         clock = self._runtime.clock
         pause_ms = self._config.lag_time_max_ms // 2
         while True:
@@ -251,15 +254,15 @@ class Replication:
             for number, replica in enumerate(list(self._shared)):
                 if replica.partition.is_leader and not replica.is_given_up:
                     replica.progressed(replica.partition.tick(clock.now_ms()))
-                    self.look_at_isr(replica)
+                    self.review_isr(replica)
                 if number % CHECKED_A_STEP == CHECKED_A_STEP - 1:
                     await asyncio.sleep(0)
 
     # --- failures -----------------------------------------------------------------------------
 
     def _failed(self, replica: Replica, error: QuorumlogError) -> None:
-        """A log cannot be used any more. Where others hold the partition they take over, so this
-        broker ends; where none does the rest is of more use than nothing."""
+        """Handle the failure of a log. If the partition has other replicas, this broker stops, so
+        that they take over. Otherwise its other partitions continue."""
         if replica.is_shared:
             self._runtime.tasks.stop_node(
                 f"the log of {replica.partition.name} failed, and other brokers hold it: {error}"
