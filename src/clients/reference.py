@@ -56,7 +56,7 @@ def _error_rows() -> Iterator[tuple[str, ...]]:
     """Yield name, retriability and docstring of each class, in the order of the error table."""
     for error in ERRORS:
         base = error.__mro__[1]
-        name = f"`{error.__name__}`"
+        name = f"`{error.__name__}` (`{error.name}`)"
         if base is not QuorumlogError:
             name += f", a `{base.__name__}`"
         meaning = " ".join((error.__doc__ or "").split()).replace("|", "\\|")
