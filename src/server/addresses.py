@@ -143,7 +143,7 @@ def id_text(raw: bytes) -> str:
 
 
 def parse_id(text: str, where: str) -> DirectoryId:
-    """Return the 16 bytes of 22 characters of base64url. Raises InvalidConfig, whose message starts
+    """Return the 16 bytes of 22 characters of base64url. Raises InvalidConfig with a message starts
     with `where`."""
     try:
         raw = base64.urlsafe_b64decode(text + "==")

@@ -33,7 +33,7 @@ METADATA_BATCH_BYTES: Final = 32 * 1024
 """Proposals that share a batch: about 250 records, which each node applies in one step of its event
 loop of a few milliseconds."""
 QUORUM_HEALTH: Final = "quorumlog.quorum"
-"""The health-check service whose status tells if the quorum has a leader."""
+"""The name of the health check of the quorum: serving while it has a leader."""
 
 _LOG = logging.getLogger("quorumlog.server")
 

@@ -60,7 +60,7 @@ class PartitionBatches:
 
 
 class ProduceBatches:
-    """A `ProduceRequest` whose batches are views of the received bytes."""
+    """A `ProduceRequest` with its batches as views of the received bytes."""
 
     __slots__ = ("acks", "correlation_id", "partitions", "timeout_ms")
 

@@ -37,7 +37,7 @@ class ProduceStream(Protocol):
     async def receive(self) -> ProduceBatches | None: ...
 
 
-# The method LOG_PRODUCE with a request class whose batches are views of the received bytes.
+# The method LOG_PRODUCE with a request class that has batches as views.
 _PRODUCE: Method[Any, Any] = Method(
     LOG_PRODUCE.path, cast("Any", ProduceBatches), LOG_PRODUCE.response, streaming=True
 )

@@ -18,7 +18,7 @@ _PARTITIONS: Final = Parts(pb.MirrorAppendRequest, "partitions", pb.MirrorPartit
 
 
 class MirrorBatches:
-    """A `MirrorAppendRequest` whose batches are views of the received bytes."""
+    """A `MirrorAppendRequest` with its batches as views of the received bytes."""
 
     __slots__ = ("partitions", "timeout_ms")
 
@@ -35,7 +35,7 @@ class MirrorBatches:
         return cls(pb.MirrorAppendRequest.FromString(rest).timeout_ms, partitions)
 
 
-# The method MIRROR_APPEND with a request class whose batches are views of the received bytes.
+# The method MIRROR_APPEND with a request class that has batches as views.
 _APPEND: Final[Method[Any, pb.MirrorAppendResponse]] = Method(
     MIRROR_APPEND.path, cast("Any", MirrorBatches), MIRROR_APPEND.response
 )

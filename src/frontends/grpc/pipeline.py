@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Pipeline(Generic[T]):
-    """A FIFO queue whose entries count against the bound until they are answered."""
+    """A FIFO queue; its entries count against the bound until they are answered."""
 
     def __init__(self, *, count_max: int, bytes_max: int) -> None:
         self._count_max = count_max

@@ -83,7 +83,7 @@ class Spread:
 def failure_of(
     topic: str, shares: Sequence[Share], errors: Sequence[QuorumlogError | None]
 ) -> QuorumlogError | None:
-    """Return the error of a call whose shares have these outcomes, None if all are stored.
+    """Return the error of a call from those of its shares, None if all are stored.
 
     If none is stored: the first error, but an error with unknown outcome takes precedence.
     """

@@ -326,7 +326,7 @@ class KafkaConnection:
         ]
 
     async def _carry_out(self, requests: Sequence[Request]) -> None:
-        """Carry out requests whose responses are discarded."""
+        """Carry out requests and discard their responses."""
         for request in requests:
             try:
                 _release(await self._answer_of(request))

@@ -99,7 +99,7 @@ async def outcome(result: Awaitable[R]) -> R | QuorumlogError:
 
 
 def within(call: Call, timeout: timedelta) -> CallContext:
-    """Return the context of a call whose deadline is the request's arrival plus its timeout."""
+    """Return the context of a call with the deadline of the request's arrival plus its timeout."""
     milliseconds = max(0, timeout // timedelta(milliseconds=1))
     return CallContext(deadline_ms=call.began_ms + milliseconds, peer=call.context.peer)
 

@@ -40,7 +40,7 @@ class NodeConfig(
     """All settings of a node; equal files give equal configurations.
 
     It inherits from the tables of this package, the last one first. The tables have no generated
-    methods, whose creation would slow every start. Checks that concern settings of several tables
+    methods: creating them would slow every start. Checks that concern settings of several tables
     are here.
     """
 

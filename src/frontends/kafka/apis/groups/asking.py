@@ -19,7 +19,7 @@ WAIT_MS_MAX: Final = 2**31
 wait earlier."""
 
 PARTS_A_REQUEST: Final = 1_000
-"""Partitions whose offsets are stored in one step; a larger request takes several steps."""
+"""The partitions of one step of storing offsets; a larger request takes several steps."""
 
 NO_OFFSET: Final = -1
 
@@ -33,7 +33,7 @@ async def asked(door: Door, call: Call, request: GroupRequest[R]) -> R | Quoruml
 
 
 async def waited_for(door: Door, call: Call, request: GroupRequest[R]) -> R | QuorumlogError:
-    """Send a request whose response may depend on requests of other members."""
+    """Send a request with a response that may depend on other members."""
     try:
         return await door.groups.ask(request, deadline_ms=call.began_ms + WAIT_MS_MAX)
     except QuorumlogError as error:
