@@ -1,5 +1,5 @@
-"""What a node counts and how it is named: instruments for hot paths, one table of metrics, and the
-values of one look. Pure; nothing here knows who looks, or in which format."""
+"""Metrics of a node: instruments for hot paths, the table of metrics, and the values of one scrape.
+Pure, and independent of the output format."""
 
 from .instruments import LATENCY_MS, STALL_MS, Histogram, Recent
 from .scrape import Scrape

@@ -1,4 +1,4 @@
-"""The values of one look at a node, metric by metric."""
+"""The values of one scrape of a node, by metric."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from .table import Kind, Metric
 
 
 class Scrape:
-    """What collectors fill and a format reads; one look uses it once."""
+    """Collects the values for one output; used once."""
 
     __slots__ = ("_found",)
 
@@ -15,22 +15,22 @@ class Scrape:
         self._found: dict[Metric, dict[tuple[str, ...], float | Histogram]] = {}
 
     def put(self, metric: Metric, value: float, *labels: str | int) -> None:
-        """Say what a counter or gauge stands at, for these values of its labels."""
+        """Set the value of a counter or gauge for these labels."""
         assert metric.kind is not Kind.HISTOGRAM, f"{metric.name} takes a histogram"
         self._put(metric, value, labels)
 
     def put_histogram(self, metric: Metric, value: Histogram, *labels: str | int) -> None:
-        """Say what a histogram in milliseconds stands at now; it is shown in seconds."""
+        """Set the state of a histogram in milliseconds; it is shown in seconds."""
         assert metric.kind is Kind.HISTOGRAM, f"{metric.name} takes a number"
-        self._put(metric, value.copy(), labels)  # it goes on counting while a text is made
+        self._put(metric, value.copy(), labels)  # the original continues to change
 
     @property
     def found(self) -> Mapping[Metric, Mapping[tuple[str, ...], float | Histogram]]:
-        """Everything that was put, in that order."""
+        """All values, in the order in which they were set."""
         return self._found
 
     def value(self, metric: Metric, *labels: str | int) -> float | None:
-        """What was put there; None: nothing, or a histogram."""
+        """Return the value for these labels; None: none, or a histogram."""
         found = self._found.get(metric, {}).get(tuple(str(each) for each in labels))
         return None if isinstance(found, Histogram) else found
 

@@ -1,8 +1,8 @@
-"""Every metric of a node by name: what it says, and what bounds the values of its labels.
+"""The table of a node's metrics: names, help texts and labels.
 
-Names end with their unit; counters of events get `_total` behind it where they are shown. Seconds
-and bytes only. A label's values are a closed set, or as many as the cluster has nodes: names of
-topics stand in the last part alone, and only where the node was told to show them.
+Names end with their unit; counters of events are shown with `_total` appended. Seconds and bytes
+only. The values of a label are a closed set, or limited by the number of nodes. Topic names occur
+only in the last section, and only if enabled.
 """
 
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from typing import Final
 
 
 class Kind(Enum):
-    """How a metric moves."""
+    """The type of a metric."""
 
     COUNTER = "counter"  # only grows, from 0 at the node's start
-    GAUGE = "gauge"
+    GAUGE = "only increases, from 0 at the node's start"
     HISTOGRAM = "histogram"
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row."""
+    """One metric."""
 
     name: str  # without a counter's `_total`
     kind: Kind
-    about: str  # a sentence
+    about: str  # the help text
     labels: tuple[str, ...] = ()
 
     @property
     def shown_name(self) -> str:
-        """The name under which it is scraped."""
+        """The name under which it is exported."""
         return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
 
 
@@ -40,18 +40,18 @@ _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 NODE_INFO: Final = Metric(
     "quorumlog_node_info",
     _G,
-    "1; the labels say which node this is.",
+    "1; the labels identify the node.",
     ("node", "cluster", "roles", "version"),
 )
-READY: Final = Metric("quorumlog_ready", _G, "1 while /ready says that the node can serve.")
-UPTIME: Final = Metric("quorumlog_uptime_seconds", _G, "Time since the node began to start.")
+READY: Final = Metric("quorumlog_ready", _G, "1 while /ready reports that the node can serve.")
+UPTIME: Final = Metric("quorumlog_uptime_seconds", _G, "Time since the start of the node.")
 LOOP_LATENESS: Final = Metric(
     "quorumlog_loop_lateness_seconds",
     _H,
-    "How late a timer of every 20 ms fired: how long the event loop kept everybody waiting.",
+    "Delay of a 20 ms timer: the time for which the event loop was blocked.",
 )
 LOOP_STALL: Final = Metric(
-    "quorumlog_loop_stall_seconds", _G, "The longest such wait of the last minute."
+    "quorumlog_loop_stall_seconds", _G, "The longest block of the event loop in the last minute."
 )
 
 # --- calls -------------------------------------------------------------------------------------
@@ -59,253 +59,260 @@ LOOP_STALL: Final = Metric(
 CALLS: Final = Metric(
     "quorumlog_calls",
     _C,
-    "Remote calls that ended, by what they ended with: ok, cancelled, or the error's name.",
+    "Finished remote calls by outcome: ok, cancelled, or the error's name.",
     ("method", "outcome"),
 )
 CALL_SECONDS: Final = Metric(
     "quorumlog_call_seconds",
     _H,
-    "Time from a call's arrival to its answer; of a long poll it includes the waiting.",
+    "Time from a call's arrival to its answer, including the wait of a long poll.",
     ("method",),
 )
-CALLS_OPEN: Final = Metric(
-    "quorumlog_calls_open", _G, "Calls and streams under way now.", ("method",)
-)
+CALLS_OPEN: Final = Metric("quorumlog_calls_open", _G, "Open calls and streams.", ("method",))
 
 # --- produce and fetch -------------------------------------------------------------------------
 
 PRODUCED_BYTES: Final = Metric(
-    "quorumlog_produced_bytes", _C, "Bytes of batches that clients gave to partitions led here."
+    "quorumlog_produced_bytes", _C, "Bytes of batches that clients appended to partitions led here."
 )
 PRODUCED_RECORDS: Final = Metric(
-    "quorumlog_produced_records", _C, "Records in them that were acknowledged."
+    "quorumlog_produced_records", _C, "Acknowledged records in these batches."
 )
 PRODUCE_FAILURES: Final = Metric(
     "quorumlog_produce_failures",
     _C,
-    "Partitions' parts of produce requests that were answered with an error.",
+    "Partitions in produce requests that were answered with an error.",
 )
 PRODUCE_SECONDS: Final = Metric(
     "quorumlog_produce_seconds",
     _H,
-    "Time from a produce request's arrival to its answer, replication and flush included.",
+    "Time from a produce request's arrival to its answer, including replication and flush.",
     ("acks",),
 )
 PRODUCES_WAITING: Final = Metric(
-    "quorumlog_produces_waiting", _G, "Produce requests between their arrival and their answer."
+    "quorumlog_produces_waiting", _G, "Produce requests without an answer yet."
 )
-FETCHED_BYTES: Final = Metric(
-    "quorumlog_fetched_bytes", _C, "Bytes of batches that consumers were sent."
-)
+FETCHED_BYTES: Final = Metric("quorumlog_fetched_bytes", _C, "Bytes of batches sent to consumers.")
 FETCH_SECONDS: Final = Metric(
     "quorumlog_fetch_seconds",
     _H,
-    "Time of a consumer's fetch; waited=yes: it came to the log's end and waited for records.",
+    "Time of a consumer's fetch; waited=yes: it waited for records at the log's end.",
     ("waited",),
 )
 FETCHES_WAITING: Final = Metric(
-    "quorumlog_fetches_waiting", _G, "Fetches that wait for new records."
+    "quorumlog_fetches_waiting", _G, "Fetches that are waiting for new records."
 )
-SUBSCRIPTIONS: Final = Metric("quorumlog_subscriptions", _G, "Subscribe streams that are served.")
+SUBSCRIPTIONS: Final = Metric("quorumlog_subscriptions", _G, "Open Subscribe streams.")
 
 # --- partitions of this broker -----------------------------------------------------------------
 
 PARTITIONS: Final = Metric(
-    "quorumlog_partitions", _G, "Partitions with a replica here, by what it is.", ("role",)
+    "quorumlog_partitions", _G, "Partitions with a replica here, by its role.", ("role",)
 )
 LED_BY_ISR: Final = Metric(
     "quorumlog_led_partitions_by_isr",
     _G,
-    "Partitions led here, by how many in-sync replicas they have.",
+    "Partitions led here, by number of in-sync replicas.",
     ("isr",),
 )
 UNDER_REPLICATED: Final = Metric(
     "quorumlog_under_replicated_partitions",
     _G,
-    "Partitions led here with a replica that is not in sync.",
+    "Partitions led here with an out-of-sync replica.",
 )
 AT_MIN_ISR: Final = Metric(
     "quorumlog_at_min_isr_partitions",
     _G,
-    "Partitions led here that have just as many in-sync replicas as min.insync.replicas asks for,"
-    " and more replicas than that.",
+    "Partitions led here with exactly min.insync.replicas in-sync replicas and more replicas than"
+    " that.",
 )
 UNDER_MIN_ISR: Final = Metric(
     "quorumlog_under_min_isr_partitions",
     _G,
-    "Partitions led here with too few in-sync replicas: acks=all is refused.",
+    "Partitions led here with fewer in-sync replicas than min.insync.replicas; acks=all fails.",
 )
 FOLLOWER_LAG: Final = Metric(
     "quorumlog_follower_lag_records",
     _G,
-    "Records that a follower lacks of the partition led here that it is furthest behind in.",
+    "A follower's largest lag in records over the partitions led here.",
     ("follower",),
 )
-ISR_SHRUNK: Final = Metric(
-    "quorumlog_isr_shrinks", _C, "Times that a partition led here lost in-sync replicas."
-)
-ISR_GROWN: Final = Metric(
-    "quorumlog_isr_expansions", _C, "Times that a partition led here got in-sync replicas back."
-)
+ISR_SHRUNK: Final = Metric("quorumlog_isr_shrinks", _C, "ISR shrinks of partitions led here.")
+ISR_GROWN: Final = Metric("quorumlog_isr_expansions", _C, "ISR expansions of partitions led here.")
 REPLICATED_BYTES: Final = Metric(
-    "quorumlog_replicated_bytes", _C, "Bytes of batches that were fetched from leaders."
+    "quorumlog_replicated_bytes", _C, "Bytes of batches fetched from leaders."
 )
 MOVING: Final = Metric(
-    "quorumlog_reassigning_partitions", _G, "Partitions led here whose replicas are being moved."
+    "quorumlog_reassigning_partitions", _G, "Partitions led here that are being reassigned."
 )
 
 # --- the cluster, on the active controller --------------------------------------------------------
 
 CONTROLLER_ACTIVE: Final = Metric(
-    "quorumlog_controller_active", _G, "1 on the controller that leads, which tells the next rows."
+    "quorumlog_controller_active",
+    _G,
+    "1 on the active controller, which exports the cluster metrics.",
 )
 CLUSTER_BROKERS: Final = Metric(
     "quorumlog_cluster_brokers",
     _G,
-    "Registered brokers: active, fenced, or stopping.",
+    "Registered brokers by state: active, fenced, or stopping.",
     ("state",),
 )
 CLUSTER_TOPICS: Final = Metric("quorumlog_cluster_topics", _G, "Topics.")
 CLUSTER_PARTITIONS: Final = Metric("quorumlog_cluster_partitions", _G, "Partitions.")
 CLUSTER_OFFLINE: Final = Metric(
-    "quorumlog_cluster_offline_partitions", _G, "Partitions that nobody leads."
+    "quorumlog_cluster_offline_partitions", _G, "Partitions without a leader."
 )
 CLUSTER_UNDER_REPLICATED: Final = Metric(
     "quorumlog_cluster_under_replicated_partitions",
     _G,
-    "Partitions with a replica that is not in sync.",
+    "Partitions with an out-of-sync replica.",
 )
 CLUSTER_UNDER_MIN_ISR: Final = Metric(
     "quorumlog_cluster_under_min_isr_partitions",
     _G,
-    "Partitions with fewer in-sync replicas than min.insync.replicas asks for.",
+    "Partitions with fewer in-sync replicas than min.insync.replicas.",
 )
 CLUSTER_NOT_PREFERRED: Final = Metric(
     "quorumlog_cluster_not_preferred_leaders",
     _G,
-    "Partitions led by another replica than the first of their assignment.",
+    "Partitions led by a replica other than the preferred one.",
 )
 
 # --- consensus and metadata --------------------------------------------------------------------
 
 RAFT_EPOCH: Final = Metric("quorumlog_raft_epoch", _G, "The quorum's epoch.")
 RAFT_LEADER: Final = Metric(
-    "quorumlog_raft_leader_id", _G, "The node that leads the quorum, -1: none is known."
+    "quorumlog_raft_leader_id", _G, "The leader of the quorum; -1: unknown."
 )
 RAFT_LEADER_CHANGES: Final = Metric(
-    "quorumlog_raft_leader_changes", _C, "How often this node saw another leader, or none any more."
+    "quorumlog_raft_leader_changes",
+    _C,
+    "Leader changes seen by this node, including the loss of a leader.",
 )
 RAFT_VOTERS: Final = Metric("quorumlog_raft_voters", _G, "Voters of the quorum.")
 RAFT_HIGH_WATERMARK: Final = Metric(
-    "quorumlog_raft_high_watermark", _G, "Everything below it in the metadata log is committed."
+    "quorumlog_raft_high_watermark", _G, "High watermark of the metadata log on this node."
 )
 RAFT_LOG_END: Final = Metric(
-    "quorumlog_raft_log_end_offset", _G, "Offset of the metadata log's next record here."
+    "quorumlog_raft_log_end_offset", _G, "Log end offset of the metadata log on this node."
 )
 RAFT_LOG_START: Final = Metric(
-    "quorumlog_raft_log_start_offset", _G, "First offset of the metadata log here."
+    "quorumlog_raft_log_start_offset", _G, "Log start offset of the metadata log on this node."
 )
 RAFT_LAG: Final = Metric(
     "quorumlog_raft_lag_records",
     _G,
-    "Records of the metadata log that a member lacks; told by the leader of every voter.",
+    "A member's lag in records of the metadata log; the leader exports it for every voter.",
     ("member",),
 )
 RAFT_SILENCE: Final = Metric(
     "quorumlog_raft_silence_seconds",
     _G,
-    "Time since a member's last answer; told by the leader.",
+    "Time since a member's last answer; exported by the leader.",
     ("member",),
 )
 RAFT_DROPPED: Final = Metric(
-    "quorumlog_raft_dropped_messages", _C, "Messages to members that found no way or no room."
+    "quorumlog_raft_dropped_messages",
+    _C,
+    "Messages to members dropped for lack of a connection or of queue space.",
 )
 METADATA_COMMITTED: Final = Metric(
-    "quorumlog_metadata_committed_offset", _G, "Newest metadata offset that is committed here."
+    "quorumlog_metadata_committed_offset", _G, "Latest committed metadata offset on this node."
 )
 METADATA_APPLIED: Final = Metric(
-    "quorumlog_metadata_applied_offset", _G, "Newest metadata offset that every part has applied."
+    "quorumlog_metadata_applied_offset",
+    _G,
+    "Latest metadata offset applied by all components of this node.",
 )
 
 # --- storage -----------------------------------------------------------------------------------
 
 STORAGE_WRITTEN: Final = Metric(
-    "quorumlog_storage_written_bytes", _C, "Bytes of batches written to logs, whoever sent them."
+    "quorumlog_storage_written_bytes",
+    _C,
+    "Bytes of batches written to logs, from clients and leaders.",
 )
 STORAGE_FLUSH: Final = Metric(
     "quorumlog_storage_flush_seconds",
     _H,
-    "Time of a log's flush from its turn to its end; policy: that of the log.",
+    "Time of a log's flush, without its wait in the queue; policy: the log's flush policy.",
     ("policy",),
 )
-STORAGE_QUEUED: Final = Metric(
-    "quorumlog_storage_queued_bytes", _G, "Bytes of appends that wait to be written."
-)
-STORAGE_OPEN_LOGS: Final = Metric("quorumlog_storage_open_logs", _G, "Logs that are open.")
+STORAGE_QUEUED: Final = Metric("quorumlog_storage_queued_bytes", _G, "Bytes of queued appends.")
+STORAGE_OPEN_LOGS: Final = Metric("quorumlog_storage_open_logs", _G, "Open logs.")
 STORAGE_FAILED_LOGS: Final = Metric(
-    "quorumlog_storage_failed_logs", _G, "Open logs whose disk failed: nothing is written to them."
+    "quorumlog_storage_failed_logs", _G, "Open logs whose disk failed; they are not written to."
 )
 DISK_FREE: Final = Metric(
     "quorumlog_disk_free_bytes", _G, "Free space of the data directory's disk."
 )
-DISK_SIZE: Final = Metric("quorumlog_disk_size_bytes", _G, "Size of that disk.")
+DISK_SIZE: Final = Metric("quorumlog_disk_size_bytes", _G, "Size of the data directory's disk.")
 DISK_LOW: Final = Metric(
-    "quorumlog_disk_low", _G, "1 while the reserve is used up and producers are refused."
+    "quorumlog_disk_low", _G, "1 while free space is below the reserve and producers are refused."
 )
 
 # --- the Kafka listeners -------------------------------------------------------------------------
 
 KAFKA_CONNECTIONS: Final = Metric(
-    "quorumlog_kafka_connections", _G, "Connections of Kafka clients, by listener.", ("listener",)
+    "quorumlog_kafka_connections",
+    _G,
+    "Open connections of Kafka clients, by listener.",
+    ("listener",),
 )
 KAFKA_ACCEPTED: Final = Metric(
-    "quorumlog_kafka_connections_accepted", _C, "Such connections that were made.", ("listener",)
+    "quorumlog_kafka_connections_accepted",
+    _C,
+    "Accepted connections of Kafka clients.",
+    ("listener",),
 )
 KAFKA_REFUSED: Final = Metric(
     "quorumlog_kafka_connections_refused",
     _C,
-    "Such connections that were closed at once: there were as many as may be, or the node stops.",
+    "Connections of Kafka clients closed at once, at the connection limit or while the node stops.",
     ("listener",),
 )
 KAFKA_ENDED: Final = Metric(
     "quorumlog_kafka_connections_ended",
     _C,
-    "Such connections that ended: by the client, or here, since it was idle, slow with a request"
-    " that it had begun, sent what is invalid, could be told of a failure by nothing else (acks=0),"
-    " met a bug, or since the node stopped.",
+    "Closed connections of Kafka clients, by reason: closed by the client, idle, slow to send a"
+    " request, invalid request, a failed produce request with acks=0, a bug, or the node's stop.",
     ("listener", "reason"),
 )
 KAFKA_REQUESTS: Final = Metric(
     "quorumlog_kafka_requests",
     _C,
-    "Requests of Kafka clients, by what was asked; unanswered: their connection ended instead.",
+    "Requests of Kafka clients by API; outcome=unanswered: the connection was closed instead.",
     ("api", "outcome"),
 )
 KAFKA_REQUEST_SECONDS: Final = Metric(
     "quorumlog_kafka_request_seconds",
     _H,
-    "Time from such a request's arrival to its answer; of a fetch it includes the waiting.",
+    "Time from a Kafka request's arrival to its answer, including a fetch's wait.",
     ("api",),
 )
 KAFKA_ERRORS: Final = Metric(
     "quorumlog_kafka_errors",
     _C,
-    "Errors in such answers, each of an answer's parts by itself, by the protocol's number.",
+    "Errors in answers to Kafka clients, by error code; each part of an answer counts.",
     ("api", "code"),
 )
 KAFKA_OPEN: Final = Metric(
-    "quorumlog_kafka_requests_open", _G, "Such requests that have come and are not answered."
+    "quorumlog_kafka_requests_open", _G, "Kafka requests without an answer yet."
 )
 KAFKA_HELD: Final = Metric(
     "quorumlog_kafka_requests_held_bytes",
     _G,
-    "What they hold; at kafka.requests.bytes.max clients are not read any more.",
+    "Memory of open Kafka requests; at kafka.requests.bytes.max, connections are not read.",
 )
 KAFKA_RECEIVED: Final = Metric(
-    "quorumlog_kafka_received_bytes", _C, "Bytes that Kafka clients have sent."
+    "quorumlog_kafka_received_bytes", _C, "Bytes received from Kafka clients."
 )
 KAFKA_SENT: Final = Metric(
-    "quorumlog_kafka_sent_bytes", _C, "Bytes of answers to them, those not sent yet included."
+    "quorumlog_kafka_sent_bytes",
+    _C,
+    "Bytes of answers to Kafka clients, including those not sent yet.",
 )
 
 # --- quotas of clients of the Kafka protocol -----------------------------------------------------
@@ -313,14 +320,14 @@ KAFKA_SENT: Final = Metric(
 QUOTA_THROTTLES: Final = Metric(
     "quorumlog_quota_throttles",
     _C,
-    "Answers after which a client had to wait, by the quota that it had used up.",
+    "Answers with a throttle time, by the quota that was exceeded.",
     ("quota",),
 )
 QUOTA_WAIT: Final = Metric(
-    "quorumlog_quota_wait_seconds", _C, "Time that such clients were told to wait.", ("quota",)
+    "quorumlog_quota_wait_seconds", _C, "Sum of these throttle times.", ("quota",)
 )
 QUOTA_CLIENTS: Final = Metric(
-    "quorumlog_quota_clients", _G, "Clients that quotas are kept for, at most 10,000."
+    "quorumlog_quota_clients", _G, "Clients with quota state, at most 10,000."
 )
 
 # --- consumer groups, at their coordinator -------------------------------------------------------
@@ -328,38 +335,36 @@ QUOTA_CLIENTS: Final = Metric(
 GROUPS: Final = Metric(
     "quorumlog_groups",
     _G,
-    "Consumer groups that this broker coordinates, by their state.",
+    "Consumer groups that this broker coordinates, by state.",
     ("state",),
 )
 GROUP_MEMBERS: Final = Metric("quorumlog_group_members", _G, "Members of these groups.")
-GROUP_OFFSETS: Final = Metric(
-    "quorumlog_group_offsets", _G, "Offsets that are stored of these groups."
-)
+GROUP_OFFSETS: Final = Metric("quorumlog_group_offsets", _G, "Committed offsets of these groups.")
 GROUP_PARTITIONS: Final = Metric(
     "quorumlog_group_partitions",
     _G,
-    "Partitions of __consumer_offsets that this broker coordinates: those that it serves, and those"
-    " that it still reads.",
+    "Partitions of __consumer_offsets that this broker coordinates, by state: served, or still"
+    " loading.",
     ("state",),
 )
-GROUP_COMMITS: Final = Metric(
-    "quorumlog_group_commits", _C, "Offsets that groups have committed here."
-)
+GROUP_COMMITS: Final = Metric("quorumlog_group_commits", _C, "Offsets committed at this broker.")
 GROUP_GENERATIONS: Final = Metric(
     "quorumlog_group_generations",
     _C,
     "Rebalances: generations of classic groups, and epochs of groups of KIP-848.",
 )
 GROUP_LOADS: Final = Metric(
-    "quorumlog_group_loads", _C, "Times that a partition of __consumer_offsets was read."
+    "quorumlog_group_loads", _C, "Loads of partitions of __consumer_offsets."
 )
 GROUP_LOAD_SECONDS: Final = Metric(
-    "quorumlog_group_load_seconds", _C, "Time that this took, the wait for its commit included."
+    "quorumlog_group_load_seconds",
+    _C,
+    "Time of these loads, including the wait for the commit of the log.",
 )
 GROUP_RELOADS: Final = Metric(
     "quorumlog_group_reloads",
     _C,
-    "How often a partition was read anew since something could not be stored.",
+    "Reloads of partitions of __consumer_offsets after a failed append.",
 )
 
 # --- topics, where metrics.topics.max allows them ------------------------------------------------
@@ -367,16 +372,16 @@ GROUP_RELOADS: Final = Metric(
 TOPIC_END_OFFSETS: Final = Metric(
     "quorumlog_topic_end_offsets",
     _G,
-    "Sum of the end offsets of a topic's partitions that are led and open here; its rate is the"
-    " rate of records.",
+    "Sum of the log end offsets of a topic's partitions that are led and open here; its rate is"
+    " the topic's record rate.",
     ("topic",),
 )
 TOPIC_BYTES: Final = Metric(
     "quorumlog_topic_bytes", _G, "Bytes of a topic's logs that are led and open here.", ("topic",)
 )
 TOPICS_UNSHOWN: Final = Metric(
-    "quorumlog_topics_unshown", _G, "Topics beyond metrics.topics.max, which the two leave out."
+    "quorumlog_topics_unshown", _G, "Topics without topic metrics, beyond metrics.topics.max."
 )
 
 METRICS: Final = tuple(row for row in tuple(globals().values()) if isinstance(row, Metric))
-"""All of them, in the order of this page."""
+"""All metrics, in the order of this module."""

@@ -1,8 +1,8 @@
-"""How a setting gets its value, the same way for nodes, topics and the command line.
+"""Settings of nodes, topics and the command line: declaration, parsing, and sources of values.
 
-`rows` says what one setting takes and turns text into a checked value; `sources` orders the places
-that values come from (flag, environment, file, default) and remembers the place of each. Pure,
-except for `files`: the environment and the text of files are handed in.
+`rows` declares a setting and parses its text into a checked value; `sources` orders the sources of
+values (flag, environment, file, default) and records the origin of each. Pure, except for `files`:
+callers pass the environment and the text of files.
 """
 
 from .files import read_settings

@@ -1,11 +1,13 @@
-"""Reading a file of settings: the only part of this room that waits for a disk."""
+"""Reads a file of settings: the only disk access of this package."""
 
 from ..errors import InvalidConfig
 
 
 def read_settings(path: str, *, named_by: str = "") -> str:
-    """Return the text of a file, without the mark that some editors put before it; raises
-    InvalidConfig naming the file, who named it, and the remedy."""
+    """Return the text of a file, without a byte order mark.
+
+    Raises InvalidConfig with the file, the setting that names it, and the remedy.
+    """
     try:
         with open(path, encoding="utf-8-sig") as file:
             return file.read()

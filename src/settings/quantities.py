@@ -1,7 +1,7 @@
-"""Whole numbers with their unit: "7d" for 604800000 ms, "1GiB" for 1073741824 bytes.
+"""Whole numbers with a unit: "7d" is 604800000 ms, "1GiB" is 1073741824 bytes.
 
-Only units that mean one number: a factor is a whole number of the setting's own unit, so nothing
-is rounded, and what people read in two ways (MB, m) is refused with the two readings.
+Each unit is a whole multiple of the setting's own unit, so nothing is rounded. An ambiguous unit
+(MB, m) is rejected with both readings.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ FACTORS: Final = {
     "ms": {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000},
     "bytes": {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40},
 }
-"""By a setting's unit: what may follow its number, and how many of the unit that is."""
+"""By a setting's unit: the accepted suffixes and their factors."""
 
 _TWO_READINGS: Final = {
     "ms": {"m": "min for minutes, ms for milliseconds"},
@@ -23,7 +23,7 @@ _TWO_READINGS: Final = {
 
 
 def parse_quantity(text: str, unit: str) -> int:
-    """Return a whole number of `unit`; raises ValueError with the remedy as its text."""
+    """Return a whole number of `unit`; raise ValueError with the remedy as its text."""
     text = text.strip()
     try:
         return _whole(text)
@@ -39,14 +39,14 @@ def parse_quantity(text: str, unit: str) -> int:
             pass
     readings = _TWO_READINGS.get(unit, {}).get(suffix)
     if readings is not None and number.strip():
-        raise ValueError(f"{suffix} has two readings: write {readings}")
+        raise ValueError(f"{suffix} is ambiguous: write {readings}")
     if not factors:
         raise ValueError("give a whole number")
     raise ValueError(f"give a whole number of {unit}, or one with {', '.join(factors)}")
 
 
 def quantity_text(number: int, unit: str) -> str:
-    """Return a number with the largest unit that divides it, as `parse_quantity` takes it."""
+    """Return a number with the largest unit that divides it; `parse_quantity` accepts it."""
     if number > 0:
         for suffix, factor in reversed(FACTORS.get(unit, {}).items()):
             if number % factor == 0 and factor > 1:
@@ -55,7 +55,7 @@ def quantity_text(number: int, unit: str) -> str:
 
 
 def _whole(text: str) -> int:
-    """As int(), without what it takes besides digits: "1_000", " 1", "\u0661"."""
+    """Convert to int, but accept only digits and a sign: not "1_000", " 1" or "\u0661"."""
     digits = text[1:] if text[:1] in ("-", "+") else text
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 30:
         raise ValueError

@@ -1,4 +1,4 @@
-"""One row of a table of settings: what it takes, and what is said of what it does not take."""
+"""The declaration of a setting, and the checks of its values."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from .quantities import parse_quantity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One row of a table, as the checks, the tools and the documentation use it."""
+    """The declaration of one setting, for checks, tools and documentation."""
 
-    name: str  # in files, e.g. "listeners.grpc"
-    attribute: str  # of the dataclass that it fills
+    name: str  # in files, such as "listeners.grpc"
+    attribute: str  # of the dataclass that the value is stored in
     kind: type  # int, str, or tuple (of str)
-    default: Any  # of that kind; None: must be given
+    default: Any  # of that kind; None: required
     doc: str  # one or two sentences, with the trade-off
     unit: str = ""
     low: int | None = None  # inclusive, ints only
     high: int | None = None  # inclusive, ints only
     choices: tuple[str, ...] = ()  # str only; empty: any text
-    field_name: str = ""  # what the field calls it, where that differs
+    field_name: str = ""  # Kafka's name, if it differs
     changes: str = "restart"  # when a new value takes effect
 
 
@@ -29,8 +29,10 @@ _TAKES: Final = {int: "a whole number", str: "text", tuple: 'a list of text, [".
 
 
 def check_value(row: Setting, value: object) -> Any:
-    """Return a value of the row's kind; raises InvalidConfig naming the setting, the value, and
-    what it may be. Text is taken for a number, with a unit or without."""
+    """Return the checked value of a setting; a number may be text with or without a unit.
+
+    Raises InvalidConfig with the setting, the value, and the accepted values.
+    """
     if row.kind is int and isinstance(value, str):
         return parse_value(row, value)
     if row.kind is tuple and isinstance(value, list):
@@ -51,8 +53,10 @@ def check_value(row: Setting, value: object) -> Any:
 
 
 def parse_value(row: Setting, text: str) -> Any:
-    """Return the value that a flag or an environment variable spells: a list by commas. Raises
-    InvalidConfig."""
+    """Parse the text of a flag or environment variable; a list is separated by commas.
+
+    Raises InvalidConfig.
+    """
     if row.kind is int:
         try:
             number = parse_quantity(text, row.unit)
@@ -65,20 +69,20 @@ def parse_value(row: Setting, text: str) -> Any:
 
 
 def _is_text(value: str) -> bool:
-    """Whether it can be printed, sent, and name a file: no NUL, no bytes that were not UTF-8."""
+    """Return True if the text can be printed, sent, and name a file: no NUL and no surrogates."""
     return "\0" not in value and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
 def range_text(row: Setting) -> str:
-    """Return the interval a number must be in: "1..1000 requests"."""
+    """Return the accepted interval of a number, such as "1..1000 requests"."""
     low = "" if row.low is None else str(row.low)
     high = "" if row.high is None else str(row.high)
     return f"{low}..{high} {row.unit}".rstrip()
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that was probably meant, None when none comes near."""
-    import difflib  # only on the way to an error: it is not cheap to import
+    """Return the most similar known name, or None."""
+    import difflib  # slow to import, and needed only for errors
 
     names = sorted(known)
     folded: Mapping[str, str] = {each.lower(): each for each in names}

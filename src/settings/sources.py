@@ -1,8 +1,8 @@
-"""Where values come from, in one order for everything: flag, environment, file, default.
+"""The sources of values, in one order for all settings: flag, environment, file, default.
 
-Each source is a mapping by setting name that says of every value where it stands; `resolve` lays
-them over each other. An unknown name in a file or a flag is refused; an unknown environment
-variable is told, since the environment is shared with others.
+A source maps the names of settings to values with their origin; `resolve` combines sources. An
+unknown name in a file or flag is an error. An unknown environment variable is only reported, since
+other programs share the environment.
 """
 
 import re
@@ -18,10 +18,10 @@ PREFIX: Final = "QUORUMLOG_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a value stands."""
+    """The origin of a value."""
 
     kind: str  # "flag", "environment", "file", "default"
-    place: str = ""  # the flag, the variable's name, "file:line" or the file
+    place: str = ""  # the flag, the variable, "file:line" or the file
 
     def __str__(self) -> str:
         return f"{self.kind} {self.place}" if self.place else self.kind
@@ -32,24 +32,24 @@ DEFAULT: Final = Origin(kind="default")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Values of one kind of place, by setting name, each with where it stands."""
+    """The values of one source, by name of the setting, with their origins."""
 
     values: Mapping[str, tuple[Any, Origin]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """The value of every setting of a table, and where it comes from."""
+    """The value and origin of every setting of a table."""
 
-    values: Mapping[str, Any]  # by name; one that must be given and was not is absent
-    origins: Mapping[str, Origin]  # by name, of the same settings
+    values: Mapping[str, Any]  # by name; a required one without a value is absent
+    origins: Mapping[str, Origin]  # by name
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 
 
 def resolve(rows: Iterable[Setting], sources: Sequence[Source]) -> Resolved:
-    """Return every setting's value from the first of `sources` that has it, else its default."""
+    """Return every setting's value from the first source that has it, else its default."""
     values: dict[str, Any] = {}
     origins: dict[str, Origin] = {}
     for row in rows:
@@ -64,8 +64,8 @@ def resolve(rows: Iterable[Setting], sources: Sequence[Source]) -> Resolved:
 
 
 def flag_source(rows: Iterable[Setting], given: Iterable[tuple[str, str, str]]) -> Source:
-    """Read flags as (setting, text, flag as typed); raises InvalidConfig, also for a setting that
-    two flags give."""
+    """Read flags, each as (setting, text, flag as typed); raise InvalidConfig, also if two flags
+    have the same setting."""
     by_name = {row.name: row for row in rows}
     values: dict[str, tuple[Any, Origin]] = {}
     for name, text, flag in given:
@@ -79,7 +79,7 @@ def flag_source(rows: Iterable[Setting], given: Iterable[tuple[str, str, str]]) 
 
 
 def split_assignments(pairs: Iterable[str], *, flag: str) -> list[tuple[str, str, str]]:
-    """Return "name=value" texts as `flag_source` takes them; raises InvalidConfig."""
+    """Split "name=value" texts for `flag_source`; raise InvalidConfig."""
     given = []
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -93,13 +93,13 @@ def split_assignments(pairs: Iterable[str], *, flag: str) -> list[tuple[str, str
 
 
 def variable_of(name: str) -> str:
-    """Return the environment variable of a setting: QUORUMLOG_DATA_DIR of data.dir."""
+    """Return the environment variable of a setting: QUORUMLOG_DATA_DIR for data.dir."""
     return PREFIX + name.replace(".", "_").upper()
 
 
 def environment_source(rows: Iterable[Setting], environment: Mapping[str, str]) -> Source:
-    """Read the variables of these settings; raises InvalidConfig naming the variable. An empty
-    variable counts as not given, as is the custom."""
+    """Read the environment variables of settings; raise InvalidConfig with the variable. An empty
+    variable counts as unset, as is customary."""
     values: dict[str, tuple[Any, Origin]] = {}
     for row in rows:
         variable = variable_of(row.name)
@@ -114,7 +114,7 @@ def environment_source(rows: Iterable[Setting], environment: Mapping[str, str]) 
 
 
 def unknown_variables(environment: Mapping[str, str], known: Iterable[str]) -> list[str]:
-    """Return a sentence for each QUORUMLOG_ variable that nothing reads, with the nearest name."""
+    """Return a sentence for each unknown QUORUMLOG_ variable, with the most similar name."""
     names = set(known)
     sentences = []
     for name in sorted(environment):
@@ -136,16 +136,16 @@ def file_source(
     table: str = "",
     others: Sequence[str] = (),
 ) -> Source:
-    """Read TOML; raises InvalidConfig naming the file, the line, the key and the remedy.
+    """Read TOML; raise InvalidConfig with the file, line, key and remedy.
 
-    Dotted keys and tables are the same thing. `table`: read only this table and leave the rest of
-    the file alone; `others`: top-level tables that belong to somebody else.
+    Dotted keys and tables are equivalent. `table`: read only this table; `others`: top-level tables
+    of other programs, which are ignored.
     """
-    import tomllib  # 12 ms that a command without a file does not need
+    import tomllib  # 12 ms, not needed without a file
 
     try:
         tree = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also a number or a nesting without end
+    except (ValueError, RecursionError) as error:  # also a huge number or very deep nesting
         raise InvalidConfig(f"{path} is not TOML: {error}") from None
     if table:
         part = tree.get(table, {})
@@ -166,14 +166,14 @@ def file_source(
             checked = check_value(row, value)
         except InvalidConfig as error:
             raise InvalidConfig(f"{place}: {error.message}") from None
-        if name in values:  # TOML takes a.b and "a.b" for two keys
+        if name in values:  # in TOML, a.b and "a.b" are two keys
             raise InvalidConfig(f"{path}: {name} is given twice; give each setting once")
         values[name] = (checked, Origin(kind="file", place=place))
     return Source(values=values)
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:
-    """Say that a setting is unknown, and which was probably meant."""
+    """Return the text of an unknown setting's error, with the most similar name."""
     names = sorted(known)
     near = nearest(name, names)
     hint = f"; did you mean {near}?" if near else f"; known are {', '.join(names)}"
@@ -187,8 +187,8 @@ _KEY: Final = re.compile(r"\s*([A-Za-z0-9_.\"'\- ]+?)\s*=")
 def line_numbers(text: str) -> dict[str, int]:
     """Return the line of each dotted key of a TOML text, counted from 1.
 
-    A reader for people's eyes: it knows tables and dotted keys, not inline tables or text that
-    spans lines. What it does not find is told without a line.
+    For messages only: it handles tables and dotted keys, not inline tables or multi-line text.
+    Other keys have no line.
     """
     found: dict[str, int] = {}
     prefix = ""

@@ -306,7 +306,7 @@ def test_a_partition_led_elsewhere_names_its_leader() -> None:
             )
             b.apply(pb.MetadataRecord(broker=registered))
             with pytest.raises(
-                NotLeaderOrFollower, match=r"node 2 at 127\.0\.0\.1:4 leads"
+                NotLeaderOrFollower, match=r"broker 2 at 127\.0\.0\.1:4 leads"
             ) as caught:
                 await b.append(b"a")
             assert (caught.value.leader_address, caught.value.leader_epoch) == ("127.0.0.1:4", 0)

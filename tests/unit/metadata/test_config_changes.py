@@ -171,7 +171,7 @@ def test_holds_are_a_list_to_which_each_group_adds_its_own(topic: Cluster) -> No
     assert holds(change_list(topic, name, "b@2/2")) == "a@1/1,b@2/2"
     assert holds(change_list(topic, name, "a@1/1", is_removal=True)) == "b@2/2"
     assert holds(change_list(topic, name, "b@2/2", is_removal=True)) == ""
-    with pytest.raises(InvalidConfig, match=r"retention.holds: 'a' is no hold"):
+    with pytest.raises(InvalidConfig, match=r"retention.holds: 'a' is not a hold"):
         change_list(topic, name, "a")
 
 

@@ -45,7 +45,7 @@ def test_values_come_back_in_canonical_form() -> None:
         ("retention.ms", "1e3", "retention.ms is '1e3'; give a whole number of ms, or one with"),
         ("retention.ms", "", "retention.ms is ''; give a whole number"),
         ("retention.ms", "1.5d", "retention.ms is '1.5d'; give a whole number"),
-        ("retention.ms", "7m", "m has two readings: write min for minutes"),
+        ("retention.ms", "7m", "m is ambiguous: write min for minutes"),
         ("retention.ms", "999999999999d", "retention.ms is .*; give a whole number of ms"),
         ("retention.ms", "9223372036854775808", "give a whole number of ms, -1 or more"),
         (
@@ -54,7 +54,7 @@ def test_values_come_back_in_canonical_form() -> None:
             r"segment.bytes is 1; give a whole number of bytes, 1024\.\.2147483647",
         ),
         ("segment.bytes", "2GiB", "segment.bytes is 2147483648; give"),
-        ("segment.bytes", "64MB", "MB has two readings: write MiB for powers of 1024"),
+        ("segment.bytes", "64MB", "MB is ambiguous: write MiB for powers of 1024"),
         ("segment.bytes", "64 mib", "give a whole number of bytes, or one with B, KiB"),
         ("min.insync.replicas", "0", "give a whole number of replicas, 1"),
         ("min.insync.replicas", "1KiB", "give a whole number, 1..2147483647 replicas"),
