@@ -381,9 +381,9 @@ PARTS = (  # (name, paths): the innermost frame that has one of them names the p
     ("the caller's own loop", ("benchmarks/clients.py",)),
     ("encode and decode", ("/records/", "batch_encoding.py", "/arrow_")),
     ("convert and gather", ("producer.py", "accumulator.py", "/content.py", "/bulk.py")),
-    ("outcomes", ("clients/producing/batches.py",)),
-    ("requests and answers", ("consuming/fetcher.py",)),
-    ("hand records out", ("clients/consuming/", "clients/blocking/consumer.py")),
+    ("outcomes", ("clients/producer/batches.py",)),
+    ("requests and answers", ("consumer/fetcher.py",)),
+    ("hand records out", ("clients/consumer/", "clients/blocking/consumer.py")),
     ("requests and answers", ("quorumlog/clients/", "quorumlog/runtime/", "/proto/", "/grpc/")),
 )
 NATIVE = "the loop and gRPC: native code"

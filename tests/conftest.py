@@ -36,7 +36,7 @@ LONGEST_FILES: Final = (
     "conformance/test_reading.py",
     "cluster/test_soak.py",
     "unit/storage/test_power_cuts.py",
-    "unit/clients/grouping/test_blocking_groups.py",
+    "unit/clients/groups/test_blocking_groups.py",
     "cluster/test_group_chaos.py",
     "cluster/test_quorum.py",
     "cluster/test_storage_soak.py",

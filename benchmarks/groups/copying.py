@@ -17,7 +17,7 @@ from typing import Any, Final
 import quorumlog.aio
 from quorumlog.clients.config import ClientConfig, parse_bootstrap
 from quorumlog.clients.connection import Connection
-from quorumlog.clients.mirroring import Mirror, QuorumlogSource, Target
+from quorumlog.clients.mirror import Mirror, QuorumlogSource, Target
 from quorumlog.runtime import Runtime
 from quorumlog.runtime.freed_memory import keep_freed_memory
 from quorumlog.runtime.real import run

@@ -5,11 +5,11 @@ takes a `Runtime`, so it runs on the real and on the simulated one. Producers ar
 default: a retry after an unknown outcome stores a record once.
 """
 
-from .administration.admin import AsyncAdmin
-from .administration.configs import Config, LogDir, LogSize
-from .administration.descriptions import Broker, Cluster, Partition, Topic, TopicListing
-from .administration.features import Feature
-from .administration.groups import (
+from .admin.admin import AsyncAdmin
+from .admin.configs import Config, LogDir, LogSize
+from .admin.descriptions import Broker, Cluster, Partition, Topic, TopicListing
+from .admin.features import Feature
+from .admin.groups import (
     Group,
     GroupHold,
     GroupListing,
@@ -18,22 +18,22 @@ from .administration.groups import (
     OffsetReset,
     Shift,
 )
-from .administration.placement import PartitionOutcome, Reassignment
-from .administration.quorum import Quorum, QuorumReplica
-from .administration.quotas import ClientQuotas, QuotaEntity
-from .administration.replicas import PartitionReplicas, Replica
+from .admin.placement import PartitionOutcome, Reassignment
+from .admin.quorum import Quorum, QuorumReplica
+from .admin.quotas import ClientQuotas, QuotaEntity
+from .admin.replicas import PartitionReplicas, Replica
 from .config import ClientConfig, ConsumerConfig, ProducerConfig
-from .consuming.consumer import AsyncConsumer
-from .consuming.grouping.calls import CommittedOffset
-from .consuming.grouping.group_consumer import AsyncGroupConsumer
-from .consuming.record import ConsumerRecord
-from .consuming.statistics import ConsumerStatistics, PartitionLag, PartitionStatistics
+from .consumer.consumer import AsyncConsumer
+from .consumer.record import ConsumerRecord
+from .consumer.statistics import ConsumerStatistics, PartitionLag, PartitionStatistics
+from .groups.calls import CommittedOffset
+from .groups.group_consumer import AsyncGroupConsumer
 from .log import AsyncLog
 from .offsets import Position, TimestampMs
-from .producing.batches import Delivered, DeliveredRange, Delivery, OnDelivery
-from .producing.bulk import AsyncSent
-from .producing.partitioner import Partitioner
-from .producing.producer import AsyncProducer, ProducerStatistics
+from .producer.batches import Delivered, DeliveredRange, Delivery, OnDelivery
+from .producer.bulk import AsyncSent
+from .producer.partitioner import Partitioner
+from .producer.producer import AsyncProducer, ProducerStatistics
 
 __all__ = [
     "AsyncLog",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from ..errors import InvalidRequest, Stopping
 from ..runtime import Runtime, Scope
-from .administration.admin import AsyncAdmin
+from .admin.admin import AsyncAdmin
 from .config import (
     ClientConfig,
     ClientSettings,
@@ -23,19 +23,19 @@ from .config import (
     parse_bootstrap,
 )
 from .connection import Connection
-from .consuming.assignment import Assignment, Wanted, parse_assignment
-from .consuming.consumer import AsyncConsumer
-from .consuming.grouping.callbacks import Callbacks, OnPartitions
-from .consuming.grouping.group_consumer import AsyncGroupConsumer
-from .consuming.grouping.membership import Start
+from .consumer.assignment import Assignment, Wanted, parse_assignment
+from .consumer.consumer import AsyncConsumer
+from .groups.callbacks import Callbacks, OnPartitions
+from .groups.group_consumer import AsyncGroupConsumer
+from .groups.membership import Start
 from .offsets import Bound, Position, resolve
-from .producing.partitioner import Partitioner
-from .producing.producer import AsyncProducer, Threading
+from .producer.partitioner import Partitioner
+from .producer.producer import AsyncProducer, Threading
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .consuming.arrow_reader import ArrowScan
+    from .consumer.arrow_reader import ArrowScan
 
 READ_ARROW_COLUMNS = ("key", "value", "partition", "offset", "timestamp")
 
@@ -222,7 +222,7 @@ class AsyncLog:
         timestamp (microseconds, UTC), timestamp_type, headers. Raises OffsetOutOfRange for a start
         below the log start offset or above the end.
         """
-        from .consuming.arrow_reader import read_table
+        from .consumer.arrow_reader import read_table
 
         scan = self.scan_arrow(
             topic,
@@ -255,7 +255,7 @@ class AsyncLog:
             async for batch in scan: ...
         ```
         """
-        from .consuming.arrow_reader import ArrowScan, scan_request
+        from .consumer.arrow_reader import ArrowScan, scan_request
 
         self._open_scope()
         request = scan_request(

@@ -2,7 +2,7 @@
 
 The only module that imports tenacity. Tenacity's clock and randomness are not used: sleep, stop
 and wait come from the runtime, so that a simulation is deterministic per seed. Record batches have
-their own retries, see `producing.sender`.
+their own retries, see `producer.sender`.
 """
 
 import asyncio

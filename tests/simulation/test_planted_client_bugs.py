@@ -8,14 +8,14 @@ from tests.simulation.levels.clients.level import play
 from tests.simulation.runs import play_seed
 
 from quorumlog.clients.config import ProducerConfig
-from quorumlog.clients.consuming.partition_reader import PartitionReader
-from quorumlog.clients.consuming.record import ConsumerRecord
-from quorumlog.clients.producing import ordering
-from quorumlog.clients.producing.accumulator import Accumulator
-from quorumlog.clients.producing.batches import Batch, Part, PartitionQueue
-from quorumlog.clients.producing.leader_link import LeaderLink
-from quorumlog.clients.producing.producer import AsyncProducer
-from quorumlog.clients.producing.sender import Sender
+from quorumlog.clients.consumer.partition_reader import PartitionReader
+from quorumlog.clients.consumer.record import ConsumerRecord
+from quorumlog.clients.producer import ordering
+from quorumlog.clients.producer.accumulator import Accumulator
+from quorumlog.clients.producer.batches import Batch, Part, PartitionQueue
+from quorumlog.clients.producer.leader_link import LeaderLink
+from quorumlog.clients.producer.producer import AsyncProducer
+from quorumlog.clients.producer.sender import Sender
 from quorumlog.errors import QuorumlogError
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]

@@ -10,7 +10,7 @@ from ..times import FromEnd, parse_place
 from ..topic_names import check_partition, partitions_of
 
 if TYPE_CHECKING:
-    from ...clients.administration.groups import Target
+    from ...clients.admin.groups import Target
     from ...clients.blocking import Log
 
 Places = dict[str, list[int]]

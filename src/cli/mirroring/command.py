@@ -9,7 +9,7 @@ from ..options import BootstrapOption, Output, OutputOption
 from ..output import print_json, print_table
 
 if TYPE_CHECKING:
-    from ...clients.mirroring import MirrorReport
+    from ...clients.mirror import MirrorReport
 
 app = typer.Typer(
     invoke_without_command=True,

@@ -6,7 +6,7 @@ A mirror is a process of its own with partitions of its own choice, so its metri
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ...clients.mirroring import Course, State
+from ...clients.mirror import Course, State
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

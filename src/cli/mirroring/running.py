@@ -12,8 +12,8 @@ import typer
 
 from ...clients.config import ClientConfig, parse_bootstrap
 from ...clients.connection import Connection
-from ...clients.mirroring import Mirror, MirrorReport, QuorumlogSource, Source, Target
-from ...clients.mirroring.group_offsets import Copying, copy_group_offsets
+from ...clients.mirror import Mirror, MirrorReport, QuorumlogSource, Source, Target
+from ...clients.mirror.group_offsets import Copying, copy_group_offsets
 from ...clients.offsets import Place
 from ...frontends.http import HttpRequest, HttpResponse, HttpServer
 from ...runtime import Runtime, Scope
@@ -92,7 +92,7 @@ async def _source(
     """Return the cluster that is copied, connected to, and how groups are asked for there; `stack`
     closes it."""
     if address.startswith(KAFKA):
-        from ...clients.mirroring.kafka_source import KafkaSource
+        from ...clients.mirror.kafka_source import KafkaSource
 
         kafka = KafkaSource(runtime, address.removeprefix(KAFKA))
         stack.push_async_callback(kafka.close)

@@ -4,9 +4,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...clients.administration.descriptions import Topic
+from ...clients.admin.descriptions import Topic
 from ...clients.blocking import Log
-from ...clients.mirroring.source import source_name, topic_id_text
+from ...clients.mirror.source import source_name, topic_id_text
 from ...errors import Lost, QuorumlogError, TimedOut
 
 END_MS: Final = 3_000

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..administration.admin import AsyncAdmin
-from ..administration.configs import Config, ConfigValue, LogDir
-from ..administration.deletion import Before
-from ..administration.descriptions import Cluster, Topic, TopicListing
-from ..administration.features import Feature
-from ..administration.groups import Group, GroupListing, OffsetReset, Target
-from ..administration.placement import Assignments, PartitionOutcome, Reassignment
-from ..administration.quorum import Quorum
-from ..administration.quotas import ClientQuotas, QuotaEntity
-from ..administration.replicas import PartitionReplicas
-from ..consuming.assignment import Wanted
+from ..admin.admin import AsyncAdmin
+from ..admin.configs import Config, ConfigValue, LogDir
+from ..admin.deletion import Before
+from ..admin.descriptions import Cluster, Topic, TopicListing
+from ..admin.features import Feature
+from ..admin.groups import Group, GroupListing, OffsetReset, Target
+from ..admin.placement import Assignments, PartitionOutcome, Reassignment
+from ..admin.quorum import Quorum
+from ..admin.quotas import ClientQuotas, QuotaEntity
+from ..admin.replicas import PartitionReplicas
+from ..consumer.assignment import Wanted
 from ..offsets import Place
 
 if TYPE_CHECKING:

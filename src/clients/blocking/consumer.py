@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ...errors import Stopping
-from ..consuming.assignment import Wanted
-from ..consuming.consumer import POLL_ARROW_COLUMNS, AsyncConsumer, check_limit
-from ..consuming.record import ConsumerRecord
-from ..consuming.record_iterator import Bounds
-from ..consuming.statistics import ConsumerStatistics, PartitionLag
+from ..consumer.assignment import Wanted
+from ..consumer.consumer import POLL_ARROW_COLUMNS, AsyncConsumer, check_limit
+from ..consumer.record import ConsumerRecord
+from ..consumer.record_iterator import Bounds
+from ..consumer.statistics import ConsumerStatistics, PartitionLag
 from ..log import AsyncLog
 from ..offsets import Place, Position
 

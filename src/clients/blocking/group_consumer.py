@@ -16,14 +16,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import InvalidRequest, Stopping
-from ..consuming.assignment import Wanted
-from ..consuming.consumer import AsyncConsumer
-from ..consuming.grouping.callbacks import Callbacks, OnPartitions
-from ..consuming.grouping.calls import CommittedOffset
-from ..consuming.grouping.group_consumer import AsyncGroupConsumer, Offsets, OnCommitted
-from ..consuming.grouping.handed import Handed, first_offsets
-from ..consuming.record import ConsumerRecord
+from ..consumer.assignment import Wanted
+from ..consumer.consumer import AsyncConsumer
+from ..consumer.record import ConsumerRecord
 from ..coordination import Changes
+from ..groups.callbacks import Callbacks, OnPartitions
+from ..groups.calls import CommittedOffset
+from ..groups.group_consumer import AsyncGroupConsumer, Offsets, OnCommitted
+from ..groups.handed import Handed, first_offsets
 from ..log import AsyncLog
 from ..offsets import Place
 from .consumer import Consumer

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from ...errors import QuorumlogError, Stopping
 from ..config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, config_of
-from ..consuming.assignment import Assignment, Wanted
-from ..consuming.grouping.callbacks import Callbacks, OnPartitions
-from ..consuming.grouping.membership import Start
+from ..consumer.assignment import Assignment, Wanted
+from ..groups.callbacks import Callbacks, OnPartitions
+from ..groups.membership import Start
 from ..log import READ_ARROW_COLUMNS, AsyncLog
 from ..offsets import Bound, Position
-from ..producing.partitioner import Partitioner
+from ..producer.partitioner import Partitioner
 from .admin import Admin
 from .consumer import Consumer
 from .group_consumer import GroupConsumer

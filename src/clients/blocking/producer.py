@@ -28,16 +28,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import QuorumlogError, Stopping
 from ..config import ProducerSettings
-from ..producing.batches import Batch, Delivered, DeliveredRange, OnDelivery
-from ..producing.bulk import Sent, Span
-from ..producing.columns import Bulk, bulk_of
-from ..producing.content import Content, HeadersIn, size_bound
-from ..producing.partitioner import Partitioner
-from ..producing.producer import AsyncProducer, ProducerStatistics, Threading
+from ..producer.batches import Batch, Delivered, DeliveredRange, OnDelivery
+from ..producer.bulk import Sent, Span
+from ..producer.columns import Bulk, bulk_of
+from ..producer.content import Content, HeadersIn, size_bound
+from ..producer.partitioner import Partitioner
+from ..producer.producer import AsyncProducer, ProducerStatistics, Threading
 from .io_thread import STATE, IoThread, refuse_callbacks
 
 if TYPE_CHECKING:
-    from ..producing.arrow_source import ArrowSource
+    from ..producer.arrow_source import ArrowSource
     from .log import Log
 
 T = TypeVar("T")

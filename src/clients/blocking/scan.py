@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ..consuming.arrow_reader import ArrowScan
+from ..consumer.arrow_reader import ArrowScan
 from ..log import AsyncLog
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tests.simulation.cluster.nodes import ClusterNode
 from tests.simulation.cluster.options import TopicPlan
 from tests.simulation.cluster.scripted import Stage, options_of
 
-from quorumlog.clients.administration.admin import AsyncAdmin
+from quorumlog.clients.admin.admin import AsyncAdmin
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld

@@ -8,7 +8,7 @@ import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, is_fenced, plan, refused, started
 from tests.simulation.cluster.scripted import Stage
 
-from quorumlog.clients.administration.admin import AsyncAdmin
+from quorumlog.clients.admin.admin import AsyncAdmin
 from quorumlog.errors import (
     InvalidConfig,
     InvalidReplicaAssignment,

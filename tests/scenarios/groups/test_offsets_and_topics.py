@@ -6,7 +6,7 @@ from tests.simulation.levels.groups import calls
 from tests.simulation.levels.groups.plan import Kind
 from tests.simulation.levels.groups.scripted import GROUP, TOPIC, Scene
 
-from quorumlog.clients.consuming.grouping.group_consumer import AsyncGroupConsumer
+from quorumlog.clients.groups.group_consumer import AsyncGroupConsumer
 from quorumlog.errors import OffsetOutOfRange, QuorumlogError
 from quorumlog.runtime import Runtime
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from quorumlog.clients.log import AsyncLog
-from quorumlog.clients.producing.batches import Delivery
+from quorumlog.clients.producer.batches import Delivery
 from quorumlog.errors import QuorumlogError
 from quorumlog.metadata import PartitionImage
 from quorumlog.runtime import Runtime

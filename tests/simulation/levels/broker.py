@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from quorumlog.clients.log import AsyncLog
-from quorumlog.clients.producing.batches import Delivery
-from quorumlog.clients.producing.producer import AsyncProducer
+from quorumlog.clients.producer.batches import Delivery
+from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.errors import QuorumlogError
 from quorumlog.proto import log_pb2
 from quorumlog.records.codec import decode_all

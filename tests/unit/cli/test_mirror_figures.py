@@ -1,7 +1,7 @@
 """The metrics of a mirror, and what they are counted from."""
 
 from quorumlog.cli.mirroring.figures import metrics_page
-from quorumlog.clients.mirroring import Course, State
+from quorumlog.clients.mirror import Course, State
 
 
 def course() -> Course:

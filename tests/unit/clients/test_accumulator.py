@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from quorumlog.clients.config import ProducerConfig
-from quorumlog.clients.producing.accumulator import Accumulator
-from quorumlog.clients.producing.batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch
-from quorumlog.clients.producing.bulk import accept_many
-from quorumlog.clients.producing.columns import bulk_of
-from quorumlog.clients.producing.partitioner import KeyPartitioner, Partitioner
+from quorumlog.clients.producer.accumulator import Accumulator
+from quorumlog.clients.producer.batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch
+from quorumlog.clients.producer.bulk import accept_many
+from quorumlog.clients.producer.columns import bulk_of
+from quorumlog.clients.producer.partitioner import KeyPartitioner, Partitioner
 from quorumlog.errors import (
     MessageTooLarge,
     PartitionerFailed,

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from quorumlog.clients.config import ProducerConfig
-from quorumlog.clients.producing.accumulator import Accumulator
-from quorumlog.clients.producing.batch_encoding import columns_of, content_size, encode_records
-from quorumlog.clients.producing.batches import Batch, Headers, Part, PartitionQueue
-from quorumlog.clients.producing.bulk import accept_many
-from quorumlog.clients.producing.columns import bulk_of
-from quorumlog.clients.producing.numbering import IN_FLIGHT_MAX
-from quorumlog.clients.producing.partitioner import KeyPartitioner
+from quorumlog.clients.producer.accumulator import Accumulator
+from quorumlog.clients.producer.batch_encoding import columns_of, content_size, encode_records
+from quorumlog.clients.producer.batches import Batch, Headers, Part, PartitionQueue
+from quorumlog.clients.producer.bulk import accept_many
+from quorumlog.clients.producer.columns import bulk_of
+from quorumlog.clients.producer.numbering import IN_FLIGHT_MAX
+from quorumlog.clients.producer.partitioner import KeyPartitioner
 from quorumlog.errors import OutOfOrderSequence, StreamBroken, TimedOut
 from quorumlog.records.compression import Codec
 from quorumlog.simulation.entropy import SimEntropy

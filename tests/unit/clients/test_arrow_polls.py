@@ -8,7 +8,7 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.clients import AsyncConsumer, AsyncLog, Position, TimestampMs
-from quorumlog.clients.consuming.arrow_reader import read_table
+from quorumlog.clients.consumer.arrow_reader import read_table
 from quorumlog.errors import CorruptionError, InvalidRequest, OffsetOutOfRange, Stopping
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime

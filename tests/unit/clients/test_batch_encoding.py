@@ -2,8 +2,8 @@
 
 import pytest
 
-from quorumlog.clients.producing.batch_encoding import encode_records, split
-from quorumlog.clients.producing.batches import Batch, Headers, PartitionQueue
+from quorumlog.clients.producer.batch_encoding import encode_records, split
+from quorumlog.clients.producer.batches import Batch, Headers, PartitionQueue
 from quorumlog.errors import InvalidRecord
 from quorumlog.records import Codec, Record, decode_all, encode_batch
 

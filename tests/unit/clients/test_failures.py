@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from quorumlog.clients.producing.batch_encoding import split
-from quorumlog.clients.producing.batches import Batch, PartitionQueue
-from quorumlog.clients.producing.failures import BATCHES_KEPT, Failures
+from quorumlog.clients.producer.batch_encoding import split
+from quorumlog.clients.producer.batches import Batch, PartitionQueue
+from quorumlog.clients.producer.failures import BATCHES_KEPT, Failures
 from quorumlog.errors import TimedOut
 
 

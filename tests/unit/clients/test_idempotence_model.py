@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from quorumlog.clients.config import ProducerConfig
-from quorumlog.clients.producing.accumulator import Accumulator
-from quorumlog.clients.producing.batches import Batch, Part
-from quorumlog.clients.producing.numbering import IN_FLIGHT_MAX, Number
-from quorumlog.clients.producing.partitioner import KeyPartitioner
+from quorumlog.clients.producer.accumulator import Accumulator
+from quorumlog.clients.producer.batches import Batch, Part
+from quorumlog.clients.producer.numbering import IN_FLIGHT_MAX, Number
+from quorumlog.clients.producer.partitioner import KeyPartitioner
 from quorumlog.errors import (
     InvalidProducerEpoch,
     NotEnoughReplicas,

@@ -1,17 +1,17 @@
 """The numbers of a partition's batches: when they are given, kept, and given anew."""
 
 from quorumlog.clients.config import ProducerConfig
-from quorumlog.clients.producing.accumulator import Accumulator
-from quorumlog.clients.producing.batch_encoding import encode_records, renumbered
-from quorumlog.clients.producing.batches import Batch, Part
-from quorumlog.clients.producing.numbering import (
+from quorumlog.clients.producer.accumulator import Accumulator
+from quorumlog.clients.producer.batch_encoding import encode_records, renumbered
+from quorumlog.clients.producer.batches import Batch, Part
+from quorumlog.clients.producer.numbering import (
     EPOCH_MAX,
     SEQUENCE_MASK,
     TRUST_MS,
     Number,
     Numbering,
 )
-from quorumlog.clients.producing.partitioner import KeyPartitioner
+from quorumlog.clients.producer.partitioner import KeyPartitioner
 from quorumlog.errors import InvalidProducerEpoch, OutOfOrderSequence, QuorumlogError, StreamBroken
 from quorumlog.records import decode_all, parse_header
 from quorumlog.records.batch import check_crc

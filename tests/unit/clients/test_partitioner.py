@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients.producing.partitioner import (
+from quorumlog.clients.producer.partitioner import (
     CACHED_KEYS_MAX,
     KeyPartitioner,
     choose,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients.producing.leader_link import INLINE_BYTES_MAX
-from quorumlog.clients.producing.producer import AsyncProducer
+from quorumlog.clients.producer.leader_link import INLINE_BYTES_MAX
+from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.errors import (
     NotEnoughReplicas,
     NotLeaderOrFollower,

@@ -9,7 +9,7 @@ import pytest
 
 from quorumlog import services, simulation
 from quorumlog.clients import AsyncLog, TimestampMs
-from quorumlog.clients.administration.admin import AsyncAdmin
+from quorumlog.clients.admin.admin import AsyncAdmin
 from quorumlog.errors import Lost, TimedOut, TopicAlreadyExists
 from quorumlog.proto import admin_pb2
 from quorumlog.runtime import Handler, Method, Runtime

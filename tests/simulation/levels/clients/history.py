@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from quorumlog.clients.producing.leader_link import ANSWER_GRACE_MS
+from quorumlog.clients.producer.leader_link import ANSWER_GRACE_MS
 from quorumlog.errors import (
     CorruptionError,
     OffsetOutOfRange,

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from quorumlog.clients.log import AsyncLog
-from quorumlog.clients.producing.batches import Delivered, Delivery
-from quorumlog.clients.producing.producer import AsyncProducer
+from quorumlog.clients.producer.batches import Delivered, Delivery
+from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.errors import Overloaded, QuorumlogError
 from quorumlog.runtime import Entropy, Runtime
 

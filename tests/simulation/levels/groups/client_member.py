@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from quorumlog.clients.consuming.grouping.calls import CommittedOffset
-from quorumlog.clients.consuming.grouping.group_consumer import AsyncGroupConsumer
-from quorumlog.clients.consuming.grouping.member import Beat, GroupMember, Subscription
+from quorumlog.clients.groups.calls import CommittedOffset
+from quorumlog.clients.groups.group_consumer import AsyncGroupConsumer
+from quorumlog.clients.groups.member import Beat, GroupMember, Subscription
 from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import (
     FencedInstance,

@@ -13,8 +13,8 @@ from typing import Final
 
 from quorumlog.clients import AsyncConsumer
 from quorumlog.clients.log import AsyncLog
-from quorumlog.clients.producing.batches import Delivery
-from quorumlog.clients.producing.producer import AsyncProducer
+from quorumlog.clients.producer.batches import Delivery
+from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.errors import (
     CorruptionError,
     InvalidRequest,

@@ -1,0 +1,324 @@
+"""The asyncio consumer of a group: the group assigns partitions and stores committed offsets.
+
+Delivery is at least once: with `auto_commit` a record is committed after the next poll, so that no
+unprocessed record is skipped. A record may be delivered twice if a member fails, or is fenced,
+between processing and commit.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from ...errors import InvalidRequest, QuorumlogError
+from ...runtime import Scope
+from ..config import ConsumerConfig
+from ..connection import Connection
+from ..consumer.assignment import Wanted, parse_assignment
+from ..consumer.consumer import AsyncConsumer
+from ..consumer.record import ConsumerRecord
+from ..offsets import Place, Position, check_position
+from .callbacks import Callbacks
+from .calls import CommittedOffset, steady_ms, to_commit
+from .member import Subscription, check_group
+from .membership import Membership, Start
+
+if TYPE_CHECKING:
+    from ..consumer.arrow_turn import ArrowTurn
+
+T = TypeVar("T")
+
+TURN_MS = 50
+"""Prefetched records are delivered without yielding to the loop. An application that does not yield
+either blocks heartbeats; after this time the consumer yields."""
+TURNS = 4  # iterations of the loop per yield: a call takes several
+
+Offsets: TypeAlias = Mapping[Place, int | CommittedOffset]
+"""Offsets to commit by (topic, partition): each is the offset of the next record to read."""
+
+OnCommitted: TypeAlias = Callable[[QuorumlogError | None], None]
+"""Called with None once a commit is stored, or with the error."""
+
+
+def subscription_of(topics: Wanted, pattern: str) -> Subscription:
+    """Return the validated subscription; raise InvalidRequest if it is empty or names
+    partitions."""
+    wanted = parse_assignment(topics)
+    for topic, partitions in wanted.items():
+        if partitions is not None:
+            raise InvalidRequest(
+                "a consumer of a group gets its partitions from the group: give topics without "
+                "partitions, or remove group",
+                topic=topic,
+            )
+    if not isinstance(pattern, str):
+        raise InvalidRequest(f"pattern is {pattern!r}: give a regular expression (RE2) as a str")
+    if not wanted and not pattern:
+        raise InvalidRequest("a consumer of a group needs topics or a pattern")
+    return Subscription(tuple(sorted(wanted)), pattern)
+
+
+class AsyncGroupConsumer(AsyncConsumer):
+    """Reads the partitions that its group assigns; created by `AsyncLog.consumer(group=...)`.
+
+    ```python
+    async with log.consumer("flights", group="g") as consumer:
+        async for record in consumer:
+            ...
+    ```
+    Entering joins the group and waits for the first assignment; without entering, the first poll
+    joins. Heartbeats are sent in the background as long as the loop runs. A consumer that does not
+    poll for `max_poll_interval_ms` leaves the group. Leaving the block commits the delivered
+    records and leaves the group; after an error the records being processed are not committed. Not
+    thread-safe: one event loop.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        scope: Scope,
+        config: ConsumerConfig,
+        wanted: Wanted,
+        *,
+        group: str,
+        pattern: str,
+        instance_id: str,
+        start: Start,
+        callbacks: Callbacks,
+        on_close: Callable[[AsyncConsumer], None] | None = None,
+    ) -> None:
+        check_group(group, instance_id)
+        subscription = subscription_of(wanted, pattern)
+        if start != "none":
+            check_position(start)
+        super().__init__(
+            connection, scope, config, {}, start="earliest", until_end=False, on_close=on_close
+        )
+        self._parts.is_assigned = True  # empty until the group assigns partitions
+        self.group = group
+        self.is_in_error = False  # the delivered records were not processed
+        self._turned_ms = steady_ms(self._clock)  # time of the last yield to the loop
+        self.membership = Membership(
+            connection,
+            scope,
+            config,
+            group=group,
+            instance_id=instance_id,
+            subscription=subscription,
+            start=start,
+            parts=self._parts,
+            fetcher=self._fetcher,
+            callbacks=callbacks,
+            on_recall=self._leave_current,
+        )
+
+    @property
+    def member_id(self) -> str:
+        """The member id in the group."""
+        return self.membership.joining.member_id
+
+    # --- reading -----------------------------------------------------------------------------
+
+    async def poll(
+        self, *, max_records: int | None = None, timeout_ms: int | None = 1_000
+    ) -> list[ConsumerRecord]:
+        """Return prefetched records; see `AsyncConsumer.poll`.
+
+        The call also marks the records delivered before as processed. Raises PollTooLate after too
+        long a pause, and the error that keeps the consumer out of its group.
+        """
+        records = await super().poll(max_records=max_records, timeout_ms=timeout_ms)
+        self.membership.handed.out(records)
+        return records
+
+    async def poll_turn(
+        self,
+        max_records: int | None,
+        max_bytes: int | None,
+        timeout_ms: int | None,
+        columns: Sequence[str],
+    ) -> "ArrowTurn":
+        """Run `poll_arrow`; the result also has the first offset of each partition's rows."""
+        turn = await super().poll_turn(max_records, max_bytes, timeout_ms, columns)
+        self.membership.handed.out(dict(turn.starts))
+        return turn
+
+    async def next(self, *, timeout_ms: int | None = None) -> ConsumerRecord | None:
+        """Return the next record; None after `timeout_ms`."""
+        if self._is_late(steady_ms(self._clock)):
+            await self._turn()
+        record = await super().next(timeout_ms=timeout_ms)
+        self.membership.handed.out(() if record is None else (record,))
+        return record
+
+    async def __anext__(self) -> ConsumerRecord:
+        """Wait for the next record without a time limit."""
+        if self._is_late(steady_ms(self._clock)):
+            await self._turn()
+        reader = self._current
+        if reader is not None and reader.records and not reader.is_paused:
+            self._records += 1
+            record = reader.take_one()
+            self.membership.handed.out((record,))
+            return record
+        found = await self.next()
+        if found is None:
+            raise StopAsyncIteration
+        return found
+
+    def _is_late(self, now_ms: int) -> bool:
+        """Return True if the loop or the session must be served before the next record."""
+        holds_until_ms = self.membership.member.holds_until_ms
+        return now_ms - self._turned_ms >= TURN_MS or now_ms >= holds_until_ms
+
+    async def _turn(self) -> None:
+        """Yield to the loop, then check the session."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        self._turned_ms = steady_ms(self._clock)
+        self.membership.look()
+
+    async def _wait(self, ready: Callable[[], T | None], timeout_ms: int | None) -> T | None:
+        if self._is_reading:
+            return await super()._wait(ready, timeout_ms)  # raises InvalidRequest
+        self._parts.check_open()
+        self.membership.came_back()
+        try:
+            return await super()._wait(ready, timeout_ms)
+        finally:
+            self.membership.went()
+
+    def _raise_error(self) -> None:
+        self.membership.look()  # before each delivery
+        self.membership.raise_error()
+        super()._raise_error()
+
+    def _check_assigned(self) -> None:
+        """Accept an empty assignment: other members may own all partitions."""
+
+    def _leave_current(self) -> None:
+        """Make the next reading call select a reader again."""
+        self._current = None
+
+    # --- the group -----------------------------------------------------------------------------
+
+    async def subscribe(self, topics: Wanted = (), *, pattern: str = "") -> None:
+        """Replace the subscription by these topics, or by those that match a pattern (RE2).
+
+        Partitions of topics that stay are consumed without a pause; the group assigns the new
+        ones.
+        """
+        self._parts.check_open()
+        self.membership.subscribe(subscription_of(topics, pattern))
+
+    async def assign(self, wanted: Wanted, *, start: Position | None = None) -> None:
+        """Raise InvalidRequest: the group assigns."""
+        raise _of_the_group()
+
+    async def assign_more(self, wanted: Wanted, *, start: Position | None = None) -> None:
+        """Raise InvalidRequest: the group assigns."""
+        raise _of_the_group()
+
+    async def unassign(self, wanted: Wanted) -> None:
+        """Raise InvalidRequest: the group assigns."""
+        raise _of_the_group()
+
+    async def commit(
+        self, offsets: Offsets | None = None, *, timeout_ms: int | None = None
+    ) -> None:
+        """Commit offsets, by default of all delivered records, and wait until they are stored.
+
+        An offset is that of the next record to read; a `CommittedOffset` adds a note.
+
+        ```python
+        await consumer.commit({("flights", 0): CommittedOffset(42, note="run 7")})
+        ```
+        Raises UnknownMember if the consumer was removed from its group, and the last error after
+        `timeout_ms` (default: `call_timeout_ms`).
+        """
+        self._parts.check_open()
+        deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
+        deadline_ms = self._connection.deadline_ms(deadline_ms)
+        await self.membership.commits.store(self._to_commit(offsets), deadline_ms=deadline_ms)
+
+    def commit_nowait(
+        self, offsets: Offsets | None = None, *, on_done: OnCommitted | None = None
+    ) -> None:
+        """Queue a commit and return; commits are stored in order.
+
+        `on_done` gets the outcome; without it, a failure is logged.
+        """
+        self._parts.check_open()
+        self.membership.commits.store_soon(self._to_commit(offsets), on_done)
+
+    def _to_commit(self, offsets: Offsets | None) -> dict[Place, CommittedOffset]:
+        membership = self.membership
+        if offsets is None:
+            due = membership.handed_positions()
+        else:
+            due = membership.commits.in_topics(to_commit(offsets))
+        membership.done_by_hand(due)
+        return due
+
+    async def committed(
+        self, partitions: Iterable[Place] | None = None, *, timeout_ms: int | None = None
+    ) -> dict[Place, CommittedOffset | None]:
+        """Query the committed offsets of (topic, partition) pairs, by default the assigned ones.
+
+        None: no offset is stored.
+        """
+        self._parts.check_open()
+        places = list(self._fetcher.readers if partitions is None else partitions)
+        deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
+        return await self.membership.committed(
+            places, deadline_ms=self._connection.deadline_ms(deadline_ms)
+        )
+
+    # --- opening and closing -----------------------------------------------------------------
+
+    def go_on_from(self, before: AsyncConsumer) -> None:
+        """Do nothing: a new member starts at the committed offsets."""
+
+    async def close(self) -> None:
+        """Commit delivered records (with `auto_commit`), revoke the partitions and leave the group.
+
+        A waiting poll raises Stopping. Idempotent. Raises an error of a callback that no poll has
+        raised.
+        """
+        is_over = True
+        try:
+            is_over = await self.membership.close(is_well=not self.is_in_error)
+        finally:
+            if is_over:  # else the call that waits for this callback closes
+                await super().close()
+        if is_over:
+            self.membership.raise_untold()
+
+    async def __aenter__(self) -> "AsyncGroupConsumer":
+        is_entered = False
+        try:
+            self._parts.check_open()
+            await self.membership.joined()
+            readers = self._fetcher.readers.values()
+            await self._parts.located([each for each in readers if each.error is None])
+            is_entered = True
+        finally:
+            if not is_entered:
+                await self.close()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.is_in_error |= error is not None
+        await self.close()
+
+
+def _of_the_group() -> InvalidRequest:
+    return InvalidRequest(
+        "the group assigns the partitions of its consumers: use subscribe(), or create a consumer "
+        "without a group"
+    )

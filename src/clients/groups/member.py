@@ -1,0 +1,477 @@
+"""The state machine of a consumer group member (KIP-848). Pure.
+
+`beat` returns the next heartbeat to send, `step` the next partitions to revoke, assign or give up,
+one step at a time; the caller reports responses and completed steps. Revocations come before
+assignments. A completed revocation is reported at once, since another member waits for it. A
+partition is taken only after the coordinator assigned it, which it does once no other member owns
+it. Partitions that stay assigned are not affected by a step.
+
+A member that the coordinator does not have any more has lost all partitions at once: other members
+may own them. It joins again. The same holds for a member without a response for its session
+(`look`), which cannot tell. A member that left because the application did not poll, or did not
+complete a revocation in time, first raises `error` in a poll; the next poll joins again.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from ...errors import (
+    FencedInstance,
+    FencedMemberEpoch,
+    InvalidRequest,
+    PollTooLate,
+    QuorumlogError,
+    UnknownMember,
+    UnreleasedInstance,
+)
+from ..offsets import Place
+from .lease import FOREVER_MS, Lease
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+LEAVE_STATIC_EPOCH: Final = -2
+INSTANCE_WAIT_MS: Final = 60_000
+"""Maximum wait for an instance id in use: if its former process failed, its session (45 s) ends
+within this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """The subscription of a member: topics by name, or by a pattern (RE2) of names."""
+
+    topics: tuple[str, ...] = ()  # ascending
+    pattern: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """A heartbeat to send; None: unchanged since the last one."""
+
+    epoch: int
+    owned: tuple[Place, ...] | None = None
+    subscription: Subscription | None = None
+    is_first: bool = False  # contains all fields, constant ones too
+
+    @property
+    def is_leave(self) -> bool:
+        """True if the member leaves with it."""
+        return self.epoch < 0
+
+
+class Act(Enum):
+    """The kind of a step."""
+
+    GIVE = "give"  # revocation: stop delivery, commit, call back, drop
+    TAKE = "take"  # assignment: fetch committed offsets, call back, start delivery
+    LOSE = "lose"  # loss: drop at once, commit nothing, call back
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An action on a set of partitions."""
+
+    act: Act
+    places: tuple[Place, ...]
+    topic_ids: Mapping[Place, bytes] = field(default_factory=dict)  # of an assignment's topics
+
+
+class Phase(Enum):
+    """The phase of a member."""
+
+    JOINING = "joining"  # sends join heartbeats; owns nothing
+    JOINED = "joined"
+    FENCED = "fenced"  # gives up its partitions, then joins
+    AWAY = "away"  # no poll came in time: left or leaving; the next poll joins
+    FAILED = "failed"  # refused; a poll raises the error and, if possible, joins again
+    LEAVING = "leaving"
+    GONE = "gone"
+
+
+class GroupMember:
+    """The state machine; see the module.
+
+    `now_ms` is on one monotonic clock that also advances while code runs.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        *,
+        is_static: bool,
+        poll_interval_ms: int,
+        backoff_ms: Callable[[int], int],
+        now_ms: int,
+    ) -> None:
+        self.phase = Phase.JOINING
+        self.epoch = JOIN_EPOCH
+        self.owned: dict[Place, bytes] = {}  # with topic ids
+        self.why_lost = ""  # reason of the last loss
+        self.error: QuorumlogError | None = None  # raised by the next poll
+        self.failure: QuorumlogError | None = None  # of the last heartbeat, which is retried
+        self.is_polling = False  # a poll waits: the poll interval does not run
+        self.joins = 0  # number of successful joins
+        self.rebalances = 0  # number of changed assignments
+        self.holds_until_ms = FOREVER_MS  # from then on call `look` before a delivery
+        self.holds_until_us = FOREVER_MS  # the same, for the check before each record
+        self._subscription = subscription
+        self._is_static = is_static
+        self._poll_interval_ms = poll_interval_ms
+        self._backoff_ms = backoff_ms
+        self._target: Mapping[Place, bytes] | None = None  # None: not received yet
+        self._step: Step | None = None  # in progress
+        self._sent: Beat | None = None  # in flight
+        self._said_owned: tuple[Place, ...] | None = None  # last acknowledged; None: unknown
+        self._said_subscription: Subscription | None = None
+        self._next_ms = now_ms  # of the next heartbeat, if nothing changes before
+        self._failures = 0  # of heartbeats, consecutive
+        self._unreleased_ms = FOREVER_MS  # first refusal because the instance id is in use
+        self._polled_ms = now_ms
+        self._lease = Lease(back_ms=poll_interval_ms)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The subscribed topic names."""
+        return self._subscription.topics
+
+    # --- heartbeats --------------------------------------------------------------------------
+
+    def beat(self, now_ms: int) -> Beat | None:
+        """Return the heartbeat to send now, if one is due; report its outcome."""
+        self.look(now_ms)
+        if self._sent is not None or self.due_ms() > now_ms:
+            return None
+        self._sent = self._next_beat()
+        self._lease.asks(now_ms)
+        return self._sent
+
+    def due_ms(self) -> int:
+        """Return the time of the next call of `beat`."""
+        if self._sent is not None:
+            return self._late_ms()
+        match self.phase:
+            case Phase.JOINING:
+                return self._next_ms
+            case Phase.JOINED:
+                due_ms = 0 if self._has_news() else self._next_ms
+                return min(max(due_ms, self._not_before_ms()), self._late_ms())
+            case Phase.AWAY | Phase.LEAVING if self.epoch > 0:
+                return self._not_before_ms()
+            case _:
+                return FOREVER_MS
+
+    def _not_before_ms(self) -> int:
+        return self._next_ms if self._failures else 0
+
+    def _next_beat(self) -> Beat:
+        if self.phase in (Phase.AWAY, Phase.LEAVING):
+            return Beat(epoch=LEAVE_STATIC_EPOCH if self._is_static else LEAVE_EPOCH)
+        if self.phase is Phase.JOINING:
+            return Beat(epoch=JOIN_EPOCH, owned=(), subscription=self._subscription, is_first=True)
+        held = self._held()
+        is_whole = self._said_owned is None
+        return Beat(
+            epoch=self.epoch,
+            owned=held if is_whole or held != self._said_owned else None,
+            subscription=self._subscription
+            if is_whole or self._subscription != self._said_subscription
+            else None,
+            is_first=is_whole,
+        )
+
+    def again(self, beat: Beat) -> Beat:
+        """Return the heartbeat to send in a retry after an attempt of unknown outcome.
+
+        It contains all fields, to which the coordinator responds with the whole assignment.
+        """
+        if beat.is_leave:
+            return beat
+        return Beat(
+            epoch=beat.epoch,
+            owned=self._said_owned if beat.owned is None else beat.owned,
+            subscription=beat.subscription or self._said_subscription,
+            is_first=True,
+        )
+
+    def _has_news(self) -> bool:
+        if self._said_owned is None:
+            return False  # the next retry contains all fields
+        is_held_new = self._held() != self._said_owned
+        return is_held_new or self._subscription != self._said_subscription
+
+    def _held(self) -> tuple[Place, ...]:
+        """Return the partitions that the member owns or may own before the response.
+
+        The coordinator assigns unreported partitions to other members at once.
+        """
+        held = self.owned.keys() | set(self._target or ())
+        if self._step is not None:
+            held |= set(self._step.places)
+        return tuple(sorted(held))
+
+    def answered(
+        self,
+        beat: Beat,
+        *,
+        epoch: int,
+        interval_ms: int,
+        assignment: Mapping[Place, bytes] | None,
+        session_ms: int,
+        sent_ms: int,
+        now_ms: int,
+    ) -> None:
+        """Process the response to a heartbeat; `sent_ms` is the time of its last attempt.
+
+        `assignment` None: unchanged; `session_ms` 0: not returned.
+        """
+        self._sent = None
+        self._failures = 0
+        self.failure = None
+        self._unreleased_ms = FOREVER_MS
+        is_of_before = self.phase in (Phase.JOINING, Phase.FENCED) and beat.epoch != JOIN_EPOCH
+        if beat.is_leave:
+            self._left()
+            return
+        if is_of_before:
+            return  # the member has left, or joined again, since it was sent
+        self.epoch = epoch
+        self._next_ms = now_ms + interval_ms
+        if self.phase is Phase.JOINING:
+            self.phase = Phase.JOINED
+            self.joins += 1
+        self._said_owned = beat.owned if beat.owned is not None else self._said_owned
+        self._said_subscription = beat.subscription or self._said_subscription
+        if assignment is not None and self.phase is Phase.JOINED:
+            self.rebalances += assignment != self._target
+            self._target = dict(assignment)
+        if self.phase is Phase.JOINED:
+            self._lease.answered(
+                sent_ms=sent_ms,
+                session_ms=session_ms,
+                reported=self._said_owned or (),
+                target=self._target or {},
+            )
+            self.holds_until_ms = min(self._lease.session_end_ms, self._lease.back_end_ms)
+            self.holds_until_us = 1_000 * self.holds_until_ms
+            self.look(now_ms)
+
+    def refused(self, beat: Beat, error: QuorumlogError, now_ms: int) -> None:
+        """Process an error or a missing response of a heartbeat."""
+        self._sent = None
+        self._failures += 1
+        self.failure = error
+        self._said_owned = self._said_subscription = None
+        self._next_ms = now_ms + self._backoff_ms(self._failures)
+        if beat.is_leave:
+            if not error.retriable:
+                self._left()
+        elif isinstance(error, FencedMemberEpoch | UnknownMember):
+            if beat.epoch != JOIN_EPOCH:
+                self._fenced(str(error))
+        elif isinstance(error, UnreleasedInstance):
+            self._unreleased_ms = min(self._unreleased_ms, now_ms)
+            if now_ms - self._unreleased_ms >= INSTANCE_WAIT_MS:
+                self._failed(error)
+        elif not error.retriable:
+            self._failed(error)
+        if self.phase is Phase.LEAVING and self.epoch <= JOIN_EPOCH:
+            self.phase = Phase.GONE
+
+    def look(self, now_ms: int) -> None:
+        """Check the deadlines: session, revocation, poll interval.
+
+        Call it before a delivery from `holds_until_ms` on.
+        """
+        if self.phase is not Phase.JOINED:
+            return
+        if now_ms >= self._lease.session_end_ms:
+            silent_ms = now_ms - self._lease.heard_ms
+            because = "" if self.failure is None else f" ({self.failure})"
+            self._fenced(f"no heartbeat was answered for {silent_ms} ms{because}")
+        elif now_ms >= self._lease.back_end_ms:
+            self._late(
+                f"a revocation was not completed within {self._poll_interval_ms} ms "
+                "(max_poll_interval_ms)"
+            )
+        elif now_ms >= self._late_ms():
+            self._late(f"no poll came for {self._poll_interval_ms} ms (max_poll_interval_ms)")
+
+    def doubt(self) -> None:
+        """Send a heartbeat at once: another request was refused with UnknownMember."""
+        if self.phase is Phase.JOINED:
+            self._next_ms = 0
+
+    def _fenced(self, why: str) -> None:
+        """Give up everything: the coordinator does not have this member or epoch, or may not."""
+        self.why_lost = why
+        self._end_lease()
+        self.epoch = JOIN_EPOCH
+        self._failures = 0
+        self._next_ms = 0
+        self._target = {}
+        if self.phase is Phase.LEAVING:
+            self.phase = Phase.GONE
+        elif self.phase is Phase.JOINED:
+            self.phase = Phase.FENCED
+            self._settle()
+
+    def _end_lease(self) -> None:
+        self._lease.end()
+        self.holds_until_ms = self.holds_until_us = FOREVER_MS
+
+    def _failed(self, error: QuorumlogError) -> None:
+        self.why_lost = str(error)
+        self._end_lease()
+        self.epoch = JOIN_EPOCH
+        self._target = {}
+        if self.phase is Phase.LEAVING:
+            self.phase = Phase.GONE
+        else:
+            self.phase = Phase.FAILED
+            self.error = error
+
+    def _left(self) -> None:
+        self.epoch = JOIN_EPOCH
+        self._said_owned = self._said_subscription = None
+        if self.phase is Phase.LEAVING:
+            self.phase = Phase.GONE
+
+    # --- steps -------------------------------------------------------------------------------
+
+    def step(self) -> Step | None:
+        """Return the next step, if none is in progress; report it to `done`."""
+        if self._step is not None:
+            return None
+        self._step = self._next_step()
+        return self._step
+
+    def _next_step(self) -> Step | None:
+        if self.phase in (Phase.FENCED, Phase.AWAY, Phase.FAILED):
+            return Step(Act.LOSE, tuple(sorted(self.owned))) if self.owned else None
+        if self.phase is not Phase.JOINED or self._target is None:
+            return None
+        target, owned = self._target, self.owned
+        gone = [place for place in owned if target.get(place, owned[place]) != owned[place]]
+        if gone:
+            self.why_lost = "their topic was deleted and created again"
+            return Step(Act.LOSE, tuple(sorted(gone)))
+        given = tuple(place for place in sorted(owned) if place not in target)
+        if given:
+            return Step(Act.GIVE, given)
+        taken = {place: target[place] for place in sorted(target) if place not in owned}
+        return Step(Act.TAKE, tuple(taken), taken) if taken else None
+
+    def done(self, step: Step, *, has_failed: bool = False) -> None:
+        """Record a completed step; `has_failed`: no partition was taken, or revoked."""
+        assert step is self._step, f"{step} is not in progress"
+        self._step = None
+        if has_failed:
+            pass
+        elif step.act is Act.TAKE:
+            self.owned.update(step.topic_ids)
+        else:
+            for place in step.places:
+                self.owned.pop(place, None)
+        self._settle()
+
+    def wants(self, step: Step) -> bool:
+        """Return True if a step in progress still applies: the member was not fenced during it."""
+        return self.phase is Phase.JOINED or step.act is Act.LOSE
+
+    @property
+    def leaving_places(self) -> tuple[Place, ...]:
+        """The partitions of a revocation or loss in progress."""
+        step = self._step
+        return () if step is None or step.act is Act.TAKE else step.places
+
+    @property
+    def step_is_over(self) -> bool:
+        """True if no step is in progress."""
+        return self._step is None
+
+    @property
+    def is_settled(self) -> bool:
+        """True if the member owns exactly its target assignment."""
+        return (
+            self.phase is Phase.JOINED
+            and self._target is not None
+            and self._step is None
+            and len(self._target) == len(self.owned)
+            and self._next_step() is None
+        )
+
+    def _settle(self) -> None:
+        """Join again once everything is given up."""
+        if self.phase is Phase.FENCED and not self.owned and self._step is None:
+            self._join()
+
+    def _join(self) -> None:
+        self.phase = Phase.JOINING
+        self.epoch = JOIN_EPOCH
+        self._target = None
+        self._said_owned = self._said_subscription = None
+
+    # --- calls of the application --------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Replace the subscription."""
+        self._subscription = subscription
+        if self.phase is Phase.FAILED and not isinstance(self.error, FencedInstance):
+            self.error = None
+            self._come_back()
+
+    def polled(self, now_ms: int) -> None:
+        """Record that the application polls, or has taken records since the last call."""
+        self._polled_ms = now_ms
+
+    def told(self) -> None:
+        """Record that `error` was raised: the next poll joins again, unless the member is fenced
+        for good."""
+        if not isinstance(self.error, FencedInstance):
+            self.error = None
+
+    def come_back(self, now_ms: int) -> None:
+        """Record a poll; join again if the error was raised before."""
+        self._polled_ms = now_ms
+        if self.error is None and self.phase in (Phase.AWAY, Phase.FAILED):
+            self._come_back()
+
+    def _come_back(self) -> None:
+        self.epoch = JOIN_EPOCH
+        self.phase = Phase.FENCED
+        self._settle()
+
+    def leave(self) -> None:
+        """Leave for good; `beat` returns the leave heartbeat."""
+        if self.phase is Phase.GONE:
+            return
+        self._end_lease()
+        is_known = self.epoch > 0 or self._sent is not None
+        self.phase = Phase.LEAVING if is_known else Phase.GONE
+
+    def _late_ms(self) -> int:
+        """Return the deadline of the next poll."""
+        if self.is_polling or self.phase is not Phase.JOINED:
+            return FOREVER_MS
+        return self._polled_ms + self._poll_interval_ms
+
+    def _late(self, why: str) -> None:
+        self.why_lost = why
+        self._end_lease()
+        self.phase = Phase.AWAY
+        self._target = {}
+        self._failures = 0
+        self.error = PollTooLate(
+            f"{why}; the consumer left its group and its partitions were assigned to others. The "
+            "next poll joins again. Raise max_poll_interval_ms, lower poll_records_max, or do less "
+            "in on_revoked"
+        )
+
+
+def check_group(group: Any, instance_id: Any) -> None:
+    """Raise InvalidRequest if a group name or instance id is invalid."""
+    if not isinstance(group, str) or not group:
+        raise InvalidRequest(f"group is {group!r}: give the group's name as a str")
+    if not isinstance(instance_id, str):
+        raise InvalidRequest(f"instance_id is {instance_id!r}: give a name as a str")

@@ -1,0 +1,575 @@
+"""Execution of a member's decisions: heartbeats, revocations, assignments, commits.
+
+Each runs in its own task, so that none waits for the application's processing.
+
+A partition is revoked once the application has finished its records: at its next reading call, or
+at once if it has none. The other partitions are consumed without a pause. A member that lost its
+partitions, or must assume so without responses, delivers and commits nothing more of them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Literal, TypeAlias
+
+from ...errors import (
+    FencedMemberEpoch,
+    NoCommittedOffset,
+    QuorumlogError,
+    StaleMemberEpoch,
+    Stopping,
+    TimedOut,
+    UnknownMember,
+    UnreleasedInstance,
+)
+from ...runtime import Scope
+from ..config import ConsumerConfig
+from ..connection import Connection
+from ..consumer.assigned_partitions import AssignedPartitions
+from ..consumer.fetcher import Fetcher
+from ..consumer.partition_reader import PartitionReader
+from ..coordination import Changes
+from ..offsets import Place, Position
+from . import calls
+from .callbacks import Callbacks, OnPartitions, call
+from .calls import CommittedOffset, Joining, steady_ms
+from .commits import COMMIT_MS, Commits, positions_of
+from .handed import Handed
+from .member import Act, Beat, GroupMember, Phase, Step, Subscription
+
+LOST: Final = (Phase.FENCED, Phase.JOINING, Phase.AWAY, Phase.FAILED)
+LEAVE_MS: Final = 3_000  # time limit of the leave heartbeat; without it the session expires
+MEMBER_ID_SIZE: Final = 16
+
+Start: TypeAlias = Position | Literal["none"]
+"""The position without a committed offset; "none": raise NoCommittedOffset."""
+
+_log = logging.getLogger(__name__)
+
+
+class Membership:
+    """The membership of one consumer; see the module. Not thread-safe: one event loop."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        scope: Scope,
+        config: ConsumerConfig,
+        *,
+        group: str,
+        instance_id: str,
+        subscription: Subscription,
+        start: Start,
+        parts: AssignedPartitions,
+        fetcher: Fetcher,
+        callbacks: Callbacks,
+        on_recall: Callable[[], None],
+    ) -> None:
+        runtime = connection.runtime
+        self._connection = connection
+        self._clock = runtime.clock
+        self._scope = scope
+        self._config = config
+        self._start = start
+        self._parts = parts
+        self._fetcher = fetcher
+        self._callbacks = callbacks
+        self._on_recall = on_recall  # makes the next reading call enter this class first
+        self.handed = Handed()
+        self.joining = Joining(
+            group=group,
+            member_id=runtime.entropy.token(MEMBER_ID_SIZE).hex(),
+            instance_id=instance_id,
+            rack=config.rack,
+            assignor=config.assignor,
+            rebalance_timeout_ms=config.max_poll_interval_ms,
+        )
+        self.member = GroupMember(
+            subscription,
+            is_static=bool(instance_id),
+            poll_interval_ms=config.max_poll_interval_ms,
+            backoff_ms=connection.backoff.wait_ms,
+            now_ms=steady_ms(runtime.clock),
+        )
+        self._changes = Changes()
+        self._beats = Changes()  # a heartbeat has ended
+        self._work = asyncio.Event()
+        self._mark: object = None  # `handed.mark()` at the last check
+        self._fresh: dict[Place, None] = {}  # taken since the last reading call
+        self._by_hand: dict[Place, int] = {}  # commits by the application of delivered records
+        self._by_hand_mark: object = None  # `handed.mark()` of those
+        self._error: BaseException | None = None  # of a callback or a step; not raised yet
+        self._is_closing = False
+        self._closer: asyncio.Task[Any] | None = None  # the task that closes
+        self._is_over = False  # closed
+        self._is_telling = False  # a callback runs
+        self.commits = Commits(
+            connection,
+            scope,
+            self.joining,
+            member=lambda: self.member,
+            fetcher=fetcher,
+            changes=self._changes,
+            on_failure=self._tell_error,
+            on_refusal=self._doubt,
+        )
+        self._heart: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- calls of the application --------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Join the group, unless the member has begun."""
+        if self._heart is None and not self._is_closing:
+            self._heart = self._scope.spawn(self._beat_on(), name="heartbeats")
+            self._tasks = [
+                self._scope.spawn(self._step_on(), name="rebalances"),
+                self._scope.spawn(self._watch_on(), name="session"),
+                self._scope.spawn(
+                    calls.tell_absent(self._connection, self.joining.group, self.member.topics),
+                    name="absent topics",
+                ),
+            ]
+            if self._config.auto_commit:
+                self._tasks.append(self._scope.spawn(self._commit_on(), name="commits"))
+
+    def came_back(self) -> None:
+        """Start a reading call: the application finished the records delivered before."""
+        self.begin()
+        self.look()
+        self.handed.over()
+        self.member.is_polling = True
+        self.member.come_back(steady_ms(self._clock))
+        self._changed()
+
+    def went(self) -> None:
+        """End a reading call."""
+        self._fresh.clear()
+        self.member.is_polling = False
+        self.member.polled(steady_ms(self._clock))
+        self._work.set()
+
+    def look(self) -> None:
+        """Check the deadlines; withhold everything if other members may own it.
+
+        Call it before a delivery from `member.holds_until_ms` on.
+        """
+        now_ms, before = steady_ms(self._clock), self.member.phase
+        self._look_at_application(now_ms)
+        self.member.look(now_ms)
+        self._look_at_phase(before)
+
+    def _look_at_phase(self, before: Phase) -> None:
+        """Stop the delivery of partitions that were just lost; a step drops them and calls back."""
+        phase = self.member.phase
+        if phase is before:
+            return
+        if before is Phase.JOINED and phase in LOST:
+            places = list(self.member.owned)
+            self.handed.recall(places)
+            self._on_recall()
+            for reader in self._readers(places):
+                self._parts.withhold(reader)
+        _log.info(
+            "group.member_moved group=%s member=%s epoch=%d phase=%s",
+            self.joining.group,
+            self.joining.member_id,
+            self.member.epoch,
+            phase.value,
+        )
+        self._changed()
+
+    def raise_error(self) -> None:
+        """Raise the member's error, or that of a callback."""
+        self.raise_untold()
+        error = self.member.error
+        if error is not None and self.member.step_is_over and not self.member.owned:
+            self.member.told()
+            raise error.with_traceback(None)
+
+    def raise_untold(self) -> None:
+        """Raise the error of a callback that no poll has raised, once."""
+        told, self._error = self._error, None
+        if told is not None:
+            raise told
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Replace the subscription."""
+        self.member.subscribe(subscription)
+        self._changed()
+
+    async def joined(self) -> None:
+        """Wait until the member owns its target assignment; raise the error that prevents it.
+
+        The time limit is `call_timeout_ms`, not counting callbacks.
+        """
+        self.came_back()
+        wait_ms = self._connection.config.call_timeout_ms
+        deadline_ms = self._clock.now_ms() + wait_ms
+        try:
+            while not self.member.is_settled:
+                self.raise_error()
+                self._check_open()
+                left_ms = deadline_ms - self._clock.now_ms()
+                if self._is_telling:
+                    await self._changes.wait()
+                    deadline_ms = self._clock.now_ms() + wait_ms
+                elif left_ms > 0:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(left_ms / 1000):
+                            await self._changes.wait()
+                else:
+                    raise self.member.failure or TimedOut(
+                        f"joining group {self.joining.group} timed out after {wait_ms} ms; check "
+                        "that its coordinator is alive"
+                    )
+        finally:
+            self.went()
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise Stopping("the consumer is closed")
+
+    def _changed(self) -> None:
+        self._work.set()
+        self._changes.announce()
+        self._fetcher.announce()
+
+    # --- heartbeats --------------------------------------------------------------------------
+
+    async def _beat_on(self) -> None:
+        """Send heartbeats until the member has left."""
+        while self.member.phase is not Phase.GONE:
+            self._work.clear()
+            now_ms = steady_ms(self._clock)
+            self._look_at_application(now_ms)
+            phase = self.member.phase
+            beat = self.member.beat(now_ms)
+            self._look_at_phase(phase)
+            if beat is not None:
+                await self._send(beat)
+                continue
+            wait_ms = self.member.due_ms() - now_ms
+            try:
+                async with asyncio.timeout(max(1, min(wait_ms, 3_600_000)) / 1000):
+                    await self._work.wait()
+            except TimeoutError:
+                pass
+        self._changes.announce()
+
+    def _look_at_application(self, now_ms: int) -> None:
+        """Record the application's progress: iteration over buffered records makes no call."""
+        mark = self.handed.mark()
+        if mark != self._mark:
+            self._mark = mark
+            self.member.polled(now_ms)
+
+    async def _watch_on(self) -> None:
+        """Check the deadlines in time, whatever the other tasks wait for."""
+        while True:
+            self.look()
+            wait_ms = self.member.holds_until_ms - steady_ms(self._clock)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(1, min(wait_ms, 3_600_000)) / 1000):
+                    await self._beats.wait()
+
+    def _doubt(self) -> None:
+        """Send a heartbeat at once, to check the membership."""
+        self.member.doubt()
+        self._work.set()
+
+    async def _send(self, beat: Beat) -> None:
+        member = self.member
+        try:
+            answer = await calls.heartbeat(
+                self._connection, self.joining, beat, again=member.again(beat)
+            )
+        except QuorumlogError as error:
+            before = member.phase
+            is_news = type(error) is not type(member.failure)
+            member.refused(beat, error, steady_ms(self._clock))
+            if is_news and isinstance(error, UnreleasedInstance):
+                _log.warning("group.name_taken group=%s error=%s", self.joining.group, error)
+            _log.info("group.heartbeat_failed group=%s error=%s", self.joining.group, error)
+        else:
+            before = member.phase
+            member.answered(
+                beat,
+                epoch=answer.epoch,
+                interval_ms=answer.interval_ms,
+                assignment=answer.assignment,
+                session_ms=answer.session_ms,
+                sent_ms=answer.sent_ms,
+                now_ms=steady_ms(self._clock),
+            )
+        self._look_at_phase(before)
+        self._beats.announce()
+        self._changed()
+
+    # --- partitions --------------------------------------------------------------------------
+
+    async def _step_on(self) -> None:
+        """Execute the member's steps."""
+        while not self._is_over:
+            step = None if self._is_closing else self.member.step()
+            if step is None:
+                await self._changes.wait()
+                continue
+            match step.act:
+                case Act.GIVE:
+                    await self._give(step)
+                case Act.TAKE:
+                    await self._take(step)
+                case Act.LOSE:
+                    await self._lose(step.places)
+                    self.member.done(step)
+            self._changed()
+
+    async def _give(self, step: Step) -> None:
+        self.handed.recall(step.places)
+        self._on_recall()
+        readers = self._readers(step.places)
+        for reader in readers:
+            self._parts.withhold(reader)
+        places = set(step.places)
+        while self.member.wants(step) and places & self._pending().keys():
+            if self._is_closing:
+                break  # close revokes everything, these too
+            await self._changes.wait()
+        if self._is_closing:
+            self.member.done(step, has_failed=True)
+            return
+        await self.commits.settled(places)
+        if self.member.wants(step) and self._config.auto_commit:
+            await self.commits.store_news(positions_of(readers, {}))
+        if self.member.wants(step):
+            await self._tell(self._callbacks.on_revoked, step.places)
+            self._drop(readers)
+        else:
+            await self._lose(step.places)
+        self.member.done(step)
+
+    async def _take(self, step: Step) -> None:
+        stored = await self._stored(step)
+        if stored is None:
+            self.member.done(step, has_failed=True)
+            return
+        readers = [self._reader(place, stored.get(place), step) for place in step.places]
+        for reader in readers:
+            reader.is_given = True
+            self._parts.take(reader)
+        # Unfinished records of these partitions are from an ownership that was lost.
+        self._fresh.update(dict.fromkeys(step.places))
+        await self._tell(self._callbacks.on_assigned, step.places)
+        for reader in readers:
+            self._parts.hand_out(reader)
+        self.member.done(step)
+
+    async def _lose(self, places: Collection[Place]) -> None:
+        """Drop partitions that other members may own, then call back."""
+        self.handed.recall(places)
+        self._on_recall()
+        readers = self._readers(places)
+        for reader in readers:
+            self._parts.withhold(reader)
+        self._drop(readers)
+        _log.warning(
+            "group.partitions_lost group=%s partitions=%s reason=%s",
+            self.joining.group,
+            list(places),
+            self.member.why_lost,
+        )
+        on_lost = self._callbacks.on_lost or self._callbacks.on_revoked
+        await self._tell(on_lost, places)
+
+    def _drop(self, readers: Iterable[PartitionReader]) -> None:
+        for reader in readers:
+            place = (reader.topic, reader.partition)
+            if self._fetcher.readers.get(place) is reader:
+                self.commits.forget(place)
+                self._parts.drop(reader)
+
+    def _readers(self, places: Iterable[Place]) -> list[PartitionReader]:
+        found = (self._fetcher.readers.get(place) for place in places)
+        return [reader for reader in found if reader is not None]
+
+    def _reader(self, place: Place, stored: CommittedOffset | None, step: Step) -> PartitionReader:
+        """Return a reader at the committed offset, or at `start` if there is none."""
+        topic_id = step.topic_ids.get(place)
+        if stored is not None and (not topic_id or stored.topic_id in (b"", topic_id)):
+            self.commits.found(place, stored.offset)
+            reader = PartitionReader(place, stored.offset, wants_end=False)
+            reader.topic_id = stored.topic_id or None
+            reader.position = stored.offset
+            return reader
+        if self._start != "none":
+            return PartitionReader(place, self._start, wants_end=False)
+        reader = PartitionReader(place, "earliest", wants_end=False)
+        reader.error = NoCommittedOffset(
+            f"group {self.joining.group} has no committed offset, and start is 'none': seek to a "
+            "position, or give start='earliest' or 'latest'",
+            topic=place[0],
+            partition=place[1],
+        )
+        return reader
+
+    async def _stored(self, step: Step) -> Mapping[Place, CommittedOffset | None] | None:
+        """Fetch the committed offsets, retrying; None if the step no longer applies."""
+        failures = 0
+        while self.member.wants(step) and not self._is_closing:
+            deadline_ms = self._clock.now_ms() + COMMIT_MS
+            try:
+                return await calls.fetch(
+                    self._connection,
+                    self.joining.group,
+                    step.places,
+                    by=self.commits.caller(),
+                    deadline_ms=deadline_ms,
+                )
+            except QuorumlogError as error:
+                failures += 1
+                is_of_membership = isinstance(
+                    error, StaleMemberEpoch | UnknownMember | FencedMemberEpoch
+                )
+                if not (error.retriable or is_of_membership):
+                    self._tell_error(error)
+                _log.info("group.offsets_unknown group=%s error=%s", self.joining.group, error)
+            await asyncio.sleep(self._connection.backoff.wait_ms(failures) / 1000)
+        return None
+
+    async def _tell(self, callback: OnPartitions | None, places: Collection[Place]) -> None:
+        """Run a callback; its error is raised by the next poll, or by `close`."""
+        self._is_telling = True
+        try:
+            error = await call(callback, places)
+        finally:
+            self._is_telling = False
+        if error is not None:
+            _log.error("group.callback_failed group=%s", self.joining.group, exc_info=error)
+            self._tell_error(error)
+
+    def _tell_error(self, error: BaseException) -> None:
+        self._error = error
+        self._fetcher.announce()
+        self._changes.announce()
+
+    # --- commits -----------------------------------------------------------------------------
+
+    async def _commit_on(self) -> None:
+        """Commit processed positions periodically until the consumer closes.
+
+        `close` commits the rest; no commit may follow that one.
+        """
+        while not self._is_closing:
+            await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
+            if self.member.phase is Phase.JOINED and not self._is_closing:
+                await self.commits.store_news(self.done_positions())
+
+    def handed_positions(self) -> dict[Place, CommittedOffset]:
+        """Return the offsets after the delivered records, by partition."""
+        return positions_of(self._fetcher.readers.values(), self.handed.ahead())
+
+    def done_positions(self) -> dict[Place, CommittedOffset]:
+        """Return the offsets after the processed records, by partition."""
+        pending = self._pending()  # before the positions: those only grow
+        if self._by_hand_mark == self.handed.mark():
+            pending = {
+                place: max(offset, self._by_hand.get(place, 0)) for place, offset in pending.items()
+            }
+        return positions_of(self._fetcher.readers.values(), pending)
+
+    def done_by_hand(self, offsets: Mapping[Place, CommittedOffset]) -> None:
+        """Record offsets that the application commits: the records before them are processed."""
+        mark = self.handed.mark()
+        if self._by_hand_mark != mark:
+            self._by_hand, self._by_hand_mark = {}, mark
+        self._by_hand |= {place: each.offset for place, each in offsets.items()}
+
+    def _pending(self) -> dict[Place, int]:
+        pending = self.handed.pending()
+        return {place: offset for place, offset in pending.items() if place not in self._fresh}
+
+    async def committed(
+        self, places: Collection[Place], *, deadline_ms: int
+    ) -> dict[Place, CommittedOffset | None]:
+        """Return the committed offsets of partitions."""
+        return await calls.fetch(
+            self._connection, self.joining.group, places, deadline_ms=deadline_ms
+        )
+
+    # --- leaving -----------------------------------------------------------------------------
+
+    async def close(self, *, is_well: bool) -> bool:
+        """Commit, revoke everything, leave; `is_well`: the delivered records are processed.
+
+        A second call waits for the first, within the time limits of its parts. A call from a
+        callback that the first call waits for returns False at once.
+        """
+        if self._is_closing:
+            if asyncio.current_task() in (self._closer, *self._tasks) and not self._is_over:
+                return False
+            with suppress(TimeoutError):
+                async with asyncio.timeout((2 * COMMIT_MS + LEAVE_MS) / 1000):
+                    while not self._is_over:
+                        await self._changes.wait()
+            self._cancel()
+            return True
+        self._is_closing, self._closer = True, asyncio.current_task()
+        self._changed()
+        try:
+            await self._leave(is_well=is_well)
+        finally:
+            self._cancel()
+            self._changes.announce()
+        return True
+
+    async def _leave(self, *, is_well: bool) -> None:
+        positions = self.handed_positions() if is_well else self.done_positions()
+        told: Collection[Place] = ()
+        if asyncio.current_task() in self._tasks:  # called from a callback
+            told = self.member.leaving_places
+        else:
+            await self._end_of_step()
+        readers = self._readers(place for place in self.member.owned if place not in told)
+        for reader in readers:
+            self._parts.withhold(reader)
+        self._on_recall()
+        await self.commits.ended()
+        if readers and self.member.phase is Phase.JOINED:
+            places = [(reader.topic, reader.partition) for reader in readers]
+            if self._config.auto_commit:  # partitions revoked before belong to others
+                await self.commits.store_news(
+                    {place: positions[place] for place in places if place in positions}
+                )
+            await self._tell(self._callbacks.on_revoked, places)
+        elif readers:
+            await self._lose([(reader.topic, reader.partition) for reader in readers])
+        self._drop(readers)
+        self.member.leave()
+        self._work.set()
+        if self._heart is not None:
+            try:
+                async with asyncio.timeout(LEAVE_MS / 1000):
+                    await asyncio.gather(self._heart, return_exceptions=True)
+            except TimeoutError:
+                _log.info("group.left_without_answer group=%s", self.joining.group)
+
+    async def _end_of_step(self) -> None:
+        """Wait for the step in progress, `COMMIT_MS` at most; then cancel it."""
+        try:
+            async with asyncio.timeout(COMMIT_MS / 1000):
+                while not self.member.step_is_over:
+                    await self._changes.wait()
+        except TimeoutError:
+            others = [task for task in self._tasks if task is not asyncio.current_task()]
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+    def _cancel(self) -> None:
+        self._is_over = True
+        for task in (*self._tasks, self._heart):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+        self.commits.cancel()

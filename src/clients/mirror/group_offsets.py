@@ -1,0 +1,70 @@
+"""Committed offsets of groups: copied from the source's coordinators to the target's.
+
+A copy has its source's offsets, so a committed offset has the same meaning in both. Offsets in the
+target are never decreased, and a group with members there is not changed.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ...errors import QuorumlogError
+from ..admin.groups import list_groups
+from ..connection import Connection
+from ..groups import calls
+from ..groups.calls import CommittedOffset
+from ..offsets import Place
+
+Committed: TypeAlias = Mapping[Place, CommittedOffset]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copying:
+    """The result of one pass over all groups."""
+
+    groups: int  # with offsets in mirrored partitions
+    offsets: int  # that were set
+    refused: Mapping[str, str]  # errors by group
+
+
+def to_set(theirs: Committed, mine: Committed, copied_to: Mapping[Place, int]) -> Committed:
+    """Return the offsets to commit: copied up to there already, and larger than the target's.
+    Pure."""
+    return {
+        place: CommittedOffset(each.offset, each.note)
+        for place, each in theirs.items()
+        if each.offset <= copied_to.get(place, -1)
+        and (place not in mine or mine[place].offset < each.offset)
+    }
+
+
+async def copy_group_offsets(
+    source: Connection, target: Connection, copied_to: Mapping[Place, int]
+) -> Copying:
+    """Copy committed offsets of these partitions, up to the mirrored offsets.
+
+    Raises an error of listing the source's groups. A group that cannot be read or written, because
+    it was deleted for example, does not affect the others.
+    """
+    names = [each.name for each in await list_groups(source, (), ())]
+    groups = offsets = 0
+    refused: dict[str, str] = {}
+    for name in names:
+        try:
+            theirs = await _stored(source, name, copied_to)
+            if not theirs:
+                continue
+            groups += 1
+            mine = await _stored(target, name, copied_to)
+            news = to_set(theirs, mine, copied_to)
+            await calls.commit(target, name, news, deadline_ms=target.deadline_ms())
+        except QuorumlogError as error:
+            refused[name] = str(error)
+        else:
+            offsets += len(news)
+    return Copying(groups=groups, offsets=offsets, refused=refused)
+
+
+async def _stored(connection: Connection, group: str, places: Collection[Place]) -> Committed:
+    stored = await calls.fetch(connection, group, None, deadline_ms=connection.deadline_ms())
+    return {place: each for place, each in stored.items() if place in places and each is not None}

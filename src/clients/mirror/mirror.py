@@ -1,0 +1,564 @@
+"""The mirror: follows topics of a source cluster and replicates them to mirror topics in a target.
+
+Topics are checked every few seconds. Per source broker one read is in flight, and concurrently the
+appends of earlier reads; appends of one partition are sequential. Memory use is therefore at most
+APPENDS_MAX + 1 responses per source broker. An error of either side never ends the mirror: the
+partition is compared again and resumed.
+"""
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from ...errors import InvalidRequest, InvalidTxnState, NotMirror, QuorumlogError, TopicAlreadyExists
+from ...runtime import Buffer, Runtime, Scope
+from ..admin.descriptions import Topic
+from ..offsets import Place
+from .batches import Parting, Prepared, meet, parting, prepared
+from .course import Course, State
+from .group_offsets import Copying
+from .source import Piece, Source, SourceTopic, Want, source_name
+from .target import SOURCE, Chunk, Copied, Target
+
+WAIT_MS: Final = 500  # maximum wait of a read for records
+TURN_MS: Final = 200  # interval of the scheduling passes without events
+APPENDS_MAX: Final = 3  # concurrent appends per source broker
+LOOKS_MAX: Final = 16  # concurrent comparisons
+STEP_BACK: Final = 8  # factor of the distance at which a comparison continues after compaction
+
+
+CopyGroups: TypeAlias = Callable[[Mapping[Place, int]], Awaitable[Copying]]
+"""Copies committed offsets of groups, up to the mirrored offsets; see `group_offsets`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorReport:
+    """The progress of a mirror."""
+
+    topics: int
+    partitions: int
+    caught_up: int  # partitions copied up to the last known end of their sources
+    stopped: int  # partitions that are no longer copied, diverged ones included
+    diverged: int
+    records: int  # copied by this mirror
+    bytes: int
+    lag: int  # offsets committed in the sources and not in the copies, as far as known
+    problems: tuple[str, ...]  # what is not mirrored, with the reason; divergences come last
+
+
+@dataclass(slots=True)
+class _Sending:
+    """A chunk in flight."""
+
+    course: Course
+    turn: int
+    chunk: Chunk
+    what: Prepared
+
+
+class Mirror:
+    """Replicates the topics of a source that match a pattern with their whole name."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        source: Source,
+        target: Target,
+        *,
+        topics: str,
+        refresh_ms: int = 5_000,
+        copy_groups: CopyGroups | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`copy_groups` copies committed offsets of groups; None: they are not copied. `say` gets
+        a sentence about each event. Raises InvalidRequest if the pattern is invalid."""
+        try:
+            self._pattern = re.compile(topics)
+        except re.error as error:
+            raise InvalidRequest(f"{topics!r} is not a regular expression: {error}") from None
+        self._runtime = runtime
+        self._source = source
+        self._target = target
+        self._refresh_ms = refresh_ms
+        self._copy_groups = copy_groups
+        self._say = say
+        self._courses: dict[Place, Course] = {}
+        self._problems: dict[str, str] = {}  # by topic, or "" for all topics
+        self._told: dict[str, str] = {}  # the last sentence, by subject
+        self._has_looked = False  # the topics were checked successfully at least once
+        self._cluster_id = ""
+        self._wake = asyncio.Event()
+        self._is_stopping = False
+        self._turns: dict[str, None] = {}  # source addresses with a read in flight
+        self._rooms: dict[str, asyncio.Semaphore] = {}  # limits of appends, by source address
+        self._newest: dict[Place, asyncio.Task[None]] = {}  # last append of each partition
+        self._looks = 0
+        self._reads = 0
+        self._at_groups = asyncio.Lock()
+
+    @property
+    def courses(self) -> list[Course]:
+        """The partitions that are or were copied, by topic and number."""
+        return [self._courses[place] for place in sorted(self._courses)]
+
+    def stop(self) -> None:
+        """Stop soon; requests in flight are cancelled, and the next mirror resumes from the
+        copies."""
+        self._is_stopping = True
+        self._wake.set()
+
+    def report(self) -> MirrorReport:
+        """Return the present progress."""
+        courses = self._courses.values()
+        failing = [course for course in courses if course.is_failing]
+        stopped = [course for course in courses if course.state is State.STOPPED]
+        stopped.sort(key=lambda course: course.is_diverged)
+        return MirrorReport(
+            topics=len({course.topic for course in courses}),
+            partitions=len(courses),
+            caught_up=sum(course.is_caught_up for course in courses),
+            stopped=len(stopped),
+            diverged=sum(course.is_diverged for course in stopped),
+            records=sum(course.records for course in courses),
+            bytes=sum(course.bytes for course in courses),
+            lag=sum(max(0, course.lag) for course in courses),
+            problems=tuple(
+                [self._problems[topic] for topic in sorted(self._problems)]
+                + [f"{each.topic}-{each.partition}: {each.reason}" for each in failing + stopped]
+            ),
+        )
+
+    async def run(self, *, once: bool = False) -> MirrorReport:
+        """Replicate until `stop`, or with `once` until every copy has caught up."""
+        async with self._runtime.tasks.scope("mirror") as scope:
+            scope.spawn(self._follow_topics(), name="mirror topics")
+            scope.spawn(self._follow_all_groups(), name="mirror groups")
+            while not self._is_stopping and not (once and self._is_done()):
+                self._wake.clear()
+                self._begin(scope)
+                try:
+                    async with asyncio.timeout(TURN_MS / 1000):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+            if once and not self._is_stopping:
+                await self._follow_groups()
+            scope.cancel()
+        return self.report()
+
+    def _is_done(self) -> bool:
+        return self._has_looked and all(
+            course.is_caught_up or course.state is State.STOPPED
+            for course in self._courses.values()
+        )
+
+    @property
+    def _now_ms(self) -> int:
+        return self._runtime.clock.now_ms()
+
+    # --- topics -------------------------------------------------------------------------------
+
+    async def _follow_topics(self) -> None:
+        while True:
+            try:
+                await self._look_at_topics()
+                await self._follow_starts()
+            except QuorumlogError as error:
+                self._problem("", f"not all topics can be checked now: {error}")
+            else:
+                self._problems.pop("", None)
+                self._has_looked = True
+            self._wake.set()
+            await asyncio.sleep(self._refresh_ms / 1000)
+
+    async def _look_at_topics(self) -> None:
+        if not self._cluster_id:
+            self._cluster_id = await self._source.cluster_id()
+        sources = {
+            topic.name: topic
+            for topic in await self._source.topics()
+            if self._pattern.fullmatch(topic.name)
+        }
+        copies = await self._target.topics()
+        passing: QuorumlogError | None = None
+        for name, topic in sources.items():
+            try:
+                await self._follow_topic(topic, copies.get(name))
+            except QuorumlogError as error:
+                if error.retriable or isinstance(error, TopicAlreadyExists):  # a race of creations
+                    passing = error  # raised after the other topics
+                else:
+                    self._problem(name, f"{name} is not mirrored: {error}")
+        for course in self._courses.values():
+            if course.topic not in sources and course.state is not State.STOPPED:
+                course.stop("the topic was deleted in the source; the copy remains", is_gone=True)
+                self._say(f"{course.topic}-{course.partition}: {course.reason}")
+        if passing is not None:
+            raise passing
+
+    async def _follow_topic(self, topic: SourceTopic, copy: Topic | None) -> None:
+        source = source_name(self._cluster_id, topic.topic_id)
+        if copy is None:
+            await self._target.create(topic, source)
+            self._say(f"{topic.name}: mirroring started")
+            self._forget(topic.name)
+        elif copy.configs.get(SOURCE) != source:
+            self._refuse(topic, copy.configs.get(SOURCE))
+            return
+        failure = None if copy is None else await self._follow_copy(topic, copy)
+        count = topic.partitions
+        if failure is None:
+            self._problems.pop(topic.name, None)
+        elif copy is not None:
+            count = min(count, len(copy.partitions))  # the existing partitions are copied
+        for partition in range(count):
+            place = (topic.name, partition)
+            known = self._courses.get(place)
+            if known is None or known.source != source or known.is_gone:
+                self._courses[place] = Course(topic=topic.name, partition=partition, source=source)
+        if copy is not None:
+            self._follow_lives(copy, count)
+        if failure is not None and failure.retriable:
+            raise failure
+
+    def _follow_lives(self, copy: Topic, count: int) -> None:
+        for part in copy.partitions:
+            if part.partition < count:
+                course = self._courses[copy.name, part.partition]
+                course.copy_lives((copy.topic_id, part.leader_epoch))
+
+    async def _follow_copy(self, topic: SourceTopic, copy: Topic) -> QuorumlogError | None:
+        """Apply the source's partitions and configs to a copy; return the error that prevents
+        it."""
+        try:
+            for change in await self._target.follow(copy, topic):
+                self._news(topic.name, change)
+        except QuorumlogError as error:
+            if not error.retriable:
+                why = f"the copy cannot get its source's partitions and configs: {error}"
+                self._problem(topic.name, f"{topic.name} is mirrored with its old settings: {why}")
+            return error
+        return None
+
+    def _forget(self, topic: str) -> None:
+        """Drop the state of a topic's partitions: its copies start from the beginning."""
+        for place in [place for place in self._courses if place[0] == topic]:
+            self._courses.pop(place).stop("the copy was deleted")
+
+    def _refuse(self, topic: SourceTopic, mirrored: str | None) -> None:
+        """Stop a topic because its name in the target belongs to another topic."""
+        name = topic.name
+        if mirrored is None and any(course.topic == name for course in self._courses.values()):
+            why = "the copy was promoted and is an ordinary topic now"
+        elif mirrored is None:
+            why = "the target has a topic of this name that is no mirror; delete or rename it"
+        else:
+            why = (
+                f"the target's topic of this name mirrors {mirrored}, but the source topic is"
+                f" {source_name(self._cluster_id, topic.topic_id)}: it was deleted and created"
+                " again, or belongs to another cluster"
+            )
+        for course in self._courses.values():
+            if course.topic == name and course.state is not State.STOPPED:
+                course.stop(why)
+        self._problem(name, f"{name} is not mirrored: {why}")
+
+    async def _follow_starts(self) -> None:
+        """Advance the log start offsets of the copies to those of their sources.
+
+        Raises a retriable error once all topics were tried.
+        """
+        starts: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        for course in self._courses.values():
+            start = min(course.source_start, course.copied_to)
+            if course.state is State.COPYING and start > course.copy_start:
+                starts[course.topic][course.partition] = start
+        passing: QuorumlogError | None = None
+        for topic, by_partition in starts.items():
+            key = f"start of {topic}"
+            try:
+                await self._target.delete_before(topic, by_partition)
+            except QuorumlogError as error:
+                passing = error if error.retriable else passing
+                self._problem(key, f"{topic} cannot get its source's log start: {error}")
+                continue
+            self._problems.pop(key, None)
+            for partition, start in by_partition.items():
+                self._courses[topic, partition].copy_start = start
+        if passing is not None:
+            raise passing
+
+    async def _follow_all_groups(self) -> None:
+        """Copy group offsets periodically, in a task of its own: it may be slow."""
+        while True:
+            await self._follow_groups()
+            await asyncio.sleep(self._refresh_ms / 1000)
+
+    async def _follow_groups(self) -> None:
+        """Copy group offsets once. Serialised: a concurrent pass could write older offsets."""
+        async with self._at_groups:
+            await self._look_at_groups()
+
+    async def _look_at_groups(self) -> None:
+        if self._copy_groups is None:
+            return
+        copied_to = {
+            course.place: course.copied_to
+            for course in self._courses.values()
+            if course.state is State.COPYING
+        }
+        if not copied_to:
+            return
+        try:
+            done = await self._copy_groups(copied_to)
+        except QuorumlogError as error:
+            self._problem("all groups", f"group offsets are not copied now: {error}")
+            return
+        self._problems.pop("all groups", None)
+        for group, why in done.refused.items():
+            self._news(f"group {group}", f"the offsets of group {group} are not copied: {why}")
+
+    def _problem(self, key: str, sentence: str) -> None:
+        if self._problems.get(key) != sentence:
+            self._say(sentence)
+        self._problems[key] = sentence
+
+    def _news(self, key: str, sentence: str) -> None:
+        """Report a sentence that is no problem, once."""
+        if self._told.get(key) != sentence:
+            self._told[key] = sentence
+            self._say(sentence)
+
+    # --- partitions ---------------------------------------------------------------------------
+
+    def _begin(self, scope: Scope) -> None:
+        """Start the reads and comparisons that are due and not in flight."""
+        now_ms = self._now_ms
+        reads: defaultdict[str, list[Course]] = defaultdict(list)
+        due: list[Course] = []
+        for course in self._courses.values():
+            if course.state is State.COPYING and course.address not in self._turns:
+                reads[course.address].append(course)
+            elif course.state is State.LOOKING and not course.is_looking:
+                due += [course] if course.not_before_ms <= now_ms else []
+        # Longest wait first: partitions that keep failing must not starve the others.
+        due.sort(key=lambda course: course.not_before_ms)
+        for course in due[: max(0, LOOKS_MAX - self._looks)]:
+            course.is_looking = True
+            self._looks += 1
+            scope.spawn(self._ended(self._look(course)), name="mirror look")
+        for address, courses in reads.items():
+            # A response is filled in this order: partitions that got records last come last.
+            courses.sort(key=lambda course: course.served)
+            self._turns[address] = None
+            scope.spawn(self._ended(self._turn(scope, address, courses)), name="mirror read")
+
+    async def _ended(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        finally:
+            self._wake.set()
+
+    async def _look(self, course: Course) -> None:
+        """Compare a copy with its source; errors schedule another comparison."""
+        turn = course.turn
+        try:
+            await self._compare(course, turn)
+        except NotMirror as error:
+            self._stop(course, str(error))
+        except QuorumlogError as error:
+            if course.turn == turn:
+                self._failed(course, error)
+        finally:
+            self._looks -= 1
+            self._tell_failing(course)
+
+    async def _compare(self, course: Course, turn: int) -> None:
+        place = course.place
+        copy = await self._copy_of(course)
+        if course.turn != turn:
+            return  # it was stopped during the request
+        if copy.high_watermark < copy.end:
+            course.failed("the copy's end is not committed yet", self._now_ms)
+            return
+        address, epoch = await self._source.leadership(place)
+        start, end = await self._source.bounds(place)
+        found = None
+        if copy.end > max(copy.start, start) and end >= copy.end:
+            found = await self._parting(
+                course, address, epoch, first=max(copy.start, start), last=copy.end - 1
+            )
+        if course.turn != turn:
+            return
+        if end < copy.end:
+            course.ends_before(end, copy.end, self._now_ms)
+        elif found is not None:
+            course.differs_at(found.offset, found.what)
+        if course.state is State.STOPPED:
+            self._say(f"{course.topic}-{course.partition}: mirroring stopped: {course.reason}")
+        elif course.is_looking:
+            course.looked(
+                copy_start=copy.start,
+                copy_end=copy.end,
+                source_start=start,
+                address=address,
+                epoch=epoch,
+            )
+
+    async def _parting(
+        self, course: Course, address: str, epoch: int, *, first: int, last: int
+    ) -> Parting | None:
+        """Return the divergence of the copy's last batch and the source's batch there, if any.
+
+        If compaction has removed the source's batch, compare further back until both logs have
+        one.
+        """
+        newest: Buffer = b""
+        distance = 0
+        while True:
+            offset = max(first, last - distance)
+            wants = [Want(course.place, offset, epoch, 1, course.source)]
+            (theirs,) = await self._source.fetch(address, wants, max_wait_ms=0)
+            mine = await self._target.read(course.place, offset)
+            for piece in (theirs, mine):
+                if piece.error is not None:
+                    raise piece.error
+            newest = newest or mine.records
+            found = parting(mine.records, theirs.records) or parting(newest, theirs.records)
+            if found is not None or offset == first or meet(mine.records, theirs.records):
+                return found
+            distance = distance * STEP_BACK or 1
+
+    async def _copy_of(self, course: Course) -> Copied:
+        address = await self._target.leader(course.place)
+        (copied,) = await self._target.append(address, [Chunk(course.place, course.source, 0)])
+        if copied.error is not None:
+            raise copied.error
+        return copied
+
+    async def _turn(self, scope: Scope, address: str, courses: list[Course]) -> None:
+        """Read the partitions led at an address and start the appends of their records."""
+        turns = [course.turn for course in courses]
+        wants = [
+            Want(each.place, each.asked_to, each.checked_epoch, source=each.source)
+            for each in courses
+        ]
+        try:
+            try:
+                pieces = await self._source.fetch(address, wants, max_wait_ms=WAIT_MS)
+            except QuorumlogError as error:
+                for course, turn in zip(courses, turns, strict=True):
+                    if course.turn == turn:
+                        self._failed(course, error, self._source)
+                return
+            sending: list[_Sending] = []
+            self._reads += 1
+            for course, turn, piece in zip(courses, turns, pieces, strict=True):
+                if course.turn == turn:
+                    course.served = self._reads if piece.records else course.served
+                    sending += self._take(course, piece)
+            if sending:
+                room = self._rooms.setdefault(address, asyncio.Semaphore(APPENDS_MAX))
+                await room.acquire()
+                self._begin_append(scope, sending).add_done_callback(lambda _: room.release())
+        finally:
+            del self._turns[address]
+
+    def _take(self, course: Course, piece: Piece) -> list[_Sending]:
+        """Return the chunks to send for a response."""
+        if piece.error is not None:
+            self._failed(course, piece.error, self._source)
+            return []
+        try:
+            what = prepared(piece.records, course.asked_to)
+        except InvalidTxnState as error:
+            self._stop(course, str(error))
+            return []
+        except QuorumlogError as error:
+            self._failed(course, error)
+            return []
+        course.answered(source_start=piece.start, source_end=piece.end, now_ms=self._now_ms)
+        if not what.size:
+            course.asked_to = what.next_offset  # compaction removed the rest of the batch
+            return []
+        chunk = Chunk(course.place, course.source, course.sent_to, what.parts)
+        course.sent(next_offset=what.next_offset, end_offset=what.end_offset)
+        return [_Sending(course, course.turn, chunk, what)]
+
+    def _begin_append(self, scope: Scope, sending: list[_Sending]) -> asyncio.Task[None]:
+        """Start to append chunks, after earlier appends of the same partitions."""
+        places = [each.chunk.place for each in sending]
+        before = [self._newest[place] for place in places if place in self._newest]
+        task = scope.spawn(self._ended(self._append(sending, before)), name="mirror append")
+
+        def end(_: asyncio.Task[None]) -> None:
+            for place in places:
+                if self._newest.get(place) is task:
+                    del self._newest[place]
+
+        self._newest.update(dict.fromkeys(places, task))
+        task.add_done_callback(end)
+        return task
+
+    async def _append(self, sending: list[_Sending], before: list[asyncio.Task[None]]) -> None:
+        """Append chunks to their copies; return once each is committed or failed."""
+        await asyncio.gather(*before)
+        groups: defaultdict[str, list[_Sending]] = defaultdict(list)
+        for each in sending:
+            if each.course.turn != each.turn:
+                continue  # an earlier append failed: the partition is compared again
+            try:
+                groups[await self._target.leader(each.chunk.place)].append(each)
+            except QuorumlogError as error:
+                self._failed(each.course, error, self._target)
+        await asyncio.gather(*(self._append_to(*group) for group in groups.items()))
+
+    async def _append_to(self, address: str, sending: list[_Sending]) -> None:
+        try:
+            copied = await self._target.append(address, [each.chunk for each in sending])
+        except QuorumlogError as error:
+            for each in sending:
+                if each.course.turn == each.turn:
+                    self._failed(each.course, error, self._target)
+            return
+        for each, result in zip(sending, copied, strict=True):
+            course = each.course
+            if course.turn != each.turn:
+                continue
+            if isinstance(result.error, NotMirror):
+                self._stop(course, str(result.error))
+            elif result.error is not None:
+                self._failed(course, result.error, self._target)
+            else:
+                course.appended(
+                    copy_start=result.start,
+                    copy_end=each.what.end_offset,
+                    records=each.what.count,
+                    size=each.what.size,
+                    newest_ms=each.what.newest_ms,
+                    now_ms=self._now_ms,
+                )
+
+    def _failed(
+        self, course: Course, error: QuorumlogError, side: Source | Target | None = None
+    ) -> None:
+        """Record the failure of a side; None: it is not known of which."""
+        for each in (self._source, self._target):
+            if side is None:
+                each.doubt(course.place)
+            elif side is each:
+                each.learn(course.place, error)
+        course.failed(str(error), self._now_ms)
+        self._tell_failing(course)
+
+    def _tell_failing(self, course: Course) -> None:
+        if course.is_failing and not course.is_told:
+            course.is_told = True
+            self._say(f"{course.topic}-{course.partition}: mirroring fails: {course.reason}")
+
+    def _stop(self, course: Course, reason: str) -> None:
+        course.stop(reason)
+        self._say(f"{course.topic}-{course.partition}: mirroring stopped: {reason}")

@@ -1,0 +1,180 @@
+"""The source cluster of a mirror: its topics, and batches of its partitions."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ...errors import InvalidRequest, QuorumlogError
+from ...proto import log_pb2
+from ...runtime import Buffer
+from ...runtime.error_detail import decode_error
+from ..admin.admin import AsyncAdmin
+from ..answers import senseless
+from ..connection import Connection
+from ..offsets import Place, look_up
+from .envelopes import FETCH, FetchedBatches
+
+FETCH_BYTES_MAX: Final = 8 << 20  # of one response, for all partitions
+PARTITION_BYTES_MAX: Final = 4 << 20
+ANSWER_MS: Final = 10_000  # time limit of a response, beyond the broker's wait for records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopic:
+    """A topic of the source."""
+
+    name: str
+    topic_id: str  # empty if the source has none
+    partitions: int
+    configs: Mapping[str, str]  # configs set for it
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A fetch of one partition."""
+
+    place: Place
+    offset: int
+    epoch: int  # expected leader epoch
+    max_bytes: int = PARTITION_BYTES_MAX  # one larger batch is returned nevertheless
+    source: str = ""  # the copy's mirror.source; its topic id is checked; empty: any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A fetch result of one partition."""
+
+    place: Place
+    records: Buffer = b""  # whole batches; the first may begin before the requested offset
+    start: int = -1  # log start offset, -1: unknown
+    end: int = -1  # high watermark, -1: unknown
+    error: QuorumlogError | None = None
+
+
+class Source(Protocol):
+    """A cluster with topics to mirror. Every call ends within seconds."""
+
+    async def cluster_id(self) -> str:
+        """Return the cluster's id."""
+
+    async def topics(self) -> Sequence[SourceTopic]:
+        """Return its topics by name, without internal ones."""
+
+    async def leadership(self, place: Place) -> tuple[str, int]:
+        """Return a partition's leader address and leader epoch."""
+
+    async def fetch(self, address: str, wants: Sequence[Want], *, max_wait_ms: int) -> list[Piece]:
+        """Fetch partitions led at an address; raise only errors that concern all of them."""
+
+    async def bounds(self, place: Place) -> tuple[int, int]:
+        """Return a partition's log start offset and high watermark."""
+
+    def learn(self, place: Place, error: QuorumlogError) -> None:
+        """Update the leader of a partition after an error."""
+
+    def doubt(self, place: Place) -> None:
+        """Mark the leader of a partition as stale."""
+
+
+class QuorumlogSource:
+    """A quorumlog cluster as a source, over gRPC."""
+
+    def __init__(self, connection: Connection, *, fetch_bytes_max: int = FETCH_BYTES_MAX) -> None:
+        """`fetch_bytes_max` limits one response for all partitions; one larger batch is returned
+        nevertheless."""
+        self._connection = connection
+        self._fetch_bytes_max = fetch_bytes_max
+        self._admin = AsyncAdmin(connection)
+
+    async def cluster_id(self) -> str:
+        """See `Source`."""
+        return (await self._admin.describe_cluster()).cluster_id
+
+    async def topics(self) -> Sequence[SourceTopic]:
+        """See `Source`."""
+        return [
+            SourceTopic(
+                name=topic.name,
+                topic_id=topic_id_text(topic.topic_id),
+                partitions=len(topic.partitions),
+                configs=topic.configs,
+            )
+            for topic in await self._admin.describe_topics()
+            if not topic.name.startswith("__")
+        ]
+
+    async def leadership(self, place: Place) -> tuple[str, int]:
+        """See `Source`."""
+        leader = await self._connection.leader(*place)
+        return leader.address, leader.epoch
+
+    async def fetch(self, address: str, wants: Sequence[Want], *, max_wait_ms: int) -> list[Piece]:
+        """See `Source`."""
+        request = log_pb2.FetchRequest(
+            max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=self._fetch_bytes_max
+        )
+        for want in wants:
+            topic, partition = want.place
+            leader = self._connection.topology.leader(topic, partition)
+            topic_id = topic_id_of(want.source) or (b"" if leader is None else leader.topic_id)
+            request.partitions.add(
+                topic=topic,
+                partition=partition,
+                offset=want.offset,
+                max_bytes=want.max_bytes,
+                leader_epoch=want.epoch,
+                topic_id=topic_id,
+            )
+        channel = self._connection.channel(address)
+        answer: FetchedBatches = await channel.call(
+            FETCH, request, timeout_ms=max_wait_ms + ANSWER_MS
+        )
+        found = answer.results
+        if [(each.topic, each.partition) for each, _ in found] != [w.place for w in wants]:
+            raise senseless("returned other partitions than requested")
+        return [_piece(result, records) for result, records in found]
+
+    async def bounds(self, place: Place) -> tuple[int, int]:
+        """See `Source`."""
+        first = await look_up(self._connection, {place: "earliest"})
+        end = await look_up(self._connection, {place: "latest"})
+        return first[place], end[place]
+
+    def learn(self, place: Place, error: QuorumlogError) -> None:
+        """See `Source`."""
+        self._connection.learn(*place, error)
+
+    def doubt(self, place: Place) -> None:
+        """See `Source`."""
+        self._connection.doubt(place[0])
+
+
+def source_name(cluster_id: str, topic_id: str) -> str:
+    """Return the mirror.source of a topic's copies."""
+    if not cluster_id:
+        raise InvalidRequest("the source has no cluster id, which mirror.source needs")
+    return f"{cluster_id}/{topic_id}" if topic_id else cluster_id
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """Return the topic id as written in a mirror.source."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def topic_id_of(source: str) -> bytes:
+    """Return the topic id in a mirror.source; empty if it has none."""
+    text = source.partition("/")[2]
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _piece(result: log_pb2.FetchResult, records: Buffer) -> Piece:
+    place = (result.topic, result.partition)
+    if result.HasField("error"):
+        return Piece(place=place, error=decode_error(result.error))
+    return Piece(
+        place=place,
+        records=records,
+        start=result.log_start_offset,
+        end=result.high_watermark,
+    )

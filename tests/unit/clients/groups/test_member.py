@@ -1,0 +1,180 @@
+"""The member by itself: what it reports, and until when it takes its partitions for its own."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from quorumlog.clients.groups.lease import CERTAIN, FOREVER_MS, Lease
+from quorumlog.clients.groups.lease import SESSION_MS as KAFKAS_SESSION_MS
+from quorumlog.clients.groups.member import Act, Beat, GroupMember, Phase, Subscription
+from quorumlog.errors import NotCoordinator, PollTooLate
+
+Place = tuple[str, int]
+SESSION_MS, INTERVAL_MS, POLL_MS = 10_000, 1_000, 60_000
+SURE_MS = int(SESSION_MS * CERTAIN)
+ONE, TWO, THREE = ("t", 0), ("t", 1), ("t", 2)
+
+
+class Talk:
+    """A member and what its coordinator says, a millisecond after it was asked."""
+
+    def __init__(self) -> None:
+        self.now_ms = 100_000
+        self.epoch = 1
+        self.member = GroupMember(
+            Subscription(("t",)),
+            is_static=False,
+            poll_interval_ms=POLL_MS,
+            backoff_ms=lambda failures: 100,
+            now_ms=self.now_ms,
+        )
+
+    def asks(self) -> Beat:
+        beat = self.member.beat(self.now_ms)
+        assert beat is not None
+        return beat
+
+    def beats(self, assignment: Mapping[Place, bytes] | None = None, **said: Any) -> Beat:
+        beat = self.asks()
+        self.hears(beat, assignment, **said)
+        return beat
+
+    def hears(
+        self, beat: Beat, assignment: Mapping[Place, bytes] | None = None, **said: Any
+    ) -> None:
+        sent_ms = self.now_ms
+        self.now_ms += 1
+        told = {"sent_ms": sent_ms, "session_ms": SESSION_MS, "epoch": self.epoch} | said
+        self.member.answered(
+            beat, assignment=assignment, interval_ms=INTERVAL_MS, now_ms=self.now_ms, **told
+        )
+
+    def passes(self, ms: int) -> None:
+        self.now_ms += ms
+
+    def looks(self, at_ms: int | None = None) -> Phase:
+        self.member.look(self.now_ms if at_ms is None else at_ms)
+        return self.member.phase
+
+    def joins(self, *places: Place) -> None:
+        self.beats(dict.fromkeys(places, b"id"))
+        step = self.member.step()
+        assert step is not None
+        self.member.done(step)
+        self.beats()
+
+
+def test_what_was_given_is_reported_before_it_is_taken() -> None:
+    """What is not reported others get at once; it may be taken while the heartbeat is under way."""
+    talk = Talk()
+    talk.beats({ONE: b"id", TWO: b"id"})
+    assert talk.member.owned == {}
+    assert talk.asks().owned == (ONE, TWO)
+
+
+def test_what_is_being_taken_is_reported_though_it_is_wanted_back_already() -> None:
+    talk = Talk()
+    talk.joins(ONE)
+    talk.passes(INTERVAL_MS)
+    talk.beats({ONE: b"id", TWO: b"id"})
+    step = talk.member.step()
+    assert step is not None
+    assert (step.act, step.places) == (Act.TAKE, (TWO,))
+    talk.beats({ONE: b"id"})
+    talk.passes(INTERVAL_MS)
+    beat = talk.asks()
+    talk.member.refused(beat, NotCoordinator("it has moved"), talk.now_ms)
+    talk.passes(INTERVAL_MS)
+    assert talk.asks().owned == (ONE, TWO)
+    talk.member.done(step)
+    step = talk.member.step()
+    assert step is not None
+    assert (step.act, step.places) == (Act.GIVE, (TWO,))
+
+
+def test_a_partition_of_a_topic_that_was_made_anew_is_lost_and_taken() -> None:
+    talk = Talk()
+    talk.joins(ONE, TWO)
+    talk.passes(INTERVAL_MS)
+    talk.beats({ONE: b"id", TWO: b"another"})
+    steps = []
+    while (step := talk.member.step()) is not None:
+        steps.append((step.act, step.places))
+        talk.member.done(step)
+    assert steps == [(Act.LOSE, (TWO,)), (Act.TAKE, (TWO,))]
+    assert talk.member.owned == {ONE: b"id", TWO: b"another"}
+
+
+def test_a_session_counts_from_when_what_was_answered_was_sent() -> None:
+    talk = Talk()
+    talk.joins(ONE)
+    talk.passes(INTERVAL_MS)
+    beat = talk.asks()
+    sent_ms = talk.now_ms
+    talk.passes(SURE_MS - 2)
+    talk.hears(beat, sent_ms=sent_ms)
+    assert talk.looks() is Phase.JOINED
+    talk.passes(1)
+    assert talk.looks() is Phase.FENCED
+    assert talk.member.holds_until_ms == FOREVER_MS
+
+
+def test_an_answer_that_comes_too_late_is_of_no_use() -> None:
+    talk = Talk()
+    talk.joins(ONE)
+    talk.passes(INTERVAL_MS)
+    beat = talk.asks()
+    sent_ms = talk.now_ms
+    talk.passes(SURE_MS)
+    talk.hears(beat, {ONE: b"id"}, sent_ms=sent_ms)
+    assert talk.member.phase is Phase.FENCED
+    step = talk.member.step()
+    assert step is not None
+    assert (step.act, step.places) == (Act.LOSE, (ONE,))
+    talk.member.done(step)
+    assert talk.asks().epoch == 0
+
+
+def test_a_broker_that_does_not_say_its_session_is_taken_to_have_the_fields_default() -> None:
+    talk = Talk()
+    talk.beats({ONE: b"id"}, session_ms=0)
+    assert talk.member.holds_until_ms == talk.now_ms - 1 + int(KAFKAS_SESSION_MS * CERTAIN)
+
+
+def test_what_is_wanted_back_counts_from_the_first_heartbeat_that_was_not_answered() -> None:
+    """The coordinator may have wanted it back then, in an answer that was lost."""
+    talk = Talk()
+    talk.joins(ONE, TWO)
+    talk.passes(INTERVAL_MS)
+    first_ms = talk.now_ms
+    talk.member.refused(talk.asks(), NotCoordinator("it has moved"), talk.now_ms)
+    talk.passes(INTERVAL_MS)
+    talk.member.is_polling = True
+    end_ms = first_ms + int(POLL_MS * CERTAIN)
+    talk.beats({ONE: b"id"})
+    while talk.now_ms < end_ms - INTERVAL_MS:
+        talk.passes(INTERVAL_MS)
+        talk.beats()
+    assert talk.member.holds_until_ms == end_ms
+    assert talk.looks(end_ms - 1) is Phase.JOINED
+    assert talk.looks(end_ms) is Phase.AWAY
+    assert isinstance(talk.member.error, PollTooLate)
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_what_was_given_back_counts_as_such_once_that_was_heard(is_repeated: bool) -> None:
+    lease = Lease(back_ms=POLL_MS)
+    lease.asks(1_000)
+    lease.answered(sent_ms=1_000, session_ms=SESSION_MS, reported=[ONE, TWO], target=[ONE])
+    assert lease.back_end_ms == 1_000 + int(POLL_MS * CERTAIN)
+    if is_repeated:
+        lease.asks(2_000)
+        lease.answered(sent_ms=2_000, session_ms=SESSION_MS, reported=[ONE, TWO], target=[ONE])
+        assert lease.back_end_ms == 1_000 + int(POLL_MS * CERTAIN)
+    lease.asks(3_000)
+    lease.answered(sent_ms=3_000, session_ms=SESSION_MS, reported=[ONE], target=[ONE])
+    assert lease.back_end_ms >= FOREVER_MS
+    lease.asks(4_000)
+    lease.answered(sent_ms=4_000, session_ms=SESSION_MS, reported=[ONE], target=[THREE])
+    assert lease.back_end_ms == 4_000 + int(POLL_MS * CERTAIN)

@@ -1,0 +1,120 @@
+"""Groups go on at their offsets in the copy."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from quorumlog.clients import AsyncLog
+from quorumlog.clients.connection import Connection
+from quorumlog.clients.groups import calls
+from quorumlog.clients.groups.calls import CommittedOffset
+from quorumlog.clients.mirror.group_offsets import Copying, copy_group_offsets, to_set
+from quorumlog.clients.offsets import Place
+from quorumlog.errors import GroupNotFound
+
+from ...broker.whole_nodes import Cluster, world
+from .clusters import Clusters
+
+P, Q, R = ("t", 0), ("t", 1), ("u", 0)
+
+
+def at(offset: int) -> CommittedOffset:
+    return CommittedOffset(offset, "note", leader_epoch=4, commit_ms=9)
+
+
+def test_offsets_go_forward_to_what_is_copied_and_without_the_sources_epochs() -> None:
+    theirs = {P: at(5), Q: at(7), R: at(3)}
+    news = to_set(theirs, {Q: at(8)}, {P: 5, Q: 10, R: 2})
+    assert news == {P: CommittedOffset(5, "note")}, "Q is further here, R is not copied so far"
+    assert to_set(theirs, {P: at(5), Q: at(6)}, {P: 9, Q: 9}) == {Q: CommittedOffset(7, "note")}
+
+
+@pytest.fixture
+def clusters() -> Iterator[Clusters]:
+    with world() as simulated:
+        yield Clusters(simulated)
+
+
+def commit(cluster: Cluster, group: str, offset: int) -> None:
+    async def work(log: AsyncLog) -> None:
+        connection = log._connection
+        deadline_ms = connection.deadline_ms()
+        await calls.commit(connection, group, {P: CommittedOffset(offset)}, deadline_ms=deadline_ms)
+
+    cluster.run(work)
+
+
+def committed(cluster: Cluster, group: str) -> int | None:
+    async def work(log: AsyncLog) -> int | None:
+        connection = log._connection
+        deadline_ms = connection.deadline_ms()
+        found = await calls.fetch(connection, group, None, deadline_ms=deadline_ms)
+        stored = found.get(P)
+        return None if stored is None else stored.offset
+
+    return cluster.run(work)
+
+
+def test_a_group_goes_on_in_the_copy_where_it_stopped_and_is_never_set_back(
+    clusters: Clusters,
+) -> None:
+    clusters.create("t")
+    clusters.send("t", b"a", b"b", b"c")
+    commit(clusters.source, "billing", 2)
+    assert clusters.once().problems == ()
+    assert committed(clusters.target, "billing") == 2
+    commit(clusters.target, "billing", 3)
+    clusters.once()
+    assert committed(clusters.target, "billing") == 3
+
+
+class LacksOne(Connection):
+    """Its cluster lists group `a`, and has it no more."""
+
+    async def call_any(self, method: Any, request: Any, **how: Any) -> Any:
+        if getattr(request, "group", "") == "a":
+            raise GroupNotFound("it was deleted")
+        return await super().call_any(method, request, **how)
+
+
+def test_a_group_that_cannot_be_read_keeps_no_other_out(clusters: Clusters) -> None:
+    """It may have gone since it was listed, or its coordinator may be away."""
+    clusters.create("t")
+    clusters.send("t", b"a", b"b", b"c")
+    commit(clusters.source, "a", 1)
+    commit(clusters.source, "b", 2)
+    clusters.once()
+
+    async def work(log: AsyncLog) -> None:
+        target = log._connection
+        source = LacksOne(target.runtime, target._bootstrap, target.config)
+        await source.open()
+        try:
+            done = await copy_group_offsets(source, target, {P: 3})
+        finally:
+            await source.close()
+        assert done.groups == 1, "that is b"
+        assert "it was deleted" in done.refused["a"]
+
+    clusters.in_source(work)
+
+
+def test_groups_are_copied_by_one_look_at_a_time(clusters: Clusters) -> None:
+    """Of two at once, the one that began earlier could set back what the other has set."""
+    clusters.create("t")
+    clusters.send("t", b"a")
+    under_way, most = 0, 0
+
+    async def copy(copied_to: Mapping[Place, int]) -> Copying:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(3)
+        under_way -= 1
+        return Copying(groups=1, offsets=0, refused={})
+
+    clusters.copy_groups = copy
+    clusters.once()
+    assert most == 1

@@ -1,0 +1,97 @@
+"""A mirror between clusters of three nodes, whose leaders die on both sides."""
+
+from functools import partial
+
+import pytest
+
+from quorumlog.broker.shell.mirroring import with_epoch
+from quorumlog.clients import AsyncLog
+from quorumlog.clients.mirror import Mirror, Target
+from quorumlog.clients.mirror.target import Chunk
+from quorumlog.ids import Epoch
+from quorumlog.records import Record, encode_batch
+from quorumlog.runtime import Runtime
+from quorumlog.storage import Origin
+
+from ...broker.whole_nodes import Cluster, tried, world
+from .clusters import Clusters, contents
+
+
+def is_copied(mirror: Mirror, end: int) -> bool:
+    return mirror.courses[0].copied_to == end
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_leaders_that_die_on_both_sides_make_no_hole_and_no_double(seed: int) -> None:
+    with world(seed) as simulated:
+        clusters = Clusters(simulated, source=(1, 2, 3), target=(4, 5, 6))
+
+        async def create(log: AsyncLog) -> None:
+            await log.admin.create_topic("t", partitions=1, replication=3)
+
+        clusters.in_source(create)
+        clusters.send("t", *[b"%d" % each for each in range(20)])
+        clusters.in_source(lambda log: log.admin.delete_records("t", {0: 5}))
+        clusters.start()
+        clusters.until(clusters.is_caught_up)
+        sent = 20
+        for cluster in (clusters.target, clusters.source, clusters.target):
+            leader = cluster.leader("t")
+            cluster.crash(leader, power=True)
+            clusters.send("t", *[b"%d" % each for each in range(sent, sent + 10)])
+            sent += 10
+            mirror = clusters.mirror
+            assert mirror is not None
+            clusters.until(partial(is_copied, mirror, sent))
+            cluster.start(leader)
+        assert [offset for offset, *_ in clusters.same("t")] == list(range(5, sent))
+        for cluster in (clusters.source, clusters.target):
+            cluster.everywhere()
+        assert len(contents(clusters.target, "t")) == sent - 5
+
+
+def batch(*offsets: int, value: bytes = b"kept") -> bytes:
+    records = [Record(offset, 1, b"k", value) for offset in offsets]
+    return encode_batch(records, base_offset=offsets[0])
+
+
+@pytest.mark.slow
+def test_a_leader_that_comes_back_keeps_nothing_in_a_gap_in_front_of_a_new_epoch() -> None:
+    """It had batches that nobody acknowledged, and that the source has compacted since."""
+    with world() as simulated:
+        cluster = Cluster(simulated)
+        cluster.start()
+        cluster.create(1, 2, 3, mirror_source="x/y")
+
+        async def copy(log: AsyncLog, end: int, batches: bytes) -> None:
+            target = Target(log._connection)
+            address = await target.leader(("t", 0))
+            (done,) = await target.append(address, [Chunk(("t", 0), "x/y", end, [batches])])
+            if done.error is not None:
+                raise done.error
+
+        cluster.run(lambda log: copy(log, 0, batch(0, 1)))
+        cluster.everywhere()
+        barrier = [*cluster.separate(1, 2), *cluster.separate(1, 3)]
+        alone = cluster.replica(1, "t")
+
+        async def append_alone(_: Runtime) -> None:
+            parts = cluster.nodes[1].parts
+            assert parts.directory is not None
+            old = b"".join(batch(offset, value=b"compacted since") for offset in range(2, 12))
+            await parts.directory.append(
+                alone.log,
+                with_epoch(old, Epoch(alone.log.latest_epoch)),
+                leader_epoch=alone.log.latest_epoch,
+                origin=Origin.REPLICATED,
+                flush=True,
+            )
+
+        simulated.run_until(cluster.machine(1).attach(append_alone, name="alone"), virtual_ms=1_000)
+        cluster.until(lambda: cluster.leader_beside(1, "t") != 0)
+        cluster.crash(1)
+        cluster.run(lambda log: tried(lambda: copy(log, 2, batch(8, 9))))
+        cluster.join_again(barrier)
+        cluster.start(1)
+        assert cluster.everywhere() == [b"kept"] * 4

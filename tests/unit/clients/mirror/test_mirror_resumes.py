@@ -1,0 +1,130 @@
+"""What stops a partition's copy, and what lets it go on without a new mirror."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from quorumlog.clients import AsyncLog
+from quorumlog.clients.mirror import Course, State, Target
+from quorumlog.clients.mirror.source import SourceTopic
+from quorumlog.errors import Lost, TopicAlreadyExists
+
+from ...broker.whole_nodes import world
+from .clusters import Clusters, contents
+
+
+@pytest.fixture
+def clusters() -> Iterator[Clusters]:
+    with world() as simulated:
+        yield Clusters(simulated)
+
+
+def the_course(clusters: Clusters) -> Course:
+    mirror = clusters.mirror
+    assert mirror is not None
+    (course,) = mirror.courses
+    return course
+
+
+def test_a_copy_that_was_deleted_after_it_stopped_is_copied_anew(clusters: Clusters) -> None:
+    clusters.create("t")
+    clusters.send("t", b"a", b"b")
+    clusters.start()
+    clusters.until(clusters.is_caught_up)
+    the_course(clusters).differs_at(1)
+    clusters.in_target(lambda log: log.admin.delete_topic("t"))
+    clusters.until(lambda: the_course(clusters).is_caught_up)
+    assert the_course(clusters).state is State.COPYING
+    assert len(clusters.same("t")) == 2
+
+
+def test_a_topic_that_was_not_listed_for_a_while_is_copied_on(clusters: Clusters) -> None:
+    clusters.create("t")
+    clusters.send("t", b"a")
+    clusters.start()
+    clusters.until(clusters.is_caught_up)
+    course = the_course(clusters)
+    course.stop("the topic was deleted where it is copied from", is_gone=True)
+    clusters.send("t", b"b")
+    clusters.until(lambda: the_course(clusters).copied_to == 2)
+    assert len(clusters.same("t")) == 2
+
+
+def test_a_topic_made_anew_under_a_running_mirror_is_not_said_to_be_promoted(
+    clusters: Clusters,
+) -> None:
+    clusters.create("t")
+    clusters.start()
+    clusters.until(clusters.is_caught_up)
+
+    async def anew(log: AsyncLog) -> None:
+        await log.admin.delete_topic("t")
+        await log.admin.create_topic("t", partitions=1)
+
+    clusters.in_source(anew)
+    clusters.send("t", b"new")
+    mirror = clusters.mirror
+    assert mirror is not None
+    clusters.until(lambda: bool(mirror._problems))
+    assert "deleted and created again" in mirror.report().problems[0]
+    assert contents(clusters.target, "t") == [], "an empty copy is not of the new topic either"
+
+
+class RefusesOne(Target):
+    """Makes no topic `a`, for reasons that may pass."""
+
+    async def create(self, topic: SourceTopic, source: str) -> None:
+        if topic.name == "a":
+            raise Lost("the controller does not answer")
+        await super().create(topic, source)
+
+
+def test_a_topic_that_cannot_be_made_now_keeps_no_other_out(clusters: Clusters) -> None:
+    clusters.create("a")
+    clusters.create("b")
+    clusters.send("b", b"1")
+    clusters.target_type = RefusesOne
+    clusters.start()
+    mirror = clusters.mirror
+    clusters.until(lambda: bool(clusters.mirror and clusters.mirror.courses))
+    clusters.until(lambda: the_course(clusters).copied_to == 1)
+    mirror = clusters.mirror
+    assert mirror is not None
+    assert "the controller does not answer" in mirror.report().problems[0]
+    assert not mirror._is_done(), "`--once` goes on as long as something may pass"
+
+
+class ComesLate(Target):
+    """Another mirror makes each topic just before."""
+
+    async def create(self, topic: SourceTopic, source: str) -> None:
+        await super().create(topic, source)
+        raise TopicAlreadyExists(f"{topic.name} exists")
+
+
+def test_a_topic_that_another_mirror_has_just_made_is_copied_before_once_ends(
+    clusters: Clusters,
+) -> None:
+    clusters.create("t")
+    clusters.send("t", b"1")
+    clusters.target_type = ComesLate
+    assert clusters.once().records == 1
+
+
+def test_a_copy_that_was_made_anew_is_filled_though_the_source_has_no_news(
+    clusters: Clusters,
+) -> None:
+    clusters.create("t")
+    clusters.send("t", b"a", b"b")
+    clusters.start()
+    clusters.until(clusters.is_caught_up)
+    clusters.until(lambda: the_course(clusters).copy_life is not None)
+    source = the_course(clusters).source
+
+    async def anew(log: AsyncLog) -> None:
+        await log.admin.delete_topic("t")
+        await log.admin.create_topic("t", partitions=1, configs={"mirror.source": source})
+
+    clusters.in_target(anew)
+    clusters.world.run_for(10_000)
+    assert len(clusters.same("t")) == 2

@@ -1,0 +1,215 @@
+"""What goes wrong for one topic, partition or group is named, and keeps no other out."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import ClassVar
+
+import pytest
+
+from quorumlog.clients import AsyncLog
+from quorumlog.clients.admin.descriptions import Topic
+from quorumlog.clients.mirror import Course, MirrorReport, QuorumlogSource, Target
+from quorumlog.clients.mirror.source import SourceTopic
+from quorumlog.clients.mirror.target import Chunk, Copied
+from quorumlog.errors import DiskFull, InvalidReplicationFactor
+
+from ...broker.whole_nodes import world
+from .clusters import Clusters
+
+
+@pytest.fixture
+def clusters() -> Iterator[Clusters]:
+    with world() as simulated:
+        yield Clusters(simulated)
+
+
+def courses(clusters: Clusters) -> dict[tuple[str, int], Course]:
+    mirror = clusters.mirror
+    return {} if mirror is None else {course.place: course for course in mirror.courses}
+
+
+def copied_to(clusters: Clusters, topic: str, partition: int = 0) -> int:
+    """-1 where nothing has begun."""
+    course = courses(clusters).get((topic, partition))
+    return -1 if course is None else course.copied_to
+
+
+def has_copied(clusters: Clusters, wanted: int) -> bool:
+    return copied_to(clusters, "t") >= wanted
+
+
+def report(clusters: Clusters) -> MirrorReport:
+    mirror = clusters.mirror
+    assert mirror is not None
+    return mirror.report()
+
+
+def test_partitions_with_much_to_read_keep_none_with_little_waiting(clusters: Clusters) -> None:
+    """An answer is filled in the order of the request, and the first partition may fill it."""
+    clusters.create("t", partitions=3)
+    for number in range(12):  # a batch each
+        clusters.send("t", b"%d" % number, partition=0)
+    clusters.send("t", b"a", partition=2)
+    clusters.source_type = partial(QuorumlogSource, fetch_bytes_max=1)
+    clusters.start()
+    clusters.until(lambda: copied_to(clusters, "t", 2) == 1)
+    assert copied_to(clusters, "t", 0) < 6
+    clusters.until(lambda: copied_to(clusters, "t", 0) == 12)
+    assert len(clusters.same("t", 0)) == 12
+
+
+class Slow(Target):
+    """Its disk takes its time; notes which partitions' appends are under way at once."""
+
+    under_way: ClassVar[list[int]] = []
+    together: ClassVar[set[tuple[int, ...]]] = set()
+
+    async def append(self, address: str, chunks: Sequence[Chunk]) -> list[Copied]:
+        mine = [each.place[1] for each in chunks if each.parts]
+        self.under_way.extend(mine)
+        self.together.add(tuple(sorted(self.under_way)))
+        if mine:
+            await asyncio.sleep(0.5)
+        found = await super().append(address, chunks)
+        for each in mine:
+            self.under_way.remove(each)
+        return found
+
+
+def test_appends_of_several_partitions_go_on_at_once_and_of_one_in_turn(clusters: Clusters) -> None:
+    clusters.create("t", partitions=2)
+    for number in range(6):
+        clusters.send("t", b"%d" % number, partition=0)
+        clusters.send("t", b"%d" % number, partition=1)
+    Slow.together.clear()
+    clusters.target_type = Slow
+    clusters.source_type = partial(QuorumlogSource, fetch_bytes_max=1)
+    report = clusters.once()
+    assert (report.records, report.problems) == (12, ())
+    assert [len(clusters.same("t", partition)) for partition in range(2)] == [6, 6]
+    assert Slow.together == {(), (0,), (1,), (0, 1)}
+
+
+class Full(Target):
+    """Has no room for the partitions of `a`."""
+
+    async def append(self, address: str, chunks: Sequence[Chunk]) -> list[Copied]:
+        taken = [each for each in chunks if not _is_refused(each)]
+        found = await super().append(address, taken) if taken else []
+        full = DiskFull("no space is left")
+        answers = iter(found)
+        return [
+            Copied(place=each.place, start=0, end=0, high_watermark=0, error=full)
+            if _is_refused(each)
+            else next(answers)
+            for each in chunks
+        ]
+
+
+def _is_refused(chunk: Chunk) -> bool:
+    return chunk.place[0] == "a" and bool(chunk.parts)
+
+
+def test_a_partition_that_cannot_be_copied_now_says_why(clusters: Clusters) -> None:
+    clusters.create("a")
+    clusters.create("b")
+    clusters.send("a", b"1")
+    clusters.send("b", b"1")
+    clusters.target_type = Full
+    clusters.start()
+    clusters.until(lambda: copied_to(clusters, "b") == 1)
+    clusters.until(lambda: bool(report(clusters).problems))
+    assert "a-0" in report(clusters).problems[0]
+    assert "no space is left" in report(clusters).problems[0]
+    assert report(clusters).stopped == 0, "it is tried again for ever"
+    assert any("no space is left" in sentence for sentence in clusters.said)
+
+
+class KeepsWhatIsOld(Target):
+    """Deletes nothing of `a`."""
+
+    async def delete_before(self, topic: str, starts: Mapping[int, int]) -> None:
+        if topic == "a":
+            raise DiskFull("the checkpoint cannot be written")
+        await super().delete_before(topic, starts)
+
+
+def test_a_topic_whose_beginning_cannot_be_deleted_keeps_no_other_out(clusters: Clusters) -> None:
+    for topic in ("a", "b"):
+        clusters.create(topic)
+        clusters.send(topic, b"1", b"2", b"3")
+    clusters.target_type = KeepsWhatIsOld
+    clusters.start()
+    clusters.until(clusters.is_caught_up)
+
+    async def delete(log: AsyncLog) -> None:
+        for topic in ("a", "b"):
+            await log.admin.delete_records(topic, {0: 2})
+
+    clusters.in_source(delete)
+    clusters.until(lambda: courses(clusters)["b", 0].copy_start == 2)
+    assert (
+        "the checkpoint cannot be written"
+        in report(clusters).problems[0] + report(clusters).problems[1]
+    )
+
+
+class Narrow(Target):
+    """Cannot give a topic more partitions now."""
+
+    async def follow(self, mirror: Topic, topic: SourceTopic) -> list[str]:
+        if len(mirror.partitions) < topic.partitions:
+            raise InvalidReplicationFactor("too few brokers live")
+        return await super().follow(mirror, topic)
+
+
+def test_a_topic_that_cannot_get_its_new_partitions_is_copied_on_in_the_others(
+    clusters: Clusters,
+) -> None:
+    clusters.create("t")
+    clusters.once()
+    clusters.in_source(lambda log: log.admin.create_partitions("t", 2))
+    clusters.send("t", b"1")
+    clusters.target_type = Narrow
+    clusters.start()
+    clusters.until(lambda: copied_to(clusters, "t") == 1)
+    assert "too few brokers live" in report(clusters).problems[0]
+
+
+def test_what_diverged_is_the_last_of_the_problems(clusters: Clusters) -> None:
+    """The command ends with it."""
+    clusters.create("a")
+    clusters.create("b")
+    clusters.start()
+    clusters.until(clusters.is_caught_up)
+    courses(clusters)["a", 0].differs_at(0)
+    courses(clusters)["b", 0].stop("the copy was promoted")
+    found = report(clusters)
+    assert (found.stopped, found.diverged) == (2, 1)
+    assert [problem[:3] for problem in found.problems] == ["b-0", "a-0"]
+
+
+def test_two_mirrors_at_once_make_no_hole_and_no_double(clusters: Clusters) -> None:
+    clusters.create("t", partitions=2)
+    clusters.source_type = partial(QuorumlogSource, fetch_bytes_max=1)
+    clusters.start()
+    clusters.start()
+    for number in range(15):
+        clusters.send("t", b"%d" % number, partition=number % 2)
+    clusters.until(lambda: copied_to(clusters, "t", 0) == 8 and copied_to(clusters, "t", 1) == 7)
+    assert [len(clusters.same("t", partition)) for partition in range(2)] == [8, 7]
+    assert report(clusters).problems == ()
+
+
+def test_a_mirror_killed_in_the_midst_of_appends_is_gone_on_from(clusters: Clusters) -> None:
+    clusters.create("t", partitions=2)
+    for number in range(20):
+        clusters.send("t", b"%d" % number, partition=number % 2)
+    clusters.source_type = partial(QuorumlogSource, fetch_bytes_max=1)
+    for wanted in (1, 4, 7):
+        name = clusters.start()
+        clusters.until(partial(has_copied, clusters, wanted))
+        clusters.world.node(name).crash()
+    assert clusters.once().problems == ()
+    assert [len(clusters.same("t", partition)) for partition in range(2)] == [10, 10]

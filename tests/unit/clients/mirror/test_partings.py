@@ -1,0 +1,159 @@
+"""How a mirror finds out that its copy is not its source's any more."""
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from quorumlog.clients import AsyncLog
+from quorumlog.clients.mirror import Target
+from quorumlog.clients.mirror.batches import Parting, meet, parting, prepared
+from quorumlog.clients.mirror.target import Chunk
+from quorumlog.errors import CorruptionError
+from quorumlog.records import Record, decode_all, encode_batch, iterate_batches
+from quorumlog.records.checksum import crc32c
+
+from ...broker.whole_nodes import world
+from .clusters import Clusters, contents
+
+
+@pytest.fixture
+def clusters() -> Iterator[Clusters]:
+    with world() as simulated:
+        yield Clusters(simulated)
+
+
+def theirs(*offsets: int, epoch: int, value: bytes = b"v") -> bytes:
+    """A batch as a source has it."""
+    records = [Record(offset, 1, b"k", value) for offset in offsets]
+    return encode_batch(
+        records,
+        base_offset=offsets[0],
+        leader_epoch=epoch,
+        producer_id=4,
+        producer_epoch=0,
+        base_sequence=9,
+        keep_offsets=True,
+    )
+
+
+def copied(*offsets: int, epoch: int, value: bytes = b"v") -> bytes:
+    """The same in a copy."""
+    return prepared(theirs(*offsets, epoch=epoch, value=value), offsets[0]).records
+
+
+def test_a_copied_batch_names_the_epoch_that_it_has_in_the_source_and_no_producer() -> None:
+    sent = prepared(theirs(0, 1, epoch=7) + theirs(2, 3, epoch=8), 1)
+    found = [
+        (head.base_offset, head.producer_id, head.producer_epoch, head.base_sequence)
+        for _, head in iterate_batches(sent.records)
+    ]
+    assert found == [(1, -1, -1, 7), (2, -1, -1, 8)]
+    assert [record.offset for record in decode_all(sent.records)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("position", [30, 47, 62, -1])
+def test_what_was_damaged_on_its_way_gets_no_new_checksum(position: int) -> None:
+    """Its producer is taken off, which the checksum covers: a new one must not hide the damage."""
+    damaged = bytearray(theirs(0, 1, epoch=7))
+    damaged[position] ^= 0x10
+    with pytest.raises(CorruptionError, match="CRC"):
+        prepared(bytes(damaged), 0)
+
+
+def test_a_batch_that_is_cut_ends_where_the_last_of_its_records_does() -> None:
+    """Compaction has taken its last record, and the batch still spans its offset."""
+    batch = bytearray(theirs(0, 1, 2, epoch=7))
+    struct.pack_into(">i", batch, 23, 3)
+    struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
+    whole, cut = prepared(bytes(batch), 0), prepared(bytes(batch), 1)
+    assert (whole.next_offset, whole.end_offset) == (4, 4)
+    assert (cut.next_offset, cut.end_offset) == (4, 3), "the copy ends there once it has it"
+    nothing = prepared(bytes(batch), 3)
+    assert (nothing.next_offset, nothing.end_offset, nothing.records) == (4, 3, b"")
+
+
+@pytest.mark.parametrize(
+    ("source", "where"),
+    [
+        (theirs(4, 5, 6, epoch=3), None),
+        (theirs(4, epoch=3) + theirs(5, 6, epoch=3), None),
+        (theirs(4, 5, 6, epoch=4), 4),
+        (theirs(6, 7, epoch=5), 6),
+        (theirs(7, epoch=3), None),
+        (theirs(7, epoch=9), None),
+        (theirs(7, epoch=2), 7),
+        (theirs(1, epoch=3), None),
+        (theirs(1, epoch=0), None),
+        (theirs(1, epoch=4), 1),
+        (theirs(4, 5, 6, epoch=-1), None),
+    ],
+)
+def test_epochs_tell_though_no_record_does(source: bytes, where: int | None) -> None:
+    found = parting(copied(4, 5, 6, epoch=3), source)
+    assert (found and found.offset) == where
+    assert parting(theirs(4, 5, 6, epoch=3), source) is None, "a copy without known epochs"
+
+
+def test_records_tell_first() -> None:
+    found = parting(copied(4, 5, epoch=3), theirs(5, epoch=4, value=b"w"))
+    assert found == Parting(5, "another record")
+
+
+def test_batches_meet_where_they_have_an_offset_in_common() -> None:
+    assert meet(copied(4, 6, epoch=3), theirs(5, 9, epoch=3))
+    assert not meet(copied(4, 6, epoch=3), theirs(7, epoch=3))
+    assert not meet(copied(4, 6, epoch=3), b"")
+
+
+def append(clusters: Clusters, *, to_source: bool, source: str, batches: bytes) -> None:
+    """Make a copy of anything."""
+
+    async def work(log: AsyncLog) -> None:
+        await log.admin.create_topic("t", partitions=1, configs={"mirror.source": source})
+        target = Target(log._connection)
+        address = await target.leader(("t", 0))
+        (done,) = await target.append(address, [Chunk(("t", 0), source, 0, [batches])])
+        assert done.error is None
+
+    (clusters.in_source if to_source else clusters.in_target)(work)
+
+
+def test_a_source_that_wrote_the_same_again_in_another_epoch_is_told_from_its_copy(
+    clusters: Clusters,
+) -> None:
+    clusters.create("t")
+    clusters.send("t", b"a", b"b")
+    clusters.once()
+    source = clusters.in_target(lambda log: log.admin.describe_topic("t")).configs["mirror.source"]
+    clusters.in_target(lambda log: log.admin.delete_topic("t"))
+    records = [
+        Record(offset, time_ms, key, value)
+        for offset, key, value, time_ms in contents(clusters.source, "t")
+    ]
+    batch = encode_batch(records, base_sequence=99)
+    append(clusters, to_source=False, source=source, batches=batch)
+    report = clusters.once()
+    assert (report.diverged, report.records) == (1, 0)
+    assert "another leader epoch" in report.problems[0]
+
+
+def test_a_mirror_looks_back_over_what_the_source_has_compacted(clusters: Clusters) -> None:
+    append(
+        clusters,
+        to_source=True,
+        source="x/y",
+        batches=theirs_plain(0, value=b"a") + theirs_plain(100),
+    )
+    clusters.once()
+    source = clusters.in_target(lambda log: log.admin.describe_topic("t")).configs["mirror.source"]
+    clusters.in_target(lambda log: log.admin.delete_topic("t"))
+    batches = theirs_plain(0, value=b"other") + theirs_plain(50) + theirs_plain(60)
+    append(clusters, to_source=False, source=source, batches=batches)
+    report = clusters.once()
+    assert report.diverged == 1
+    assert "another record than the copy at offset 0" in report.problems[0]
+
+
+def theirs_plain(offset: int, *, value: bytes = b"v") -> bytes:
+    return encode_batch([Record(offset, 1, b"k", value)], base_offset=offset)
