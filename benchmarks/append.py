@@ -30,8 +30,7 @@ from quorumlog.records.validate import ValidationMode
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.acceptance import accepted
-from quorumlog.storage.append import taken, write_fully
+from quorumlog.storage.append import accepted, taken, write_fully
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.index import IndexCache
 from quorumlog.storage.recovery import Recovery, recover

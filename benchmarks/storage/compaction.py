@@ -29,9 +29,10 @@ from quorumlog.records.arrow import encode_arrow
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import LogConfig, Origin
 from quorumlog.storage.append import Write, write_fully
-from quorumlog.storage.cleaner import CleaningRound, RoundPlan, SourceSegment
+from quorumlog.storage.cleaner import CleaningRound, RoundPlan
 from quorumlog.storage.flush import perform_flush
 from quorumlog.storage.layout import LOG_SUFFIX, join, segment_file
+from quorumlog.storage.segment_files import SourceSegment
 
 GOAL_MB_PER_S = 50
 MIB = 1 << 20

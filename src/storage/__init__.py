@@ -6,11 +6,10 @@ checkpoints. The format on disk is Kafka's. This package does not depend on the 
 topics.
 """
 
-from .append import Write
+from .append import Origin, Write
 from .checkpoints import DirectoryMeta
 from .config import DirectoryConfig, FlushPolicy, LogConfig
 from .log import Log
-from .origin import Origin
 from .read import Range
 from .time_lookup import TimedOffset
 

@@ -22,7 +22,7 @@ run to its last swap.
 Memory: `map_bytes`, and a few times the larger of READ_SIZE and the largest batch inflated.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -32,12 +32,147 @@ from ..records.sieve import KeyMap
 from .compaction import Compactor, KeyScan, Rules
 from .config import SEGMENT_BYTES_MAX
 from .index import OFFSET_ENTRY_SIZE, RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, SegmentIndex
-from .pieces import CleanedFiles, Pieces, discard_cleaned
+from .layout import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from .producer_state import LastRecord
-from .transaction_index import AbortedTransaction
+from .segment import header_at
+from .segment_files import CleanedGroup, SourceSegment
+from .small_files import write_file
+from .transaction_index import AbortedTransaction, encode_aborted
 
 if TYPE_CHECKING:
     from ..runtime.ports import Files
+
+READ_SIZE: Final = 1024 * 1024
+"""Bytes of a log per read; a larger batch is read completely."""
+
+READ_SIZE_MIN: Final = 16 * 1024
+
+SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+
+class Pieces:
+    """One segment's batches from its start, in pieces that begin at a batch."""
+
+    def __init__(self, files: "Files", path: str, base_offset: int, size: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.size = size
+        self.position = 0  # position of the next batch
+        self._file = files.open_readonly(path)
+
+    @property
+    def is_at_end(self) -> bool:
+        """True if every batch was processed."""
+        return self.position >= self.size
+
+    def read(self, wanted: int) -> bytes:
+        """Return the next piece, of about `wanted` bytes, with at least one whole batch.
+
+        Raises CorruptionError if the segment ends inside a batch.
+        """
+        left = self.size - self.position
+        size = min(left, READ_SIZE, max(wanted, READ_SIZE_MIN))
+        piece = self._file.read(self.position, size)
+        if not left:
+            return piece  # a segment without batches
+        header = header_at(piece, 0, path=self.path, position=self.position)
+        if header.size > left:
+            raise CorruptionError(
+                f"a batch of {header.size} bytes reaches beyond {self.size}",
+                path=self.path,
+                position=self.position,
+            )
+        if header.size > len(piece):
+            piece = self._file.read(self.position, header.size)
+        if header.size > len(piece):
+            raise CorruptionError(
+                f"the file ends at {self.position + len(piece)}, {self.size} bytes are expected",
+                path=self.path,
+                position=self.position,
+            )
+        return piece
+
+    def took(self, count: int) -> None:
+        """Advance by the bytes processed of the last piece."""
+        self.position += count
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class CleanedFiles:
+    """A cleaned segment being written, and its indexes."""
+
+    def __init__(
+        self, files: "Files", log_path: str, base_offset: int, interval_bytes: int
+    ) -> None:
+        self.log_path = log_path  # of the first source
+        self.size = 0
+        self.index = SegmentIndex(base_offset, interval_bytes)
+        self._files = files
+        self._file = files.open(cleaned_path(log_path, LOG_SUFFIX), create=True)
+        self._file.truncate(0)
+
+    def append(self, batches: memoryview, notes: memoryview) -> int:
+        """Write batches with their `notes` (size, last offset, max timestamp); return their bytes.
+        Raises CorruptionError if the segment would exceed the range of its positions."""
+        if self.size + len(batches) > SEGMENT_BYTES_MAX:
+            raise CorruptionError(
+                f"the rest of the segment needs more than {SEGMENT_BYTES_MAX} bytes: its batches "
+                "were compressed better than this node compresses them",
+                path=self.log_path,
+                position=0,
+            )
+        started = position = self.size
+        while len(batches):
+            written = self._file.write(position, [batches])
+            position += written
+            batches = batches[written:]
+        rows = iter(notes)
+        for size, last_offset, max_timestamp in zip(rows, rows, rows, strict=True):
+            self.index.note(
+                position=self.size,
+                size=size,
+                last_offset=last_offset,
+                max_timestamp=max_timestamp,
+            )
+            self.size += size
+        assert self.size == position, f"{position} bytes written, {self.size} noted"
+        return position - started
+
+    def finish(self, aborted: Sequence[AbortedTransaction]) -> int:
+        """Write the indexes, sync everything and close it; return the bytes of the indexes."""
+        self._file.sync()
+        self._file.close()
+        self.index.seal()
+        contents = {
+            INDEX_SUFFIX: self.index.encode_offsets(),
+            TIME_INDEX_SUFFIX: self.index.encode_times(),
+        }
+        if aborted:
+            contents[TXN_INDEX_SUFFIX] = encode_aborted(aborted)
+        for suffix, content in contents.items():
+            write_file(self._files, cleaned_path(self.log_path, suffix), content)
+        return sum(map(len, contents.values()))
+
+    def close(self) -> None:
+        """Close the file without making it durable."""
+        self._file.close()
+
+
+def cleaned_path(log_path: str, suffix: str) -> str:
+    """Return the path of one of a cleaned segment's files."""
+    return log_path.removesuffix(LOG_SUFFIX) + suffix + CLEANED_SUFFIX
+
+
+def discard_cleaned(files: "Files", log_path: str) -> None:
+    """Remove the existing files of a cleaned segment."""
+    for suffix in SUFFIXES:
+        path = cleaned_path(log_path, suffix)
+        if files.exists(path):
+            files.remove(path)
+
 
 SLOT_SIZE: Final = 24
 """Bytes of the map per key, at a load of nine tenths: a hash of 16 bytes and an offset."""
@@ -46,16 +181,6 @@ SLOTS_MIN: Final = 4096
 BYTES_PER_KEY_MIN: Final = 16
 """The map has at most one slot per this many dirty bytes. If that is too few, as for batches with
 high compression, the run covers less."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSegment:
-    """An inactive segment to be cleaned."""
-
-    path: str  # of its .log
-    base_offset: int
-    end_offset: int  # exclusive: the base offset of the next segment
-    size: int  # bytes of its batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,26 +215,6 @@ class RoundPlan:
         dirty = sum(s.size for s in self.segments if s.end_offset > self.first_dirty_offset)
         wanted = max(SLOTS_MIN, dirty // BYTES_PER_KEY_MIN)
         return max(2, min(self.map_bytes // SLOT_SIZE, wanted, 1 << 32))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanedGroup:
-    """Consecutive segments, and the cleaned segment that replaces them.
-
-    Its files lie beside theirs, synced: `<base>.log.cleaned`, `.index.cleaned`,
-    `.timeindex.cleaned`, and `.txnindex.cleaned` if it has an aborted transaction.
-    """
-
-    sources: tuple[SourceSegment, ...]
-    base_offset: int  # of the first source
-    size: int  # bytes of the .log; may be 0
-    index: SegmentIndex  # final, as in the files
-    aborted: tuple[AbortedTransaction, ...]  # the entries of its transaction index
-
-    @property
-    def end_offset(self) -> int:
-        """Exclusive: the base offset of the segment after the group."""
-        return self.sources[-1].end_offset
 
 
 @dataclass(slots=True, kw_only=True)

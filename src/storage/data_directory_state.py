@@ -22,13 +22,14 @@ from ..ids import ClusterId, NodeId, TopicId
 from .checkpoints import (
     DirectoryMeta,
     PartitionMeta,
+    Stored,
     decode_meta,
     decode_partition_metadata,
     encode_meta,
     encode_offsets,
     encode_partition_metadata,
 )
-from .flush import OUT_OF_SPACE, Flush, perform_flush
+from .flush import Flush, perform_flush
 from .layout import (
     CLEAN_MARKER,
     DELETED_FOLDER_SUFFIX,
@@ -44,10 +45,8 @@ from .layout import (
     segment_base,
     split_log_name,
 )
-from .recovered_state import LogState
-from .recovery import Recovery, recover, rewrite
-from .small_files import read_file, remove_tree, replace_file, write_file
-from .stored import Stored
+from .recovery import LogState, Recovery, recover, rewrite
+from .small_files import OUT_OF_SPACE, read_file, remove_tree, replace_file, write_file
 from .truncation import Cut, Truncation, find_cut, perform_truncation, remove_segment
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from .file_pool import FilePool
 from .index import SegmentIndex
 from .producer_state_manager import ProducerFlush, store_producers
 from .segment import Segment, remove_index, store_index
-from .small_files import OUT_OF_SPACE as OUT_OF_SPACE
+from .small_files import OUT_OF_SPACE
 
 if TYPE_CHECKING:
     from ..runtime.ports import File, Files, Lease

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ..records.batch import HEADER_SIZE
 from .config import LogConfig
 from .layout import LOG_SUFFIX, join, segment_base, segment_file
-from .log_to_clean import Dirt, Outline, dirt_of
-from .retention import Aged, Verdict, removable
-from .segment import header_at, load_index, read_index
+from .log_to_clean import Dirt, dirt_of
+from .retention import Verdict, removable
+from .segment import Aged, Outline, header_at, load_index, read_index
 
 if TYPE_CHECKING:
     from ..runtime.ports import Files

@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING
 from ..errors import DiskFull, MessageTooLarge, OffsetOutOfRange, StorageError
 from ..ids import TopicId
 from ..records.batch import NO_PRODUCER
-from .acceptance import accepted, check_continues
 from .append import (
+    Origin,
     Write,
     WriteFailed,
+    accepted,
+    check_continues,
     check_epoch,
     extent,
     headers_of,
@@ -32,23 +34,18 @@ from .append import (
     stamp_batches,
 )
 from .checkpoints import encode_partition_metadata
-from .cleaner import CleanedGroup
 from .config import LogConfig
 from .file_pool import OUT_OF_DESCRIPTORS, FilePool
-from .flush import OUT_OF_SPACE, Flush, Unflushed
+from .flush import Flush, Unflushed
 from .index import RELATIVE_OFFSET_MAX, IndexCache
-from .log_to_clean import Outline
-from .origin import Origin
 from .producer_state import Changes
 from .producer_state_manager import ProducerBook
-from .read import Range
-from .read_planner import Places
-from .recovered_state import LogState
-from .removal import Removal
-from .retention import Aged
-from .segment import Segment
-from .segment_files import Swap
+from .read import Places, Range
+from .recovery import LogState
+from .segment import Aged, Outline, Segment
+from .segment_files import CleanedGroup, Removal, Swap
 from .segments import Segments, is_roll_due
+from .small_files import OUT_OF_SPACE
 from .time_lookup import TimedOffset, TimeLookup
 from .transaction_index import AbortedTransaction
 from .truncation import Cut, Truncation, find_cut, perform_truncation

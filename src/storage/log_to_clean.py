@@ -9,22 +9,10 @@ rolled. Batches without timestamps have the age of their segment's file, as for 
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .config import LogConfig
-from .retention import Aged, age_base
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outline:
-    """A log's segments, ascending, the last one active. A log may have 10,000: properties needed of
-    all are lists of integers, the others are fetched for a few segments."""
-
-    bases: Sequence[int]
-    sizes: Sequence[int]  # bytes of their batches
-    end_offset: int  # of the log
-    aged: Callable[[int], Aged]  # by segment index
+from .segment import Outline, age_base
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ from ..errors import (
 )
 from ..records.batch import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchHeader
 from ..records.control import MarkerType, parse_marker
-from .origin import Headers, Origin
+from .append import Headers, Origin
 
 if TYPE_CHECKING:
     from ..runtime.ports import Buffer

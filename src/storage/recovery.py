@@ -8,6 +8,11 @@ writeback has no order, so a gap followed by valid batches is an ordinary torn t
 - `fsync` logs never had more than two write groups unsynced, so an invalid batch followed by more
   valid data than that is corruption.
 
+The verified prefix of a segment is not read. While the active segment grows, its index is stored at
+intervals, together with a producer snapshot of the same offset. Recovery starts after the newest
+snapshot at or below the recovery point: index and snapshot cover the batches below. After any crash
+it reads the log above the recovery point and at most one interval of the index below it.
+
 Corruption raises CorruptionError and changes nothing: the caller decides about a replica or a voter
 without its log. The returned state is durable: batches above the recovery point are rewritten
 before the sync, since an earlier sync of them may have failed. Runs in the write lane.
@@ -20,7 +25,6 @@ from typing import TYPE_CHECKING, Final
 from ..errors import CorruptionError
 from ..ids import NO_EPOCH
 from ..records.batch import HEADER_SIZE, MAGIC, NO_PRODUCER, BatchHeader, check_crc, parse_header
-from .beginnings import Beginning, known_beginning
 from .checkpoints import decode_epochs
 from .config import LogConfig
 from .epochs import EpochCache
@@ -36,10 +40,14 @@ from .layout import (
     join,
     segment_base,
 )
-from .producer_replay import Replay
 from .producer_state import ProducerLimits
-from .producer_state_manager import FoundFiles, ProducerBook, open_producers, recovered_producers
-from .recovered_state import LogState
+from .producer_state_manager import (
+    FoundFiles,
+    ProducerBook,
+    Replay,
+    open_producers,
+    recovered_producers,
+)
 from .segment import INDEX_STEP_MIN, Segment, build_index, header_at, read_index, remove_index, walk
 from .segment_files import finish_swaps
 from .small_files import read_file
@@ -47,6 +55,21 @@ from .truncation import remove_segment
 
 if TYPE_CHECKING:
     from ..runtime.ports import File, Files
+
+
+@dataclass(slots=True, kw_only=True)
+class LogState:
+    """The state of a recovered log, durable on the disk."""
+
+    segments: list[Segment]  # ascending; empty if the folder does not exist yet
+    epochs: EpochCache
+    log_start_offset: int
+    log_end_offset: int
+    # as stored durably in the folder, now or with the first append
+    unsynced_bytes_max: int | None = None
+    producers: ProducerBook | None = None  # None: no producer is known
+    gaps_below: int | None = None  # like unsynced_bytes_max: see PartitionMeta
+
 
 SCAN_SIZE: Final = 256 * 1024
 """Bytes per read while searching for valid batches after an invalid one."""
@@ -296,6 +319,70 @@ def _walk_epochs(
                     return  # the following batches may be torn
         finally:
             file.close()
+
+
+# --- verified prefix ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """The verified batches of a segment: those before `position`."""
+
+    index: SegmentIndex  # of these batches only; the batch at `position` is the next to add
+    position: int
+    next_offset: int  # base offset of the batch at `position`
+    offset: int  # end offset of a producer snapshot, at or above next_offset
+    first_timestamp: int  # ms, largest of the segment's first batch
+
+
+def known_beginning(
+    files: "Files",
+    segment: Segment,
+    *,
+    found: FoundFiles,
+    recovery_point: int,
+    interval_bytes: int,
+) -> Beginning | None:
+    """Return the verified prefix of a segment, None without one.
+
+    Segments with aborted transactions are read completely, because their transaction index is
+    rebuilt.
+    """
+    base = segment.base_offset
+    snapshots = [offset for offset in found.snapshots if base < offset <= recovery_point]
+    if not snapshots or base in found.indexed:
+        return None
+    index = read_index(
+        files,
+        segment.path,
+        base_offset=base,
+        size=segment.size,
+        interval_bytes=interval_bytes,
+    )
+    if index is None:
+        return None
+    offset = max(snapshots)
+    position = index.truncation_floor(offset)
+    if position == 0:
+        return None
+    index.truncate(position)
+    file = files.open_readonly(segment.path)
+    try:
+        first = header_at(file.read(0, HEADER_SIZE), 0, path=segment.path, position=0)
+        at = header_at(file.read(position, HEADER_SIZE), 0, path=segment.path, position=position)
+    except CorruptionError:
+        return None
+    finally:
+        file.close()
+    if (at.last_offset, position) != index.last_entry:
+        return None  # the index belongs to other contents
+    return Beginning(
+        index=index,
+        position=position,
+        next_offset=at.base_offset,
+        offset=offset,
+        first_timestamp=first.max_timestamp,
+    )
 
 
 # --- unclean -----------------------------------------------------------------------------------

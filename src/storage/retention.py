@@ -23,6 +23,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from .config import KEEP, LogConfig
+from .segment import Aged, age_base
 
 FUTURE_MS: Final = 24 * 3600 * 1000
 """Timestamps further ahead are worth a warning: they exceed every plausible clock error."""
@@ -41,18 +42,6 @@ class Held(NamedTuple):
 
     offset: int  # of the next record that the group reads
     bytes_max: int  # limit of the whole log: a larger log is not held
-
-
-class Aged(NamedTuple):
-    """The properties of one segment that retention needs. Not a dataclass: a log may have
-    10,000."""
-
-    base_offset: int
-    end_offset: int  # exclusive: the next base offset, or the log end
-    size: int  # bytes of its batches
-    max_timestamp: int | None  # ms; below 0: its batches have none; None: unknown
-    created_ms: int  # wall clock: creation or opening of the file
-    first_timestamp: int = -1  # ms, of its first batch; known if max_timestamp is; below 0: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +105,3 @@ def removable(
             )
         left -= segment.size
     return Verdict(reasons=tuple(reasons), rolls=bool(reasons))
-
-
-def age_base(segment: Aged) -> int:
-    """Return the time from which a segment's age counts (ms, UTC)."""
-    assert segment.max_timestamp is not None, (
-        f"the timestamps of segment {segment.base_offset} are needed"
-    )
-    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms

@@ -5,9 +5,9 @@ files on first use, or rebuilt from the .log if they are missing or inconsistent
 headers only and skips the records.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..errors import CorruptionError
 from ..records.batch import HEADER_SIZE, BatchHeader, parse_header
@@ -59,6 +59,37 @@ class Segment:
     def path(self) -> str:
         """Path of the .log file."""
         return join(self.folder, segment_file(self.base_offset, LOG_SUFFIX))
+
+
+class Aged(NamedTuple):
+    """The properties of one segment that retention needs. Not a dataclass: a log may have
+    10,000."""
+
+    base_offset: int
+    end_offset: int  # exclusive: the next base offset, or the log end
+    size: int  # bytes of its batches
+    max_timestamp: int | None  # ms; below 0: its batches have none; None: unknown
+    created_ms: int  # wall clock: creation or opening of the file
+    first_timestamp: int = -1  # ms, of its first batch; known if max_timestamp is; below 0: none
+
+
+def age_base(segment: Aged) -> int:
+    """Return the time from which a segment's age counts (ms, UTC)."""
+    assert segment.max_timestamp is not None, (
+        f"the timestamps of segment {segment.base_offset} are needed"
+    )
+    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """A log's segments, ascending, the last one active. A log may have 10,000: properties needed of
+    all are lists of integers, the others are fetched for a few segments."""
+
+    bases: Sequence[int]
+    sizes: Sequence[int]  # bytes of their batches
+    end_offset: int  # of the log
+    aged: Callable[[int], Aged]  # by segment index
 
 
 def index_step(segment_bytes: int) -> int:

@@ -9,17 +9,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from .cleaner import CleanedGroup
 from .config import LogConfig
 from .file_pool import FilePool
 from .flush import Unflushed
 from .index import RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, IndexCache, SegmentIndex
 from .layout import PARTITION_METADATA, join, parent_of
-from .log_to_clean import Outline
-from .removal import Removal
-from .retention import Aged
-from .segment import Names, Segment, index_step
-from .segment_files import Swap
+from .segment import Aged, Names, Outline, Segment, index_step
+from .segment_files import CleanedGroup, Removal, Swap
 from .small_files import fill
 from .truncation import Cut, Truncation
 

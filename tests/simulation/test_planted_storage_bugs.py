@@ -16,14 +16,13 @@ from quorumlog.storage import (
     small_files,
     truncation,
 )
+from quorumlog.storage.checkpoints import Stored
 from quorumlog.storage.epochs import EpochCache
 from quorumlog.storage.flush import Flush
 from quorumlog.storage.log import Log
-from quorumlog.storage.producer_replay import Replay
-from quorumlog.storage.removal import perform_removal
-from quorumlog.storage.segment_files import perform_swap
+from quorumlog.storage.producer_state_manager import Replay
+from quorumlog.storage.segment_files import perform_removal, perform_swap
 from quorumlog.storage.shell import checkpointer, data_directory, log_cleaner, maintenance, writer
-from quorumlog.storage.stored import Stored
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 

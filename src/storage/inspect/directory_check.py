@@ -30,8 +30,17 @@ from ..layout import (
 )
 from ..small_files import read_file
 from .findings import CheckReport, Findings, Kind
-from .log_check import METADATA_LOG, LogCheck, Progress, Surroundings, check_log
-from .strict_files import quorum_checksum, strict_marker, strict_meta, strict_offsets
+from .log_check import (
+    METADATA_LOG,
+    LogCheck,
+    Progress,
+    Surroundings,
+    check_log,
+    quorum_checksum,
+    strict_marker,
+    strict_meta,
+    strict_offsets,
+)
 
 if TYPE_CHECKING:
     from ...runtime.ports import Files

@@ -13,13 +13,11 @@ from typing import Final, TypeAlias
 
 from ...errors import DiskFull, QuorumlogError, StorageError
 from ...runtime.ports import Runtime, Scope
-from ..checkpoints import encode_epochs, encode_partition_metadata
+from ..checkpoints import Stored, encode_epochs, encode_partition_metadata
 from ..data_directory_state import replace_offsets
-from ..flush import OUT_OF_SPACE
 from ..layout import CLEANER_OFFSETS, LEADER_EPOCHS, LOG_START_OFFSETS, PARTITION_METADATA, join
 from ..log import Log
-from ..small_files import replace_file
-from ..stored import Stored
+from ..small_files import OUT_OF_SPACE, replace_file
 from .append_queue import Channel
 from .config_changes import ConfigChanges
 from .writer import Writer

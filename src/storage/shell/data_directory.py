@@ -8,11 +8,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ...errors import CorruptionError, DirectoryMismatch, DiskFull, StorageError
 from ...ids import ClusterId, DirectoryId, NodeId, TopicId
+from ...metrics import Histogram
 from ...runtime.ports import Buffer, Runtime, Scope
+from ..append import Origin
 from ..checkpoints import DirectoryMeta
 from ..config import DirectoryConfig, LogConfig
 from ..data_directory_state import (
@@ -32,29 +34,130 @@ from ..data_directory_state import (
     unusable,
 )
 from ..file_pool import FilePool
-from ..flush import OUT_OF_SPACE, Flush, perform_flush
+from ..flush import Flush, perform_flush
 from ..index import IndexCache
-from ..layout import LOG_START_OFFSETS, RECOVERY_POINTS, deleted_folder, join, lane_of, side_lane
+from ..layout import (
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    aside_folder,
+    deleted_folder,
+    join,
+    lane_of,
+    side_lane,
+)
 from ..log import Log
-from ..origin import Origin
 from ..producer_state import ProducerLimits
 from ..read import Range
-from ..recovered_state import LogState
-from ..recovery import Recovery
-from ..small_files import replace_file
+from ..recovery import LogState, Recovery
+from ..small_files import OUT_OF_SPACE, replace_file
 from ..time_lookup import TimedOffset
 from ..truncation import Cut
 from .append_queue import Appended, Channel, PendingAppend, release_after
 from .checkpointer import Checkpointing
 from .config_changes import ConfigChanges, unsynced_bytes_max
-from .figures import DirectoryFigures
 from .free_space import FreeSpace
 from .log_opener import OPENED_AT_ONCE, Openings, not_opened
 from .maintenance import Housekeeping
-from .quarantine import Asides
 from .reader import Reader
 from .side_files import SideFiles
 from .writer import Writer
+
+_TOKEN_BYTES: Final = 8
+
+
+class Asides:
+    """Quarantines logs of one data directory."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        path: str,
+        channels: dict[str, Channel],
+        writer: Writer,
+        checkpoints: Checkpointing,
+    ) -> None:
+        self._files = runtime.files
+        self._tokens = runtime.entropy.stream("aside_folder")  # names of quarantined folders
+        self._path = path
+        self._channels = channels
+        self._writer = writer
+        self._checkpoints = checkpoints
+
+    async def put(self, name: str) -> str:
+        """Rename the folder of a log that is not open, durably, and return its new path; the next
+        log of that name is new. Raises StorageError, DiskFull, Overloaded; may be repeated."""
+        if name in self._channels:
+            raise StorageError(
+                f"{join(self._path, name)} is open; close the log before its quarantine"
+            )
+        new = join(self._path, aside_folder(name, self._tokens.token(_TOKEN_BYTES).hex()))
+
+        def begin() -> partial[None]:
+            offsets, old = self._checkpoints.stored.forget(name), join(self._path, name)
+            return partial(rename_away, self._files, self._path, offsets, old, new, is_wanted=True)
+
+        try:
+            await self._writer.run(begin)
+        except OSError as error:
+            raise not_opened(join(self._path, name), error) from error
+        return new
+
+
+class Writing(Protocol):
+    """The part of the writer that the measurements use."""
+
+    @property
+    def flush_ms(self) -> tuple[Histogram, Histogram]: ...
+
+
+class DirectoryFigures:
+    """Current measurements of one directory."""
+
+    def __init__(self, channels: Mapping[str, Channel], writing: Writing, space: FreeSpace) -> None:
+        self._channels = channels
+        self._writing = writing
+        self._space = space
+
+    def log(self, name: str) -> Log | None:
+        """Return the open log of this name, None if it is not open."""
+        channel = self._channels.get(name)
+        return None if channel is None else channel.log
+
+    @property
+    def open_logs(self) -> int:
+        """Number of open logs."""
+        return len(self._channels)
+
+    @property
+    def failed_logs(self) -> int:
+        """Number of open logs with a failed disk; iterates over all open logs."""
+        return sum(1 for channel in self._channels.values() if channel.has_failed)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of queued appends; iterates over all open logs."""
+        return sum(channel.queued_bytes for channel in self._channels.values())
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of batches written since the opening."""
+        return self._space.written_bytes
+
+    @property
+    def flush_times(self) -> Mapping[str, Histogram]:
+        """Durations of flushes in their lane, by the flush policy of their logs, in ms."""
+        always, later = self._writing.flush_ms
+        return {"fsync": always, "replicated": later}
+
+    def disk_bytes(self) -> tuple[int, int]:
+        """Measure (free bytes, size) of the disk now; raises OSError."""
+        return self._space.measure()
+
+    @property
+    def is_reserve_used(self) -> bool:
+        """True if client appends are rejected for lack of space."""
+        return self._space.is_low
+
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 

@@ -17,12 +17,12 @@ from typing import Final
 from ...errors import QuorumlogError
 from ...records.compression import INFLATE_LIMIT
 from ...runtime.ports import Runtime
-from ..cleaner import CleanedGroup, CleaningRound, RoundPlan, SourceSegment
+from ..cleaner import CleaningRound, RoundPlan
 from ..config import DirectoryConfig
 from ..layout import LOG_SUFFIX, join, segment_file
 from ..log import Log
 from ..log_to_clean import Dirt
-from ..segment_files import Swap, perform_swap
+from ..segment_files import CleanedGroup, SourceSegment, Swap, perform_swap
 from ..throttle import Throttle
 from .append_queue import Channel
 from .checkpointer import Checkpointing

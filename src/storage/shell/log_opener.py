@@ -15,10 +15,9 @@ from ...runtime.ports import Files
 from ..config import LogConfig
 from ..data_directory_state import recover_log
 from ..file_pool import OUT_OF_DESCRIPTORS
-from ..flush import OUT_OF_SPACE
 from ..log import Log
-from ..recovered_state import LogState
-from ..recovery import Recovery
+from ..recovery import LogState, Recovery
+from ..small_files import OUT_OF_SPACE
 from .append_queue import Channel
 from .writer import Writer
 

@@ -24,13 +24,14 @@ from typing import Final
 from ...errors import DiskFull, QuorumlogError
 from ...runtime.ports import Runtime, Scope
 from ..config import DirectoryConfig, LogConfig
-from ..flush import OUT_OF_SPACE
 from ..idle_log_check import Glance, glance, read_times
 from ..layout import LOG_SUFFIX, join, segment_file
 from ..log import Log
 from ..log_to_clean import Dirt, dirt_of
-from ..removal import REMOVED_AT_ONCE, Removal, perform_removal, unlink
-from ..retention import Aged, Held, Verdict, removable
+from ..retention import Held, Verdict, removable
+from ..segment import Aged
+from ..segment_files import REMOVED_AT_ONCE, Removal, perform_removal, unlink
+from ..small_files import OUT_OF_SPACE
 from ..throttle import Throttle
 from .append_queue import Channel
 from .checkpointer import Checkpointing

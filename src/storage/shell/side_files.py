@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 from ...errors import DiskFull, StorageError
 from ...runtime.ports import Buffer, File, Files, Runtime
-from ..flush import OUT_OF_SPACE
 from ..layout import join, parent_of
+from ..small_files import OUT_OF_SPACE
 
 READ_LANE: Final = "read"
 

@@ -30,11 +30,10 @@ from quorumlog.storage.epochs import EpochCache
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.flush import perform_flush
 from quorumlog.storage.index import IndexCache, SegmentIndex
-from quorumlog.storage.producer_replay import Replay
 from quorumlog.storage.producer_state import AlreadyStored
-from quorumlog.storage.producer_state_manager import ProducerBook
+from quorumlog.storage.producer_state_manager import ProducerBook, Replay
 from quorumlog.storage.recovery import Recovery, recover
-from quorumlog.storage.removal import perform_removal, unlink
+from quorumlog.storage.segment_files import perform_removal, unlink
 from quorumlog.storage.small_files import write_file
 from quorumlog.storage.truncation import find_cut
 

@@ -13,8 +13,7 @@ from quorumlog.records import Codec, Record, decode_all, encode_batch, iterate_b
 from quorumlog.runtime import Runtime
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
 from quorumlog.storage.shell import Appended, Directory
-from quorumlog.storage.shell.admission import Admission
-from quorumlog.storage.shell.append_queue import Channel, PendingAppend
+from quorumlog.storage.shell.append_queue import Admission, Channel, PendingAppend
 
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 Run = Callable[[Main], Any]

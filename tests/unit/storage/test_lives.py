@@ -22,7 +22,7 @@ from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Orig
 from quorumlog.storage.epochs import EpochCache
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.index import IndexCache
-from quorumlog.storage.recovered_state import LogState
+from quorumlog.storage.recovery import LogState
 from quorumlog.storage.shell import Directory
 from quorumlog.storage.shell.append_queue import Appended
 

@@ -11,7 +11,7 @@ from quorumlog import simulation
 from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig, Origin
-from quorumlog.storage.shell.loop_writes import SLOW_SHARE, SLOW_US, SMALL_BYTES
+from quorumlog.storage.shell.writer import SLOW_SHARE, SLOW_US, SMALL_BYTES
 
 from .conftest import Kit
 

@@ -23,7 +23,7 @@ from quorumlog.storage.checkpoints import (
 )
 from quorumlog.storage.compaction import Compactor, KeyScan, Rules
 from quorumlog.storage.index import SegmentIndex
-from quorumlog.storage.inspect.strict_files import strict_marker, strict_meta, strict_partition
+from quorumlog.storage.inspect.log_check import strict_marker, strict_meta, strict_partition
 from quorumlog.storage.producer_snapshot import Snapshot, encode_snapshot
 from quorumlog.storage.producer_state import ProducerEntry, StoredBatch
 from quorumlog.storage.transaction_index import AbortedTransaction, encode_aborted

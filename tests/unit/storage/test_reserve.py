@@ -13,7 +13,7 @@ from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig, Origin
-from quorumlog.storage.reserve import Reserve
+from quorumlog.storage.shell.free_space import Reserve
 
 MakeBatch = Callable[..., bytes]
 Kit = Any  # conftest.Kit

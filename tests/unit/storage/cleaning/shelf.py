@@ -10,10 +10,10 @@ from quorumlog.records.compression import Codec
 from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.records.record import Record
 from quorumlog.runtime import Files
-from quorumlog.storage.cleaner import CleaningRound, RoundPlan, SourceSegment
+from quorumlog.storage.cleaner import SUFFIXES, CleaningRound, RoundPlan, cleaned_path
 from quorumlog.storage.layout import LOG_SUFFIX, segment_file
-from quorumlog.storage.pieces import SUFFIXES, cleaned_path
 from quorumlog.storage.producer_state import LastRecord
+from quorumlog.storage.segment_files import SourceSegment
 from quorumlog.storage.small_files import read_file, write_file
 from quorumlog.storage.transaction_index import AbortedTransaction
 

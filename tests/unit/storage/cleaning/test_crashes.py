@@ -13,14 +13,18 @@ from quorumlog.simulation.crash_states import Operation, Recording, wrecks
 from quorumlog.simulation.disk import Disk
 from quorumlog.storage import Log, LogConfig, Origin
 from quorumlog.storage.append import write_fully
-from quorumlog.storage.cleaner import CleanedGroup, CleaningRound, RoundPlan, SourceSegment
+from quorumlog.storage.cleaner import CleaningRound, RoundPlan
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.flush import perform_flush
 from quorumlog.storage.index import IndexCache
 from quorumlog.storage.layout import segment_file
 from quorumlog.storage.recovery import Recovery, recover
-from quorumlog.storage.removal import perform_removal
-from quorumlog.storage.segment_files import perform_swap
+from quorumlog.storage.segment_files import (
+    CleanedGroup,
+    SourceSegment,
+    perform_removal,
+    perform_swap,
+)
 from quorumlog.storage.small_files import write_file
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=60, compacted=True)

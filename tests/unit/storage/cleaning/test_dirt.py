@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from quorumlog.storage import LogConfig
-from quorumlog.storage.log_to_clean import Dirt, Outline, dirt_of
-from quorumlog.storage.retention import Aged
+from quorumlog.storage.log_to_clean import Dirt, dirt_of
+from quorumlog.storage.segment import Aged, Outline
 from quorumlog.storage.throttle import Throttle
 
 NOW = 1_000_000

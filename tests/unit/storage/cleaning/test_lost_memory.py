@@ -11,8 +11,7 @@ from quorumlog.storage import LogConfig
 from quorumlog.storage.checkpoints import decode_partition_metadata, encode_partition_metadata
 from quorumlog.storage.data_directory_state import recover_log
 from quorumlog.storage.layout import LOG_SUFFIX, PARTITION_METADATA, join, segment_file
-from quorumlog.storage.recovered_state import LogState
-from quorumlog.storage.recovery import Recovery
+from quorumlog.storage.recovery import LogState, Recovery
 from quorumlog.storage.small_files import read_file, write_file
 
 from .shelf import Shelf, pairs

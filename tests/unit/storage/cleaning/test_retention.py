@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorumlog.storage import LogConfig
-from quorumlog.storage.retention import FUTURE_MS, Aged, Held, Reason, Verdict, removable
+from quorumlog.storage.retention import FUTURE_MS, Held, Reason, Verdict, removable
+from quorumlog.storage.segment import Aged
 
 NOW = 1_000_000
 

@@ -11,7 +11,7 @@ from quorumlog.records.batch import HEADER_SIZE, parse_header
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.compression import Codec, compress
 from quorumlog.records.record import Record
-from quorumlog.storage import cleaner, pieces
+from quorumlog.storage import cleaner
 from quorumlog.storage.compaction import seal
 from quorumlog.storage.segment import build_index
 from quorumlog.storage.small_files import read_file
@@ -84,8 +84,8 @@ def test_slices_of_any_size_come_to_the_same(
     shelf.files.make_folder(whole.folder)
     fill(whole, segments=2)
     whole.clean()
-    monkeypatch.setattr(pieces, "READ_SIZE", 400)
-    monkeypatch.setattr(pieces, "READ_SIZE_MIN", 100)
+    monkeypatch.setattr(cleaner, "READ_SIZE", 400)
+    monkeypatch.setattr(cleaner, "READ_SIZE_MIN", 100)
     shelf.clean(budget_bytes=budget)
     assert shelf.content() == whole.content()
 
@@ -93,7 +93,7 @@ def test_slices_of_any_size_come_to_the_same(
 def test_a_step_does_about_as_much_as_its_budget(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "READ_SIZE_MIN", 100)
+    monkeypatch.setattr(cleaner, "READ_SIZE_MIN", 100)
     fill(shelf)
     cleaning = shelf.round()
     largest = max(header.size for header in shelf.headers())
@@ -160,7 +160,7 @@ def test_a_batch_that_would_outgrow_its_segment_stays_as_it_is(
     shelf.append(*pairs(b"key-0"))
     shelf.roll()
     size = shelf.segments[0].size
-    for module in (cleaner, pieces):
+    for module in (cleaner,):
         monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", size)
     before = shelf.content()
     shelf.clean()
@@ -194,7 +194,7 @@ def test_the_indexes_of_a_cleaned_segment_are_those_of_its_log(shelf: Shelf) -> 
 def test_discarding_a_round_at_any_step_leaves_no_litter(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "READ_SIZE_MIN", 100)
+    monkeypatch.setattr(cleaner, "READ_SIZE_MIN", 100)
     fill(shelf, segments=2)
     names, content = shelf.files.names(shelf.folder), shelf.content()
     steps = 0

@@ -10,7 +10,7 @@ from quorumlog.storage.producer_state import (
     ProducerLimits,
     ProducerStates,
 )
-from quorumlog.storage.removal import perform_removal
+from quorumlog.storage.segment_files import perform_removal
 from quorumlog.storage.transaction_index import AbortedTransaction
 
 START_MS = 1_000_000

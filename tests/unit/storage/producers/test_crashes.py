@@ -14,8 +14,8 @@ from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.flush import perform_flush
 from quorumlog.storage.index import IndexCache
 from quorumlog.storage.layout import segment_file
-from quorumlog.storage.producer_replay import Replay
 from quorumlog.storage.producer_state import ProducerLimits
+from quorumlog.storage.producer_state_manager import Replay
 from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.segment import Segment
 

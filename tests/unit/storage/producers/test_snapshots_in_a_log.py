@@ -8,7 +8,7 @@ import pytest
 
 from quorumlog.records import MarkerType
 from quorumlog.storage.producer_state import AlreadyStored
-from quorumlog.storage.removal import perform_removal
+from quorumlog.storage.segment_files import perform_removal
 from quorumlog.storage.small_files import read_file, write_file
 from quorumlog.storage.transaction_index import AbortedTransaction
 
