@@ -13,8 +13,8 @@ from typing import Final
 class Kind(Enum):
     """The type of a metric."""
 
-    COUNTER = "counter"  # only grows, from 0 at the node's start
-    GAUGE = "only increases, from 0 at the node's start"
+    COUNTER = "counter"  # only increases, from 0 at the node's start
+    GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
 

@@ -40,7 +40,7 @@ def of_groups(count: int) -> list[Hold]:
 def test_too_many_are_refused() -> None:
     with pytest.raises(ValueError, match="17 groups have holds, the limit is 16"):
         parse_holds(holds_text(of_groups(17)))
-    with pytest.raises(ValueError, match="33 holds are more than two of each group"):
+    with pytest.raises(ValueError, match="33 holds exceed two for each group"):
         parse_holds(holds_text([*of_groups(16), *of_groups(16), *of_groups(1)]))
 
 
