@@ -1,6 +1,7 @@
-"""The same nodes on a simulated runtime: virtual time, a network and disks that fail on purpose.
+"""Simulated runtime: virtual time, a simulated network and simulated disks with injected faults.
 
-One seed decides everything; `runtime.ports` is what it implements. Start with `world`.
+It implements `runtime.ports`, so that nodes run on it unchanged. One seed determines a run. Start
+with `SimWorld`, or with `run` for a single node without faults.
 """
 
 from .faults import Faults

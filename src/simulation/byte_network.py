@@ -1,8 +1,8 @@
-"""Byte connections over the fabric: a pipe that splits what it carries at drawn points.
+"""Byte connections over the fabric: a pipe that splits its data at drawn points.
 
-The imagined kernel has a send buffer and a receive buffer, each of the run's window: a bounded
-number of bytes is under way until the other side's protocol has taken them, the rest waits in the
-sender's queue.
+The simulated kernel has a send buffer and a receive buffer, each of the run's window size. That
+many bytes are in flight until the receiving protocol consumes them; the rest waits in the sender's
+queue.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Factory: TypeAlias = Callable[[ByteConnection], ByteProtocol]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some bytes of the flow."""
+    """A part of the byte stream."""
 
     data: bytes
 
@@ -37,7 +37,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The other side's protocol took so many bytes."""
+    """The receiving protocol consumed this many bytes."""
 
     size: int
 
@@ -48,7 +48,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class EndOfFlow:
-    """Nothing more will come."""
+    """The end of the byte stream."""
 
     def describe(self) -> str:
         """Its kind."""
@@ -66,7 +66,7 @@ class _Range:
 
 
 class SimConnection:
-    """See `runtime.ports.ByteConnection`. Ends once: by the peer, close(), abort() or an error."""
+    """`runtime.ports.ByteConnection`. Ends once: by the peer, close(), abort() or an error."""
 
     def __init__(self, end: End, *, peer: str, local: str, entropy: SimEntropy) -> None:
         self._end = end
@@ -78,8 +78,8 @@ class SimConnection:
         self._queue: deque[memoryview | _Range] = deque()
         self._unsent = 0
         self._kernel_bytes = 2 * end.link.fabric.weather.faults.window_bytes  # both buffers
-        self._under_way = 0  # bytes sent and not yet taken by the other side's protocol
-        self._arrived: deque[memoryview] = deque()  # waits for the protocol to read it
+        self._under_way = 0  # bytes sent and not yet consumed by the receiving protocol
+        self._arrived: deque[memoryview] = deque()  # not yet read by the protocol
         self._peer_ended = False
         self._paused = False
         self._flush_is_due = False
@@ -90,7 +90,7 @@ class SimConnection:
         end.on_broken = self._on_broken
 
     def start(self, factory: Factory) -> None:
-        """Make the protocol; what the factory raises resets the connection."""
+        """Create the protocol; an error of the factory resets the connection."""
         try:
             self._protocol = factory(self)
         except Exception:
@@ -121,21 +121,21 @@ class SimConnection:
             self._enqueue(_Range(file, file.lease(), position, size), size)
 
     def unsent_bytes(self) -> int:
-        """Bytes queued and not yet under way."""
+        """Return the bytes queued and not in flight."""
         return self._unsent
 
     def pause_reading(self) -> None:
-        """Read no more."""
+        """Stop delivering received bytes."""
         self._paused = True
 
     def resume_reading(self) -> None:
-        """Go on reading."""
+        """Resume delivering received bytes."""
         if self._paused:
             self._paused = False
             self._loop.call_soon(self._feed, context=self._end.process.context())
 
     def close(self) -> None:
-        """Send what is queued, then close."""
+        """Send the queue, then close."""
         self._end.process.check()
         if not (self._closing or self._ended):
             self._closing = True
@@ -149,11 +149,11 @@ class SimConnection:
             self._finish(StreamBroken(f"connection to {self._peer} was aborted here"))
 
     async def wait_ended(self) -> None:
-        """Return when the connection is over and the protocol knows."""
+        """Return when the connection has ended and the protocol was notified."""
         await asyncio.shield(self._told)
 
     def look_for_reset(self) -> None:
-        """End where the other side has ended it before anybody here was told of such things."""
+        """End the connection if the peer ended it before the callbacks were set."""
         if self._end.knows:
             self._on_broken("connection reset by peer")
 
@@ -189,7 +189,7 @@ class SimConnection:
             self._finish(None)
 
     def _take(self, size: int) -> bytes:
-        """Up to `size` bytes of the queue's first item."""
+        """Return up to `size` bytes of the queue's first item."""
         front = self._queue[0]
         if isinstance(front, memoryview):
             data, rest = bytes(front[:size]), front[size:]
@@ -215,14 +215,15 @@ class SimConnection:
                 self._arrived.append(memoryview(frame.data))
             case Taken():
                 self._under_way -= frame.size
-                if self._under_way * 2 <= self._kernel_bytes:  # else chunks shrink to single bytes
+                # otherwise chunks shrink to single bytes
+                if self._under_way * 2 <= self._kernel_bytes:
                     self._flush()
             case EndOfFlow():
                 self._peer_ended = True
         self._feed()
 
     def _feed(self) -> None:
-        """Give the protocol what has arrived, as far as it reads."""
+        """Deliver received bytes to the protocol, unless reading is paused."""
         if self._protocol is None:
             return
         while self._arrived and not (self._paused or self._closing or self._ended):
@@ -238,7 +239,7 @@ class SimConnection:
             self._end.send(Taken(count))
             self._protocol.received(count)
         if self._peer_ended and not self._arrived and not self._paused:
-            self.close()  # the peer has closed: what is queued goes nowhere, but the end is clean
+            self.close()  # the peer has closed: queued bytes are lost, but the end is clean
 
     def _on_broken(self, reason: str) -> None:
         if self._peer_ended:
@@ -259,7 +260,7 @@ class SimConnection:
                 item.lease.release()
         self._queue.clear()
         self._unsent = 0
-        # Later, never from inside of a call that the protocol itself made.
+        # Later, never inside a call of the protocol itself.
         self._loop.call_soon(self._tell_closed, error, context=self._end.process.context())
 
     def _tell_closed(self, error: Exception | None) -> None:
@@ -270,7 +271,7 @@ class SimConnection:
 
 
 class _ByteListener:
-    """A listening address with the connections that it accepted."""
+    """A bound address with its accepted connections."""
 
     def __init__(self, fabric: Fabric, process: Process, address: str, factory: Factory) -> None:
         self._fabric = fabric
@@ -281,7 +282,7 @@ class _ByteListener:
         self.address = fabric.listen(address, self._door)
 
     async def close(self, grace_ms: int) -> None:
-        """Accept no more, give the connections the grace to end, reset the rest."""
+        """Stop accepting, wait for connections to end up to the grace period, reset the rest."""
         self._process.check()
         self._fabric.unlisten(self.address, self._door)
         try:
@@ -315,7 +316,7 @@ def listen_bytes(fabric: Fabric, process: Process, address: str, factory: Factor
 async def connect_bytes(
     fabric: Fabric, process: Process, address: str, factory: Factory
 ) -> SimConnection:
-    """Connect; raises NotSent when refused, Lost when nobody answers."""
+    """Connect; raises NotSent when refused, Lost on a time-out."""
     end = await fabric.connect(process, address, "bytes", CONNECT_PATIENCE_MS)
     connection = _connection(fabric, end, local=fabric.caller_name(process))
     connection.start(factory)

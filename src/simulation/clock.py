@@ -1,4 +1,4 @@
-"""The clock port of a simulated process: its machine's clocks over the virtual time."""
+"""Clock port of a simulated process: the clocks of its machine, derived from virtual time."""
 
 from typing import Final
 
@@ -11,23 +11,23 @@ TICK_MS: Final = (
 
 
 class SimClock:
-    """Reads the loop's virtual time as the process's machine sees it. Reads are not events."""
+    """Clocks of a process's machine. Reads are not events."""
 
     def __init__(self, loop: SimLoop, process: Process) -> None:
         self._loop = loop
         self._process = process
 
     def now_ms(self) -> int:
-        """Monotonic milliseconds, equal to int(loop.time() * 1000) on this node."""
+        """Return monotonic milliseconds, equal to int(loop.time() * 1000) on this node."""
         self._process.check()
         return int(self._loop.time_of(self._process) * 1000 + TICK_MS)
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 on this machine's UTC clock."""
+        """Return the milliseconds since 1970 of this machine's UTC clock."""
         self._process.check()
         return self._process.machine.utc_ms(self._loop.now_ns)
 
     def busy_us(self) -> int:
-        """The virtual time, which stands still while code runs."""
+        """Return the virtual time in microseconds; it does not advance while code runs."""
         self._process.check()
         return int(self._loop.time_of(self._process) * 1_000_000)

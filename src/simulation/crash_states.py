@@ -1,11 +1,9 @@
-"""Every disk that a crash may leave: of each moment of a recorded run, the states to open again.
+"""Disk states after a crash: for each operation of a recorded run, the disks to recover from.
 
-A `Recording` is told of every changing operation and keeps the disk as it was after it. From there
-`wrecks` makes what may be found later: after a process crash everything that was written; after a
-power cut what was durable, and of the rest anything: all, nothing, every choice of whole changes
-where there are few, and draws that tear writes at sectors and reorder them.
-
-Knows disks and operations, not what lies in the files.
+A `Recording` copies the disk after every changing operation. `crash_states` derives from a copy the
+states that a restart may find. After a process crash: every write. After a power cut: the durable
+state, plus all, none, each combination of whole unsynced changes (if there are few), or random
+draws that tear writes at sector boundaries and reorder them.
 """
 
 from collections.abc import Iterator
@@ -22,9 +20,9 @@ LINES_SHOWN: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One changing operation, and the disk after it with all that was not durable then."""
+    """A changing operation, and a copy of the disk after it, unsynced changes included."""
 
-    number: int  # as the device counts them
+    number: int  # of the device's counter
     what: str
     path: str
     detail: str
@@ -36,59 +34,59 @@ class Operation:
 
 @dataclass(slots=True)
 class Recording:
-    """The changing operations of a device, from when it was attached on."""
+    """The changing operations of a device since it was attached."""
 
     device: Device
     operations: list[Operation] = field(default_factory=list)
 
     @classmethod
     def attach(cls, device: Device) -> "Recording":
-        """Record a device from now on; the first entry is the disk as it is."""
+        """Start recording a device; the first entry is its current disk."""
         recording = cls(device)
         recording.changed("begin", "", "")
         device.journal = recording
         return recording
 
     def changed(self, what: str, path: str, detail: str) -> None:
-        """Take in an operation."""
+        """Record an operation."""
         disk = self.device.disk.clone()
         self.operations.append(Operation(self.device.operations, what, path, detail, disk))
 
     def stop(self) -> None:
-        """Take in no more."""
+        """Stop recording."""
         self.device.journal = None
 
     def around(self, number: int) -> str:
-        """Return the operations around the one of this number, a line each."""
+        """Return the operations near an operation number, a line each."""
         near = [op for op in self.operations if abs(op.number - number) <= LINES_SHOWN]
         return "\n".join(f"{'>' if op.number == number else ' '} {op}" for op in near)
 
 
 @dataclass(frozen=True, slots=True)
 class Wreck:
-    """A disk that a crash may leave."""
+    """A disk state that a crash may leave."""
 
-    name: str  # how it came about: with the seed and the operation it can be made again
+    name: str  # its derivation: seed, operation and name reproduce the state
     disk: Disk
     is_power_cut: bool
 
 
 class Choices:
-    """Goes through every sequence of yes and no that the asked questions allow."""
+    """Enumeration of all sequences of yes/no answers to the questions asked in a round."""
 
     def __init__(self) -> None:
         self._script: list[bool] = []
         self._at = 0
 
     def ask(self) -> bool:
-        """Answer the next question of this round."""
+        """Return the answer to the next question of this round."""
         if self._at == len(self._script):
             self._script.append(False)
         self._at += 1
         return self._script[self._at - 1]
 
     def next_round(self) -> bool:
-        """Turn to the next sequence; False when every one was there."""
+        """Advance to the next sequence. Return False after the last one."""
         del self._script[self._at :]
         self._at = 0
         while self._script and self._script[-1]:
@@ -102,8 +100,7 @@ class Choices:
 
 
 def wrecks(disk: Disk, entropy: SimEntropy, *, draws: int, choices_max: int) -> Iterator[Wreck]:
-    """Yield the states that a crash at this moment may leave, no two alike: at most
-    3 + `choices_max` + `draws`."""
+    """Yield the distinct states that a crash now may leave: at most 3 + `choices_max` + `draws`."""
     yield Wreck("process", disk.clone(), is_power_cut=False)
     seen: set[bytes] = set()
     for wreck in _power_cuts(disk, entropy, draws=draws, choices_max=choices_max):

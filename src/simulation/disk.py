@@ -1,12 +1,12 @@
-"""A simulated disk: what is visible now, and what a power cut would leave.
+"""A simulated disk: its visible state, and the state that a power cut leaves.
 
-Every file and every folder has two states, the visible and the durable one, and the list of changes
-between them. A sync moves that list into the durable state. A power cut decides each change by
-itself: a write is kept, dropped or torn at a 512-byte boundary, and they reach the platter in any
-order; a name (created, renamed, removed) is kept or dropped. A process crash touches nothing here.
+Every file and folder has a visible state, a durable state, and the list of changes between them. A
+sync applies that list to the durable state. A power cut decides each change separately: a write is
+kept, dropped or torn at a 512-byte boundary, in any order; a name (created, renamed, removed) is
+kept or dropped. A process crash has no effect here.
 
-The rules are harsher than those of a journalling file system on purpose: code that lives with them
-lives with any. Knows nothing of processes, ports or time.
+The rules are harsher than those of a journalling file system on purpose: code that survives them
+survives any. This module is independent of processes, ports and time.
 """
 
 import errno
@@ -23,7 +23,7 @@ UNLIMITED_BYTES: Final = 1 << 40
 
 
 def fail(number: int, path: str) -> OSError:
-    """The error that the kernel gives, with its errno and its class (FileNotFoundError, ...)."""
+    """Return the kernel's error, with its errno and class (FileNotFoundError, ...)."""
     return OSError(number, os.strerror(number), path)
 
 
@@ -58,10 +58,10 @@ def _apply(content: bytearray, change: Write | Cut) -> None:
 
 @dataclass(slots=True, eq=False)
 class FileBody:
-    """The content of one file, whatever its names."""
+    """The content of a file, independent of its names."""
 
-    content: bytearray = field(default_factory=bytearray)  # what everybody sees
-    durable: bytearray = field(default_factory=bytearray)  # what no power cut takes away
+    content: bytearray = field(default_factory=bytearray)  # the visible content
+    durable: bytearray = field(default_factory=bytearray)  # the content after any power cut
     unsynced: list[Write | Cut] = field(default_factory=list)  # from durable to content, in order
 
     def change(self, change: Write | Cut) -> None:
@@ -70,17 +70,17 @@ class FileBody:
         self.unsynced.append(change)
 
     def sync(self) -> None:
-        """Make what is visible durable."""
+        """Make the visible content durable."""
         for change in self.unsynced:
             _apply(self.durable, change)
         self.unsynced.clear()
 
     def sync_failed(self) -> None:
-        """The device refused: the pages count as clean, and are gone at the next power cut."""
+        """Count the pages as clean after a failed sync: a power cut loses them."""
         self.unsynced.clear()
 
     def cut_power(self, entropy: SimEntropy) -> None:
-        """Decide every change that was not durable; what is left is durable."""
+        """Decide every unsynced change; the outcome is durable."""
         changes: list[object] = list(self.unsynced)
         entropy.shuffle(changes)
         for change in changes:
@@ -90,12 +90,12 @@ class FileBody:
                 case Cut() if entropy.chance(0.5):
                     _apply(self.durable, change)
                 case _:
-                    pass  # a truncation that never happened
+                    pass  # the truncation did not reach the disk
         self.unsynced.clear()
         self.content[:] = self.durable
 
     def settle(self, keep: Callable[[], bool]) -> None:
-        """Keep or drop every change that was not durable, whole and in order."""
+        """Keep or drop every unsynced change, whole and in order."""
         for change in self.unsynced:
             if keep():
                 _apply(self.durable, change)
@@ -103,14 +103,13 @@ class FileBody:
         self.content[:] = self.durable
 
     def flip(self, position: int, bit: int) -> None:
-        """Flip a bit where the disk holds it: what everybody sees, and what a power cut leaves."""
+        """Flip a bit of the visible and of the durable content."""
         for content in (self.content, self.durable):
             if position < len(content):
                 content[position] ^= 1 << bit
 
     def clone(self) -> "FileBody":
-        """Return a copy that goes its own way; changes that are not durable are shared, as they
-        are never changed."""
+        """Return an independent copy; the immutable unsynced changes are shared."""
         return FileBody(bytearray(self.content), bytearray(self.durable), list(self.unsynced))
 
     def _decide_write(self, write: Write, entropy: SimEntropy) -> None:
@@ -123,21 +122,21 @@ class FileBody:
             return
         first = write.position // SECTOR + 1
         last = (write.position + len(write.data) - 1) // SECTOR
-        if last < first:  # inside one sector: it is written whole or not at all
+        if last < first:  # inside one sector: all or nothing
             return
         boundary = (first + entropy.below(last - first + 1)) * SECTOR - write.position
-        if entropy.chance(0.25):  # the later sectors came first
+        if entropy.chance(0.25):  # the later sectors were written first
             _apply(self.durable, Write(write.position + boundary, write.data[boundary:]))
             return
         _apply(self.durable, Write(write.position, write.data[:boundary]))
         missing = write.position + len(write.data) - len(self.durable)
-        if missing > 0 and entropy.chance(0.5):  # the size came before the bytes: they are zeros
+        if missing > 0 and entropy.chance(0.5):  # the size was written before the bytes: zeros
             self.durable.extend(bytes(missing))
 
 
 @dataclass(slots=True, eq=False)
 class Folder:
-    """Names in one folder."""
+    """The names in a folder."""
 
     entries: dict[str, "Entry"] = field(default_factory=dict)
     durable: dict[str, "Entry"] = field(default_factory=dict)
@@ -149,24 +148,24 @@ Entry = FileBody | Folder
 
 @dataclass(slots=True, eq=False)
 class NameChange:
-    """One atomic change of names: takes a name away, puts a name there, or (a rename) both."""
+    """An atomic change of names: removes a name, adds a name, or (a rename) both."""
 
     sequence: int
     removed: tuple[Folder, str] | None
     added: tuple[Folder, str, Entry] | None
 
     def places(self) -> list[tuple[Folder, str]]:
-        """The names that it touches."""
+        """Return the affected names."""
         added = None if self.added is None else self.added[:2]
         return [place for place in (self.removed, added) if place is not None]
 
     def folders(self) -> list[Folder]:
-        """The folders whose sync makes it durable."""
+        """Return the folders whose sync makes the change durable."""
         touched = [place[0] for place in self.places()]
         return touched[:1] if len(touched) == 2 and touched[0] is touched[1] else touched
 
     def apply_durable(self) -> None:
-        """Make it durable."""
+        """Apply the change to the durable names."""
         if self.removed is not None:
             self.removed[0].durable.pop(self.removed[1], None)
         if self.added is not None:
@@ -174,17 +173,18 @@ class NameChange:
 
 
 class Disk:
-    """A tree of folders and files; paths are absolute or relative to the root, '/' between."""
+    """A tree of folders and files; "/" separates path components, absolute or relative to the
+    root."""
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         self.root = Folder()
         self.capacity_bytes = capacity_bytes  # None: unlimited
         self._sequence = 0
 
-    # --- finding ---
+    # --- lookup ---
 
     def find(self, path: str) -> Entry:
-        """The file or folder of a path; FileNotFoundError, NotADirectoryError."""
+        """Return the file or folder of a path; FileNotFoundError, NotADirectoryError."""
         entry: Entry = self.root
         for part in _parts(path):
             if not isinstance(entry, Folder):
@@ -195,21 +195,21 @@ class Disk:
         return entry
 
     def file(self, path: str) -> FileBody:
-        """The file of a path; IsADirectoryError for a folder."""
+        """Return the file of a path; IsADirectoryError for a folder."""
         entry = self.find(path)
         if isinstance(entry, Folder):
             raise fail(errno.EISDIR, path)
         return entry
 
     def folder(self, path: str) -> Folder:
-        """The folder of a path; NotADirectoryError for a file."""
+        """Return the folder of a path; NotADirectoryError for a file."""
         entry = self.find(path)
         if not isinstance(entry, Folder):
             raise fail(errno.ENOTDIR, path)
         return entry
 
     def exists(self, path: str) -> bool:
-        """Whether anything has this path."""
+        """Return True if the path exists."""
         try:
             self.find(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -217,19 +217,19 @@ class Disk:
         return True
 
     def free_bytes(self) -> int:
-        """Bytes that still fit."""
+        """Return the free bytes."""
         if self.capacity_bytes is None:
             return UNLIMITED_BYTES
         return max(0, self.capacity_bytes - self.used_bytes())
 
     def used_bytes(self) -> int:
-        """Bytes of all files that have a name."""
+        """Return the bytes of all files that have a name."""
         return sum(len(body.content) for body in _bodies(self.root))
 
-    # --- changing names ---
+    # --- changes of names ---
 
     def create(self, path: str) -> FileBody:
-        """The file of a path, made when absent."""
+        """Return the file of a path, created if absent."""
         folder, name = self._place(path)
         entry = folder.entries.get(name)
         if entry is None:
@@ -240,7 +240,7 @@ class Disk:
         return entry
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and its missing parents."""
+        """Create a folder and its missing parents."""
         here = self.root
         for part in _parts(path):
             entry = here.entries.get(part)
@@ -280,20 +280,20 @@ class Disk:
             self._settle(folder.unsynced[0])
 
     def cut_power(self, entropy: SimEntropy) -> None:
-        """Decide every name and every write that was not durable."""
+        """Decide every unsynced name and write."""
         self._settle_names(lambda: entropy.chance(0.5))
         for body in _bodies(self.root):
             body.cut_power(entropy)
 
     def settle(self, keep: Callable[[], bool]) -> None:
-        """Cut the power, with `keep()` asked for each change that was not durable: it is kept whole
-        or dropped whole."""
+        """Cut the power; `keep()` decides for each unsynced change whether it is kept or dropped
+        whole."""
         self._settle_names(keep)
         for body in _bodies(self.root):
             body.settle(keep)
 
     def clone(self) -> "Disk":
-        """Return a copy that goes its own way, with all that is not durable yet."""
+        """Return an independent copy, unsynced changes included."""
         copy = Disk(capacity_bytes=self.capacity_bytes)
         copy._sequence = self._sequence
         copies: dict[int, Entry] = {id(self.root): copy.root}
@@ -336,7 +336,7 @@ class Disk:
             names = {(id(place[0]), place[1]) for place in change.places()}
             if keep() and names.isdisjoint(undone):
                 change.apply_durable()
-            else:  # what later happened to the same names cannot have happened
+            else:  # later changes of the same names cannot have happened
                 undone |= names
         _restore_names(self.root)
 
@@ -362,7 +362,7 @@ class Disk:
             folder.unsynced.append(change)
 
     def _settle(self, change: NameChange) -> None:
-        """Make a change durable after all that came before it in its folders."""
+        """Make a change durable after all earlier ones of its folders."""
         for folder in change.folders():
             while folder.unsynced[0] is not change:
                 self._settle(folder.unsynced[0])
@@ -371,8 +371,8 @@ class Disk:
             folder.unsynced.remove(change)
 
     def _unsynced(self) -> "list[NameChange]":
-        """Every change of names that is not durable, also below folders that are themselves not
-        durable or gone."""
+        """Return every change of names that is not durable, also below folders that are not durable
+        or were removed."""
         found: dict[int, NameChange] = {}
         seen: set[int] = set()  # of id(): membership only, never iterated
         waiting: list[Folder] = [self.root]
@@ -399,13 +399,13 @@ def _folder(entry: Entry) -> Folder:
 
 
 def _bodies(folder: Folder) -> Iterator[FileBody]:
-    """The files below a folder, in the order of their names."""
+    """Yield the files below a folder, in the order of their names."""
     for _, body in _files(folder, ""):
         yield body
 
 
 def _files(folder: Folder, path: str) -> Iterator[tuple[str, FileBody]]:
-    """The files below a folder with their paths, in the order of their names."""
+    """Yield the files below a folder with their paths, in the order of their names."""
     for name, entry in sorted(folder.entries.items()):
         if isinstance(entry, Folder):
             yield from _files(entry, f"{path}/{name}")
@@ -414,7 +414,7 @@ def _files(folder: Folder, path: str) -> Iterator[tuple[str, FileBody]]:
 
 
 def _restore_names(folder: Folder) -> None:
-    """Make the durable names the visible ones, in this folder and below."""
+    """Make the durable names the visible ones, recursively."""
     folder.entries = dict(folder.durable)
     folder.unsynced.clear()
     for entry in folder.entries.values():

@@ -1,8 +1,7 @@
-"""Seeded randomness: a stream for each (seed, node, incarnation, purpose).
+"""Seeded randomness: an independent stream for each (seed, node, incarnation, purpose).
 
-A stream's start depends on its path alone, so a draw in one never shifts another: a node that draws
-once more does not change what the network draws. Paths are hashed with blake2b; Python's own hash()
-differs from process to process.
+The start of a stream depends on its path alone, so an additional draw of a node does not change the
+draws of the network. Paths are hashed with blake2b, since hash() differs between processes.
 """
 
 import hashlib
@@ -10,7 +9,7 @@ import random
 
 
 class SimEntropy:
-    """One stream. `path` names it, "/" between the parts."""
+    """A random stream, named by a path with "/" between its parts."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -38,20 +37,20 @@ class SimEntropy:
         """Return `size` random bytes."""
         return self._random.randbytes(size)
 
-    # --- shapes that the harness draws; nodes see the port only ---
+    # --- distributions for the harness; nodes use the port only ---
 
     def chance(self, probability: float) -> bool:
-        """Whether an event of this probability happens; draws nothing for 0, so that a fault that
-        is off leaves its stream untouched."""
+        """Return True with this probability. Draw nothing for 0, so that a disabled fault leaves
+        its stream untouched."""
         return probability > 0 and self._random.random() < probability
 
     def spread(self, low: int, high: int) -> int:
-        """Return an int of [low, high] with every order of magnitude alike (log-uniform)."""
+        """Return a log-uniform int of [low, high]."""
         assert 0 < low <= high, f"[{low}, {high}] has no logarithm"
         return min(high, int(low * (high / low) ** self._random.random()))
 
     def shuffle(self, items: list[object]) -> None:
-        """Put a list into a drawn order (Fisher-Yates on below())."""
+        """Shuffle a list in place (Fisher-Yates)."""
         for last in range(len(items) - 1, 0, -1):
             other = self.below(last + 1)
             items[last], items[other] = items[other], items[last]

@@ -1,8 +1,8 @@
-"""The event hash: what a run did at its ports, in order, as one digest.
+"""The event log of a run, and its hash.
 
-An event is (virtual ns, node, port call or delivery, digest of arguments and result). Logs, clock
-reads and draws are not events. Two runs of one seed must give one hash under any PYTHONHASHSEED;
-where they do not, the first line that differs says where the order leaked.
+An event is (virtual ns, node, port call or delivery, digest of arguments and result). Log lines,
+clock reads and draws are not events. A seed must give the same hash under any PYTHONHASHSEED; if it
+does not, the first differing line locates the nondeterminism.
 """
 
 import hashlib
@@ -22,16 +22,16 @@ def digest(*buffers: bytes | bytearray | memoryview) -> str:
 
 
 class EventLog:
-    """Hashes every event and keeps the last ones as text."""
+    """A hash over all events, and the last events as text."""
 
     def __init__(self, *, trace: Callable[[str], None] | None = None) -> None:
         self.count = 0
         self._hash = hashlib.blake2b(digest_size=16)
         self._last: deque[str] = deque(maxlen=LINES_KEPT)
-        self._trace = trace  # takes every line; None: nobody
+        self._trace = trace  # receives every line
 
     def record(self, now_ns: int, node: str, what: str, detail: str) -> None:
-        """Add one event."""
+        """Append an event."""
         line = f"{now_ns} {node} {what} {detail}"
         self.count += 1
         self._hash.update(line.encode())
@@ -40,9 +40,9 @@ class EventLog:
             self._trace(line)
 
     def hash(self) -> str:
-        """The digest of all events so far, 32 hex digits."""
+        """Return the digest of all events so far, 32 hex digits."""
         return self._hash.hexdigest()
 
     def last(self, count: int) -> Sequence[str]:
-        """The last events, oldest first."""
+        """Return the last `count` events, oldest first."""
         return list(self._last)[-count:]

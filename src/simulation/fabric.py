@@ -1,13 +1,13 @@
-"""The wires of a simulated world: addresses, connections, and what becomes of what is in flight.
+"""The simulated network: addresses, connections and frames in flight.
 
-A `Link` is like a TCP connection: each direction is ordered and loss-free until it breaks. When it
-breaks, a drawn prefix of each direction's frames in flight still arrives (late, by a draw, perhaps
-after the peer has opened a successor), and the two ends learn of it at different times, or one
-never. An end that keeps sending into silence learns of it after `SILENCE_MS`, as a kernel would
-tell it. Machines can be kept apart by `Barriers`: what was sent waits, in order, and a connection
-that waits for so long is given up.
+A link behaves like a TCP connection: each direction is ordered and lossless until the link breaks.
+Then a drawn prefix of the frames in flight of each direction still arrives, possibly late and after
+the peer opened the next connection. The ends detect the break at different times, or one end does
+not. An end that keeps sending without an answer detects it after `SILENCE_MS`, like a kernel's
+retransmission time-out. `Barriers` separate machines: frames wait in order, and a connection that
+waits for `SILENCE_MS` breaks.
 
-Knows nothing of calls, streams or bytes: frames are opaque objects that can describe themselves.
+This module is independent of calls, streams and bytes: a frame is any object with `describe()`.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from .process import Machine, Process
 
 NS_PER_US: Final = 1_000
 FIRST_FREE_PORT: Final = 40_000
-CONNECT_TIMEOUT_MS: Final = 500  # what one attempt may take, as the real network has it
-SILENCE_MS: Final = 15_000  # sending into a dead connection fails after this, at the latest
+CONNECT_TIMEOUT_MS: Final = 500  # bound of one attempt, as in the real network
+SILENCE_MS: Final = 15_000  # a send into a dead connection fails after this, at the latest
 RESET_AFTER_BOOT_MS: Final = 3_000  # a rebooted machine answers old connections with a reset
 LOCAL_HOSTS: Final = ("localhost", "0.0.0.0", "[::]", "[::1]", "")
 
 
 class Frame(Protocol):
-    """What travels over a link."""
+    """A unit of data on a link."""
 
     def describe(self) -> str:
-        """Its kind and a digest of its content, for the event log."""
+        """Return its kind and a digest of its content, for the event log."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,19 +46,21 @@ class End:
     process: Process
     on_frame: Callable[[Any], None] = lambda frame: None
     on_broken: Callable[[str], None] = lambda reason: None
-    knows: bool = False  # it has learned that the link is broken
-    in_flight: "dict[int, _InFlight]" = field(default_factory=dict)  # towards it, in order
-    last_arrival_ns: int = 0  # of what was sent towards it so far
-    silence_timer: bool = False  # it has sent into a broken link and will learn of it
-    waits_since_ns: int = -1  # what is in flight towards it stands before a barrier; -1: not so
-    news: list[str] = field(default_factory=list)  # of the link's end, behind what waits
+    knows: bool = False  # it has detected that the link is broken
+    in_flight: "dict[int, _InFlight]" = field(default_factory=dict)  # towards this end, in order
+    last_arrival_ns: int = 0  # of the frames sent towards this end so far
+    silence_timer: bool = False  # it has sent into a broken link, and a timer will notify it
+    waits_since_ns: int = -1  # frames towards this end wait at a barrier since then; -1: none waits
+    # reasons for the link's end, held back behind waiting frames
+    news: list[str] = field(default_factory=list)
 
     def send(self, frame: Frame) -> None:
-        """Send a frame to the other end; lost when the link is broken."""
+        """Send a frame to the other end; it is lost if the link is broken."""
         self.link.send(self, frame)
 
     def shut(self, reason: str) -> None:
-        """End the link from this side: what was sent arrives, then the other end learns."""
+        """Close the link from this side: frames in flight arrive, then the other end is
+        notified."""
         self.link.shut(self, reason)
 
     @property
@@ -69,7 +71,7 @@ class End:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether a barrier keeps back what the other end sends."""
+        """Return True if a barrier holds back the frames of the other end."""
         barriers = self.link.fabric.barriers
         return barriers.is_closed(self.other.process.machine.name, self.process.machine.name)
 
@@ -91,7 +93,7 @@ class Link:
         self.fabric = fabric
         self.ends = (End(self, client), End(self, server))
         self.broken = False
-        self.down_machine: Machine | None = None  # whose power cut broke it, silently
+        self.down_machine: Machine | None = None  # its power cut broke the link silently
         self._entropy = entropy
         self._sequence = 0
         faults = fabric.weather.faults
@@ -99,12 +101,12 @@ class Link:
         self._frames_left = entropy.spread(*faults.link_break_frames) if breaks else -1
 
     def joins(self, one: str, other: str) -> bool:
-        """Whether it is between two machines."""
+        """Return True if the link connects these two machines."""
         names = [end.process.machine.name for end in self.ends]
         return names in ([one, other], [other, one])
 
     def send(self, sender: End, frame: Frame) -> None:
-        """Put a frame in flight, or break the link at it."""
+        """Put a frame in flight; break the link at its drawn last frame."""
         if sender.knows or not sender.process.alive:
             return
         if self.fabric.on_sent is not None:
@@ -118,7 +120,7 @@ class Link:
             self.break_now()
 
     def shut(self, sender: End, reason: str) -> None:
-        """End the link from one side, in order; the other end learns of it last of all."""
+        """Close the link from one side, in order; the other end is notified after its last frame."""
         if sender.knows:
             return
         sender.knows = True
@@ -131,7 +133,7 @@ class Link:
         self.fabric.forget(self)
 
     def break_now(self) -> None:
-        """Break it as the faults have it; which end learns when, and what still arrives, is
+        """Break the link: the frames that still arrive, and the time each end is notified, are
         drawn."""
         self.broken = True
         faults = self.fabric.weather.faults
@@ -146,7 +148,7 @@ class Link:
         self.fabric.record(None, "link-broken", f"{self.number}")
 
     def end_died(self, dead: End, *, silent: bool) -> None:
-        """One end's process is gone: the other gets a reset, or (silent) nothing at all."""
+        """Handle the death of one end's process: the other end gets a reset, or (silent) nothing."""
         dead.knows = True
         was_broken, self.broken = self.broken, True
         is_cut_off = dead.other.is_cut_off
@@ -159,7 +161,7 @@ class Link:
             self._tell(dead.other, self._last_word_ns(dead.other), "the peer's process is gone")
 
     def machine_is_back(self) -> None:
-        """The silent end's machine has booted: it answers what is sent again with a reset."""
+        """Handle a boot of the silent end's machine: it answers retransmissions with a reset."""
         self.down_machine = None
         for end in self.ends:
             if end.silence_timer:
@@ -175,19 +177,20 @@ class Link:
         delay = SILENCE_MS * NS_PER_MS
         is_refused = not sender.other.process.alive and self.down_machine is None
         if is_refused and not sender.is_cut_off and not sender.other.is_cut_off:
-            delay = self.fabric.latency_ns(self._entropy) * 2  # a live kernel without the process
+            # a running kernel without the process
+            delay = self.fabric.latency_ns(self._entropy) * 2
         self._tell(sender, self.fabric.loop.now_ns + delay, "nobody answers", is_local=True)
 
     def _arrival_ns(self, receiver: End) -> int:
-        """When something sent now arrives: never before what was sent before it."""
+        """Return the arrival time of a frame sent now, never before that of an earlier one."""
         arrival_ns = self.fabric.loop.now_ns + self.fabric.latency_ns(self._entropy)
         arrival_ns += self.fabric.clog_ns(receiver)
         receiver.last_arrival_ns = max(receiver.last_arrival_ns, arrival_ns)
         return receiver.last_arrival_ns
 
     def _last_word_ns(self, receiver: End) -> int:
-        """When an end learns of a break: a while after the last frame, so that what arrives late is
-        also acted on."""
+        """Return the time at which an end is notified of a break: after its last frame, so that
+        late frames are also processed."""
         return self._arrival_ns(receiver) + self.fabric.latency_ns(self._entropy)
 
     def _put_in_flight(self, receiver: End, frame: Frame, arrival_ns: int) -> None:
@@ -209,7 +212,8 @@ class Link:
             receiver.on_frame(flying.frame)
 
     def _tell(self, end: End, at_ns: int, reason: str, *, is_local: bool = False) -> None:
-        """Let an end learn that the link is over: from its own kernel, or from the other side."""
+        """Notify an end that the link is closed: by its own kernel, or by a segment from the other
+        side."""
         self.fabric.loop.call_at_ns(at_ns, end.process, self._learn, end, reason, is_local)
 
     def _learn(self, end: End, reason: str, is_local: bool) -> None:
@@ -224,10 +228,10 @@ class Link:
             self.fabric.forget(self)
         end.on_broken(reason)
 
-    # --- before a barrier ---
+    # --- barriers ---
 
     def _wait_for_opening(self, receiver: End) -> None:
-        """What has come stands before a barrier; after a while the sender's kernel gives up."""
+        """Hold frames at a barrier; after `SILENCE_MS` the sender's kernel gives up."""
         if receiver.waits_since_ns >= 0:
             return
         since_ns = receiver.waits_since_ns = self.fabric.loop.now_ns
@@ -239,7 +243,7 @@ class Link:
             self.break_now()
 
     def opened(self, receiver: End) -> None:
-        """The barrier before an end has fallen: what waited arrives now, in order."""
+        """Deliver the frames that waited at a barrier, in order, now that it is open."""
         now_ns = self.fabric.loop.now_ns
         if receiver.waits_since_ns >= 0:
             receiver.waits_since_ns = -1
@@ -259,7 +263,7 @@ class Link:
             receiver.in_flight.pop(number).timer.cancel()
 
     def _delay(self, receiver: End, by_ns: int) -> None:
-        """Let what is left in flight towards an end arrive late, in the same order."""
+        """Delay the remaining frames towards an end, in the same order."""
         left, receiver.in_flight = receiver.in_flight, {}
         for flying in left.values():
             flying.timer.cancel()
@@ -270,7 +274,7 @@ class Link:
 
 @dataclass(slots=True, eq=False)
 class Door:
-    """A listening address."""
+    """A bound address."""
 
     process: Process
     kind: str  # "calls" or "bytes"
@@ -288,19 +292,19 @@ class Fabric:
         self._entropy = entropy
         self._events = events
         self._doors: dict[str, Door] = {}
-        self._machines: dict[str, Machine] = {}  # who listened last on an address
+        self._machines: dict[str, Machine] = {}  # the last machine that listened on an address
         self._links: dict[Link, None] = {}
         self.barriers = Barriers(on_open=self._opened)
         self._links_made = 0
         self._ports_given = 0
-        self.links_broken = 0  # by the faults, not by deaths
-        self.failed_handlers: list[Exception] = []  # errors of handlers that no caller may expect
-        self.on_sent: Callable[[End, Any], None] | None = None  # a scenario's observer
+        self.links_broken = 0  # by faults, not by process deaths
+        self.failed_handlers: list[Exception] = []  # unexpected errors of handlers
+        self.on_sent: Callable[[End, Any], None] | None = None  # an observer of the scenario
 
     # --- addresses ---
 
     def listen(self, address: str, door: Door) -> str:
-        """Open a door; port 0 picks a free one. Returns the address; raises AddressInUse."""
+        """Bind an address; port 0 picks a free port. Return the address; raises AddressInUse."""
         host, _, port = address.rpartition(":")
         if port == "0":
             address = f"{host}:{FIRST_FREE_PORT + self._ports_given}"
@@ -314,19 +318,19 @@ class Fabric:
         return address
 
     def unlisten(self, address: str, door: Door) -> None:
-        """Close a door; a second call does nothing."""
+        """Release an address; a second call does nothing."""
         if self._doors.get(_key(address)) is door:
             del self._doors[_key(address)]
             self.record(door.process, "unlisten", address)
 
     def caller_name(self, process: Process) -> str:
-        """A "host:port" for a connecting process."""
+        """Return a "host:port" for a connecting process."""
         return f"{process.name}:{FIRST_FREE_PORT + 10_000 + self._links_made}"
 
     # --- connecting ---
 
     async def connect(self, process: Process, address: str, kind: str, timeout_ms: int) -> End:
-        """Connect; NotSent when refused, Lost when nobody answers in time."""
+        """Connect; raises NotSent when refused, Lost without an answer in time."""
         self.record(process, "connect", address)
         entropy = self._entropy.stream(f"link/{self._links_made}")
         self._links_made += 1
@@ -343,8 +347,7 @@ class Fabric:
             raise Lost(f"{address} does not answer") from None
 
     async def refuses(self, process: Process, address: str, timeout_ms: int) -> bool:
-        """Whether a connection is refused within the time; False when it is not or nobody
-        answers."""
+        """Return True if a connection is refused in time, False if it is accepted or times out."""
         try:
             end = await self.connect(process, address, "", timeout_ms)
         except NotSent:
@@ -355,7 +358,7 @@ class Fabric:
         return False
 
     def stream(self, purpose: str) -> SimEntropy:
-        """A stream of the network's entropy."""
+        """Return a stream of the network's entropy."""
         return self._entropy.stream(purpose)
 
     def _knock(
@@ -367,7 +370,7 @@ class Fabric:
         entropy: SimEntropy,
         answer: "asyncio.Future[End]",
     ) -> None:
-        """The first packet arrives where the address leads."""
+        """Process a connection request at the address."""
         if not process.alive or answer.done():
             return
         door, machine = self._doors.get(key), self._machines.get(key)
@@ -390,7 +393,7 @@ class Fabric:
             door.accept(end)
 
     def _connected(self, answer: "asyncio.Future[End]", end: End) -> None:
-        if answer.done():  # the caller has gone meanwhile
+        if answer.done():  # the caller gave up
             end.shut("the caller has gone")
         else:
             self.record(end.process, "connected", f"{end.link.number}")
@@ -400,10 +403,11 @@ class Fabric:
         if not answer.done():
             answer.set_exception(NotSent(f"{key} refuses connections"))
 
-    # --- life and death ---
+    # --- processes and machines ---
 
     def on_death(self, process: Process, *, silent: bool | None) -> None:
-        """A process is dead: its doors close, its links are reset or fall silent (None: drawn)."""
+        """Handle a process's death: release its addresses; reset its links or let them fall silent
+        (None: drawn)."""
         for key in [key for key, door in self._doors.items() if door.process is process]:
             del self._doors[key]
         for link in list(self._links):
@@ -420,20 +424,20 @@ class Fabric:
         return silent
 
     def on_power(self, machine: Machine) -> None:
-        """A machine has booted: old connections to it can now be reset."""
+        """Handle the boot of a machine: connections to its old processes can be reset."""
         for link in list(self._links):
             if link.down_machine is machine:
                 link.machine_is_back()
 
     def break_between(self, one: str, other: str) -> int:
-        """Break every connection between two machines now; return how many there were."""
+        """Break every connection between two machines; return their number."""
         found = [link for link in self._links if not link.broken and link.joins(one, other)]
         for link in found:
             link.break_now()
         return len(found)
 
     def _opened(self, direction: Direction) -> None:
-        """A barrier has fallen: what waited before it goes on."""
+        """Handle the removal of a barrier: deliver the frames that waited."""
         for link in list(self._links):
             if link.joins(*direction):
                 for end in link.ends:
@@ -441,16 +445,16 @@ class Fabric:
                         link.opened(end)
 
     def clog_ns(self, receiver: End) -> int:
-        """How much later everything comes to an end, for a clog before it."""
+        """Return the delay that a clog adds to frames towards an end."""
         speaker, hearer = receiver.other.process.machine.name, receiver.process.machine.name
         return self.barriers.clog_ms(speaker, hearer) * NS_PER_MS
 
     def forget(self, link: Link) -> None:
-        """Both ends know that a link is over."""
+        """Remove a link that both ends have closed."""
         self._links.pop(link, None)
 
     def latency_ns(self, entropy: SimEntropy) -> int:
-        """Draw one way's time."""
+        """Draw a one-way latency."""
         faults = self.weather.faults
         latency_ns = entropy.spread(*faults.latency_us) * NS_PER_US
         if entropy.chance(faults.network_stall):
@@ -458,7 +462,7 @@ class Fabric:
         return latency_ns
 
     def record(self, process: Process | None, what: str, detail: str) -> None:
-        """Add an event of a process or of the network itself."""
+        """Append an event of a process, or of the network itself."""
         self._events.record(self.loop.now_ns, repr(process) if process else "-", what, detail)
 
 

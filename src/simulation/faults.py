@@ -1,7 +1,7 @@
-"""What may go wrong in a run: frozen options, drawn by swarm from the seed.
+"""Faults of the simulated ports, drawn from the seed.
 
-Each class of faults is on or off for a whole run, so that no fault hides behind another and some
-runs see one alone. Crashes and power cuts are not here: the scenario commands them.
+Each class of faults is on or off for a whole run (swarm testing), so that no fault hides another
+and some runs have a single one. Crashes and power cuts are not included: scenarios trigger them.
 """
 
 from dataclasses import dataclass
@@ -11,28 +11,30 @@ from .entropy import SimEntropy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """The options of one run. Probabilities are of [0, 1]; a span is an inclusive (low, high)."""
+    """Fault options of a run. Probabilities are in [0, 1]; a span is an inclusive (low, high)."""
 
-    drift_ppm_max: int = 0  # a node's clock runs fast or slow by up to this many millionths
+    drift_ppm_max: int = 0  # a node's clock runs fast or slow by at most this many ppm
     latency_us: tuple[int, int] = (50, 500)  # one way, log-uniform
-    lane_us: tuple[int, int] = (20, 2_000)  # a job's wait for its thread, and its answer's way back
+    # a job's wait for its thread, and the delay of its result
+    lane_us: tuple[int, int] = (20, 2_000)
     lane_stall: float = 0.0  # a job waits for `lane_stall_ms` instead: a device that hangs
     lane_stall_ms: tuple[int, int] = (50, 1_000)
-    window_bytes: int = 65_536  # under way on a stream before send() waits; a connection's buffers
-    link_break: float = 0.0  # a connection is one that breaks ...
-    link_break_frames: tuple[int, int] = (1, 400)  # ... at this frame of it
+    window_bytes: int = 65_536  # in flight on a stream before send() waits; a connection's buffers
+    link_break: float = 0.0  # the connection breaks ...
+    link_break_frames: tuple[int, int] = (1, 400)  # ... at this frame
     end_never_learns: float = 0.0  # of a broken connection: one end gets no reset
-    late_suffix: float = 0.0  # of a broken connection: what was in flight comes late
+    late_suffix: float = 0.0  # of a broken connection: frames in flight arrive late
     late_suffix_ms: tuple[int, int] = (10, 5_000)
-    network_stall: float = 0.0  # a frame waits for `network_stall_ms` (a lost packet, sent again)
+    network_stall: float = 0.0  # a frame waits for `network_stall_ms` (a retransmission)
     network_stall_ms: tuple[int, int] = (20, 2_000)
-    cache_miss: float = 0.0  # read_cached() says None
-    short_write: float = 0.0  # write() takes a part
-    silent_death: float = 0.0  # a crashed process's connections fall silent instead of a reset
+    cache_miss: float = 0.0  # read_cached() returns None
+    short_write: float = 0.0  # write() takes a part of its bytes
+    silent_death: float = 0.0  # connections of a crashed process fall silent instead of being reset
 
     @classmethod
     def draw(cls, entropy: SimEntropy) -> "Faults":
-        """Draw a run's options: each class on with an even chance, then how bad it is."""
+        """Draw the options of a run: each class is on with an even chance, with a drawn
+        severity."""
 
         def maybe(stream: str, low: float, high: float) -> float:
             drawn = entropy.stream(stream)
@@ -58,13 +60,13 @@ class Faults:
 
 
 class Weather:
-    """The faults in force now. Every port reads them here, so that a scenario can end them."""
+    """The faults in force. Every port reads them here, so that a scenario can end them."""
 
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
 
     def calm(self) -> None:
-        """End all faults; how fast things are stays as it was drawn."""
+        """End all faults; drawn speeds, clock drift and window sizes remain."""
         self.faults = Faults(
             drift_ppm_max=self.faults.drift_ppm_max,
             latency_us=self.faults.latency_us,

@@ -1,7 +1,8 @@
-"""The files port of a simulated process: its machine's disk, with crash points and faults.
+"""Files port of a simulated process: its machine's disk, with crash points and injected faults.
 
-Every operation counts; an armed `CrashPoint` kills the process (or the machine's power) before,
-inside or after the operation of its number. Operations are events; reads of cached bytes too.
+Every operation is counted. An armed `CrashPoint` kills the process, or cuts the machine's power,
+before, inside or after the operation of its number. Operations are events, and so are reads of
+cached bytes.
 """
 
 import errno
@@ -21,16 +22,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashPoint:
-    """Die at the n-th changing file operation from now."""
+    """A crash at the n-th changing file operation from now."""
 
-    operations: int  # >= 1; the operation at which it falls
-    power: bool  # the machine's power fails; else only the process dies
-    moment: str  # "before" the operation has an effect, "inside" (a part of a write) or "after" it
+    operations: int  # >= 1: the number of the operation
+    power: bool  # the machine's power fails; otherwise only the process dies
+    moment: str  # "before" the effect, "inside" (a part of a write) or "after" it
 
 
 @dataclass(slots=True)
 class DiskFault:
-    """An error to inject into the next operations that match."""
+    """An error injected into the next matching operations."""
 
     operation: str  # "write", "sync", ... ; "" matches all
     path_part: str
@@ -40,19 +41,19 @@ class DiskFault:
 
 @dataclass(slots=True, eq=False)
 class Device:
-    """A machine's disk with its faults, its locks and its count of operations."""
+    """A machine's disk with its faults, locks and operation counter."""
 
     disk: Disk
     entropy: SimEntropy
     boot_id: str
     locks: dict[FileBody, Process] = field(default_factory=dict)
     faults: list[DiskFault] = field(default_factory=list)
-    lies: bool = False  # sync() and sync_folder() return without having done anything
+    lies: bool = False  # sync() and sync_folder() return without an effect
     crash_point: CrashPoint | None = None
-    operations: int = 0  # changing ones, since the start
-    faults_at: dict[int, int] = field(default_factory=dict)  # operation's number -> its errno
-    short_at: int = 0  # number of the operation whose write takes a part only; 0: none
-    journal: "Journal | None" = None  # is told of every changing operation once it is done
+    operations: int = 0  # changing operations since the crash point was set
+    faults_at: dict[int, int] = field(default_factory=dict)  # number of the operation -> errno
+    short_at: int = 0  # the operation whose write takes only a part; 0: none
+    journal: "Journal | None" = None  # notified after every changing operation
 
     def arm(self, point: CrashPoint | None) -> None:
         """Set or clear the crash point, counting from now."""
@@ -60,22 +61,23 @@ class Device:
         self.operations = 0
 
     def fail(self, operation: str, number: int, *, path_part: str = "", times: int = 1) -> None:
-        """Let the next `times` operations of a kind on matching paths fail with an errno."""
+        """Inject an errno into the next `times` operations of a kind on matching paths."""
         self.faults.append(DiskFault(operation, path_part, number, times))
 
     def next_moment(self) -> str:
-        """Count a changing operation; "before", "inside", "after" when the crash falls on it."""
+        """Count a changing operation. Return the moment of the crash if it falls on this one, else
+        ""."""
         self.operations += 1
         point = self.crash_point
         return point.moment if point is not None and point.operations == self.operations else ""
 
     def injected_now(self, path: str) -> OSError | None:
-        """The error that the changing operation of this number gets, if any."""
+        """Return the error injected at the current operation number, if any."""
         number = self.faults_at.get(self.operations)
         return None if number is None else fail(number, path)
 
     def injected(self, operation: str, path: str) -> OSError | None:
-        """The error that this operation gets, if any."""
+        """Return the error injected into this operation, if any."""
         for fault in self.faults:
             if fault.operation in ("", operation) and fault.path_part in path:
                 fault.times -= 1
@@ -86,27 +88,27 @@ class Device:
 
 
 class Journal(Protocol):
-    """Who is told of the changing operations of a disk."""
+    """An observer of a disk's changing operations."""
 
     def changed(self, what: str, path: str, detail: str) -> None:
-        """An operation was carried out, or failed half-way."""
+        """Handle an operation that was carried out, or failed half-way."""
 
 
 class Recorder(Protocol):
-    """Where operations become events and crash points become deaths: the world."""
+    """The world, as the ports use it: it records events and executes crash points."""
 
     def record(self, process: Process, what: str, detail: str) -> None:
-        """Add an event of a process."""
+        """Append an event of a process."""
 
     def die_here(self, process: Process, *, power: bool) -> None:
-        """Kill the process (or its machine) now."""
+        """Kill the process (or cut its machine's power) now."""
 
 
 WHOLE: Final = 1 << 62
 
 
 class SimFiles:
-    """The files port. See `runtime.ports.Files` for the contract."""
+    """`runtime.ports.Files` of a simulated process."""
 
     def __init__(
         self, recorder: Recorder, process: Process, device: Device, weather: Weather
@@ -119,7 +121,7 @@ class SimFiles:
     # --- one operation ---
 
     def change(self, what: str, path: str, effect: Callable[[int], T], detail: str = "") -> T:
-        """Carry out a changing operation; `effect` takes the most bytes it may write."""
+        """Carry out a changing operation; the argument of `effect` bounds the bytes it writes."""
         self._process.check()
         moment = self._device.next_moment()
         if moment == "before":
@@ -138,7 +140,7 @@ class SimFiles:
         return result
 
     def look(self, what: str, path: str, effect: Callable[[], T]) -> T:
-        """Carry out an operation that changes nothing."""
+        """Carry out a read-only operation."""
         self._process.check()
         self._raise_injected(what, path)
         result = effect()
@@ -163,7 +165,7 @@ class SimFiles:
         raise NodeKilled(f"{self._process} died {point.moment} {what} {path}")
 
     def short(self, size: int) -> int:
-        """How much of a write the kernel takes now."""
+        """Return the number of bytes of a write that the kernel accepts now."""
         entropy = self._device.entropy
         if size > 1 and self._device.short_at == self._device.operations:
             return 1 + entropy.below(size - 1)
@@ -172,15 +174,16 @@ class SimFiles:
         return size
 
     def partial(self, size: int) -> int:
-        """How much of a write the crash inside it lets through, [0, size]."""
+        """Return the number of bytes of a write that a crash inside it lets through, in [0,
+        size]."""
         return self._device.entropy.below(size + 1)
 
     def misses_cache(self) -> bool:
-        """Whether the bytes asked for are not in the page cache."""
+        """Return True if the requested bytes are not in the page cache."""
         return self._device.entropy.chance(self._weather.faults.cache_miss)
 
     def free(self) -> int:
-        """Bytes that still fit on the disk."""
+        """Return the free bytes of the disk."""
         return self._device.disk.free_bytes()
 
     def sync(self, body: FileBody) -> None:
@@ -191,7 +194,7 @@ class SimFiles:
     # --- the port ---
 
     def open(self, path: str, *, create: bool = False) -> "SimFile":
-        """Open for reading and writing; with `create` make it when absent."""
+        """Open for reading and writing; with `create`, create it if absent."""
         disk = self._device.disk
         if create and not disk.exists(path):
             body = self.change("create", path, lambda _: disk.create(path))
@@ -200,17 +203,17 @@ class SimFiles:
         return SimFile(self, body, path, writable=True)
 
     def open_readonly(self, path: str) -> "SimFile":
-        """Open an existing file for reading alone."""
+        """Open an existing file read-only."""
         body = self.look("open", path, lambda: self._device.disk.file(path))
         return SimFile(self, body, path, writable=False)
 
     def names(self, folder: str) -> list[str]:
-        """Names in a folder, sorted."""
+        """Return the names in a folder, sorted."""
         disk = self._device.disk
         return self.look("names", folder, lambda: sorted(disk.folder(folder).entries))
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and its missing parents; an existing one is fine."""
+        """Create a folder and its missing parents; an existing one is accepted."""
         disk = self._device.disk
         if not disk.exists(path):
             self.change("make_folder", path, lambda _: disk.make_folder(path))
@@ -218,19 +221,19 @@ class SimFiles:
             self.look("make_folder", path, lambda: disk.make_folder(path))
 
     def remove(self, path: str) -> None:
-        """Remove a file, or an empty folder."""
+        """Remove a file or an empty folder."""
         self.change("remove", path, lambda _: self._device.disk.remove(path))
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file or folder, replacing a file of the new name atomically."""
+        """Rename a file or folder; a file of the new name is replaced atomically."""
         self.change("rename", old, lambda _: self._device.disk.rename(old, new), f"to {new}")
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder of this path exists."""
+        """Return True if the path exists."""
         return self.look("exists", path, lambda: self._device.disk.exists(path))
 
     def is_folder(self, path: str) -> bool:
-        """Whether the path is a folder."""
+        """Return True if the path is a folder."""
         disk = self._device.disk
         return self.look(
             "is_folder",
@@ -239,15 +242,15 @@ class SimFiles:
         )
 
     def size(self, path: str) -> int:
-        """Bytes of the file."""
+        """Return the file's size in bytes."""
         return self.look("size", path, lambda: len(self._device.disk.file(path).content))
 
     def free_bytes(self, folder: str) -> int:
-        """Bytes that still fit on the machine's disk."""
+        """Return the free bytes of the machine's disk."""
         return self.look("free_bytes", folder, self.free)
 
     def capacity_bytes(self, folder: str) -> int:
-        """Bytes of the machine's disk, used or not."""
+        """Return the capacity of the machine's disk in bytes."""
         most = self._device.disk.capacity_bytes
         return self.look(
             "capacity_bytes", folder, lambda: UNLIMITED_BYTES if most is None else most
@@ -260,7 +263,7 @@ class SimFiles:
         self.change("sync_folder", folder, lambda _: sync(folder))
 
     def lock(self, path: str) -> "SimLock":
-        """Lock the file exclusively, creating it when absent."""
+        """Lock the file exclusively, creating it if absent."""
 
         def take(_: int) -> SimLock:
             body = self._device.disk.create(path)
@@ -273,12 +276,12 @@ class SimFiles:
         return self.change("lock", path, take)
 
     def boot_id(self) -> str:
-        """Changes with the machine's boot."""
+        """Return the boot id; it changes at each boot of the machine."""
         return self.look("boot_id", "", lambda: self._device.boot_id)
 
 
 def _shown(result: object) -> str:
-    """What an event says of a result."""
+    """Return the text of a result in an event."""
     match result:
         case bytes():
             return digest(result)
@@ -289,34 +292,34 @@ def _shown(result: object) -> str:
 
 
 class SimLock:
-    """A held lock; the death of its process frees it too."""
+    """A held lock; the death of its process releases it too."""
 
     def __init__(self, device: Device, body: FileBody) -> None:
         self._device = device
         self._body: FileBody | None = body
 
     def release(self) -> None:
-        """Free the lock; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._body is not None:
             self._device.locks.pop(self._body, None)
             self._body = None
 
 
 class SimLease:
-    """Keeps a file open."""
+    """A lease that keeps a file open."""
 
     def __init__(self, file: "SimFile") -> None:
         self._file: SimFile | None = file
 
     def release(self) -> None:
-        """Give it back; a second call does nothing."""
+        """Return the lease; a second call does nothing."""
         if self._file is not None:
             self._file.leases -= 1
             self._file = None
 
 
 class SimFile:
-    """One open file. See `runtime.ports.File`."""
+    """An open file: `runtime.ports.File`."""
 
     def __init__(self, files: SimFiles, body: FileBody, path: str, *, writable: bool) -> None:
         self._files = files
@@ -324,19 +327,19 @@ class SimFile:
         self._path = path
         self._writable = writable
         self._closed = False
-        self.leases = 0  # given out and not yet back
+        self.leases = 0  # not yet returned
 
     @property
     def path(self) -> str:
-        """The path it was opened under."""
+        """The path at the time of opening."""
         return self._path
 
     def size(self) -> int:
-        """Bytes in the file now."""
+        """Return the file's size in bytes."""
         return self._files.look("fstat", self._path, lambda: len(self._open().content))
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
-        """Write the buffers at a position; may be short."""
+        """Write the buffers at a position; the write may be short."""
         data = b"".join(buffers)
         body = self._open(writing=True)
 
@@ -358,7 +361,7 @@ class SimFile:
         return self._files.look("read", self._path, lambda: self._bytes(position, size))
 
     def read_cached(self, position: int, size: int) -> bytes | None:
-        """Read, or None where a draw says that it would wait for the device."""
+        """Read, or return None if a draw makes the read wait for the device."""
 
         def effect() -> bytes | None:
             return None if self._files.misses_cache() else self._bytes(position, size)
@@ -366,7 +369,7 @@ class SimFile:
         return self._files.look("read_cached", self._path, effect)
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes."""
+        """Truncate the file to `size` bytes."""
         body = self._open(writing=True)
         self._files.change("truncate", self._path, lambda _: body.change(Cut(size)), str(size))
 
@@ -376,20 +379,20 @@ class SimFile:
         self._files.change("sync", self._path, lambda _: self._files.sync(body))
 
     def lease(self) -> SimLease:
-        """Keep the file open until the lease is back."""
+        """Keep the file open until the lease is released."""
         self._open()
         self.leases += 1
         return SimLease(self)
 
     def close(self) -> None:
-        """Close; takes effect when the last lease is back."""
+        """Close the file; effective when the last lease is released."""
         self._closed = True
 
     def _bytes(self, position: int, size: int) -> bytes:
         return bytes(self._open().content[position : position + size])
 
     def _open(self, *, writing: bool = False) -> FileBody:
-        """The body, unless closed (EBADF) or opened for reading alone."""
+        """Return the body; raises EBADF if closed, or if writing to a read-only file."""
         if (self._closed and self.leases == 0) or (writing and not self._writable):
             raise fail(errno.EBADF, self._path)
         return self._body

@@ -1,7 +1,7 @@
-"""What calls and streams put on a link: frames with the call's number.
+"""Frames of calls and streams on a link; each carries the number of its call.
 
-Messages travel serialised (deterministically: protobuf's map fields would otherwise follow the hash
-seed) and are parsed at the other side, so two nodes never share an object.
+Messages travel serialised and are parsed by the receiver, so that two nodes never share an object.
+Serialisation is deterministic: protobuf's map fields would otherwise follow the hash seed.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from .events import digest
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A call begins; a unary one brings its request along."""
+    """The start of a call; a unary call includes its request."""
 
     call: int
     path: str
@@ -38,7 +38,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The receiver has taken bytes of a stream: so many more may be sent."""
+    """The receiver consumed bytes of a stream: the sender may send as many more."""
 
     call: int
     size: int
@@ -50,7 +50,7 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The caller of a stream sends nothing more."""
+    """The caller of a stream sends no more messages."""
 
     call: int
 
@@ -61,7 +61,8 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The handler has ended: a unary call's response, a stream's clean end, or a typed error."""
+    """The end of a handler: the response of a unary call, the clean end of a stream, or a typed
+    error."""
 
     call: int
     response: bytes | None
@@ -74,7 +75,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """A side breaks the call off."""
+    """Either side aborts the call."""
 
     call: int
     reason: str

@@ -1,13 +1,12 @@
-"""The event loop of a simulation: one for all nodes, on virtual time.
+"""The event loop of a simulation: one loop for all nodes, on virtual time.
 
-The ready queue is first in first out, as asyncio promises; timers wait in a heap of (virtual ns,
-sequence). Virtual time moves only when nothing is ready, so code costs no time and a run is a
-function of what the ports draw. Stock C tasks and futures run on it.
+The ready queue is first in, first out, as asyncio promises; timers are in a heap of (virtual ns,
+sequence). Virtual time advances only when no handle is ready, so code takes no time and a run is a
+function of the draws of its ports. Unmodified C tasks and futures run on it.
 
-Each handle belongs to the process that its context's `NODE` names: a dead process's handles are
-kept and never run, a paused one's are parked until it goes on. Everything that would bring in the
-outer world (threads, executors, sockets, signals, subprocesses) raises NotImplementedError, by
-inheritance.
+Each handle belongs to the process in its context's `NODE`. Handles of a dead process are retained
+and never run; those of a paused one are parked until it resumes. Threads, executors, sockets,
+signals and subprocesses are not implemented: the inherited methods raise NotImplementedError.
 """
 
 import asyncio
@@ -28,19 +27,20 @@ T = TypeVar("T")
 NS_PER_S: Final = 1_000_000_000
 NS_PER_MS: Final = 1_000_000
 TIMER_SLACK_NS: Final = 1_000  # a timer fires this late, as on a real machine: `now_ms` has passed
-INSTANT_HANDLES_MAX: Final = 2_000_000  # handles run without time moving; beyond it is a live-lock
+# handles run without an advance of time; more is a live-lock
+INSTANT_HANDLES_MAX: Final = 2_000_000
 
 
 class Deadlock(Exception):
-    """Nothing is ready, no timer is set, and what was awaited has not happened."""
+    """No handle is ready, no timer is set, and the awaited condition does not hold."""
 
 
 class Livelock(Exception):
-    """Handles keep each other ready and time stands still."""
+    """Handles keep making each other ready and time does not advance."""
 
 
 class SimHandle(asyncio.TimerHandle):
-    """A callback with the process it belongs to; a timer when `virtual_ns` is >= 0."""
+    """A callback with its process; a timer if `virtual_ns` >= 0."""
 
     __slots__ = ("process", "virtual_ns")
 
@@ -58,20 +58,21 @@ class SimHandle(asyncio.TimerHandle):
         self.virtual_ns = -1
 
     def run(self) -> None:
-        """Run the callback in its context; errors go to the caller."""
+        """Run the callback in its context; errors propagate."""
         self._context.run(self._callback, *self._args)  # type: ignore[attr-defined]
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """The loop. Owns the virtual clock, the queues and the graveyard of the dead."""
+    """The loop. Owns the virtual clock, the queues and the retained objects of dead processes."""
 
     def __init__(self) -> None:
         self.now_ns = 0  # virtual time
         self.handles_run = 0
-        self.complaints: list[str] = []  # what asyncio reported and nobody awaited
-        # Called after every handle of a process, between two steps of it.
+        self.complaints: list[str] = []  # errors that asyncio reported because no task awaited them
+        # Called after every handle of a process.
         self.after_handle: Callable[[Process], None] | None = None
-        self.graveyard: list[object] = []  # handles and tasks of the dead: kept, else they clean up
+        # handles and tasks of dead processes: if freed, they would clean up
+        self.graveyard: list[object] = []
         self._ready: deque[SimHandle] = deque()
         self._timers: list[tuple[int, int, SimHandle]] = []
         self._sequence = 0
@@ -81,14 +82,16 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._running = False
         self._closed = False
 
-    # --- what tasks and futures need ---
+    # --- used by tasks and futures ---
 
     def time(self) -> float:
-        """Seconds on the monotonic clock of the running handle's node; virtual for the harness."""
+        """Return seconds on the monotonic clock of the running handle's node; virtual time for the
+        harness."""
         return self.time_of(NODE.get())
 
     def time_of(self, process: Process | None) -> float:
-        """Seconds on the monotonic clock of a process's machine; virtual ones for the harness."""
+        """Return seconds on the monotonic clock of a process's machine; virtual time for the
+        harness."""
         local_ns = self.now_ns if process is None else process.machine.local_ns(self.now_ns)
         return local_ns / NS_PER_S
 
@@ -98,9 +101,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Queue a callback behind what is ready."""
+        """Append a callback to the ready queue."""
         handle = SimHandle(0.0, callback, args, self, context)
-        if not self._closed:  # a finished run's futures may still be finalised: drop it
+        if not self._closed:  # futures of a finished run may still be finalised: drop it
             self._ready.append(handle)
         return handle
 
@@ -121,7 +124,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call at `when` seconds of the node's clock, or at once when that has passed."""
+        """Call at `when` seconds of the node's clock, or at once if that has passed."""
         handle = SimHandle(when, callback, args, self, context)
         local_ns = math.ceil(when * NS_PER_S)
         machine = handle.process.machine if handle.process is not None else None
@@ -132,14 +135,14 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_at_ns(
         self, virtual_ns: int, process: Process | None, callback: Callable[..., object], *args: Any
     ) -> asyncio.TimerHandle:
-        """Call at a virtual time on behalf of a process: how the outer world reaches a node."""
+        """Call at a virtual time in the context of a process: the entry of external events."""
         context = contextvars.Context() if process is None else process.context()
         handle = SimHandle(virtual_ns / NS_PER_S, callback, args, self, context)
         self._push(max(virtual_ns, self.now_ns), handle)
         return handle
 
     def create_future(self) -> "asyncio.Future[Any]":
-        """A stock future on this loop."""
+        """Return a stock future on this loop."""
         return asyncio.Future(loop=self)
 
     def create_task(
@@ -149,7 +152,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         name: str | None = None,
         context: contextvars.Context | None = None,
     ) -> "asyncio.Task[T]":
-        """A stock task on this loop; it is remembered (weakly), in order."""
+        """Return a stock task on this loop; a weak reference to it is kept, in order."""
         self._sequence += 1
         name = name or f"task-{self._sequence}"
         task = asyncio.Task(coro, loop=self, name=name, context=context)
@@ -158,28 +161,28 @@ class SimLoop(asyncio.AbstractEventLoop):
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Take a complaint of asyncio: an error that nobody awaited."""
+        """Record an error that no task awaited."""
         if not self._closed and not isinstance(context.get("exception"), NodeKilled):
             self.complaints.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """The same as `call_exception_handler`."""
+        """Delegate to `call_exception_handler`."""
         self.call_exception_handler(context)
 
     def get_debug(self) -> bool:
-        """Always False: debug mode slows and times what it runs."""
+        """Return False: debug mode slows and times handles."""
         return False
 
     def is_running(self) -> bool:
-        """Whether a handle is being run."""
+        """Return True while a handle runs."""
         return self._running
 
     def is_closed(self) -> bool:
-        """Whether close() was called."""
+        """Return True after close()."""
         return self._closed
 
     def close(self) -> None:
-        """End the run for ever: what is queued and suspended goes to the graveyard."""
+        """End the run: queued handles and suspended tasks are retained, never run."""
         assert not self._running, "close() inside a handle"
         self.graveyard += [*self._ready, *self._timers, *self.pending_tasks()]
         self._ready.clear()
@@ -187,7 +190,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._closed = True
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Count it, and rebuild the heap when most of it is cancelled (asyncio's own hook)."""
+        """Count a cancelled timer; rebuild the heap if most are cancelled (asyncio's hook)."""
         self._cancelled_timers += handle._scheduled  # type: ignore[attr-defined]
         if self._cancelled_timers > 256 and self._cancelled_timers * 2 > len(self._timers):
             self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
@@ -197,10 +200,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     # --- running ---
 
     def run_while(self, wanted: Callable[[], bool], *, end_ns: int) -> bool:
-        """Run handles while `wanted()` holds; return whether it still did at virtual `end_ns`.
-
-        Raises what a handle raises, Deadlock, Livelock.
-        """
+        """Run handles while `wanted()` holds; return True if it still holds at virtual `end_ns`.
+        Raises the errors of handles, Deadlock, Livelock."""
         assert not self._running, "the loop is running already"
         self._running = True
         outer = asyncio._get_running_loop()
@@ -248,7 +249,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.after_handle(process)
 
     def _next_timer_ns(self) -> int | None:
-        """Virtual time of the first timer that can still fire; drops the others before it."""
+        """Return the virtual time of the first timer that can still fire; drop the ones before
+        it."""
         while self._timers:
             due_ns, _, handle = self._timers[0]
             dead = handle.process is not None and not handle.process.alive
@@ -261,7 +263,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return None
 
     def _move_due(self, due_ns: int) -> None:
-        """Move time on and make every timer of that instant ready, in order."""
+        """Advance time and make every timer of that instant ready, in order."""
         assert due_ns >= self.now_ns, f"time would go from {self.now_ns} back to {due_ns}"
         self.now_ns = due_ns
         while self._timers and self._timers[0][0] <= due_ns:
@@ -277,12 +279,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         handle._scheduled = True  # type: ignore[attr-defined]
         heapq.heappush(self._timers, (virtual_ns, self._sequence, handle))
 
-    # --- the life of processes ---
+    # --- processes ---
 
     def bury(self, process: Process) -> None:
-        """Keep the tasks of a process that has just died, so that none of their clean-up runs.
+        """Retain the tasks of a process that has just died, so that none of their clean-up runs.
 
-        Its handles follow as they come up.
+        Its handles follow when they come up.
         """
         assert not process.alive, f"{process} lives"
         self.graveyard += self.pending_tasks(process)
@@ -295,13 +297,13 @@ class SimLoop(asyncio.AbstractEventLoop):
             process.parked = deque()
 
     def resume(self, process: Process) -> None:
-        """Make a paused process's parked handles ready, in the order in which they fell due."""
+        """Make a paused process's parked handles ready, in the order they fell due."""
         parked, process.parked = process.parked, None
         if parked is not None:
             self._ready.extend(parked)
 
     def pending_tasks(self, process: Process | None = None) -> "list[asyncio.Task[Any]]":
-        """The tasks (of one process) that have not ended, in the order of their creation."""
+        """Return the unfinished tasks (of one process), in the order of creation."""
         tasks = [
             (sequence, task)
             for task, (sequence, owner) in self._tasks.items()
@@ -310,7 +312,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return [task for _, task in sorted(tasks, key=lambda entry: entry[0])]
 
     def suspended(self) -> str:
-        """What every unfinished task waits for, a line each."""
+        """Return the await position of every unfinished task, a line each."""
         lines = [
             f"  [{self._tasks[task][1] or 'harness'}] {task.get_name()}: {_innermost(task)}"
             for task in self.pending_tasks()
@@ -319,7 +321,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
 
 def _innermost(task: "asyncio.Task[Any]") -> str:
-    """Where a suspended task stands: the call chain from its coroutine down to the await."""
+    """Return the call chain of a suspended task, from its coroutine down to the await."""
     where: list[str] = []
     awaited: Any = task.get_coro()
     while awaited is not None:
@@ -333,11 +335,11 @@ def _innermost(task: "asyncio.Task[Any]") -> str:
 
 
 def keep_for_ever(dead: list[object]) -> None:
-    """Leak a list on purpose: nothing that it holds is ever finalised.
+    """Leak a list on purpose, so that none of its objects is ever finalised.
 
-    A crashed node's coroutines must not run their `finally` blocks, neither when a collection
-    finds them nor when the interpreter ends. Seeds run in processes that leave by os._exit; inside
-    pytest, where many runs share one process, one reference too many does the same, without a
-    module-level list that grows.
+    A crashed node's coroutines must not run their `finally` blocks, neither in a garbage collection
+    nor when the interpreter ends. Seeds run in processes that leave by os._exit. Inside pytest,
+    where many runs share a process, an extra reference has the same effect without a module-level
+    list that grows.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(dead))

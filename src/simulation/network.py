@@ -1,8 +1,8 @@
-"""The network port of a simulated process: calls and streams over the fabric's links.
+"""Network port of a simulated process: calls and streams over the fabric's links.
 
-A channel has one link and makes a new one after a break, with back-off. Numbers keep the calls of a
-link apart. A handler runs as a task of the serving process; it is cancelled when its caller goes,
-when its deadline passes and when the listener closes.
+A channel has one link and opens a new one after a break, with back-off. Call numbers distinguish
+the calls of a link. A handler runs as a task of the serving process; it is cancelled when its
+caller disconnects, when its deadline passes and when the listener closes.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ from .process import NodeKilled, Process
 from .streams import SimStream, serialise
 
 NO_DEADLINE_MS: Final = (1 << 63) - 1
-BACK_OFF_MS: Final = (50, 500)  # first and longest wait before connecting again
+BACK_OFF_MS: Final = (50, 500)  # first and longest wait before the next connection attempt
 
 _log = logging.getLogger(__name__)
 
 
 class SimNetwork:
-    """The network port. See `runtime.ports.Network` for the contract."""
+    """`runtime.ports.Network` of a simulated process."""
 
     def __init__(self, fabric: Fabric, process: Process) -> None:
         self._fabric = fabric
@@ -55,15 +55,15 @@ class SimNetwork:
     async def serve(
         self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
     ) -> CallListener:
-        """Answer calls on an address by method path; raises AddressInUse.
+        """Serve calls on an address by method path; raises AddressInUse.
 
-        There is no health service: nobody asks.
+        There is no health service: no simulated client uses it.
         """
         self._process.check()
         return _SimListener(self._fabric, self._process, address, handlers)
 
     def channel(self, address: str) -> "SimChannel":
-        """Return a way to the address; connects at the first call."""
+        """Return a channel to the address; it connects at the first call."""
         self._process.check()
         return SimChannel(self._fabric, self._process, address)
 
@@ -82,7 +82,7 @@ class SimNetwork:
         return await connect_bytes(self._fabric, self._process, address, factory)
 
     async def refuses(self, address: str, timeout_ms: int) -> bool:
-        """Whether a connection to the address is refused within the time."""
+        """Return True if a connection to the address is refused within the time."""
         self._process.check()
         return await self._fabric.refuses(self._process, address, timeout_ms)
 
@@ -91,7 +91,7 @@ class SimNetwork:
 
 
 class _SimListener:
-    """A served address with the calls under way on it."""
+    """A bound address with its running calls."""
 
     def __init__(
         self, fabric: Fabric, process: Process, address: str, handlers: Mapping[str, Handler]
@@ -100,16 +100,16 @@ class _SimListener:
         self.process = process
         self.handlers = dict(handlers)
         self.closing = False
-        self.running: dict[asyncio.Task[None], _ServerCall] = {}  # in the order of their arrival
+        self.running: dict[asyncio.Task[None], _ServerCall] = {}  # in the order of arrival
         self._connections: dict[_ServerConnection, None] = {}
         self._door = Door(process, "calls", self._accept)
         self.address = fabric.listen(address, self._door)
 
     def announce(self, *, is_ready: bool, service: str = "") -> None:
-        """Nobody asks: there is no health service."""
+        """Do nothing: there is no health service."""
 
     async def close(self, grace_ms: int) -> None:
-        """Take no new calls, let those under way end within the grace, cancel the rest."""
+        """Accept no new calls, wait for running ones up to the grace period, cancel the rest."""
         self.process.check()
         self.closing = True
         self.fabric.unlisten(self.address, self._door)
@@ -135,12 +135,12 @@ class _SimListener:
         self._connections[connection] = None
 
     def gone(self, connection: "_ServerConnection") -> None:
-        """A connection is broken."""
+        """Remove a broken connection."""
         self._connections.pop(connection, None)
 
 
 class _ServerConnection:
-    """One caller's link, seen from the server."""
+    """The server's side of a caller's link."""
 
     def __init__(self, listener: _SimListener, end: End) -> None:
         self.listener = listener
@@ -173,13 +173,13 @@ class _ServerConnection:
 
 
 class _ServerCall:
-    """A handler at work."""
+    """A running handler."""
 
     def __init__(self, connection: _ServerConnection, frame: Open, handler: Handler) -> None:
         self._connection = connection
         self._number = frame.call
         self._handler = handler
-        self._silent = False  # nobody waits for the result any more
+        self._silent = False  # no caller waits for the result
         fabric, process = connection.listener.fabric, connection.end.process
         self._stream: SimStream | None = None
         if handler.method.streaming:
@@ -207,7 +207,7 @@ class _ServerCall:
         self._task.add_done_callback(self._ended)
 
     def on_frame(self, frame: CallFrame) -> None:
-        """Something of this call arrived from its caller."""
+        """Handle a frame of this call from its caller."""
         stream = self._stream
         match frame:
             case Data() if stream is not None:
@@ -222,14 +222,14 @@ class _ServerCall:
                 raise AssertionError(f"a server got {frame.describe()}")
 
     def caller_gone(self, reason: str) -> None:
-        """Nobody waits for the result: cancel the handler."""
+        """Cancel the handler: no caller waits for the result."""
         self._silent = True
         if self._stream is not None:
             self._stream.on_broken(StreamBroken(reason))
         self._task.cancel(reason)
 
     def cancel(self, reason: str) -> None:
-        """Break the call off from the server's side."""
+        """Abort the call from the server's side."""
         self._connection.end.send(Abort(self._number, reason))
         self.caller_gone(reason)
 
@@ -247,7 +247,7 @@ class _ServerCall:
         except QuorumlogError as failure:
             error = failure
         except asyncio.CancelledError:
-            if self._task.cancelling():  # the caller has gone, or the listener closes
+            if self._task.cancelling():  # the caller disconnected, or the listener closes
                 raise
             error = UnknownServerError(f"{frame.path}: what the handler waited for was cancelled")
         except DecodeError as failure:
@@ -273,13 +273,13 @@ class _ServerCall:
 
 
 class _UnaryCall:
-    """A call that waits for its one result."""
+    """A call that waits for its single result."""
 
     def __init__(self, result: "asyncio.Future[bytes]") -> None:
         self.result = result
 
     def on_frame(self, frame: CallFrame) -> bool:
-        """Take what arrived; True when the call is over."""
+        """Handle a frame. Return True if the call is over."""
         match frame:
             case Result():
                 if not self.result.done():
@@ -294,20 +294,20 @@ class _UnaryCall:
         return True
 
     def on_broken(self, reason: str) -> None:
-        """The answer will never come."""
+        """Fail the call with Lost."""
         if not self.result.done():
             self.result.set_exception(Lost(reason))
 
 
 class _StreamCall:
-    """A stream seen from its caller."""
+    """The caller's side of a stream."""
 
     def __init__(self, stream: SimStream) -> None:
         self.stream = stream
         self.deadline: asyncio.TimerHandle | None = None
 
     def on_frame(self, frame: CallFrame) -> bool:
-        """Take what arrived; True when the call is over."""
+        """Handle a frame. Return True if the call is over."""
         match frame:
             case Data():
                 self.stream.on_data(frame.payload)
@@ -329,14 +329,14 @@ class _StreamCall:
         return True
 
     def on_broken(self, reason: str) -> None:
-        """The link is gone."""
+        """End the stream: the link broke."""
         if self.deadline is not None:
             self.deadline.cancel()
         self.stream.on_broken(StreamBroken(reason))
 
 
 class _ClientConnection:
-    """A channel's link."""
+    """The link of a channel."""
 
     def __init__(self, end: End) -> None:
         self.end = end
@@ -346,14 +346,14 @@ class _ClientConnection:
         end.on_broken = self.broken
 
     def begin(self, call: _UnaryCall | _StreamCall | None) -> int:
-        """Give a call its number."""
+        """Assign a number to a call."""
         self._calls_made += 1
         if call is not None:
             self.calls[self._calls_made] = call
         return self._calls_made
 
     def broken(self, reason: str) -> None:
-        """Fail every call under way, in the order in which they began."""
+        """Fail every running call, in the order they began."""
         calls, self.calls = self.calls, {}
         for call in calls.values():
             call.on_broken(reason)
@@ -365,7 +365,7 @@ class _ClientConnection:
 
 
 class SimChannel:
-    """See `runtime.ports.Channel`. Owns at most one link at a time."""
+    """`runtime.ports.Channel`. Owns at most one link at a time."""
 
     def __init__(self, fabric: Fabric, process: Process, address: str) -> None:
         self._fabric = fabric
@@ -374,7 +374,7 @@ class SimChannel:
         self._connection: _ClientConnection | None = None
         self._connecting: asyncio.Task[_ClientConnection] | None = None
         self._back_off_ms = BACK_OFF_MS[0]
-        self._retry_at_ns = 0  # virtual; before it a call fails at once, as gRPC's do
+        self._retry_at_ns = 0  # virtual; before it a call fails at once, as in gRPC
         self._last_failure = ""
         self._closed = False
 
@@ -411,7 +411,8 @@ class SimChannel:
             raise
 
     async def stream(self, method: Method[Any, Any], *, timeout_ms: int) -> SimStream:
-        """Open a stream; `timeout_ms` bounds its life, 0 means none. Raises Lost, NotSent."""
+        """Open a stream; `timeout_ms` bounds its lifetime, 0 means no bound. Raises Lost,
+        NotSent."""
         self._process.check()
         assert method.streaming, f"{method.path} is unary"
         try:
@@ -434,7 +435,7 @@ class SimChannel:
         return stream
 
     async def close(self) -> None:
-        """Break what is under way and free the link."""
+        """Break the running calls and close the link."""
         self._process.check()
         self._closed = True
         connection, self._connection = self._connection, None
@@ -447,7 +448,7 @@ class SimChannel:
     # --- connecting ---
 
     async def _connected(self) -> _ClientConnection:
-        """The link, made when there is none; raises NotSent, Lost."""
+        """Return the link, connecting if there is none; raises NotSent, Lost."""
         if self._closed:
             raise NotSent(f"the channel to {self._address} is closed")
         if self._connection is not None and not self._connection.end.knows:
@@ -486,7 +487,7 @@ class SimChannel:
 
 
 async def ended(task: "asyncio.Task[Any]") -> None:
-    """Wait for the end of a task that others may wait for too: cancelling one waiter leaves it."""
+    """Wait for the end of a task; cancelling one waiter does not cancel the task."""
     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def wake(_: object) -> None:

@@ -1,4 +1,4 @@
-"""Run one coroutine on the simulated runtime: a single node, no faults."""
+"""Run a coroutine on the simulated runtime: one node, no faults."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
@@ -18,10 +18,10 @@ def run(
     seed: int = 0,
     virtual_ms: int = VIRTUAL_MS_MAX,
 ) -> T:
-    """Run `main(runtime)` as one node without faults and return its result.
+    """Run `main(runtime)` on one node without faults and return its result.
 
-    Tasks that it leaves behind are cancelled, newest first, as the real runner does. Raises what
-    `main` raises, Deadlock, and NotReached after `virtual_ms`.
+    Tasks that are left are cancelled, newest first, as the real runner does. Raises the errors of
+    `main`, Deadlock, and NotReached after `virtual_ms`.
     """
     with SimWorld(seed) as world:
         node = world.node("node")

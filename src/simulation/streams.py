@@ -1,4 +1,4 @@
-"""One side of a simulated stream: a window, an inbox, and an explicit end."""
+"""One side of a simulated stream: a flow-control window, an inbox, and an explicit end."""
 
 import asyncio
 from collections import deque
@@ -11,11 +11,11 @@ from .fabric import End
 from .frames import Abort, Credit, Data, Finish
 from .loop import SimLoop
 
-MESSAGE_SIZE_MAX = (64 << 20) + (64 << 10)  # bytes, as the real network has it
+MESSAGE_SIZE_MAX = (64 << 20) + (64 << 10)  # bytes, as on the real network
 
 
 def serialise(message: Message) -> bytes:
-    """The bytes of a message, the same under any hash seed; raises MessageTooLarge."""
+    """Return the bytes of a message, equal under any hash seed; raises MessageTooLarge."""
     payload = message.SerializeToString(deterministic=True)
     if len(payload) > MESSAGE_SIZE_MAX:
         raise MessageTooLarge(f"a message of {len(payload)} bytes, over {MESSAGE_SIZE_MAX}")
@@ -23,8 +23,8 @@ def serialise(message: Message) -> bytes:
 
 
 class SimStream:
-    """See `runtime.ports.Stream`. Sending is bounded by a window of bytes that the receiver's
-    application has not yet taken."""
+    """`runtime.ports.Stream`. A window bounds the bytes that the receiver's application has not
+    consumed."""
 
     def __init__(
         self, loop: SimLoop, end: End, call: int, *, incoming: type[Message], is_server: bool
@@ -38,16 +38,16 @@ class SimStream:
         self._under_way = 0  # bytes sent and not yet credited
         self._taken = 0  # bytes received by the application and not yet credited
         self._inbox: deque[bytes] = deque()
-        self._finished = False  # we send nothing more
+        self._finished = False  # this side sends no more
         self._peer_finished = False
-        self._failure: QuorumlogError | None = None  # why it broke
+        self._failure: QuorumlogError | None = None  # the reason of a break
         self._reader: asyncio.Future[None] | None = None
         self._writers: deque[asyncio.Future[None]] = deque()
 
     # --- the port ---
 
     async def send(self, message: Message) -> None:
-        """Send, waiting for room in the window; raises StreamBroken."""
+        """Send a message, waiting for space in the window; raises StreamBroken."""
         self._end.process.check()
         assert not self._finished, "send() after finish()"
         payload = serialise(message)
@@ -80,41 +80,41 @@ class SimStream:
         return self._incoming.FromString(payload)
 
     async def finish(self) -> None:
-        """Send nothing more. A server's finish travels when its handler returns, as gRPC has it."""
+        """Send no more messages. A server's finish is sent when its handler returns, as in gRPC."""
         self._end.process.check()
         if self._failure is None and not self._finished and not self._is_server:
             self._end.send(Finish(self._call))
         self._finished = True
 
     def abort(self, reason: str) -> None:
-        """Break the stream for both sides; a second call does nothing."""
+        """Abort the stream for both sides; a second call does nothing."""
         self._end.process.check()
         if self._failure is None:
             self._end.send(Abort(self._call, reason))
             self.on_broken(StreamBroken(f"aborted here: {reason}"))
 
-    # --- what arrives ---
+    # --- frames that arrive ---
 
     def on_data(self, payload: bytes) -> None:
-        """A message arrived."""
+        """Add a message to the inbox."""
         if self._failure is None:
             self._inbox.append(payload)
             self._wake_reader()
 
     def on_credit(self, size: int) -> None:
-        """The peer took bytes: waiting senders may go on."""
+        """Shrink the bytes in flight; wake the waiting senders if the window has space."""
         self._under_way -= size
         if self._under_way < self._window_bytes:
             self._wake_writers()
 
     def on_finish(self) -> None:
-        """The peer ended cleanly."""
+        """Record the peer's clean end."""
         self._peer_finished = True
         self._wake_reader()
         self._wake_writers()
 
     def on_broken(self, failure: QuorumlogError) -> None:
-        """The stream is over: what has arrived can still be received, then `failure` is raised."""
+        """End the stream: received messages stay readable, then receive() raises `failure`."""
         if self._failure is None and not (self._peer_finished and not self._is_server):
             self._failure = failure
         self._wake_reader()
@@ -124,7 +124,8 @@ class SimStream:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            failure = type(self._failure)(self._failure.message)  # afresh: it may be raised again
+            # a new instance: it may be raised again
+            failure = type(self._failure)(self._failure.message)
             failure.topic, failure.partition = self._failure.topic, self._failure.partition
             raise failure
 

@@ -1,8 +1,8 @@
-"""The tasks port of a simulated process: the shared `TaskScope`, and lanes without threads.
+"""Tasks port of a simulated process: the shared `TaskScope`, and lanes without threads.
 
-A job starts at a drawn time after the jobs before it, runs in one piece on the loop, and its result
-is delivered after a second drawn delay. Nothing else of a thread is visible to a node: a crash may
-fall before the job, inside it (at any file operation) or between the job and its result.
+A job starts at a drawn time after the jobs before it, runs without interruption on the loop, and
+its result is delivered after a second drawn delay. A crash may happen before the job, inside it (at
+any file operation) or between the job and its result.
 """
 
 from collections import deque
@@ -31,14 +31,14 @@ NS_PER_MS: Final = 1_000_000
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    number: int  # 0-based, in the order given
+    number: int  # 0-based, in the order of submission
     run: Callable[[], Any]
     cost_bytes: int
     waiter: "asyncio.Future[Any]"  # may be cancelled; the job runs all the same
 
 
 class _Lane:
-    """A FIFO queue and its imagined threads."""
+    """A FIFO queue and its simulated threads."""
 
     def __init__(self, tasks: "SimTasks", name: str, entropy: SimEntropy, weather: Weather) -> None:
         self._limits = lane_limits(name)
@@ -49,9 +49,10 @@ class _Lane:
         self._idle_threads = self._limits.threads
         self._queue: deque[_Job] = deque()
         self._given = 0
-        self._unfinished: dict[int, None] = {}  # job numbers, in the order given
+        self._unfinished: dict[int, None] = {}  # job numbers, in the order of submission
         self._unfinished_bytes = 0
-        self._drains: list[tuple[int, asyncio.Future[None]]] = []  # (jobs below it, waiter)
+        # (jobs below this number, waiter)
+        self._drains: list[tuple[int, asyncio.Future[None]]] = []
 
     def submit(self, run: Callable[[], Any], cost_bytes: int) -> "asyncio.Future[Any]":
         """Queue a job and return the future of its result; raises Overloaded."""
@@ -69,7 +70,7 @@ class _Lane:
         return job.waiter
 
     async def drain(self) -> None:
-        """Return when every job given before has ended."""
+        """Return when every job submitted before this call has ended."""
         if self._unfinished:
             waiter = self._tasks.loop.create_future()
             self._drains.append((self._given, waiter))
@@ -96,7 +97,7 @@ class _Lane:
         result, error = None, None
         try:
             result = job.run()
-        except NodeKilled:  # the crash fell inside the job: nothing of this process goes on
+        except NodeKilled:  # the crash happened inside the job
             return
         except Exception as failure:
             error = failure
@@ -111,7 +112,7 @@ class _Lane:
         self._tasks.record("job-done", f"{self.name} {job.number} {outcome}")
         if job.waiter.cancelled():
             pass
-        elif isinstance(error, StopIteration):  # a future refuses it, and the waiter would hang
+        elif isinstance(error, StopIteration):  # a future rejects it, and the waiter would hang
             job.waiter.set_exception(RuntimeError(f"a job raised {error!r}"))
         elif error is not None:
             job.waiter.set_exception(error)
@@ -125,7 +126,7 @@ class _Lane:
 
 
 class SimTasks:
-    """The tasks port. See `runtime.ports.Tasks` for the contract."""
+    """`runtime.ports.Tasks` of a simulated process."""
 
     def __init__(
         self,
@@ -159,13 +160,13 @@ class SimTasks:
         return result
 
     async def drain(self, lane: str) -> None:
-        """Return when every job given to the lane before this call has ended."""
+        """Return when every job submitted to the lane before this call has ended."""
         self.process.check()
         if lane in self._lanes:
             await self._lanes[lane].drain()
 
     def stop_node(self, reason: str) -> None:
-        """Kill this process at once; the reason is kept for the scenario to judge."""
+        """Kill this process at once; the scenario reads the reason."""
         self.process.check()
         self._stop(reason)
         raise NodeKilled(f"{self.process} stopped: {reason}")

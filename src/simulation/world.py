@@ -1,7 +1,8 @@
 """The simulated world: nodes on machines, one loop, one network, one event log, one seed.
 
-A scenario is synchronous code around it: `world.node("n1").spawn(main)`, `world.run_until(...)`,
-`node.power_cut()`, `node.restart()`. Everything drawn comes from the seed's streams.
+A scenario is synchronous code that drives it: `world.node("n1").spawn(main)`,
+`world.run_until(...)`, `node.power_cut()`, `node.restart()`. All draws come from the seed's
+streams.
 """
 
 import gc
@@ -25,16 +26,16 @@ from .tasks import SimTasks
 if TYPE_CHECKING:
     import asyncio
 
-WALL_MS: Final = 1_735_689_600_000  # 2025-01-01 UTC: every run begins then
+WALL_MS: Final = 1_735_689_600_000  # 2025-01-01 UTC: the start of every run
 Main = Callable[[Runtime], Coroutine[Any, Any, Any]]
 
 
 class NotReached(AssertionError):
-    """What a scenario waited for did not happen within its virtual time."""
+    """The awaited condition of a scenario did not hold within its virtual time."""
 
 
 class SimNode:
-    """A node's handle for the scenario: one machine, and its processes one after another."""
+    """A node as scenarios control it: one machine, and its processes one after another."""
 
     def __init__(self, world: "SimWorld", name: str) -> None:
         self._world = world
@@ -50,25 +51,25 @@ class SimNode:
         self.device = Device(Disk(), entropy.stream("device"), boot_id=_boot_id(entropy, 1))
         self._entropy = entropy
         self._main: Main | None = None
-        self.process: Process | None = None  # the last one, alive or dead
+        self.process: Process | None = None  # the last one, running or dead
         self.root: asyncio.Task[Any] | None = None  # its main task
-        self.stops: list[str] = []  # reasons given to stop_node()
-        self.killed = False  # how the last process ended: by the scenario or a crash point ...
-        self.exit_error: BaseException | None = None  # ... or by itself, with this error
+        self.stops: list[str] = []  # arguments of stop_node()
+        self.killed = False  # the last process was ended by the scenario or a crash point ...
+        self.exit_error: BaseException | None = None  # ... or ended by itself with this error
 
     @property
     def alive(self) -> bool:
-        """Whether a process runs (or is paused)."""
+        """True if a process runs or is paused."""
         return self.process is not None and self.process.alive
 
     def runtime(self) -> Runtime:
-        """The ports of the living process."""
+        """Return the ports of the running process."""
         assert self.process is not None, f"{self.name} was never started"
         assert self.process.alive, f"{self.process} is dead"
         return self._runtime
 
     def spawn(self, main: Main) -> "asyncio.Task[Any]":
-        """Start a process with `main(runtime)` as its root task; it exits when that returns."""
+        """Start a process with `main(runtime)` as its root task; it exits when that task ends."""
         self._main = main
         process = self.start_process()
         self.root = self.attach(main, name="main")
@@ -76,7 +77,7 @@ class SimNode:
         return self.root
 
     def start_process(self) -> Process:
-        """Start a process without a task; `attach` gives it some."""
+        """Start a process without a task; `attach` adds tasks."""
         assert not self.alive, f"{self.process} is alive"
         if not self.machine.powered:
             self._power_on()
@@ -88,7 +89,7 @@ class SimNode:
         return process
 
     def attach(self, main: Main, *, name: str) -> "asyncio.Task[Any]":
-        """Run another task inside the living process."""
+        """Run another task inside the running process."""
         runtime, process = self.runtime(), self.process
         assert process is not None, f"{self.name} was never started"
         return self._world.loop.create_task(
@@ -110,7 +111,7 @@ class SimNode:
             self._world.kill(self.process, silent=None)
 
     def power_cut(self) -> None:
-        """Cut the machine's power: the process dies, what was not durable suffers."""
+        """Cut the machine's power: the process dies, unsynced changes may be lost."""
         assert self.machine.powered, f"{self.name} has no power already"
         if self.process is not None and self.process.alive:
             self.killed = True
@@ -121,28 +122,28 @@ class SimNode:
         self.device.disk.cut_power(self._entropy.stream(f"power-cut/{self.machine.boots}"))
 
     def pause(self) -> None:
-        """Park the process: nothing of it runs, what falls due meanwhile runs on resume."""
+        """Pause the process: handles that fall due run after resume."""
         assert self.process is not None, f"{self.name} was never started"
         self._world.record(self.process, "pause", "")
         self._world.loop.pause(self.process)
 
     def resume(self) -> None:
-        """Let a paused process go on."""
+        """Resume a paused process."""
         assert self.process is not None, f"{self.name} was never started"
         self._world.record(self.process, "resume", "")
         self._world.loop.resume(self.process)
 
     def crash_at(self, point: CrashPoint | None) -> None:
-        """Arm (or clear) a crash at a file operation to come."""
+        """Arm (or clear) a crash at a future file operation."""
         self.device.arm(point)
 
     def wipe(self) -> None:
-        """Put an empty disk into the machine, which must be without a process."""
+        """Replace the disk by an empty one; no process may run."""
         assert not self.alive, f"{self.process} is alive"
         self.device.disk = Disk(capacity_bytes=self.device.disk.capacity_bytes)
 
     def jump_wall_ms(self, by_ms: int) -> None:
-        """Move the machine's UTC clock, either way."""
+        """Move the machine's UTC clock forwards or backwards."""
         self.machine.wall_ms += by_ms
 
     def _power_on(self) -> None:
@@ -152,7 +153,7 @@ class SimNode:
         self._world.fabric.on_power(self.machine)
 
     def _exited(self, process: Process, task: "asyncio.Task[Any]") -> None:
-        """The root task ended: so does its process, as a real one would."""
+        """End the process when its root task ends, as the real runner does."""
         if process.alive:
             self.exit_error = None if task.cancelled() else task.exception()
             self._world.record(process, "exit", type(self.exit_error).__name__)
@@ -160,7 +161,7 @@ class SimNode:
 
 
 class SimWorld:
-    """Everything of one run. A context manager: leaving it ends the run for ever."""
+    """A run. Leaving the context ends it: no code of its nodes runs afterwards."""
 
     def __init__(
         self,
@@ -171,7 +172,7 @@ class SimWorld:
     ) -> None:
         self.seed = seed
         self.weather = Weather(Faults() if faults is None else faults)
-        self.loop = SimLoop()  # type: ignore[abstract]  # what it leaves out must raise
+        self.loop = SimLoop()  # the methods left out must raise
         self.entropy = SimEntropy(f"seed/{seed}")
         self.events = EventLog(trace=trace)
         self.fabric = Fabric(self.loop, self.entropy.stream("network"), self.weather, self.events)
@@ -179,7 +180,7 @@ class SimWorld:
         self._collecting = gc.isenabled()
 
     def __enter__(self) -> "SimWorld":
-        gc.disable()  # a collection would finalise what it finds at a moment that no seed decides
+        gc.disable()  # a collection would run finalisers at a time that the seed does not determine
         return self
 
     def __exit__(
@@ -194,17 +195,17 @@ class SimWorld:
             gc.enable()
 
     def node(self, name: str) -> SimNode:
-        """The node of a name, made at first use."""
+        """Return the node of a name, created at first use."""
         if name not in self._nodes:
             self._nodes[name] = SimNode(self, name)
         return self._nodes[name]
 
     def now_ms(self) -> int:
-        """Virtual milliseconds since the start."""
+        """Return the virtual milliseconds since the start."""
         return self.loop.now_ns // NS_PER_MS
 
     def event_hash(self) -> str:
-        """The digest of all events so far."""
+        """Return the digest of all events so far."""
         return self.events.hash()
 
     def run_until(
@@ -214,8 +215,10 @@ class SimWorld:
         virtual_ms: int,
         why: str = "",
     ) -> None:
-        """Run until the condition holds or the future is done; raises NotReached after
-        `virtual_ms`, Deadlock, and what a callback outside of any task raised."""
+        """Run until the condition holds or the future is done.
+
+        Raises NotReached after `virtual_ms`, Deadlock, and errors of callbacks outside of tasks.
+        """
         done = condition if callable(condition) else condition.done
         end_ns = self.loop.now_ns + virtual_ms * NS_PER_MS
         if self.loop.run_while(lambda: not done(), end_ns=end_ns):
@@ -228,10 +231,10 @@ class SimWorld:
         self.loop.call_at_ns(end_ns, None, lambda: None)  # idle nodes are no deadlock here
         self.loop.run_while(lambda: self.loop.now_ns < end_ns and not unless(), end_ns=end_ns)
 
-    # --- what ports and node handles call ---
+    # --- called by ports and nodes ---
 
     def runtime_of(self, process: Process, node: SimNode) -> Runtime:
-        """Make the five ports of a new process."""
+        """Create the five ports of a new process."""
         entropy = self.entropy.stream(f"node/{process.name}/{process.incarnation}")
         return Runtime(
             clock=SimClock(self.loop, process),
@@ -249,11 +252,11 @@ class SimWorld:
         )
 
     def record(self, process: Process, what: str, detail: str) -> None:
-        """Add an event of a process."""
+        """Append an event of a process."""
         self.events.record(self.loop.now_ns, repr(process), what, detail)
 
     def die_here(self, process: Process, *, power: bool) -> None:
-        """Kill the process (or its machine) from inside one of its own operations."""
+        """Kill the process (or cut its machine's power) during one of its own operations."""
         node = self._nodes[process.name]
         if power:
             node.power_cut()
@@ -261,8 +264,8 @@ class SimWorld:
             node.crash()
 
     def kill(self, process: Process, *, silent: bool | None) -> None:
-        """End a process: its code never runs again, its peers learn of it or (silent) do not;
-        None draws that."""
+        """End a process: its code never runs again. Its connections are reset or (silent) fall
+        silent; None draws which."""
         process.alive = False
         self.loop.bury(process)
         self.fabric.on_death(process, silent=silent)
