@@ -15,17 +15,17 @@ from ..errors import StreamBroken
 from ..runtime import Buffer, ByteConnection, ByteProtocol, File, Lease
 from .entropy import SimEntropy
 from .events import digest
-from .fabric import CONNECT_TIMEOUT_MS, Door, End, Fabric
+from .fabric import CONNECT_TIMEOUT_MS, BoundAddress, Fabric, LinkEnd
 from .process import Process
 
 RECEIVE_HINT: Final = 65_536
-CONNECT_PATIENCE_MS: Final = 4 * CONNECT_TIMEOUT_MS
+CONNECT_TOTAL_MS: Final = 4 * CONNECT_TIMEOUT_MS
 
 Factory: TypeAlias = Callable[[ByteConnection], ByteProtocol]
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class BytesFrame:
     """A part of the byte stream."""
 
     data: bytes
@@ -36,7 +36,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ConsumedFrame:
     """The receiving protocol consumed this many bytes."""
 
     size: int
@@ -47,7 +47,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class EndOfFlow:
+class EndFrame:
     """The end of the byte stream."""
 
     def describe(self) -> str:
@@ -68,7 +68,7 @@ class _Range:
 class SimConnection:
     """`runtime.ports.ByteConnection`. Ends once: by the peer, close(), abort() or an error."""
 
-    def __init__(self, end: End, *, peer: str, local: str, entropy: SimEntropy) -> None:
+    def __init__(self, end: LinkEnd, *, peer: str, local: str, entropy: SimEntropy) -> None:
         self._end = end
         self._peer = peer
         self._local = local
@@ -77,7 +77,7 @@ class SimConnection:
         self._protocol: ByteProtocol | None = None
         self._queue: deque[memoryview | _Range] = deque()
         self._unsent = 0
-        self._kernel_bytes = 2 * end.link.fabric.weather.faults.window_bytes  # both buffers
+        self._kernel_bytes = 2 * end.link.fabric.faults.options.window_bytes  # both buffers
         self._under_way = 0  # bytes sent and not yet consumed by the receiving protocol
         self._arrived: deque[memoryview] = deque()  # not yet read by the protocol
         self._peer_ended = False
@@ -85,7 +85,7 @@ class SimConnection:
         self._flush_is_due = False
         self._closing = False
         self._ended = False
-        self._told: asyncio.Future[None] = self._loop.create_future()
+        self._notified: asyncio.Future[None] = self._loop.create_future()
         end.on_frame = self._on_frame
         end.on_broken = self._on_broken
 
@@ -150,11 +150,11 @@ class SimConnection:
 
     async def wait_ended(self) -> None:
         """Return when the connection has ended and the protocol was notified."""
-        await asyncio.shield(self._told)
+        await asyncio.shield(self._notified)
 
-    def look_for_reset(self) -> None:
+    def check_reset(self) -> None:
         """End the connection if the peer ended it before the callbacks were set."""
-        if self._end.knows:
+        if self._end.is_closed:
             self._on_broken("connection reset by peer")
 
     # --- sending ---
@@ -180,11 +180,11 @@ class SimConnection:
             data = self._take(size)
             self._unsent -= len(data)
             self._under_way += len(data)
-            self._end.send(Chunk(data))
+            self._end.send(BytesFrame(data))
         if self._unsent < before and self._protocol is not None:
             self._protocol.sent()
         if self._closing and not self._queue and not self._ended:
-            self._end.send(EndOfFlow())
+            self._end.send(EndFrame())
             self._end.shut("closed by peer")
             self._finish(None)
 
@@ -209,16 +209,16 @@ class SimConnection:
 
     # --- receiving ---
 
-    def _on_frame(self, frame: Chunk | Taken | EndOfFlow) -> None:
+    def _on_frame(self, frame: BytesFrame | ConsumedFrame | EndFrame) -> None:
         match frame:
-            case Chunk():
+            case BytesFrame():
                 self._arrived.append(memoryview(frame.data))
-            case Taken():
+            case ConsumedFrame():
                 self._under_way -= frame.size
                 # otherwise chunks shrink to single bytes
                 if self._under_way * 2 <= self._kernel_bytes:
                     self._flush()
-            case EndOfFlow():
+            case EndFrame():
                 self._peer_ended = True
         self._feed()
 
@@ -236,7 +236,7 @@ class SimConnection:
                 self._arrived[0] = front[count:]
             else:
                 self._arrived.popleft()
-            self._end.send(Taken(count))
+            self._end.send(ConsumedFrame(count))
             self._protocol.received(count)
         if self._peer_ended and not self._arrived and not self._paused:
             self.close()  # the peer has closed: queued bytes are lost, but the end is clean
@@ -261,11 +261,11 @@ class SimConnection:
         self._queue.clear()
         self._unsent = 0
         # Later, never inside a call of the protocol itself.
-        self._loop.call_soon(self._tell_closed, error, context=self._end.process.context())
+        self._loop.call_soon(self._notify_closed, error, context=self._end.process.context())
 
-    def _tell_closed(self, error: Exception | None) -> None:
-        if not self._told.done():
-            self._told.set_result(None)
+    def _notify_closed(self, error: Exception | None) -> None:
+        if not self._notified.done():
+            self._notified.set_result(None)
         if self._protocol is not None:
             self._protocol.closed(error)
 
@@ -278,7 +278,7 @@ class _ByteListener:
         self._process = process
         self._factory = factory
         self._connections: list[SimConnection] = []
-        self._door = Door(process, "bytes", self._accept)
+        self._door = BoundAddress(process, "bytes", self._accept)
         self.address = fabric.listen(address, self._door)
 
     async def close(self, grace_ms: int) -> None:
@@ -295,13 +295,13 @@ class _ByteListener:
         for connection in list(self._connections):
             await connection.wait_ended()
 
-    def _accept(self, end: End) -> None:
+    def _accept(self, end: LinkEnd) -> None:
         connection = _connection(self._fabric, end, local=self.address)
         self._connections.append(connection)
         connection.start(self._factory)
 
 
-def _connection(fabric: Fabric, end: End, *, local: str) -> SimConnection:
+def _connection(fabric: Fabric, end: LinkEnd, *, local: str) -> SimConnection:
     side = end.link.ends.index(end)
     peer = fabric.caller_name(end.other.process)
     entropy = fabric.stream(f"bytes/{end.link.number}/{side}")
@@ -317,8 +317,8 @@ async def connect_bytes(
     fabric: Fabric, process: Process, address: str, factory: Factory
 ) -> SimConnection:
     """Connect; raises NotSent when refused, Lost on a time-out."""
-    end = await fabric.connect(process, address, "bytes", CONNECT_PATIENCE_MS)
+    end = await fabric.connect(process, address, "bytes", CONNECT_TOTAL_MS)
     connection = _connection(fabric, end, local=fabric.caller_name(process))
     connection.start(factory)
-    connection.look_for_reset()
+    connection.check_reset()
     return connection

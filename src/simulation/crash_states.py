@@ -19,7 +19,7 @@ LINES_SHOWN: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class DiskOperation:
     """A changing operation, and a copy of the disk after it, unsynced changes included."""
 
     number: int  # of the device's counter
@@ -37,7 +37,7 @@ class Recording:
     """The changing operations of a device since it was attached."""
 
     device: Device
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[DiskOperation] = field(default_factory=list)
 
     @classmethod
     def attach(cls, device: Device) -> "Recording":
@@ -50,7 +50,7 @@ class Recording:
     def changed(self, what: str, path: str, detail: str) -> None:
         """Record an operation."""
         disk = self.device.disk.clone()
-        self.operations.append(Operation(self.device.operations, what, path, detail, disk))
+        self.operations.append(DiskOperation(self.device.operations, what, path, detail, disk))
 
     def stop(self) -> None:
         """Stop recording."""
@@ -63,7 +63,7 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class Wreck:
+class CrashState:
     """A disk state that a crash may leave."""
 
     name: str  # its derivation: seed, operation and name reproduce the state
@@ -99,9 +99,11 @@ class Choices:
         return "".join("+" if kept else "-" for kept in self._script)
 
 
-def wrecks(disk: Disk, entropy: SimEntropy, *, draws: int, choices_max: int) -> Iterator[Wreck]:
+def crash_states(
+    disk: Disk, entropy: SimEntropy, *, draws: int, choices_max: int
+) -> Iterator[CrashState]:
     """Yield the distinct states that a crash now may leave: at most 3 + `choices_max` + `draws`."""
-    yield Wreck("process", disk.clone(), is_power_cut=False)
+    yield CrashState("process", disk.clone(), is_power_cut=False)
     seen: set[bytes] = set()
     for wreck in _power_cuts(disk, entropy, draws=draws, choices_max=choices_max):
         content = content_digest(wreck.disk)
@@ -121,19 +123,19 @@ def content_digest(disk: Disk) -> bytes:
 
 def _power_cuts(
     disk: Disk, entropy: SimEntropy, *, draws: int, choices_max: int
-) -> Iterator[Wreck]:
+) -> Iterator[CrashState]:
     for name, keeps in (("kept", True), ("dropped", False)):
         copy = disk.clone()
         copy.settle(lambda keeps=keeps: keeps)  # type: ignore[misc]  # bound now, asked at once
-        yield Wreck(name, copy, is_power_cut=True)
+        yield CrashState(name, copy, is_power_cut=True)
     choices = Choices()
     for _ in range(choices_max):
         copy = disk.clone()
         copy.settle(choices.ask)
-        yield Wreck(f"choice {choices}", copy, is_power_cut=True)
+        yield CrashState(f"choice {choices}", copy, is_power_cut=True)
         if not choices.next_round():
             break
     for number in range(draws):
         copy = disk.clone()
         copy.cut_power(entropy.stream(f"draw/{number}"))
-        yield Wreck(f"draw {number}", copy, is_power_cut=True)
+        yield CrashState(f"draw {number}", copy, is_power_cut=True)

@@ -28,7 +28,7 @@ def fail(number: int, path: str) -> OSError:
 
 
 @dataclass(slots=True)
-class Write:
+class DiskWrite:
     """Bytes written at a position, not yet durable."""
 
     position: int
@@ -36,20 +36,20 @@ class Write:
 
 
 @dataclass(slots=True)
-class Cut:
+class DiskTruncation:
     """A truncation (or extension with zeros) to `size`, not yet durable."""
 
     size: int
 
 
-def _apply(content: bytearray, change: Write | Cut) -> None:
+def _apply(content: bytearray, change: DiskWrite | DiskTruncation) -> None:
     match change:
-        case Write():
+        case DiskWrite():
             end = change.position + len(change.data)
             if len(content) < change.position:
                 content.extend(bytes(change.position - len(content)))
             content[change.position : end] = change.data
-        case Cut():
+        case DiskTruncation():
             if change.size < len(content):
                 del content[change.size :]
             else:
@@ -62,9 +62,11 @@ class FileBody:
 
     content: bytearray = field(default_factory=bytearray)  # the visible content
     durable: bytearray = field(default_factory=bytearray)  # the content after any power cut
-    unsynced: list[Write | Cut] = field(default_factory=list)  # from durable to content, in order
+    unsynced: list[DiskWrite | DiskTruncation] = field(
+        default_factory=list
+    )  # from durable to content, in order
 
-    def change(self, change: Write | Cut) -> None:
+    def change(self, change: DiskWrite | DiskTruncation) -> None:
         """Make a change visible."""
         _apply(self.content, change)
         self.unsynced.append(change)
@@ -85,9 +87,9 @@ class FileBody:
         entropy.shuffle(changes)
         for change in changes:
             match change:
-                case Write():
+                case DiskWrite():
                     self._decide_write(change, entropy)
-                case Cut() if entropy.chance(0.5):
+                case DiskTruncation() if entropy.chance(0.5):
                     _apply(self.durable, change)
                 case _:
                     pass  # the truncation did not reach the disk
@@ -112,7 +114,7 @@ class FileBody:
         """Return an independent copy; the immutable unsynced changes are shared."""
         return FileBody(bytearray(self.content), bytearray(self.durable), list(self.unsynced))
 
-    def _decide_write(self, write: Write, entropy: SimEntropy) -> None:
+    def _decide_write(self, write: DiskWrite, entropy: SimEntropy) -> None:
         """Keep, drop or tear one write."""
         fate = entropy.below(3)
         if fate == 0:
@@ -126,9 +128,9 @@ class FileBody:
             return
         boundary = (first + entropy.below(last - first + 1)) * SECTOR - write.position
         if entropy.chance(0.25):  # the later sectors were written first
-            _apply(self.durable, Write(write.position + boundary, write.data[boundary:]))
+            _apply(self.durable, DiskWrite(write.position + boundary, write.data[boundary:]))
             return
-        _apply(self.durable, Write(write.position, write.data[:boundary]))
+        _apply(self.durable, DiskWrite(write.position, write.data[:boundary]))
         missing = write.position + len(write.data) - len(self.durable)
         if missing > 0 and entropy.chance(0.5):  # the size was written before the bytes: zeros
             self.durable.extend(bytes(missing))

@@ -19,7 +19,7 @@ from ..errors import AddressInUse, Lost, NotSent
 from .barriers import Barriers, Direction
 from .entropy import SimEntropy
 from .events import EventLog
-from .faults import Weather
+from .faults import ActiveFaults
 from .loop import NS_PER_MS, SimLoop
 from .process import Machine, Process
 
@@ -31,7 +31,7 @@ RESET_AFTER_BOOT_MS: Final = 3_000  # a rebooted machine answers old connections
 LOCAL_HOSTS: Final = ("localhost", "0.0.0.0", "[::]", "[::1]", "")
 
 
-class Frame(Protocol):
+class LinkFrame(Protocol):
     """A unit of data on a link."""
 
     def describe(self) -> str:
@@ -39,22 +39,22 @@ class Frame(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class End:
+class LinkEnd:
     """One side of a link, in one process."""
 
-    link: "Link"
+    link: "SimLink"
     process: Process
     on_frame: Callable[[Any], None] = lambda frame: None
     on_broken: Callable[[str], None] = lambda reason: None
-    knows: bool = False  # it has detected that the link is broken
+    is_closed: bool = False  # it has detected that the link is broken
     in_flight: "dict[int, _InFlight]" = field(default_factory=dict)  # towards this end, in order
     last_arrival_ns: int = 0  # of the frames sent towards this end so far
     silence_timer: bool = False  # it has sent into a broken link, and a timer will notify it
     waits_since_ns: int = -1  # frames towards this end wait at a barrier since then; -1: none waits
     # reasons for the link's end, held back behind waiting frames
-    news: list[str] = field(default_factory=list)
+    held_reasons: list[str] = field(default_factory=list)
 
-    def send(self, frame: Frame) -> None:
+    def send(self, frame: LinkFrame) -> None:
         """Send a frame to the other end; it is lost if the link is broken."""
         self.link.send(self, frame)
 
@@ -64,7 +64,7 @@ class End:
         self.link.shut(self, reason)
 
     @property
-    def other(self) -> "End":
+    def other(self) -> "LinkEnd":
         """The opposite end."""
         first, second = self.link.ends
         return second if self is first else first
@@ -78,12 +78,12 @@ class End:
 
 @dataclass(slots=True, eq=False)
 class _InFlight:
-    frame: Frame
+    frame: LinkFrame
     timer: asyncio.TimerHandle
     arrival_ns: int
 
 
-class Link:
+class SimLink:
     """A connection between two processes."""
 
     def __init__(
@@ -91,12 +91,12 @@ class Link:
     ) -> None:
         self.number = number
         self.fabric = fabric
-        self.ends = (End(self, client), End(self, server))
+        self.ends = (LinkEnd(self, client), LinkEnd(self, server))
         self.broken = False
         self.down_machine: Machine | None = None  # its power cut broke the link silently
         self._entropy = entropy
         self._sequence = 0
-        faults = fabric.weather.faults
+        faults = fabric.faults.options
         breaks = entropy.chance(faults.link_break)
         self._frames_left = entropy.spread(*faults.link_break_frames) if breaks else -1
 
@@ -105,72 +105,74 @@ class Link:
         names = [end.process.machine.name for end in self.ends]
         return names in ([one, other], [other, one])
 
-    def send(self, sender: End, frame: Frame) -> None:
+    def send(self, sender: LinkEnd, frame: LinkFrame) -> None:
         """Put a frame in flight; break the link at its drawn last frame."""
-        if sender.knows or not sender.process.alive:
+        if sender.is_closed or not sender.process.alive:
             return
         if self.fabric.on_sent is not None:
             self.fabric.on_sent(sender, frame)
         if self.broken:
-            self._sent_into_silence(sender)
+            self._send_unanswered(sender)
             return
         self._put_in_flight(sender.other, frame, self._arrival_ns(sender.other))
         self._frames_left -= 1
-        if self._frames_left == 0 and self.fabric.weather.faults.link_break > 0:
+        if self._frames_left == 0 and self.fabric.faults.options.link_break > 0:
             self.break_now()
 
-    def shut(self, sender: End, reason: str) -> None:
-        """Close the link from one side, in order; the other end is notified after its last frame."""
-        if sender.knows:
+    def shut(self, sender: LinkEnd, reason: str) -> None:
+        """Close the link from one side, in order; the other end is notified last."""
+        if sender.is_closed:
             return
-        sender.knows = True
+        sender.is_closed = True
         for flying in sender.in_flight.values():
             flying.timer.cancel()
         sender.in_flight.clear()
         if not self.broken:
             self.broken = True
-            self._tell(sender.other, self._arrival_ns(sender.other), reason)
+            self._notify(sender.other, self._arrival_ns(sender.other), reason)
         self.fabric.forget(self)
 
     def break_now(self) -> None:
         """Break the link: the frames that still arrive, and the time each end is notified, are
         drawn."""
         self.broken = True
-        faults = self.fabric.weather.faults
-        ignorant = self._entropy.below(2) if self._entropy.chance(faults.end_never_learns) else -1
+        faults = self.fabric.faults.options
+        unnotified = self._entropy.below(2) if self._entropy.chance(faults.end_never_learns) else -1
         for side, end in enumerate(self.ends):
             self._lose_suffix(end)
             if self._entropy.chance(faults.late_suffix):
                 self._delay(end, self._entropy.spread(*faults.late_suffix_ms) * NS_PER_MS)
-            if side != ignorant:
-                self._tell(end, self._last_word_ns(end), "the connection broke", is_local=True)
+            if side != unnotified:
+                self._notify(end, self._notification_ns(end), "the connection broke", is_local=True)
         self.fabric.links_broken += 1
         self.fabric.record(None, "link-broken", f"{self.number}")
 
-    def end_died(self, dead: End, *, silent: bool) -> None:
-        """Handle the death of one end's process: the other end gets a reset, or (silent) nothing."""
-        dead.knows = True
+    def on_end_dead(self, dead: LinkEnd, *, silent: bool) -> None:
+        """Handle the death of one end's process: reset the other end, or (silent) notify none."""
+        dead.is_closed = True
         was_broken, self.broken = self.broken, True
         is_cut_off = dead.other.is_cut_off
         if silent:
             self.down_machine = dead.process.machine
-        if was_broken or dead.other.knows:
+        if was_broken or dead.other.is_closed:
             return
         self._lose_suffix(dead.other)
         if not silent and not is_cut_off:
-            self._tell(dead.other, self._last_word_ns(dead.other), "the peer's process is gone")
+            self._notify(
+                dead.other, self._notification_ns(dead.other), "the peer's process is gone"
+            )
 
-    def machine_is_back(self) -> None:
+    def on_boot(self) -> None:
         """Handle a boot of the silent end's machine: it answers retransmissions with a reset."""
         self.down_machine = None
         for end in self.ends:
             if end.silence_timer:
                 delay = self._entropy.spread(1, RESET_AFTER_BOOT_MS) * NS_PER_MS
-                self._tell(end, self.fabric.loop.now_ns + delay, "the peer rebooted")
+                self._notify(end, self.fabric.loop.now_ns + delay, "the peer rebooted")
 
     # --- inside ---
 
-    def _sent_into_silence(self, sender: End) -> None:
+    def _send_unanswered(self, sender: LinkEnd) -> None:
         if sender.silence_timer:
             return
         sender.silence_timer = True
@@ -179,21 +181,21 @@ class Link:
         if is_refused and not sender.is_cut_off and not sender.other.is_cut_off:
             # a running kernel without the process
             delay = self.fabric.latency_ns(self._entropy) * 2
-        self._tell(sender, self.fabric.loop.now_ns + delay, "nobody answers", is_local=True)
+        self._notify(sender, self.fabric.loop.now_ns + delay, "no answer", is_local=True)
 
-    def _arrival_ns(self, receiver: End) -> int:
+    def _arrival_ns(self, receiver: LinkEnd) -> int:
         """Return the arrival time of a frame sent now, never before that of an earlier one."""
         arrival_ns = self.fabric.loop.now_ns + self.fabric.latency_ns(self._entropy)
         arrival_ns += self.fabric.clog_ns(receiver)
         receiver.last_arrival_ns = max(receiver.last_arrival_ns, arrival_ns)
         return receiver.last_arrival_ns
 
-    def _last_word_ns(self, receiver: End) -> int:
+    def _notification_ns(self, receiver: LinkEnd) -> int:
         """Return the time at which an end is notified of a break: after its last frame, so that
         late frames are also processed."""
         return self._arrival_ns(receiver) + self.fabric.latency_ns(self._entropy)
 
-    def _put_in_flight(self, receiver: End, frame: Frame, arrival_ns: int) -> None:
+    def _put_in_flight(self, receiver: LinkEnd, frame: LinkFrame, arrival_ns: int) -> None:
         self._sequence += 1
         number = self._sequence
         timer = self.fabric.loop.call_at_ns(
@@ -201,36 +203,36 @@ class Link:
         )
         receiver.in_flight[number] = _InFlight(frame, timer, arrival_ns)
 
-    def _arrive(self, receiver: End, number: int) -> None:
+    def _arrive(self, receiver: LinkEnd, number: int) -> None:
         if receiver.is_cut_off:
-            self._wait_for_opening(receiver)
+            self._hold(receiver)
             return
         flying = receiver.in_flight.pop(number)
-        if not receiver.knows:
+        if not receiver.is_closed:
             detail = f"{self.number} {flying.frame.describe()}"
             self.fabric.record(receiver.process, "arrive", detail)
             receiver.on_frame(flying.frame)
 
-    def _tell(self, end: End, at_ns: int, reason: str, *, is_local: bool = False) -> None:
+    def _notify(self, end: LinkEnd, at_ns: int, reason: str, *, is_local: bool = False) -> None:
         """Notify an end that the link is closed: by its own kernel, or by a segment from the other
         side."""
-        self.fabric.loop.call_at_ns(at_ns, end.process, self._learn, end, reason, is_local)
+        self.fabric.loop.call_at_ns(at_ns, end.process, self._on_closed, end, reason, is_local)
 
-    def _learn(self, end: End, reason: str, is_local: bool) -> None:
-        if end.knows:
+    def _on_closed(self, end: LinkEnd, reason: str, is_local: bool) -> None:
+        if end.is_closed:
             return
         if not is_local and end.is_cut_off:
-            end.news.append(reason)
+            end.held_reasons.append(reason)
             return
-        end.knows = True
+        end.is_closed = True
         self.fabric.record(end.process, "learn-broken", f"{self.number} {reason}")
-        if end.other.knows:
+        if end.other.is_closed:
             self.fabric.forget(self)
         end.on_broken(reason)
 
     # --- barriers ---
 
-    def _wait_for_opening(self, receiver: End) -> None:
+    def _hold(self, receiver: LinkEnd) -> None:
         """Hold frames at a barrier; after `SILENCE_MS` the sender's kernel gives up."""
         if receiver.waits_since_ns >= 0:
             return
@@ -238,11 +240,11 @@ class Link:
         at_ns = since_ns + SILENCE_MS * NS_PER_MS
         self.fabric.loop.call_at_ns(at_ns, None, self._give_up, receiver, since_ns)
 
-    def _give_up(self, receiver: End, since_ns: int) -> None:
+    def _give_up(self, receiver: LinkEnd, since_ns: int) -> None:
         if receiver.waits_since_ns == since_ns and not self.broken:
             self.break_now()
 
-    def opened(self, receiver: End) -> None:
+    def on_barrier_removed(self, receiver: LinkEnd) -> None:
         """Deliver the frames that waited at a barrier, in order, now that it is open."""
         now_ns = self.fabric.loop.now_ns
         if receiver.waits_since_ns >= 0:
@@ -253,16 +255,16 @@ class Link:
                     flying.timer = self.fabric.loop.call_at_ns(
                         now_ns, receiver.process, self._arrive, receiver, number
                     )
-        news, receiver.news = receiver.news, []
-        for reason in news:
-            self._tell(receiver, now_ns, reason)
+        held_reasons, receiver.held_reasons = receiver.held_reasons, []
+        for reason in held_reasons:
+            self._notify(receiver, now_ns, reason)
 
-    def _lose_suffix(self, receiver: End) -> None:
+    def _lose_suffix(self, receiver: LinkEnd) -> None:
         numbers = list(receiver.in_flight)
         for number in numbers[self._entropy.below(len(numbers) + 1) :]:
             receiver.in_flight.pop(number).timer.cancel()
 
-    def _delay(self, receiver: End, by_ns: int) -> None:
+    def _delay(self, receiver: LinkEnd, by_ns: int) -> None:
         """Delay the remaining frames towards an end, in the same order."""
         left, receiver.in_flight = receiver.in_flight, {}
         for flying in left.values():
@@ -273,37 +275,37 @@ class Link:
 
 
 @dataclass(slots=True, eq=False)
-class Door:
+class BoundAddress:
     """A bound address."""
 
     process: Process
     kind: str  # "calls" or "bytes"
-    accept: Callable[[End], None]
+    accept: Callable[[LinkEnd], None]
 
 
 class Fabric:
     """All addresses and links of a world."""
 
     def __init__(
-        self, loop: SimLoop, entropy: SimEntropy, weather: Weather, events: EventLog
+        self, loop: SimLoop, entropy: SimEntropy, faults: ActiveFaults, events: EventLog
     ) -> None:
         self.loop = loop
-        self.weather = weather
+        self.faults = faults
         self._entropy = entropy
         self._events = events
-        self._doors: dict[str, Door] = {}
+        self._doors: dict[str, BoundAddress] = {}
         self._machines: dict[str, Machine] = {}  # the last machine that listened on an address
-        self._links: dict[Link, None] = {}
+        self._links: dict[SimLink, None] = {}
         self.barriers = Barriers(on_open=self._opened)
         self._links_made = 0
         self._ports_given = 0
         self.links_broken = 0  # by faults, not by process deaths
         self.failed_handlers: list[Exception] = []  # unexpected errors of handlers
-        self.on_sent: Callable[[End, Any], None] | None = None  # an observer of the scenario
+        self.on_sent: Callable[[LinkEnd, Any], None] | None = None  # an observer of the scenario
 
     # --- addresses ---
 
-    def listen(self, address: str, door: Door) -> str:
+    def listen(self, address: str, door: BoundAddress) -> str:
         """Bind an address; port 0 picks a free port. Return the address; raises AddressInUse."""
         host, _, port = address.rpartition(":")
         if port == "0":
@@ -317,7 +319,7 @@ class Fabric:
         self.record(door.process, "listen", address)
         return address
 
-    def unlisten(self, address: str, door: Door) -> None:
+    def unlisten(self, address: str, door: BoundAddress) -> None:
         """Release an address; a second call does nothing."""
         if self._doors.get(_key(address)) is door:
             del self._doors[_key(address)]
@@ -329,16 +331,24 @@ class Fabric:
 
     # --- connecting ---
 
-    async def connect(self, process: Process, address: str, kind: str, timeout_ms: int) -> End:
+    async def connect(self, process: Process, address: str, kind: str, timeout_ms: int) -> LinkEnd:
         """Connect; raises NotSent when refused, Lost without an answer in time."""
         self.record(process, "connect", address)
         entropy = self._entropy.stream(f"link/{self._links_made}")
         self._links_made += 1
-        answer: asyncio.Future[End] = self.loop.create_future()
-        knock_ns = self.loop.now_ns + self.latency_ns(entropy)
+        answer: asyncio.Future[LinkEnd] = self.loop.create_future()
+        arrival_ns = self.loop.now_ns + self.latency_ns(entropy)
         number = self._links_made
         self.loop.call_at_ns(
-            knock_ns, None, self._knock, process, _key(address), kind, number, entropy, answer
+            arrival_ns,
+            None,
+            self._on_connect_request,
+            process,
+            _key(address),
+            kind,
+            number,
+            entropy,
+            answer,
         )
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -361,14 +371,14 @@ class Fabric:
         """Return a stream of the network's entropy."""
         return self._entropy.stream(purpose)
 
-    def _knock(
+    def _on_connect_request(
         self,
         process: Process,
         key: str,
         kind: str,
         number: int,
         entropy: SimEntropy,
-        answer: "asyncio.Future[End]",
+        answer: "asyncio.Future[LinkEnd]",
     ) -> None:
         """Process a connection request at the address."""
         if not process.alive or answer.done():
@@ -378,7 +388,7 @@ class Fabric:
             return
         back_ns = self.loop.now_ns + self.latency_ns(entropy)
         if door is not None and kind in ("", door.kind):
-            link = Link(self, number, process, door.process, entropy)
+            link = SimLink(self, number, process, door.process, entropy)
             self._links[link] = None
             client, server = link.ends
             client.last_arrival_ns = back_ns
@@ -387,19 +397,19 @@ class Fabric:
         elif machine is None or machine.powered:
             self.loop.call_at_ns(back_ns, process, self._refused, answer, key)
 
-    def _accept(self, door: Door, end: End) -> None:
-        if not end.knows:
+    def _accept(self, door: BoundAddress, end: LinkEnd) -> None:
+        if not end.is_closed:
             self.record(door.process, "accept", f"{end.link.number}")
             door.accept(end)
 
-    def _connected(self, answer: "asyncio.Future[End]", end: End) -> None:
+    def _connected(self, answer: "asyncio.Future[LinkEnd]", end: LinkEnd) -> None:
         if answer.done():  # the caller gave up
             end.shut("the caller has gone")
         else:
             self.record(end.process, "connected", f"{end.link.number}")
             answer.set_result(end)
 
-    def _refused(self, answer: "asyncio.Future[End]", key: str) -> None:
+    def _refused(self, answer: "asyncio.Future[LinkEnd]", key: str) -> None:
         if not answer.done():
             answer.set_exception(NotSent(f"{key} refuses connections"))
 
@@ -412,22 +422,22 @@ class Fabric:
             del self._doors[key]
         for link in list(self._links):
             for end in link.ends:
-                if end.process is process and not end.knows:
+                if end.process is process and not end.is_closed:
                     quiet = self._is_quiet(silent)
-                    link.end_died(end, silent=quiet)
-                    if link.ends[0].knows and link.ends[1].knows:
+                    link.on_end_dead(end, silent=quiet)
+                    if link.ends[0].is_closed and link.ends[1].is_closed:
                         self.forget(link)
 
     def _is_quiet(self, silent: bool | None) -> bool:
         if silent is None:
-            return self._entropy.chance(self.weather.faults.silent_death)
+            return self._entropy.chance(self.faults.options.silent_death)
         return silent
 
-    def on_power(self, machine: Machine) -> None:
+    def on_boot(self, machine: Machine) -> None:
         """Handle the boot of a machine: connections to its old processes can be reset."""
         for link in list(self._links):
             if link.down_machine is machine:
-                link.machine_is_back()
+                link.on_boot()
 
     def break_between(self, one: str, other: str) -> int:
         """Break every connection between two machines; return their number."""
@@ -442,20 +452,20 @@ class Fabric:
             if link.joins(*direction):
                 for end in link.ends:
                     if end.process.machine.name == direction[1]:
-                        link.opened(end)
+                        link.on_barrier_removed(end)
 
-    def clog_ns(self, receiver: End) -> int:
+    def clog_ns(self, receiver: LinkEnd) -> int:
         """Return the delay that a clog adds to frames towards an end."""
         speaker, hearer = receiver.other.process.machine.name, receiver.process.machine.name
         return self.barriers.clog_ms(speaker, hearer) * NS_PER_MS
 
-    def forget(self, link: Link) -> None:
+    def forget(self, link: SimLink) -> None:
         """Remove a link that both ends have closed."""
         self._links.pop(link, None)
 
     def latency_ns(self, entropy: SimEntropy) -> int:
         """Draw a one-way latency."""
-        faults = self.weather.faults
+        faults = self.faults.options
         latency_ns = entropy.spread(*faults.latency_us) * NS_PER_US
         if entropy.chance(faults.network_stall):
             latency_ns += entropy.spread(*faults.network_stall_ms) * NS_PER_MS

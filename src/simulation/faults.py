@@ -59,17 +59,17 @@ class Faults:
         )
 
 
-class Weather:
+class ActiveFaults:
     """The faults in force. Every port reads them here, so that a scenario can end them."""
 
-    def __init__(self, faults: Faults) -> None:
-        self.faults = faults
+    def __init__(self, options: Faults) -> None:
+        self.options = options
 
-    def calm(self) -> None:
+    def end_all(self) -> None:
         """End all faults; drawn speeds, clock drift and window sizes remain."""
-        self.faults = Faults(
-            drift_ppm_max=self.faults.drift_ppm_max,
-            latency_us=self.faults.latency_us,
-            lane_us=self.faults.lane_us,
-            window_bytes=self.faults.window_bytes,
+        self.options = Faults(
+            drift_ppm_max=self.options.drift_ppm_max,
+            latency_us=self.options.latency_us,
+            lane_us=self.options.lane_us,
+            window_bytes=self.options.window_bytes,
         )

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from ..runtime import Buffer
-from .disk import UNLIMITED_BYTES, Cut, Disk, FileBody, Write, fail
+from .disk import UNLIMITED_BYTES, Disk, DiskTruncation, DiskWrite, FileBody, fail
 from .entropy import SimEntropy
 from .events import digest
-from .faults import Weather
+from .faults import ActiveFaults
 from .process import NodeKilled, Process
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class Recorder(Protocol):
     def record(self, process: Process, what: str, detail: str) -> None:
         """Append an event of a process."""
 
-    def die_here(self, process: Process, *, power: bool) -> None:
+    def crash_now(self, process: Process, *, power: bool) -> None:
         """Kill the process (or cut its machine's power) now."""
 
 
@@ -111,12 +111,12 @@ class SimFiles:
     """`runtime.ports.Files` of a simulated process."""
 
     def __init__(
-        self, recorder: Recorder, process: Process, device: Device, weather: Weather
+        self, recorder: Recorder, process: Process, device: Device, faults: ActiveFaults
     ) -> None:
         self._recorder = recorder
         self._process = process
         self._device = device
-        self._weather = weather
+        self._faults = faults
 
     # --- one operation ---
 
@@ -161,7 +161,7 @@ class SimFiles:
         assert point is not None, "died without a crash point"
         self._device.crash_point = None
         self._recorder.record(self._process, "crash-point", f"{point.moment} {what} {path}")
-        self._recorder.die_here(self._process, power=point.power)
+        self._recorder.crash_now(self._process, power=point.power)
         raise NodeKilled(f"{self._process} died {point.moment} {what} {path}")
 
     def short(self, size: int) -> int:
@@ -169,7 +169,7 @@ class SimFiles:
         entropy = self._device.entropy
         if size > 1 and self._device.short_at == self._device.operations:
             return 1 + entropy.below(size - 1)
-        if size > 1 and entropy.chance(self._weather.faults.short_write):
+        if size > 1 and entropy.chance(self._faults.options.short_write):
             return 1 + entropy.below(size - 1)
         return size
 
@@ -180,7 +180,7 @@ class SimFiles:
 
     def misses_cache(self) -> bool:
         """Return True if the requested bytes are not in the page cache."""
-        return self._device.entropy.chance(self._weather.faults.cache_miss)
+        return self._device.entropy.chance(self._faults.options.cache_miss)
 
     def free(self) -> int:
         """Return the free bytes of the disk."""
@@ -351,7 +351,7 @@ class SimFile:
             if size <= 0 and data and most:
                 raise fail(errno.ENOSPC, self._path)
             if size > 0:
-                body.change(Write(position, data[:size]))
+                body.change(DiskWrite(position, data[:size]))
             return max(size, 0)
 
         return self._files.change("write", self._path, effect, f"{position} {digest(data)}")
@@ -371,7 +371,9 @@ class SimFile:
     def truncate(self, size: int) -> None:
         """Truncate the file to `size` bytes."""
         body = self._open(writing=True)
-        self._files.change("truncate", self._path, lambda _: body.change(Cut(size)), str(size))
+        self._files.change(
+            "truncate", self._path, lambda _: body.change(DiskTruncation(size)), str(size)
+        )
 
     def sync(self) -> None:
         """Make data and size durable."""

@@ -68,11 +68,13 @@ class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self) -> None:
         self.now_ns = 0  # virtual time
         self.handles_run = 0
-        self.complaints: list[str] = []  # errors that asyncio reported because no task awaited them
+        self.unawaited_errors: list[
+            str
+        ] = []  # errors that asyncio reported because no task awaited them
         # Called after every handle of a process.
         self.after_handle: Callable[[Process], None] | None = None
         # handles and tasks of dead processes: if freed, they would clean up
-        self.graveyard: list[object] = []
+        self.retained: list[object] = []
         self._ready: deque[SimHandle] = deque()
         self._timers: list[tuple[int, int, SimHandle]] = []
         self._sequence = 0
@@ -163,7 +165,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Record an error that no task awaited."""
         if not self._closed and not isinstance(context.get("exception"), NodeKilled):
-            self.complaints.append(f"{context.get('message')}: {context.get('exception')!r}")
+            self.unawaited_errors.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """Delegate to `call_exception_handler`."""
@@ -184,7 +186,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def close(self) -> None:
         """End the run: queued handles and suspended tasks are retained, never run."""
         assert not self._running, "close() inside a handle"
-        self.graveyard += [*self._ready, *self._timers, *self.pending_tasks()]
+        self.retained += [*self._ready, *self._timers, *self.pending_tasks()]
         self._ready.clear()
         self._timers.clear()
         self._closed = True
@@ -237,7 +239,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         process = handle.process
         if process is not None:
             if not process.alive:
-                self.graveyard.append(handle)
+                self.retained.append(handle)
                 return
             if process.parked is not None:
                 process.parked.append(handle)
@@ -259,7 +261,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             heapq.heappop(self._timers)
             handle._scheduled = False  # type: ignore[attr-defined]
             if dead:
-                self.graveyard.append(handle)
+                self.retained.append(handle)
         return None
 
     def _move_due(self, due_ns: int) -> None:
@@ -281,15 +283,15 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     # --- processes ---
 
-    def bury(self, process: Process) -> None:
+    def retain_tasks(self, process: Process) -> None:
         """Retain the tasks of a process that has just died, so that none of their clean-up runs.
 
         Its handles follow when they come up.
         """
         assert not process.alive, f"{process} lives"
-        self.graveyard += self.pending_tasks(process)
+        self.retained += self.pending_tasks(process)
         if process.parked is not None:
-            self.graveyard += process.parked
+            self.retained += process.parked
 
     def pause(self, process: Process) -> None:
         """Park the process's handles from now on."""
@@ -334,7 +336,7 @@ def _innermost(task: "asyncio.Task[Any]") -> str:
     return " > ".join(where) or "not started"
 
 
-def keep_for_ever(dead: list[object]) -> None:
+def leak(dead: list[object]) -> None:
     """Leak a list on purpose, so that none of its objects is ever finalised.
 
     A crashed node's coroutines must not run their `finally` blocks, neither in a garbage collection

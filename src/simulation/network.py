@@ -34,7 +34,7 @@ from ..runtime import (
 )
 from ..runtime.error_detail import decode_error, encode_error
 from .byte_network import connect_bytes, listen_bytes
-from .fabric import CONNECT_TIMEOUT_MS, Door, End, Fabric
+from .fabric import CONNECT_TIMEOUT_MS, BoundAddress, Fabric, LinkEnd
 from .frames import Abort, CallFrame, Credit, Data, Finish, Open, Result
 from .process import NodeKilled, Process
 from .streams import SimStream, serialise
@@ -102,7 +102,7 @@ class _SimListener:
         self.closing = False
         self.running: dict[asyncio.Task[None], _ServerCall] = {}  # in the order of arrival
         self._connections: dict[_ServerConnection, None] = {}
-        self._door = Door(process, "calls", self._accept)
+        self._door = BoundAddress(process, "calls", self._accept)
         self.address = fabric.listen(address, self._door)
 
     def announce(self, *, is_ready: bool, service: str = "") -> None:
@@ -130,11 +130,11 @@ class _SimListener:
         while self.running:
             await ended(next(reversed(self.running)))
 
-    def _accept(self, end: End) -> None:
+    def _accept(self, end: LinkEnd) -> None:
         connection = _ServerConnection(self, end)
         self._connections[connection] = None
 
-    def gone(self, connection: "_ServerConnection") -> None:
+    def remove(self, connection: "_ServerConnection") -> None:
         """Remove a broken connection."""
         self._connections.pop(connection, None)
 
@@ -142,7 +142,7 @@ class _SimListener:
 class _ServerConnection:
     """The server's side of a caller's link."""
 
-    def __init__(self, listener: _SimListener, end: End) -> None:
+    def __init__(self, listener: _SimListener, end: LinkEnd) -> None:
         self.listener = listener
         self.end = end
         self.peer = listener.fabric.caller_name(end.other.process)
@@ -168,8 +168,8 @@ class _ServerConnection:
 
     def _on_broken(self, reason: str) -> None:
         for call in list(self.calls.values()):
-            call.caller_gone(f"connection lost: {reason}")
-        self.listener.gone(self)
+            call.on_caller_gone(f"connection lost: {reason}")
+        self.listener.remove(self)
 
 
 class _ServerCall:
@@ -195,7 +195,7 @@ class _ServerCall:
         if frame.timeout_ms:
             deadline_ms = int(fabric.loop.time() * 1000) + frame.timeout_ms
             self._deadline = fabric.loop.call_later(
-                frame.timeout_ms / 1000, self.caller_gone, "the deadline has passed"
+                frame.timeout_ms / 1000, self.on_caller_gone, "the deadline has passed"
             )
         context = CallContext(deadline_ms=deadline_ms, peer=connection.peer)
         self._task = fabric.loop.create_task(
@@ -217,11 +217,11 @@ class _ServerCall:
             case Finish() if stream is not None:
                 stream.on_finish()
             case Abort():
-                self.caller_gone(f"aborted by the peer: {frame.reason}")
+                self.on_caller_gone(f"aborted by the peer: {frame.reason}")
             case _:
                 raise AssertionError(f"a server got {frame.describe()}")
 
-    def caller_gone(self, reason: str) -> None:
+    def on_caller_gone(self, reason: str) -> None:
         """Cancel the handler: no caller waits for the result."""
         self._silent = True
         if self._stream is not None:
@@ -231,7 +231,7 @@ class _ServerCall:
     def cancel(self, reason: str) -> None:
         """Abort the call from the server's side."""
         self._connection.end.send(Abort(self._number, reason))
-        self.caller_gone(reason)
+        self.on_caller_gone(reason)
 
     async def _answer(self, frame: Open, context: CallContext) -> None:
         call: Any = self._handler.call
@@ -338,7 +338,7 @@ class _StreamCall:
 class _ClientConnection:
     """The link of a channel."""
 
-    def __init__(self, end: End) -> None:
+    def __init__(self, end: LinkEnd) -> None:
         self.end = end
         self.calls: dict[int, _UnaryCall | _StreamCall] = {}
         self._calls_made = 0
@@ -451,7 +451,7 @@ class SimChannel:
         """Return the link, connecting if there is none; raises NotSent, Lost."""
         if self._closed:
             raise NotSent(f"the channel to {self._address} is closed")
-        if self._connection is not None and not self._connection.end.knows:
+        if self._connection is not None and not self._connection.end.is_closed:
             return self._connection
         loop = self._fabric.loop
         if self._connecting is None:

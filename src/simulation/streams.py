@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from ..errors import MessageTooLarge, QuorumlogError, StreamBroken
-from .fabric import End
+from .fabric import LinkEnd
 from .frames import Abort, Credit, Data, Finish
 from .loop import SimLoop
 
@@ -27,14 +27,14 @@ class SimStream:
     consumed."""
 
     def __init__(
-        self, loop: SimLoop, end: End, call: int, *, incoming: type[Message], is_server: bool
+        self, loop: SimLoop, end: LinkEnd, call: int, *, incoming: type[Message], is_server: bool
     ) -> None:
         self._loop = loop
         self._end = end
         self._call = call
         self._incoming = incoming
         self._is_server = is_server
-        self._window_bytes = end.link.fabric.weather.faults.window_bytes
+        self._window_bytes = end.link.fabric.faults.options.window_bytes
         self._under_way = 0  # bytes sent and not yet credited
         self._taken = 0  # bytes received by the application and not yet credited
         self._inbox: deque[bytes] = deque()

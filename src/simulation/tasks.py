@@ -16,7 +16,7 @@ from ..runtime import Scope
 from ..runtime.lanes import lane_limits
 from ..runtime.scope import TaskScope
 from .entropy import SimEntropy
-from .faults import Weather
+from .faults import ActiveFaults
 from .loop import SimLoop
 from .process import NodeKilled, Process
 
@@ -40,12 +40,14 @@ class _Job:
 class _Lane:
     """A FIFO queue and its simulated threads."""
 
-    def __init__(self, tasks: "SimTasks", name: str, entropy: SimEntropy, weather: Weather) -> None:
+    def __init__(
+        self, tasks: "SimTasks", name: str, entropy: SimEntropy, faults: ActiveFaults
+    ) -> None:
         self._limits = lane_limits(name)
         self.name = name
         self._tasks = tasks
         self._entropy = entropy
-        self._weather = weather
+        self._faults = faults
         self._idle_threads = self._limits.threads
         self._queue: deque[_Job] = deque()
         self._given = 0
@@ -89,9 +91,9 @@ class _Lane:
         return self._tasks.process.machine.device_slow_ms * NS_PER_MS + self._draw_weather_ns()
 
     def _draw_weather_ns(self) -> int:
-        if self._entropy.chance(self._weather.faults.lane_stall):
-            return self._entropy.spread(*self._weather.faults.lane_stall_ms) * NS_PER_MS
-        return self._entropy.spread(*self._weather.faults.lane_us) * NS_PER_US
+        if self._entropy.chance(self._faults.options.lane_stall):
+            return self._entropy.spread(*self._faults.options.lane_stall_ms) * NS_PER_MS
+        return self._entropy.spread(*self._faults.options.lane_us) * NS_PER_US
 
     def _run(self, job: _Job) -> None:
         result, error = None, None
@@ -133,7 +135,7 @@ class SimTasks:
         loop: SimLoop,
         process: Process,
         entropy: SimEntropy,
-        weather: Weather,
+        faults: ActiveFaults,
         *,
         record: Callable[[str, str], None],
         stop: Callable[[str], None],
@@ -142,7 +144,7 @@ class SimTasks:
         self.process = process
         self.record = record  # (what, detail): an event of this process
         self._entropy = entropy
-        self._weather = weather
+        self._faults = faults
         self._stop = stop
         self._lanes: dict[str, _Lane] = {}
 
@@ -155,7 +157,7 @@ class SimTasks:
         """Run a plain function in a lane and return its result; raises Overloaded."""
         self.process.check()
         if lane not in self._lanes:
-            self._lanes[lane] = _Lane(self, lane, self._entropy.stream(lane), self._weather)
+            self._lanes[lane] = _Lane(self, lane, self._entropy.stream(lane), self._faults)
         result: T = await self._lanes[lane].submit(job, cost_bytes)
         return result
 

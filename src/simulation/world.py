@@ -16,9 +16,9 @@ from .disk import Disk
 from .entropy import SimEntropy
 from .events import EventLog
 from .fabric import Fabric
-from .faults import Faults, Weather
+from .faults import ActiveFaults, Faults
 from .files import CrashPoint, Device, SimFiles
-from .loop import NS_PER_MS, SimLoop, keep_for_ever
+from .loop import NS_PER_MS, SimLoop, leak
 from .network import SimNetwork
 from .process import Machine, Process
 from .tasks import SimTasks
@@ -41,7 +41,7 @@ class SimNode:
         self._world = world
         self.name = name
         entropy = world.entropy.stream(f"machine/{name}")
-        drift_max = world.weather.faults.drift_ppm_max
+        drift_max = world.faults.options.drift_ppm_max
         self.machine = Machine(
             name,
             drift_ppm=entropy.below(2 * drift_max + 1) - drift_max,
@@ -150,7 +150,7 @@ class SimNode:
         base_ns = self._entropy.stream(f"boot/{self.machine.boots}").below(1_000) * 1_000_000_000
         self.machine.boot(self._world.loop.now_ns, base_ns=base_ns)
         self.device.boot_id = _boot_id(self._entropy, self.machine.boots)
-        self._world.fabric.on_power(self.machine)
+        self._world.fabric.on_boot(self.machine)
 
     def _exited(self, process: Process, task: "asyncio.Task[Any]") -> None:
         """End the process when its root task ends, as the real runner does."""
@@ -171,11 +171,11 @@ class SimWorld:
         trace: Callable[[str], None] | None = None,
     ) -> None:
         self.seed = seed
-        self.weather = Weather(Faults() if faults is None else faults)
-        self.loop = SimLoop()  # the methods left out must raise
+        self.faults = ActiveFaults(Faults() if faults is None else faults)
+        self.loop = SimLoop()  # type: ignore[abstract]  # the methods left out must raise
         self.entropy = SimEntropy(f"seed/{seed}")
         self.events = EventLog(trace=trace)
-        self.fabric = Fabric(self.loop, self.entropy.stream("network"), self.weather, self.events)
+        self.fabric = Fabric(self.loop, self.entropy.stream("network"), self.faults, self.events)
         self._nodes: dict[str, SimNode] = {}
         self._collecting = gc.isenabled()
 
@@ -190,7 +190,7 @@ class SimWorld:
         traceback: TracebackType | None,
     ) -> None:
         self.loop.close()
-        keep_for_ever(self.loop.graveyard)
+        leak(self.loop.retained)
         if self._collecting:
             gc.enable()
 
@@ -243,11 +243,11 @@ class SimWorld:
                 self.loop,
                 process,
                 entropy.stream("lanes"),
-                self.weather,
+                self.faults,
                 record=lambda what, detail: self.record(process, what, detail),
                 stop=lambda reason: self._stop(process, reason),
             ),
-            files=SimFiles(self, process, node.device, self.weather),
+            files=SimFiles(self, process, node.device, self.faults),
             network=SimNetwork(self.fabric, process),
         )
 
@@ -255,7 +255,7 @@ class SimWorld:
         """Append an event of a process."""
         self.events.record(self.loop.now_ns, repr(process), what, detail)
 
-    def die_here(self, process: Process, *, power: bool) -> None:
+    def crash_now(self, process: Process, *, power: bool) -> None:
         """Kill the process (or cut its machine's power) during one of its own operations."""
         node = self._nodes[process.name]
         if power:
@@ -267,7 +267,7 @@ class SimWorld:
         """End a process: its code never runs again. Its connections are reset or (silent) fall
         silent; None draws which."""
         process.alive = False
-        self.loop.bury(process)
+        self.loop.retain_tasks(process)
         self.fabric.on_death(process, silent=silent)
 
     def _stop(self, process: Process, reason: str) -> None:

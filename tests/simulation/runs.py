@@ -51,8 +51,8 @@ def play_seed(
         except Exception as error:
             shown = traceback.format_exception(error, limit=-6)
             failure = "".join(shown).strip()
-        if not failure and world.loop.complaints:
-            failure = "nobody awaited: " + "; ".join(world.loop.complaints[:3])
+        if not failure and world.loop.unawaited_errors:
+            failure = "nobody awaited: " + "; ".join(world.loop.unawaited_errors[:3])
         return Outcome(
             level=level,
             seed=seed,
@@ -84,8 +84,8 @@ class WorldRun:
                 raise Violation("Liveness", str(error)) from error
             finally:
                 self.event_count = world.events.count
-            if world.loop.complaints:
-                raise Violation("NobodyAwaited", world.loop.complaints[0])
+            if world.loop.unawaited_errors:
+                raise Violation("NobodyAwaited", world.loop.unawaited_errors[0])
 
 
 def faults_of(level: str, seed: int) -> Faults:

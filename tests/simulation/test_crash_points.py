@@ -7,7 +7,7 @@ from tests.simulation.levels.storage.level import Effort, play, play_hindered
 from tests.simulation.runs import play_seed
 
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.crash_states import Recording, content_digest, wrecks
+from quorumlog.simulation.crash_states import Recording, content_digest, crash_states
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.faults import Faults
 
@@ -62,7 +62,7 @@ def test_every_choice_among_a_few_changes_is_a_state_of_its_own() -> None:
         node.runtime().files.sync_folder("/")
         for position in (0, 10, 20):
             file.write(position, [b"x"])
-        found = list(wrecks(node.device.disk, SimEntropy("w"), draws=0, choices_max=100))
+        found = list(crash_states(node.device.disk, SimEntropy("w"), draws=0, choices_max=100))
         assert [wreck.is_power_cut for wreck in found] == [False] + [True] * 8
         assert len({content_digest(wreck.disk) for wreck in found[1:]}) == 8
 

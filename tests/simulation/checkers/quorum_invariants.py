@@ -28,9 +28,9 @@ from quorumlog.raftlog.formats.quorum_state import QUORUM_STATE_NAME, decode_quo
 from quorumlog.raftlog.formats.snapshot_file import snapshot_of_name
 from quorumlog.records.batch import HEADER_SIZE, parse_header
 from quorumlog.services import RAFT_VOTE
-from quorumlog.simulation.byte_network import Chunk
-from quorumlog.simulation.disk import Disk, FileBody, Folder, Write
-from quorumlog.simulation.fabric import End
+from quorumlog.simulation.byte_network import BytesFrame
+from quorumlog.simulation.disk import Disk, DiskWrite, FileBody, Folder
+from quorumlog.simulation.fabric import LinkEnd
 from quorumlog.simulation.frames import Open, Result
 from quorumlog.simulation.world import SimNode
 
@@ -206,7 +206,7 @@ def _durable_end(parsed: _Parsed, base_offset: int) -> int:
         position, end = position + header.size, header.next_offset
         parsed.ends.append((position, end))
     bound = min(
-        (one.position if isinstance(one, Write) else one.size for one in body.unsynced),
+        (one.position if isinstance(one, DiskWrite) else one.size for one in body.unsynced),
         default=len(content),
     )
     index = bisect_right(parsed.ends, (bound, 1 << 62)) - 1
@@ -242,7 +242,7 @@ class FrameWatch:
         self._watched: dict[str, Watched] = {}  # by the machine's name
         self._gone: list[Watched] = []  # whose disk was wiped since
         self._votes: set[tuple[int, int]] = set()  # (link, call): membership only
-        self._readers: dict[End, FrameReader] = {}  # of what each end of a byte pipe sends
+        self._readers: dict[LinkEnd, FrameReader] = {}  # of what each end of a byte pipe sends
         self._committed: dict[int, int] = {}  # epoch -> the highest high watermark said
         self._voters: dict[int, frozenset[tuple[int, bytes]]] = {}  # epoch -> of the last look
         self.messages = 0
@@ -254,18 +254,18 @@ class FrameWatch:
             self._gone.append(before)
         self._watched[name] = watched
 
-    def on_sent(self, sender: End, frame: object) -> None:
+    def on_sent(self, sender: LinkEnd, frame: object) -> None:
         """A frame leaves a process."""
         try:
             self._look(sender, frame)
         except AssertionError as violation:  # whoever sends would take it for an error of its own
             self._chronicle.violations.append(violation)
 
-    def _look(self, sender: End, frame: object) -> None:
+    def _look(self, sender: LinkEnd, frame: object) -> None:
         match frame:
             case Open():
                 self._opened(sender, frame)
-            case Chunk():
+            case BytesFrame():
                 for sent in self._read(sender, frame.data):
                     for message in sent.messages:
                         self._sent(sender, message)
@@ -276,13 +276,13 @@ class FrameWatch:
             case _:
                 pass
 
-    def _opened(self, sender: End, frame: Open) -> None:
+    def _opened(self, sender: LinkEnd, frame: Open) -> None:
         if frame.path == RAFT_VOTE.path:
             self._votes.add((sender.link.number, frame.call))
             assert frame.request is not None, "a vote is asked for in one message"
             self._campaigns(sender, pb.VoteCall.FromString(frame.request))
 
-    def _read(self, sender: End, data: bytes) -> Iterator[pb.RaftFrame]:
+    def _read(self, sender: LinkEnd, data: bytes) -> Iterator[pb.RaftFrame]:
         """The frames that these bytes of a pipe complete."""
         reader = self._readers.setdefault(sender, FrameReader())
         while data:
@@ -293,7 +293,7 @@ class FrameWatch:
 
     # --- elections ---
 
-    def _campaigns(self, sender: End, call: pb.VoteCall) -> None:
+    def _campaigns(self, sender: LinkEnd, call: pb.VoteCall) -> None:
         request, watched = call.request, self._watched[sender.process.machine.name]
         if request.pre_vote:
             return
@@ -304,7 +304,7 @@ class FrameWatch:
             f"node {watched.node_id} campaigns for epoch {request.epoch}, on its disk is {state}"
         )
 
-    def _voted(self, sender: End, response: pb.VoteResponse) -> None:
+    def _voted(self, sender: LinkEnd, response: pb.VoteResponse) -> None:
         watched = self._watched.get(sender.process.machine.name)
         if watched is None or not response.granted or response.pre_vote:
             return
@@ -314,7 +314,7 @@ class FrameWatch:
 
     # --- replication ---
 
-    def _sent(self, sender: End, message: pb.RaftMessage) -> None:
+    def _sent(self, sender: LinkEnd, message: pb.RaftMessage) -> None:
         self.messages += 1
         watched = self._watched[sender.process.machine.name]
         match message.WhichOneof("message"):

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from quorumlog.errors import CorruptionError
 from quorumlog.records.batch import HEADER_SIZE, parse_header
-from quorumlog.simulation.disk import Cut, FileBody, Folder, Write
+from quorumlog.simulation.disk import DiskTruncation, DiskWrite, FileBody, Folder
 from quorumlog.simulation.world import SimNode
 
 LOG_SUFFIX: Final = ".log"
@@ -97,7 +97,7 @@ class PartitionFiles:
             end = max(end, segment.base_offset)
             bound = min(
                 (
-                    one.position if isinstance(one, Write) else one.size
+                    one.position if isinstance(one, DiskWrite) else one.size
                     for one in segment.body.unsynced
                     if not _is_durable(segment.body, one)
                 ),
@@ -144,9 +144,9 @@ class PartitionFiles:
         return found
 
 
-def _is_durable(body: FileBody, change: Write | Cut) -> bool:
+def _is_durable(body: FileBody, change: DiskWrite | DiskTruncation) -> bool:
     """Whether a change puts what is durable already: a recovery writes a log's tail once more."""
-    if not isinstance(change, Write):
+    if not isinstance(change, DiskWrite):
         return False
     end = change.position + len(change.data)
     return bytes(body.durable[change.position : end]) == bytes(change.data)

@@ -24,7 +24,7 @@ from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory, is_formatted
 from quorumlog.services import LOG_PRODUCE
 from quorumlog.simulation.entropy import SimEntropy
-from quorumlog.simulation.fabric import End
+from quorumlog.simulation.fabric import LinkEnd
 from quorumlog.simulation.frames import Data, Open
 from quorumlog.simulation.loop import NS_PER_MS
 from quorumlog.simulation.world import SimNode, SimWorld
@@ -231,7 +231,7 @@ class SentRecords:
         self._produce_calls: set[tuple[int, int]] = set()  # (link, call): membership only
         self.requests = 0
 
-    def on_sent(self, sender: End, frame: object) -> None:
+    def on_sent(self, sender: LinkEnd, frame: object) -> None:
         """A frame leaves a process."""
         if sender.process is not self._client.process:
             return
@@ -281,7 +281,7 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
         virtual_ms=WORKLOAD_MS_MAX,
         may_end=lambda: server.device.disk.capacity_bytes is not None,  # it cannot keep its vote
     )
-    world.weather.calm()
+    world.faults.end_all()
     server.crash() if is_replicated else server.power_cut()  # nothing may live in memory alone
     if not lying_disk:
         prove_directory(server, CONFIG.data_dir)

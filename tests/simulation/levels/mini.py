@@ -188,7 +188,7 @@ def play(world: SimWorld, *, bug: str = "") -> dict[str, int]:
     happened = run_with_deaths(
         world, server, deaths, done=lambda: bool(clients and clients[0].done), virtual_ms=600_000
     )
-    world.weather.calm()
+    world.faults.end_all()
     server.power_cut()  # nothing may live in memory alone
     server.restart()
     reading = client_node.attach(lambda runtime: clients[0].read_all(), name="reader")

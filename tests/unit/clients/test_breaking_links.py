@@ -56,7 +56,7 @@ def test_acknowledged_records_are_where_they_were_acknowledged_in_order(
                         await asyncio.sleep(0.02)
                 for value, delivery in deliveries:
                     acknowledged[await delivery] = value
-            world.weather.calm()
+            world.faults.end_all()
             async with log.consumer("t", until_end=True) as consumer:
                 async for record in consumer:
                     place = Delivered("t", record.partition, record.offset)

@@ -18,7 +18,7 @@ from quorumlog.raftlog.core.ready import HardState
 from quorumlog.raftlog.core.voters import VoterSet
 from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
 from quorumlog.simulation import SimNode, SimWorld
-from quorumlog.simulation.crash_states import Recording, wrecks
+from quorumlog.simulation.crash_states import Recording, crash_states
 from quorumlog.simulation.disk import Disk
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.storage import FlushPolicy, LogConfig
@@ -199,7 +199,7 @@ def test_a_crash_anywhere_leaves_the_state_before_or_after(share: int) -> None:
         done = sum(end <= operation.number for end in ends)
         allowed = allowed_after(done)
         entropy = SimEntropy(f"metadata-log/{operation.number}")
-        for wreck in wrecks(operation.disk, entropy, draws=2, choices_max=4):
+        for wreck in crash_states(operation.disk, entropy, draws=2, choices_max=4):
             looks += 1
             try:
                 found = look(wreck.disk, twice=looks % 8 == 0)
@@ -227,7 +227,7 @@ def test_a_crash_while_a_crash_is_repaired_changes_nothing() -> None:
             assert live(world, node, found_by, SMALL) == states()[after]
             repair.stop()
         for again in repair.operations:
-            for wreck in wrecks(again.disk, SimEntropy("again"), draws=1, choices_max=2):
+            for wreck in crash_states(again.disk, SimEntropy("again"), draws=1, choices_max=2):
                 assert look(wreck.disk, twice=False) == states()[after], f"{again} {wreck.name}"
 
 
@@ -251,7 +251,7 @@ def test_a_file_operation_that_fails_loses_nothing_that_was_said_to_be_there(
         cut_short += done < len(life())
         allowed = allowed_after(done)
         entropy = SimEntropy(f"{operation}/{number}")
-        for wreck in wrecks(node.device.disk, entropy, draws=1, choices_max=2):
+        for wreck in crash_states(node.device.disk, entropy, draws=1, choices_max=2):
             if not wreck.disk.exists(f"{DATA}/meta.properties"):
                 continue  # it was not formatted yet
             found = look(wreck.disk, twice=False, checked=False)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.simulation.disk import SECTOR, Cut, Disk, FileBody, Write
+from quorumlog.simulation.disk import SECTOR, Disk, DiskTruncation, DiskWrite, FileBody
 from quorumlog.simulation.entropy import SimEntropy
 
 SEEDS = range(200)
@@ -29,7 +29,7 @@ def durable_disk(path: str = "/d/f") -> Disk:
 def test_a_synced_write_survives_every_power_cut() -> None:
     for seed in SEEDS:
         disk = durable_disk()
-        body_of(disk, "/d/f").change(Write(0, b"kept"))
+        body_of(disk, "/d/f").change(DiskWrite(0, b"kept"))
         body_of(disk, "/d/f").sync()
         disk.cut_power(SimEntropy(f"{seed}"))
         assert bytes(body_of(disk, "/d/f").content) == b"kept"
@@ -39,7 +39,7 @@ def test_an_unsynced_small_write_is_kept_or_dropped_whole() -> None:
     seen = set()
     for seed in SEEDS:
         disk = durable_disk()
-        body_of(disk, "/d/f").change(Write(0, b"maybe"))
+        body_of(disk, "/d/f").change(DiskWrite(0, b"maybe"))
         disk.cut_power(SimEntropy(f"{seed}"))
         seen.add(bytes(body_of(disk, "/d/f").content))
     assert seen == {b"", b"maybe"}
@@ -50,7 +50,7 @@ def test_an_unsynced_large_write_is_torn_at_sector_boundaries_only() -> None:
     seen = set()
     for seed in SEEDS:
         disk = durable_disk()
-        body_of(disk, "/d/f").change(Write(10, data))
+        body_of(disk, "/d/f").change(DiskWrite(10, data))
         disk.cut_power(SimEntropy(f"{seed}"))
         content = bytes(body_of(disk, "/d/f").content)
         lost = [at for at, byte in enumerate(content) if at >= 10 and byte == 0]
@@ -68,7 +68,7 @@ def test_later_writes_may_survive_earlier_ones() -> None:
     for seed in SEEDS:
         disk = durable_disk()
         for number in range(3):
-            body_of(disk, "/d/f").change(Write(number, b"abc"[number : number + 1]))
+            body_of(disk, "/d/f").change(DiskWrite(number, b"abc"[number : number + 1]))
         disk.cut_power(SimEntropy(f"{seed}"))
         seen.add(bytes(body_of(disk, "/d/f").content))
     assert {b"", b"a", b"abc", b"\x00\x00c", b"\x00bc", b"a\x00c"} <= seen
@@ -78,9 +78,9 @@ def test_a_truncation_is_kept_or_never_happened() -> None:
     seen = set()
     for seed in SEEDS:
         disk = durable_disk()
-        body_of(disk, "/d/f").change(Write(0, b"0123456789"))
+        body_of(disk, "/d/f").change(DiskWrite(0, b"0123456789"))
         body_of(disk, "/d/f").sync()
-        body_of(disk, "/d/f").change(Cut(4))
+        body_of(disk, "/d/f").change(DiskTruncation(4))
         disk.cut_power(SimEntropy(f"{seed}"))
         seen.add(bytes(body_of(disk, "/d/f").content))
     assert seen == {b"0123", b"0123456789"}
@@ -88,7 +88,7 @@ def test_a_truncation_is_kept_or_never_happened() -> None:
 
 def test_after_a_failed_sync_a_later_one_succeeds_and_the_bytes_are_gone_all_the_same() -> None:
     disk = durable_disk()
-    body_of(disk, "/d/f").change(Write(0, b"lost"))
+    body_of(disk, "/d/f").change(DiskWrite(0, b"lost"))
     body_of(disk, "/d/f").sync_failed()
     body_of(disk, "/d/f").sync()
     assert bytes(body_of(disk, "/d/f").content) == b"lost", "the page cache still shows them"
@@ -101,7 +101,7 @@ def test_an_unsynced_name_is_kept_or_dropped_even_when_its_bytes_are_durable() -
     for seed in SEEDS:
         disk = Disk()
         body = disk.create("/f")
-        body.change(Write(0, b"durable"))
+        body.change(DiskWrite(0, b"durable"))
         body.sync()
         disk.cut_power(SimEntropy(f"{seed}"))
         seen.add(disk.exists("/f"))
@@ -115,10 +115,10 @@ def test_a_rename_is_atomic_over_a_power_cut() -> None:
     seen = set()
     for seed in SEEDS:
         disk = durable_disk("/d/f")
-        body_of(disk, "/d/f").change(Write(0, b"old"))
+        body_of(disk, "/d/f").change(DiskWrite(0, b"old"))
         body_of(disk, "/d/f").sync()
         new = disk.create("/d/f.tmp")
-        new.change(Write(0, b"new"))
+        new.change(DiskWrite(0, b"new"))
         new.sync()
         disk.rename("/d/f.tmp", "/d/f")
         disk.cut_power(SimEntropy(f"{seed}"))
@@ -200,10 +200,10 @@ def test_what_was_last_synced_and_not_touched_since_survives(
     synced, touched_from, touched = b"", 1 << 30, set[int]()
     for kind, position, data in steps:
         if kind == "write":
-            body.change(Write(position, data))
+            body.change(DiskWrite(position, data))
             touched |= set(range(position, position + len(data)))
         elif kind == "cut":
-            body.change(Cut(position))
+            body.change(DiskTruncation(position))
             touched_from = min(touched_from, position)
         else:
             body.sync()

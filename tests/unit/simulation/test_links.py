@@ -273,7 +273,7 @@ def test_a_calm_network_breaks_nothing_any_more() -> None:
         server = Server()
         world.node("server").spawn(server.main)
         world.run_for(10)
-        world.weather.calm()
+        world.faults.end_all()
         task = world.node("client").spawn(lambda runtime: send_numbers(runtime, 200))
         world.run_until(task, virtual_ms=60_000)
         world.run_for(1_000)

@@ -158,8 +158,8 @@ def test_an_error_that_nobody_awaits_is_a_complaint_of_the_run() -> None:
         task = world.node("n").spawn(main)
         world.run_until(task, virtual_ms=5_000)
         gc.collect()  # from Python 3.13 on a task and its error hold each other
-        assert len(world.loop.complaints) == 1
-        assert "unheard" in world.loop.complaints[0]
+        assert len(world.loop.unawaited_errors) == 1
+        assert "unheard" in world.loop.unawaited_errors[0]
 
 
 def test_tasks_left_behind_by_a_test_are_cancelled_newest_first() -> None:

@@ -12,7 +12,7 @@ from quorumlog.raftlog.formats.quorum_state import encode_quorum_state
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.disk import Cut, FileBody, Write
+from quorumlog.simulation.disk import DiskTruncation, DiskWrite, FileBody
 
 DATA = "/data"
 SEGMENT = f"{DATA}/{METADATA_FOLDER}/{0:020d}.log"
@@ -76,16 +76,16 @@ def test_the_durable_end_follows_syncs_truncations_and_power_cuts() -> None:
         log = DurableLog(node, DATA)
         size = len(batch(0))
         for number in range(4):
-            body.change(Write(number * size, batch(number)))
+            body.change(DiskWrite(number * size, batch(number)))
         assert log.end_offset() == 0, "not even its name is durable"
         for folder in ("/", DATA, f"{DATA}/{METADATA_FOLDER}"):
             disk.sync_folder(folder)
         assert (log.end_offset(), log.holds(0), log.holds(1)) == (0, True, False)
         body.sync()
         assert (log.end_offset(), log.holds(4)) == (4, True)
-        body.change(Cut(2 * size))
+        body.change(DiskTruncation(2 * size))
         assert log.end_offset() == 2
-        body.change(Write(2 * size, batch(2, b"w")))
+        body.change(DiskWrite(2 * size, batch(2, b"w")))
         assert log.end_offset() == 2, "what replaces it is not durable"
         body.sync()
         assert log.end_offset() == 3
@@ -97,7 +97,7 @@ def test_a_snapshot_holds_what_is_below_its_end() -> None:
         disk = node.device.disk
         disk.make_folder(f"{DATA}/{METADATA_FOLDER}")
         body = disk.create(f"{DATA}/{METADATA_FOLDER}/{9:020d}-{1:010d}.checkpoint")
-        body.change(Write(0, b"snapshot"))
+        body.change(DiskWrite(0, b"snapshot"))
         for folder in ("/", DATA, f"{DATA}/{METADATA_FOLDER}"):
             disk.sync_folder(folder)
         log = DurableLog(node, DATA)
@@ -114,7 +114,7 @@ def test_epoch_and_vote_count_once_they_are_durable() -> None:
         disk.make_folder(DATA)
         state = HardState(Epoch(7), Voter(NodeId(1), DirectoryId(b"1" * 16)))
         body = disk.create(f"{DATA}/quorum-state")
-        body.change(Write(0, encode_quorum_state(state)))
+        body.change(DiskWrite(0, encode_quorum_state(state)))
         log = DurableLog(node, DATA)
         body.sync()
         assert log.hard_state() is None, "its name is not durable"
@@ -130,9 +130,9 @@ def test_logs_that_differ_in_one_batch_are_found() -> None:
         for name, disk in disks.items():
             disk.make_folder(f"{DATA}/{METADATA_FOLDER}")
             bodies[name] = disk.create(SEGMENT)
-            bodies[name].change(Write(0, batch(0)))
+            bodies[name].change(DiskWrite(0, batch(0)))
         assert compare_logs(disks) == 1
-        bodies["n1"].change(Write(len(batch(0)), batch(1, b"x")))
-        bodies["n2"].change(Write(len(batch(0)), batch(1, b"y")))
+        bodies["n1"].change(DiskWrite(len(batch(0)), batch(1, b"x")))
+        bodies["n2"].change(DiskWrite(len(batch(0)), batch(1, b"y")))
         with pytest.raises(AssertionError, match="the batch at 1 differs between n1 and n2"):
             compare_logs(disks)

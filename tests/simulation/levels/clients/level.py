@@ -247,7 +247,7 @@ def play(world: SimWorld) -> dict[str, int]:
             virtual_ms=WORKLOAD_MS_MAX,
         )
     assert not failed, f"the node failed in a way it did not foresee: {failed[0]}"
-    world.weather.calm()
+    world.faults.end_all()
     server.crash() if is_replicated else server.power_cut()  # nothing may live in memory alone
     server.restart()
     reading = machine.attach(lambda runtime: applications[0].read_all(), name="reader")

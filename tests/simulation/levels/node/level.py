@@ -177,7 +177,7 @@ def play_run(run: Run, entropy: SimEntropy) -> dict[str, int]:
 def serve_with_core(run: Run, entropy: SimEntropy) -> int:
     """Leave a majority alone: it must serve what it can; return how many partitions that was."""
     core = choose_core(run.cluster, entropy.stream("core"))
-    run.world.weather.calm()
+    run.world.faults.end_all()
     run.nemesis.calm(core)
     leave_alone(run.cluster, core, CLIENTS)
     run.wait(lambda: is_settled(run.cluster, core), SETTLE_MS, "a majority finds itself")

@@ -183,7 +183,7 @@ def heal_majority(run: Run, nemesis: Nemesis) -> None:
     world, cluster = run.world, run.cluster
     core = choose_core(cluster, run.entropy.stream("core"))
     names = [member.name for member in core]
-    world.weather.calm()
+    world.faults.end_all()
     nemesis.calm(core)
     rest = [member for member in cluster.members if member not in core]
     world.fabric.barriers.close(apart([member.name for member in rest], names + run.clients))

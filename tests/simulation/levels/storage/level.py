@@ -16,7 +16,13 @@ from quorumlog.ids import NO_EPOCH
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
-from quorumlog.simulation.crash_states import Operation, Recording, Wreck, content_digest, wrecks
+from quorumlog.simulation.crash_states import (
+    CrashState,
+    DiskOperation,
+    Recording,
+    content_digest,
+    crash_states,
+)
 from quorumlog.simulation.disk import Disk
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import SimNode, SimWorld
@@ -173,7 +179,7 @@ class Tally:
     """What was looked at."""
 
     made: int = 0
-    wrecks: int = 0  # of them, no two alike
+    states: int = 0  # distinct
     deeper: int = 0
 
 
@@ -208,7 +214,7 @@ def play(world: SimWorld, *, effort: Effort | None = None) -> dict[str, int]:
     for operation in recording.operations[:: effort.every]:
         drawn = entropy.stream(f"{operation.number}")
         owed = tuple(id(book.at(operation.number)) for book in story.books.values())
-        for wreck in wrecks(
+        for wreck in crash_states(
             operation.disk, drawn, draws=effort.draws, choices_max=effort.choices_max
         ):
             tally.made += 1
@@ -216,9 +222,9 @@ def play(world: SimWorld, *, effort: Effort | None = None) -> dict[str, int]:
             if known in seen:
                 continue
             seen.add(known)
-            tally.wrecks += 1
-            is_used = tally.wrecks % effort.used == 0
-            is_deep = effort.deeper > 0 and tally.wrecks % effort.deeper == 0
+            tally.states += 1
+            is_used = tally.states % effort.used == 0
+            is_deep = effort.deeper > 0 and tally.states % effort.deeper == 0
             look = Look(story, operation.number, wreck.is_power_cut, is_used)
             try:
                 recovery = look_at(look, wreck.disk, is_recorded=is_deep)
@@ -229,7 +235,7 @@ def play(world: SimWorld, *, effort: Effort | None = None) -> dict[str, int]:
     return {
         "operations": story.moment,
         "states": tally.made,
-        "looks": tally.wrecks,
+        "looks": tally.states,
         "deeper": tally.deeper,
         "batches": story.batches,
         "repeated": story.repeated,
@@ -238,7 +244,7 @@ def play(world: SimWorld, *, effort: Effort | None = None) -> dict[str, int]:
     }
 
 
-def look_at(look: Look, disk: Disk, *, is_recorded: bool = False) -> Sequence[Operation]:
+def look_at(look: Look, disk: Disk, *, is_recorded: bool = False) -> Sequence[DiskOperation]:
     """Open a wreck in a world of its own; return its recovery's operations when asked to."""
     with SimWorld(0) as world:
         node = world.node("node")
@@ -264,12 +270,12 @@ def prove_whole(node: SimNode) -> None:
     node.crash()
 
 
-def look_deeper(look: Look, operations: Sequence[Operation], entropy: SimEntropy) -> int:
+def look_deeper(look: Look, operations: Sequence[DiskOperation], entropy: SimEntropy) -> int:
     """Crash a recovery at each of its own operations."""
     count = 0
     for operation in operations[1:]:
         drawn = entropy.stream(f"deeper/{operation.number}")
-        for wreck in wrecks(operation.disk, drawn, draws=1, choices_max=0):
+        for wreck in crash_states(operation.disk, drawn, draws=1, choices_max=0):
             count += 1
             is_power_cut = look.is_power_cut or wreck.is_power_cut
             again = Look(look.story, look.moment, is_power_cut, is_used=False)
@@ -281,7 +287,7 @@ def look_deeper(look: Look, operations: Sequence[Operation], entropy: SimEntropy
     return count
 
 
-def explain(recording: Recording, operation: Operation, wreck: Wreck) -> str:
+def explain(recording: Recording, operation: DiskOperation, wreck: CrashState) -> str:
     """Say which wreck it was, and what was done around it."""
     return f"wreck: {wreck.name}, after operation\n{recording.around(operation.number)}"
 
@@ -308,7 +314,9 @@ def play_hindered(
                 raise node.exit_error
             story.errors += 1  # it could not even be formatted or opened
     last = recording.operations[-1]
-    for wreck in wrecks(last.disk, world.entropy.stream("wrecks"), draws=2, choices_max=2):
+    for wreck in crash_states(
+        last.disk, world.entropy.stream("wrecks"), draws=2, choices_max=2
+    ):
         try:
             look_at(Look(story, last.number, wreck.is_power_cut, is_used=True), wreck.disk)
         except Exception as error:

@@ -79,7 +79,7 @@ def test_streams_that_break_deliver_late_and_fall_silent_never_bring_old_news_an
             for other in ADDRESSES:
                 heard = rounds(member, other)
                 assert heard == sorted(set(heard)), f"{number} heard {other} out of order"
-        world.weather.calm()
+        world.faults.end_all()
         world.run_for(4_000)  # what fell silent before is found out, what breaks is made anew
         before = {number: len(member.received) for number, member in lives.items()}
         world.run_for(1_000)

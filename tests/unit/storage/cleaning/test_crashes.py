@@ -9,7 +9,7 @@ import pytest
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.crash_states import Operation, Recording, wrecks
+from quorumlog.simulation.crash_states import DiskOperation, Recording, crash_states
 from quorumlog.simulation.disk import Disk
 from quorumlog.storage import Log, LogConfig, Origin
 from quorumlog.storage.append import write_fully
@@ -144,7 +144,9 @@ class Machine:
         self.log.complete_replace(swap)
 
 
-def look(disk: Disk, check: Callable[[Machine], None], *, recorded: bool) -> Sequence[Operation]:
+def look(
+    disk: Disk, check: Callable[[Machine], None], *, recorded: bool
+) -> Sequence[DiskOperation]:
     """Open a disk as after an unclean stop; return the operations of the recovery."""
     with SimWorld(0) as world:
         node = world.node("n")
@@ -157,8 +159,8 @@ def look(disk: Disk, check: Callable[[Machine], None], *, recorded: bool) -> Seq
 
 def crash_everywhere(
     world: SimWorld,
-    operations: Sequence[Operation],
-    check: Callable[[Machine, Operation], None],
+    operations: Sequence[DiskOperation],
+    check: Callable[[Machine, DiskOperation], None],
     *,
     deeper: int,
 ) -> int:
@@ -168,15 +170,15 @@ def crash_everywhere(
     for operation in operations:
         entropy = world.entropy.stream(f"{operation.number}")
 
-        def at(machine: Machine, operation: Operation = operation) -> None:
+        def at(machine: Machine, operation: DiskOperation = operation) -> None:
             check(machine, operation)
 
-        for wreck in wrecks(operation.disk, entropy, draws=2, choices_max=8):
+        for wreck in crash_states(operation.disk, entropy, draws=2, choices_max=8):
             looks += 1
             try:
                 recovery = look(wreck.disk, at, recorded=looks % deeper == 0)
                 for again in recovery[1:]:
-                    for worse in wrecks(again.disk, entropy, draws=1, choices_max=2):
+                    for worse in crash_states(again.disk, entropy, draws=1, choices_max=2):
                         look(worse.disk, at, recorded=False)
                         looks += 1
             except Exception as error:
@@ -210,7 +212,7 @@ def test_a_crash_in_a_swap_leaves_the_old_or_the_new_and_no_mix(segment_bytes: i
         assert litter(machine), "the old files are unlinked later"
         places = {op.number: at for at, op in enumerate(recording.operations)}
 
-        def check(found: Machine, operation: Operation) -> None:
+        def check(found: Machine, operation: DiskOperation) -> None:
             before = sum(end <= places[operation.number] for end in ends)
             assert found.content() in contents[before : before + 2]
             assert found.log.log_end_offset == RECORDS
@@ -229,7 +231,7 @@ def test_a_crash_in_a_removal_takes_whole_segments_from_the_start_and_leaves_no_
         recording = Recording.attach(machine.node.device)
         perform_removal(machine.files, removal)
 
-        def check(found: Machine, _: Operation) -> None:
+        def check(found: Machine, _: DiskOperation) -> None:
             start = found.log.log_start_offset
             assert start in bases[:4]
             assert found.log.segment_bases == [base for base in bases if base >= start]

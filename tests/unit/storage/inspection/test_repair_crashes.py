@@ -16,7 +16,7 @@ from quorumlog.records.batch import HEADER_SIZE
 from quorumlog.records.codec import decode_all
 from quorumlog.runtime import Files
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.crash_states import Recording, content_digest, wrecks
+from quorumlog.simulation.crash_states import Recording, content_digest, crash_states
 from quorumlog.simulation.disk import Disk
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.files import Device
@@ -170,7 +170,7 @@ def test_a_crash_at_any_operation_of_a_repair_loses_nothing(
     seen = set()
     for operation in recording.operations:
         drawn = SimEntropy(f"{operation.number}")
-        for wreck in wrecks(operation.disk, drawn, draws=1, choices_max=4):
+        for wreck in crash_states(operation.disk, drawn, draws=1, choices_max=4):
             digest = content_digest(wreck.disk)
             if digest not in seen:
                 seen.add(digest)
