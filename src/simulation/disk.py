@@ -162,7 +162,7 @@ class NameChange:
         return [place for place in (self.removed, added) if place is not None]
 
     def folders(self) -> list[Folder]:
-        """Return the folders whose sync makes the change durable."""
+        """Return the folders to sync to make the change durable."""
         touched = [place[0] for place in self.places()]
         return touched[:1] if len(touched) == 2 and touched[0] is touched[1] else touched
 

@@ -52,7 +52,7 @@ class Device:
     crash_point: CrashPoint | None = None
     operations: int = 0  # changing operations since the crash point was set
     faults_at: dict[int, int] = field(default_factory=dict)  # number of the operation -> errno
-    short_at: int = 0  # the operation whose write takes only a part; 0: none
+    short_at: int = 0  # the operation with a short write; 0: none
     journal: "Journal | None" = None  # notified after every changing operation
 
     def arm(self, point: CrashPoint | None) -> None:

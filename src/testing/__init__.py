@@ -1,4 +1,4 @@
-"""What tests of programs that use quorumlog need, and its own tests too.
+"""Brokers and clusters for tests of programs that use quorumlog.
 
 ```python
 from quorumlog.testing import Broker, Cluster
@@ -6,11 +6,12 @@ from quorumlog.testing import Broker, Cluster
 with Broker() as broker:
     print(broker.kafka, broker.grpc)
 ```
-`Broker` is one broker in a process of its own, `Cluster` several, with faults; `ForwardingProxy`
-is a bad wire between any two programs. The fixtures of pytest: docs/testing_with_quorumlog.md.
+`Broker` is one broker in a process of its own, `Cluster` several, with faults. `ForwardingProxy` is
+a faulty connection between any two programs. `quorumlog.testing.checkers` finds anomalies in the
+histories of producers and consumers. pytest fixtures: docs/testing_with_quorumlog.md.
 
-The outermost room beside the command line: nothing of the product imports it. Each name is loaded
-at its first use, so that the nodes' own processes load none.
+No module of the product imports this package. Each name is loaded at its first use, so that the
+processes of nodes load none of them.
 """
 
 TYPE_CHECKING = False  # as in the package's own __init__
@@ -33,7 +34,7 @@ _HOMES = {
 __all__ = [*_HOMES]
 
 
-if not TYPE_CHECKING:  # a checker must go on refusing names that do not exist
+if not TYPE_CHECKING:  # type checkers must keep rejecting unknown names
 
     def __getattr__(name: str) -> object:
         """Load a public name at its first use (PEP 562)."""
@@ -47,5 +48,5 @@ if not TYPE_CHECKING:  # a checker must go on refusing names that do not exist
 
 
 def __dir__() -> list[str]:
-    """List the public names, loaded or not."""
+    """Return the public names, loaded or not."""
     return sorted([*globals(), *__all__])

@@ -1,5 +1,6 @@
-"""Asks the nodes of a test's cluster how they see it, each by itself: where they differ, as while
-some are parted, the newest word counts. And has topics made, without loading a client.
+"""State of a test cluster, read from its nodes without loading a client.
+
+Each node is queried separately; if answers differ, as in a network partition, the newest counts.
 """
 
 import os
@@ -20,9 +21,9 @@ from ..services import (
 
 T = TypeVar("T")
 
-ANSWER_MS: Final = 2_000  # who takes longer is not waited for
-CHANGE_MS: Final = 10_000  # likewise where something is to be changed
-AGAIN_S: Final = 0.05  # until nobody's answer is sought again
+ANSWER_MS: Final = 2_000  # bound of a query
+CHANGE_MS: Final = 10_000  # bound of a change
+AGAIN_S: Final = 0.05  # pause after a round without an answer
 
 
 def create_topic(
@@ -34,13 +35,15 @@ def create_topic(
     configs: Mapping[str, str | int | bool],
     timeout_s: float,
 ) -> None:
-    """Create a topic, by whichever of the brokers at these addresses can do it first; raises what
-    is wrong with it, and after `timeout_s` what the last one said."""
+    """Create a topic through the first of the brokers at these addresses that can.
+
+    Raises non-retriable errors at once, and the last error after `timeout_s`.
+    """
     if not addresses:
         raise InvalidRequest("no broker is up: start one first")
     request = admin_pb2.CreateTopicRequest(
         name=name,
-        topic_id=os.urandom(16),  # by which a repeat is known
+        topic_id=os.urandom(16),  # identifies a repeated request
         partitions=partitions,
         replication_factor=replication or 0,
     )
@@ -61,8 +64,8 @@ def create_topic(
 
 
 def leader_of(addresses: Iterable[str], topic: str, partition: int) -> int | None:
-    """Return who leads a partition, None while nobody does, as the brokers at these addresses know.
-    Raises UnknownTopicOrPartition."""
+    """Return the leader of a partition, None if it has none, by the newest metadata at these
+    addresses. Raises UnknownTopicOrPartition."""
 
     def ask(channel: SyncChannel) -> tuple[int, admin_pb2.DescribeTopicResult]:
         request = admin_pb2.DescribeTopicsRequest(names=[topic])
@@ -79,21 +82,22 @@ def leader_of(addresses: Iterable[str], topic: str, partition: int) -> int | Non
 
 
 def quorum_leader(addresses: Iterable[str]) -> int | None:
-    """Return who leads the quorum in its newest epoch, None while nobody does, as the nodes at
-    these addresses know."""
+    """Return the leader of the quorum in its newest epoch, None if there is none, as seen by the
+    nodes at these addresses."""
 
     def ask(channel: SyncChannel) -> tuple[tuple[int, bool], int]:
         request = quorum_pb2.DescribeQuorumRequest(local=True)
         answer = channel.call(QUORUM_DESCRIBE, request, timeout_ms=ANSWER_MS)
-        is_known = answer.leader_id >= 0  # another of the same epoch may know of nobody
+        # another node of the same epoch may not have seen the leader
+        is_known = answer.leader_id >= 0
         return (answer.leader_epoch, is_known), answer.leader_id
 
     found = _newest(addresses, ask)
     return None if found is None or found < 0 else found
 
 
-def what_ails(addresses: Iterable[str], brokers: Sequence[int]) -> str:
-    """Return what keeps a cluster of these brokers from being whole, "" when nothing does."""
+def unhealthy_reason(addresses: Iterable[str], brokers: Sequence[int]) -> str:
+    """Return the reason why a cluster of these brokers is unhealthy, "" if it is healthy."""
     found = _newest(addresses, lambda channel: _ailment(channel, brokers))
     return "no broker answers" if found is None else found
 
@@ -105,7 +109,7 @@ def _ailment(channel: SyncChannel, brokers: Sequence[int]) -> tuple[int, str]:
     counted_on = {each.id for each in cluster.brokers if not each.fenced and not each.stopping}
     missing = [number for number in brokers if number not in counted_on]
     if missing:
-        return cluster.metadata_offset, f"the controller does not count on node {missing[0]}"
+        return cluster.metadata_offset, f"node {missing[0]} is fenced, stopping or not registered"
     listed = channel.call(ADMIN_LIST_TOPICS, admin_pb2.ListTopicsRequest(), timeout_ms=ANSWER_MS)
     if not listed.topics:
         return listed.metadata_offset, ""
@@ -123,7 +127,7 @@ def _ailment(channel: SyncChannel, brokers: Sequence[int]) -> tuple[int, str]:
 
 
 def _newest(addresses: Iterable[str], ask: Callable[[SyncChannel], tuple[Any, T]]) -> T | None:
-    """Return the answer with the highest rank of those that come, None when none does."""
+    """Return the answer with the highest rank; None without an answer."""
     best: tuple[Any, T] | None = None
     for address in addresses:
         try:

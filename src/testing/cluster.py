@@ -1,4 +1,4 @@
-"""A cluster for a test: nodes in a process each, which are killed, paused and parted at will."""
+"""A cluster for tests: one process per node; nodes can be killed, paused and partitioned."""
 
 import asyncio
 import time
@@ -13,8 +13,8 @@ from ..errors import InvalidRequest, TimedOut
 from .broker import START_S
 from .node_group import NodeGroup, fresh_name
 from .node_process import NodeProcess
-from .node_settings import BOTH, NodeAddresses, check_settings, new_id, node_rows
-from .wires import Cut, Wires
+from .node_settings import BOTH, NodeEndpoints, check_settings, new_id, node_rows
+from .wires import ClusterLinks, CutDirection
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-REPLICATION: Final = 3  # of a topic that is created without a number, where there are brokers
-LOOK_S: Final = 0.02  # between two looks at the cluster
+REPLICATION: Final = 3  # default replication factor, bounded by the number of brokers
+LOOK_S: Final = 0.02  # between two queries of the cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNode:
-    """One node, and where it is; "" where it serves nobody of the kind."""
+    """A node and its addresses; an address is "" if the node does not have that listener."""
 
     id: int
     roles: tuple[str, ...]
@@ -39,11 +39,11 @@ class ClusterNode:
     controller: str  # "host:port" for the other nodes
     http: str  # "host:port" of /metrics, /health and /ready
     data_dir: Path
-    log_file: Path  # what it has said in all its lives
+    log_file: Path  # the log file of all its processes
 
 
 class Cluster:
-    """Nodes in a process each, on ports and in a folder that nobody else has.
+    """Nodes with a process each, with their own ports and folder.
 
     ```python
     with Cluster(brokers=3) as cluster:
@@ -54,10 +54,10 @@ class Cluster:
         cluster.partition({1}, {2, 3})
         cluster.heal()
     ```
-    Nodes are numbers, and a method that is given none means all of them. In `with` and
-    `async with` alike, or `start` it and `close` it. It ends with this process, however that one
-    ends, and leaves no file behind. `kill`, `pause`, `resume`, `partition`, `cut` and `heal` take a
-    moment; from asyncio call what takes longer as `await asyncio.to_thread(cluster.start, 2)`.
+    Nodes are numbers; a method without any applies to all of them. Use it in `with` or
+    `async with`, or call `start` and `close`. It ends with this process, however that one ends,
+    and leaves no files. `kill`, `pause`, `resume`, `partition`, `cut` and `heal` return quickly;
+    from asyncio call slower methods as `await asyncio.to_thread(cluster.start, 2)`.
     """
 
     def __init__(
@@ -69,25 +69,27 @@ class Cluster:
         racks: Sequence[str] = (),
         timeout_s: float = START_S,
     ) -> None:
-        """Without `controllers` every broker is a controller too; else so many nodes are that
-        alone, with the numbers behind those of the brokers.
+        """Create the cluster without starting it.
 
-        `settings` are those of docs/configuration.md by name, for every node, but for addresses and
-        ids; `racks` are given to brokers by turns. Topics have three replicas unless told
-        otherwise, or as many as there are brokers. A start may take `timeout_s`. Raises
-        InvalidRequest.
+        Without `controllers` every broker is a controller too; otherwise that many nodes are
+        controllers only, numbered after the brokers. `settings` are those of docs/configuration.md
+        by name, for every node, except addresses and ids; `racks` are assigned to brokers in turn.
+        Topics have three replicas unless set otherwise, or as many as there are brokers. A start
+        may take `timeout_s`. Raises InvalidRequest.
         """
         if brokers < 1 or controllers < 0:
-            raise InvalidRequest(f"{brokers} brokers and {controllers} controllers are no cluster")
+            raise InvalidRequest(
+                f"invalid cluster: {brokers} brokers and {controllers} controllers; give 1 broker or more"
+            )
         check_settings(settings or {})
         self._timeout_s = timeout_s
-        self._cuts: set[Cut] = set()  # membership only
+        self._cuts: set[CutDirection] = set()  # membership only
         roles = {number: ("broker",) if controllers else BOTH for number in range(1, brokers + 1)}
         roles |= {brokers + 1 + each: ("controller",) for each in range(controllers)}
         self._group = NodeGroup(timeout_s)
         try:
-            addresses = {number: NodeAddresses.take(self._group.ports) for number in roles}
-            self._wires = Wires({n: addresses[n].dialled(roles[n]) for n in roles})
+            addresses = {number: NodeEndpoints.take(self._group.ports) for number in roles}
+            self._wires = ClusterLinks({n: addresses[n].dialled(roles[n]) for n in roles})
         except BaseException:
             self._group.close()
             raise
@@ -100,7 +102,7 @@ class Cluster:
         self,
         number: int,
         roles: tuple[str, ...],
-        addresses: NodeAddresses,
+        addresses: NodeEndpoints,
         shared: Mapping[str, object],
         racks: Sequence[str],
     ) -> None:
@@ -151,12 +153,11 @@ class Cluster:
     ) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
-    # --- where it is, and how ----------------------------------------------------------------
+    # --- addresses and state ----------------------------------------------------------------
 
     @property
     def kafka(self) -> str:
-        """All brokers for clients of the Kafka protocol, "host:port,host:port": their
-        bootstrap.servers."""
+        """All brokers for Kafka clients, "host:port,host:port": their bootstrap.servers."""
         return ",".join(node.kafka for node in self.nodes.values() if node.kafka)
 
     @property
@@ -165,125 +166,130 @@ class Cluster:
         return ",".join(node.grpc for node in self.nodes.values() if node.grpc)
 
     def is_up(self, node: int) -> bool:
-        """Whether a node was started, and not stopped or killed since."""
+        """Return True if a node was started, and not stopped or killed since."""
         return self._group.node(node).is_up
 
     def pid(self, node: int) -> int:
-        """A node's process; raises InvalidRequest when it is down."""
+        """Return the process id of a node; raises InvalidRequest if it is down."""
         return self._group.node(node).pid
 
     def log(self, node: int) -> str:
-        """What a node has written to its log, in all its lives."""
+        """Return the log of all processes of a node."""
         return self._group.node(node).log()
 
     def leader(self, topic: str, partition: int = 0, *, other_than: int | None = None) -> int:
-        """Return the node that leads a partition; waits until one does that is neither down nor
-        paused, nor the one that is not meant. Where parted nodes differ, the newest word counts.
-        Raises TimedOut, and UnknownTopicOrPartition."""
+        """Return the leader of a partition. Wait until a running node other than `other_than` leads
+        it.
+
+        If partitioned nodes differ, the newest metadata count. Raises TimedOut and
+        UnknownTopicOrPartition.
+        """
         from .asking import leader_of
 
         found = self._wait(
             lambda: self._meant(leader_of(self._asked("grpc"), topic, partition), other_than),
-            lambda: f"partition {partition} of {topic} has no such leader",
+            lambda: f"partition {partition} of {topic} has no suitable leader",
         )
         assert found is not None, "waited for a leader"
         return found
 
     def controller(self, *, other_than: int | None = None) -> int:
-        """Return the node that leads the quorum, and so decides for the cluster; waits until one
-        does that is neither down nor paused, nor the one that is not meant. Raises TimedOut."""
+        """Return the leader of the quorum. Wait until a running node other than `other_than`
+        leads it. Raises TimedOut."""
         from .asking import quorum_leader
 
         found = self._wait(
             lambda: self._meant(quorum_leader(self._asked("controller")), other_than),
-            lambda: "the quorum has no such leader",
+            lambda: "the quorum has no suitable leader",
         )
         assert found is not None, "waited for a leader"
         return found
 
     def wait_healthy(self) -> None:
-        """Return once all brokers are counted on and all replicas are in sync. Raises TimedOut with
-        what is not so, InvalidRequest while a node is down or paused or some are parted: it would
-        never be."""
-        from .asking import what_ails
+        """Return once all brokers are registered and unfenced and all replicas are in sync.
+
+        Raises TimedOut with the first problem, and InvalidRequest while a node is down or paused or
+        nodes are partitioned.
+        """
+        from .asking import unhealthy_reason
 
         idle = [number for number in self.nodes if not self._is_running(number)]
         if idle or self._cuts:
             raise InvalidRequest(
                 f"node {idle[0]} is down or paused: start or resume it first"
                 if idle
-                else "nodes are parted: heal the cluster first"
+                else "nodes are partitioned: heal the cluster first"
             )
         brokers = [node.id for node in self.nodes.values() if node.grpc]
         ailments = [""]
 
         def look() -> bool:
-            ailments[0] = what_ails(self._asked("grpc"), brokers)
+            ailments[0] = unhealthy_reason(self._asked("grpc"), brokers)
             return not ailments[0]
 
         self._wait(look, lambda: ailments[0])
 
-    # --- lives -------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------
 
     def start(self, *nodes: int) -> None:
-        """Start nodes, and return once they serve; without effect on those that are up.
+        """Start nodes and return once they serve; without effect on running ones.
 
-        A controller of several serves only with a majority of them. Raises what a node says when it
-        cannot serve, such as InvalidConfig, and TimedOut: both with the end of its log.
+        One controller of several serves only with a majority of them. Raises the error of a failed
+        start, such as InvalidConfig, and TimedOut, each with the end of the log.
         """
         self._group.start(nodes or self.nodes)
 
     def stop(self, *nodes: int) -> None:
-        """End nodes in order, one after the other; without effect on those that are down. Data
-        stay, and so do addresses. Raises TimedOut."""
+        """Stop nodes cleanly, one after the other; without effect on those that are down. Data
+        and addresses remain. Raises TimedOut."""
         for node in self._named(nodes):
             node.stop()
 
     def restart(self, *nodes: int) -> None:
-        """End nodes in order and start them again, one after the other."""
+        """Stop nodes cleanly and start them, one after the other."""
         for node in self._named(nodes):
             node.stop()
             self._group.start([node.number])
 
     def kill(self, *nodes: int) -> None:
-        """End nodes at once, as a crash would (SIGKILL); without effect on those that are down."""
+        """Kill nodes (SIGKILL), like a crash; without effect on those that are down."""
         for node in self._named(nodes):
             node.kill()
 
     def pause(self, *nodes: int) -> None:
-        """Stop the time of nodes (SIGSTOP): connections live, and nothing answers. Raises
-        InvalidRequest for one that is down."""
+        """Pause nodes (SIGSTOP): connections stay open without answers. Raises InvalidRequest
+        for a node that is down."""
         for node in self._named(nodes):
             node.pause()
 
     def resume(self, *nodes: int) -> None:
-        """Let nodes go on after a pause; without effect on others."""
+        """Resume paused nodes; without effect on others."""
         for node in self._named(nodes):
             node.resume()
 
     def check_alive(self) -> None:
-        """Raise UnknownServerError, with the end of its log, when a node ended by itself."""
+        """Raise UnknownServerError, with the end of its log, if a node ended unexpectedly."""
         self._group.check_alive()
 
     def close(self) -> None:
-        """Kill every node, and leave nothing behind; it cannot be started again."""
+        """Kill every node and remove all files; the cluster cannot be started again."""
         self._group.close()
         self._wires.close()
 
     # --- links -------------------------------------------------------------------------------
 
     def partition(self, *groups: Iterable[int]) -> None:
-        """Part the nodes: those of different groups hear nothing from each other any more, until
-        `heal` or another `partition`. Nodes that no group names are a group of their own.
+        """Separate groups of nodes: no bytes pass between groups until `heal` or the next
+        `partition`.
 
-        Clients reach every node all the same. What is under way stays so, silently, and arrives
-        after `heal`, as over a wire that was out. Raises InvalidRequest.
+        Nodes of no group form one of their own. Clients still reach every node. Bytes in flight are
+        held silently and arrive after `heal`. Raises InvalidRequest.
         """
         parts = [set(group) for group in groups]
         for number in (number for part in parts for number in sorted(part)):
             self._group.node(number)
             if sum(number in part for part in parts) > 1:
-                raise InvalidRequest(f"node {number} is in two groups: give it in one")
+                raise InvalidRequest(f"node {number} is in two groups: name it in one")
         parts.append(set(self.nodes) - set().union(*parts))
         self._cuts = {
             cut
@@ -295,8 +301,10 @@ class Cluster:
         self._wires.cut(self._cuts)
 
     def cut(self, source: int, target: int) -> None:
-        """Let nothing through any more from one node to another, besides what was cut before; the
-        other way stays open. So no connection between them is of use, and none can be made."""
+        """Block the direction from one node to another, in addition to earlier cuts.
+
+        The other direction stays open, but no connection between the two works or can be made.
+        """
         for number in (source, target):
             self._group.node(number)
         self._cuts.add((source, target))
@@ -308,19 +316,21 @@ class Cluster:
         self._wires.cut(())
 
     def restore(self) -> None:
-        """Undo every fault: heal, resume and start what is not so, and return once the cluster is
-        healthy. Raises TimedOut, and UnknownServerError, when all is well again, if a node had
-        ended by itself."""
+        """Undo every fault: heal, resume, start, and return once the cluster is healthy.
+
+        Raises TimedOut, and UnknownServerError, after the recovery, if a node had ended
+        unexpectedly.
+        """
         self.heal()
         self.resume()
         with self._group.complaining_last():
             self.start()
             self.wait_healthy()
 
-    # --- what is in it -----------------------------------------------------------------------
+    # --- use ----------------------------------------------------------------------------------
 
     def connect(self, **settings: "Unpack[ClientSettings]") -> "Log":
-        """Return a client of it, as `quorumlog.connect` does; close it, or use it in `with`."""
+        """Return a client, as `quorumlog.connect` does; close it, or use it in `with`."""
         from ..clients.blocking import connect
 
         return connect(self.grpc, **settings)
@@ -333,8 +343,8 @@ class Cluster:
         replication: int | None = None,
         configs: Mapping[str, str | int | bool] | None = None,
     ) -> str:
-        """Create a topic, of a name that there was never one of when none is given; return its
-        name. Every client may use it then."""
+        """Create a topic and return its name, a unique one unless given. Clients can use it at
+        once."""
         from .asking import create_topic
 
         topic = fresh_name("topic") if name is None else name
@@ -348,10 +358,10 @@ class Cluster:
         )
         return topic
 
-    # --- within ------------------------------------------------------------------------------
+    # --- inside ------------------------------------------------------------------------------
 
     def _named(self, numbers: Sequence[int]) -> list[NodeProcess]:
-        """Return the nodes of these numbers, without any: all."""
+        """Return the nodes with these numbers; all nodes without any."""
         return [self._group.node(number) for number in numbers or self.nodes]
 
     def _is_running(self, number: int) -> bool:
@@ -359,32 +369,32 @@ class Cluster:
         return node.is_up and not node.is_paused
 
     def _meant(self, number: int | None, other_than: int | None) -> int | None:
-        """Return the number of a node that runs and is not the other one, None for any other."""
+        """Return the number of a running node other than `other_than`, else None."""
         if number is None or number not in self.nodes or number == other_than:
             return None
         return number if self._is_running(number) else None
 
     def _asked(self, listener: str) -> list[str]:
-        """Return the addresses of a listener's kind of all nodes that run."""
+        """Return the addresses of a kind of listener of all running nodes."""
         running = (number for number in self.nodes if self._is_running(number))
         addresses = (getattr(self.nodes[number], listener) for number in running)
         return [address for address in addresses if address]
 
     def _wait(self, look: Callable[[], T], why: Callable[[], str]) -> T:
-        """Look until something true is found, and return it; raises TimedOut with what is not."""
+        """Poll until the result is true and return it; raises TimedOut with the reason."""
         end = time.monotonic() + self._timeout_s
         while not (found := look()):
             self.check_alive()
             if time.monotonic() > end:
-                raise TimedOut(f"{why()}, {self._timeout_s:.0f} s long")
+                raise TimedOut(f"{why()} for {self._timeout_s:.0f} s")
             time.sleep(LOOK_S)
         return found
 
 
 def _shared_rows(
-    addresses: Mapping[int, NodeAddresses], roles: Mapping[int, Sequence[str]]
+    addresses: Mapping[int, NodeEndpoints], roles: Mapping[int, Sequence[str]]
 ) -> dict[str, object]:
-    """Return what all nodes are told of each other."""
+    """Return the settings that all nodes share."""
     members = {n: addresses[n].controller for n, kind in roles.items() if "controller" in kind}
     brokers = sum("broker" in kind for kind in roles.values())
     return {

@@ -1,14 +1,14 @@
-"""Clears up behind a test process, however that one ends: its nodes are killed, its folder removed.
+"""Clean-up after a test process, however it ends: kills its nodes and removes its folder.
 
-Run as a program of its own (`python -I -S guard.py FOLDER`) in its own session, since nothing
-within a process that is killed can do it; imports nothing but what Python brings along. Its stdin
-is a pipe whose other end only the test process holds, a line each:
+It runs as a separate program in its own session (`python -I -S guard.py FOLDER`), since a killed
+process cannot clean up, and imports only the standard library. Its stdin is a pipe from the test
+process, a line each:
 
-    child PID   a process that was started, the leader of its own session
-    gone PID    one that has ended
-    done        everything was cleared up in order
+    child PID   a started process, the leader of its own session
+    gone PID    a process that has ended
+    done        the clean-up is complete
 
-At the end of the pipe without `done` it does what is left to do.
+At the end of the pipe without `done` it cleans up what is left.
 """
 
 import os
@@ -21,10 +21,10 @@ CHILD, GONE, DONE = b"child", b"gone", b"done"
 
 def main() -> None:
     """Guard until the pipe ends."""
-    for deaf in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(deaf, signal.SIG_IGN)
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
     folder = os.fsencode(sys.argv[1])
-    children: dict[int, int | None] = {}  # by process id: what names it for good, where there is
+    children: dict[int, int | None] = {}  # process id -> pidfd, if the system has them
     for line in sys.stdin.buffer:
         word, _, number = line.strip().partition(b" ")
         if word == DONE:
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _name(pid: int) -> int | None:
-    """Return a descriptor of the process: its id may be another one's some day."""
+    """Return a pidfd of the process, since its id may be reused."""
     if not hasattr(os, "pidfd_open"):
         return None
     with suppress(OSError):
@@ -55,13 +55,13 @@ def _forget(name: int | None) -> None:
 def _kill(pid: int, name: int | None) -> None:
     with suppress(OSError):
         if name is None:
-            os.killpg(pid, signal.SIGKILL)  # nobody's who leads no group of processes
+            os.killpg(pid, signal.SIGKILL)  # fails if the process leads no group
         else:
             signal.pidfd_send_signal(name, signal.SIGKILL)
 
 
 def _remove(folder: bytes) -> None:
-    """Remove the folder; a process that dies may write to it for a moment longer."""
+    """Remove the folder; a dying process may still write to it."""
     import shutil
     import time
 

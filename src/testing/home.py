@@ -1,4 +1,5 @@
-"""Where the nodes of a test live: a folder, and who clears up if this process is killed."""
+"""The folder of a test's nodes, and a guard process that cleans up if the test process is
+killed."""
 
 import os
 import shutil
@@ -11,16 +12,16 @@ from typing import Final
 
 from . import guard
 
-LEAVE_S: Final = 10.0  # the guard only has to read one line
+LEAVE_S: Final = 10.0  # the guard only reads one line
 
 
-class Home:
-    """A folder of this process until `close`; made at once."""
+class NodeFolder:
+    """A folder of this process, created at once and removed by `close`."""
 
     def __init__(self) -> None:
-        self.owner = os.getpid()  # a fork of it has no say
+        self.owner = os.getpid()  # forked children do not own it
         self.folder = Path(tempfile.mkdtemp(prefix="quorumlog-"))
-        # Nothing of this process reaches it, least of all what a Ctrl-C sends.
+        # A session of its own: signals of this process, such as Ctrl-C, do not reach it.
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", guard.__file__, str(self.folder)],
             stdin=subprocess.PIPE,
@@ -29,15 +30,15 @@ class Home:
         )
 
     def started(self, pid: int) -> None:
-        """Have a process killed when this one dies; it leads a session of its own."""
+        """Register a session leader to be killed when this process dies."""
         self._say(guard.CHILD, pid)
 
     def ended(self, pid: int) -> None:
-        """Let its id be anybody's. Said before its end is waited for, which gives the id away."""
+        """Unregister a process. Call it before waiting for the process, which frees its id."""
         self._say(guard.GONE, pid)
 
     def close(self) -> None:
-        """Remove the folder. Every process has ended."""
+        """Remove the folder; all processes must have ended."""
         if os.getpid() != self.owner or self._guard.stdin is None or self._guard.stdin.closed:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -49,6 +50,6 @@ class Home:
 
     def _say(self, word: bytes, pid: int) -> None:
         assert self._guard.stdin is not None, "a guard without a pipe"
-        with suppress(BrokenPipeError):  # somebody killed the guard: the tests can go on
+        with suppress(BrokenPipeError):  # the guard was killed: tests can continue
             self._guard.stdin.write(b"%s %d\n" % (word, pid))
             self._guard.stdin.flush()

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for what goes on beside a test that blocks."""
+"""An event loop in a thread of its own, for code that runs beside a blocking test."""
 
 import asyncio
 import threading
@@ -8,11 +8,11 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-WAIT_S: Final = 10.0  # what is asked of the loop takes milliseconds
+WAIT_S: Final = 10.0  # calls take milliseconds
 
 
 class LoopThread:
-    """Runs a loop from `start` to `stop`; both and all else may be called from any thread."""
+    """A loop that runs from `start` to `stop`; all methods may be called from any thread."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -23,12 +23,12 @@ class LoopThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the loop, what still runs on it, and the thread."""
+        """Stop the loop, its tasks, and the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
     def call(self, work: Callable[[], T]) -> T:
-        """Run `work` on the loop and return its result; raises what it raises."""
+        """Run `work` on the loop and return its result; errors propagate."""
 
         async def call() -> T:
             return work()
@@ -36,7 +36,7 @@ class LoopThread:
         return self.run(call())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and return its result; raises what it raises."""
+        """Run a coroutine on the loop and return its result; errors propagate."""
         running: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
         return running.result(WAIT_S)
 
@@ -54,6 +54,6 @@ class LoopThread:
 
 
 async def _turn() -> None:
-    """Let everything that was due have its turn."""
+    """Let all callbacks that are due run."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Nodes that begin and end together."""
+"""A group of nodes with a common folder and common ports."""
 
 import os
 import re
@@ -7,19 +7,19 @@ from contextlib import contextmanager
 from typing import Final
 
 from ..errors import InvalidRequest, QuorumlogError, UnknownServerError
-from .home import Home
+from .home import NodeFolder
 from .node_process import NodeProcess
 from .ports import Ports
 
-NAME_MAX: Final = 100  # characters of a fresh topic's name before what makes it unlike others
+NAME_MAX: Final = 100  # characters of a fresh topic's name before its random suffix
 
 
 class NodeGroup:
-    """A folder, ports, and nodes by number; `close` leaves nothing of them."""
+    """A folder, ports, and nodes by number; `close` removes all of them."""
 
     def __init__(self, timeout_s: float) -> None:
-        """A start may take `timeout_s`."""
-        self.home = Home()
+        """Create an empty group; `timeout_s` bounds a start."""
+        self.home = NodeFolder()
         self.ports = Ports()
         self.nodes: dict[int, NodeProcess] = {}
         self._timeout_s = timeout_s
@@ -32,19 +32,19 @@ class NodeGroup:
         self.nodes[number] = NodeProcess(self.home, number, name, rows, routes=routes)
 
     def node(self, number: int) -> NodeProcess:
-        """Return a node; raises InvalidRequest where there is none of this number."""
+        """Return a node; raises InvalidRequest for an unknown number."""
         if number not in self.nodes:
             has = ", ".join(str(each) for each in self.nodes)
-            raise InvalidRequest(f"the cluster has no node {number}: it has {has}")
+            raise InvalidRequest(f"no node {number} in the cluster; its nodes are {has}")
         return self.nodes[number]
 
     def start(self, numbers: Iterable[int]) -> None:
-        """Start those of the nodes that are down, at once, and return when all of them serve.
+        """Start the nodes that are down, concurrently, and return when all serve.
 
-        Raises what the first one says that does not, and TimedOut; those that serve run on.
+        Raises the first node's error and TimedOut; nodes that serve keep running.
         """
         if self._is_closed:
-            raise InvalidRequest("everything of it is gone: make another one")
+            raise InvalidRequest("closed: create a new one")
         started = [node for node in map(self.node, numbers) if not node.is_up]
         self.ports.lend()
         for node in started:
@@ -59,14 +59,13 @@ class NodeGroup:
             raise refusal
 
     def check_alive(self) -> None:
-        """Raise UnknownServerError when a node ended by itself."""
+        """Raise UnknownServerError if a node ended unexpectedly."""
         for node in self.nodes.values():
             node.check_alive()
 
     @contextmanager
     def complaining_last(self) -> Iterator[None]:
-        """Take nodes that ended by themselves for killed ones, and raise UnknownServerError only
-        behind the block."""
+        """Kill nodes that ended unexpectedly, run the block, then raise UnknownServerError."""
         complaint: QuorumlogError | None = None
         for node in self.nodes.values():
             try:
@@ -79,7 +78,7 @@ class NodeGroup:
             raise complaint
 
     def close(self) -> None:
-        """Kill every node, and remove every file; without effect in a fork, and the second time."""
+        """Kill every node and remove every file; without effect in a fork, or the second time."""
         if self._is_closed or os.getpid() != self.home.owner:
             return
         self._is_closed = True
@@ -90,7 +89,6 @@ class NodeGroup:
 
 
 def fresh_name(beginning: str) -> str:
-    """Return a name for a topic that there was never one of, with this beginning as far as a
-    topic's name may have it."""
+    """Return a unique topic name that starts with the valid characters of `beginning`."""
     told = re.sub(r"[^A-Za-z0-9._-]+", "-", beginning)[:NAME_MAX].strip("-.")
     return f"{told or 'topic'}-{os.urandom(4).hex()}"

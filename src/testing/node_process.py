@@ -1,4 +1,4 @@
-"""A node as a process of this machine: started, told to go, killed, paused, and what it said."""
+"""A node as a process of this machine: start, stop, kill, pause, and its log."""
 
 import json
 import os
@@ -12,41 +12,44 @@ from contextlib import suppress
 from typing import IO, Any, Final
 
 from ..errors import ERROR_BY_NAME, InvalidRequest, NotImplementedHere, TimedOut, UnknownServerError
-from .home import Home
+from .home import NodeFolder
 from .node_settings import encode_toml
-from .task import Task
+from .task import NodeArguments
 
-STOP_S: Final = 30.0  # an orderly stop that takes longer is ended by SIGKILL
-TAIL_LINES: Final = 30  # of what a node said, in an error
+STOP_S: Final = 30.0  # a clean stop that takes longer ends with SIGKILL
+TAIL_LINES: Final = 30  # of the log, in an error
 PASSED_ON: Final = ("QUORUMLOG_DEBUG", "QUORUMLOG_LOG", "QUORUMLOG_LOOP", "QUORUMLOG_PLAIN_CODEC")
-"""Variables that say how a node runs; those that are settings of a node are not passed on: what a
-test finds must not depend on who runs it."""
+"""Variables that choose how a node runs. Others, which are settings, are not passed on: a test
+must not depend on its environment."""
 
 
 class NodeProcess:
-    """One node in all its lives. `start_nowait` and then `wait_ready` begin one of them."""
+    """One node, across all its processes. `start_nowait`, then `wait_ready`, start one."""
 
     def __init__(
         self,
-        home: Home,
+        home: NodeFolder,
         number: int,
         name: str,
         rows: Mapping[str, object],
         *,
         routes: Mapping[str, str] | None = None,
     ) -> None:
-        """`name` is what errors call it, `rows` is what it is told by the settings' names; `routes`
-        are as in `routes.routed`."""
+        """Create the node's folder and configuration file.
+
+        Errors refer to the node by `name`; `rows` are its settings; `routes` are those of
+        `node_program.routed`.
+        """
         if os.name != "posix":
             raise NotImplementedHere(
-                "nodes of a test are looked after as Linux and macOS have processes: run the tests "
+                "quorumlog.testing needs the processes of Linux or macOS; run the tests "
                 "there, or start `quorumlog dev` before them"
             )
         self.number = number
         self.name = name
         self.folder = home.folder / name.replace(" ", "-")
         self.folder.mkdir()
-        self.log_file = self.folder / "node.log"  # what it has said in all its lives
+        self.log_file = self.folder / "node.log"  # of all its processes
         self._config_file = self.folder / "node.toml"
         self._config_file.write_text(encode_toml(rows), encoding="utf-8")
         self._home = home
@@ -57,21 +60,21 @@ class NodeProcess:
 
     @property
     def is_up(self) -> bool:
-        """Whether it was started, and not killed or stopped since."""
+        """True if it was started, and not killed or stopped since."""
         return self._process is not None
 
     @property
     def pid(self) -> int:
-        """Its process; raises InvalidRequest when it is down."""
+        """The process id; raises InvalidRequest if it is down."""
         return self._living().pid
 
-    # --- lives -------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------
 
     def start_nowait(self) -> None:
-        """Start it unless it is up."""
+        """Start the process unless it is up."""
         if self._process is not None:
             return
-        task = Task(config=str(self._config_file), parent=os.getpid(), routes=self._routes)
+        task = NodeArguments(config=str(self._config_file), parent=os.getpid(), routes=self._routes)
         with self.log_file.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "quorumlog.testing.node_program", task.encode()],
@@ -81,15 +84,18 @@ class NodeProcess:
                 text=True,
                 cwd=self.folder,
                 env=_environment(os.environ),
-                start_new_session=True,  # a Ctrl-C is the test's alone
+                start_new_session=True,  # a Ctrl-C reaches the test only
             )
         self._home.started(process.pid)
         self._process = process
         self._first_line = _first_line_of(process)
 
     def wait_ready(self, timeout_s: float) -> None:
-        """Return once it serves; raises what it says when it ends instead, and TimedOut, with the
-        end of its log. It is down then."""
+        """Return once the node serves.
+
+        Raises its error if it ends instead, and TimedOut, each with the end of the log; the node is
+        down then.
+        """
         try:
             line = self._first_line.result(timeout_s)
             told: dict[str, Any] = json.loads(line) if line else {}
@@ -102,17 +108,17 @@ class NodeProcess:
             return
         self.kill()
         kind = ERROR_BY_NAME.get(told.get("error", ""), UnknownServerError)
-        why = told.get("message", "its process ended without a word")
+        why = told.get("message", "its process ended without a message")
         raise kind(f"{self.name} does not start: {why}{self._tail()}")
 
     def stop(self) -> None:
-        """End it in order; without effect when it is down. Raises TimedOut when it had to be
+        """Stop the node cleanly; without effect if it is down. Raises TimedOut if it had to be
         killed."""
         process = self._process
         if process is None:
             return
         process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGCONT)  # a paused one hears of it only then
+        process.send_signal(signal.SIGCONT)  # a paused process receives SIGTERM only then
         try:
             process.wait(STOP_S)
         except subprocess.TimeoutExpired:
@@ -123,7 +129,7 @@ class NodeProcess:
             self.kill()
 
     def kill(self) -> None:
-        """End it at once, as a crash would; without effect when it is down."""
+        """Kill the process, like a crash; without effect if it is down."""
         process, self._process = self._process, None
         self.is_paused = False
         if process is None or os.getpid() != self._home.owner:
@@ -135,27 +141,29 @@ class NodeProcess:
             _close_read(process.stdout, self._first_line)
 
     def pause(self) -> None:
-        """Stop its time: its connections live, and nothing answers. Raises InvalidRequest when it
+        """Pause the process: connections stay open without answers. Raises InvalidRequest if it
         is down."""
         self._living().send_signal(signal.SIGSTOP)
         self.is_paused = True
 
     def resume(self) -> None:
-        """Let it go on after a pause; without effect when there was none."""
+        """Resume a paused process; without effect otherwise."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
             self.is_paused = False
 
     def check_alive(self) -> None:
-        """Raise UnknownServerError when it ended by itself."""
+        """Raise UnknownServerError if the process ended unexpectedly."""
         code = None if self._process is None else self._process.poll()
         if code is not None:
-            raise UnknownServerError(f"{self.name} ended by itself, with {code}{self._tail()}")
+            raise UnknownServerError(
+                f"{self.name} ended unexpectedly, with exit code {code}{self._tail()}"
+            )
 
-    # --- what it said ------------------------------------------------------------------------
+    # --- log --------------------------------------------------------------------------------
 
     def log(self, start: int = 0) -> str:
-        """What it has written in all its lives, from a position in bytes on."""
+        """Return the log of all its processes, from a byte position on."""
         try:
             with self.log_file.open("rb") as file:
                 file.seek(start)
@@ -174,7 +182,7 @@ class NodeProcess:
 
 
 def _first_line_of(process: "subprocess.Popen[str]") -> Future[str]:
-    """Read a line in a thread of its own: "" when the process ends before one."""
+    """Read a line in a thread; "" if the process ends first."""
     found: Future[str] = Future()
     assert process.stdout is not None, "a process without a pipe"
     stdout = process.stdout
@@ -182,7 +190,7 @@ def _first_line_of(process: "subprocess.Popen[str]") -> Future[str]:
     def read() -> None:
         try:
             found.set_result(stdout.readline())
-        except ValueError:  # closed meanwhile
+        except ValueError:  # closed while reading
             found.set_result("")
 
     threading.Thread(target=read, name="first-line", daemon=True).start()
@@ -190,7 +198,7 @@ def _first_line_of(process: "subprocess.Popen[str]") -> Future[str]:
 
 
 def _close_read(stdout: IO[str], reading: Future[str]) -> None:
-    """Close a pipe that a thread may still read: its other end has gone, so that it ends soon."""
+    """Close a pipe that a thread may still read; the read ends soon, since the writer has ended."""
     with suppress(TimeoutError):
         reading.result(STOP_S)
     stdout.close()

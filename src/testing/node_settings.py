@@ -1,4 +1,4 @@
-"""What a node of a test is told: its addresses, and the settings that are the test's to choose."""
+"""Addresses and settings of a test's node, and the settings that a test may choose."""
 
 import base64
 import json
@@ -17,20 +17,20 @@ BOTH: Final = ("controller", "broker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeAddresses:
-    """Where a node listens, "host:port" each."""
+class NodeEndpoints:
+    """The listen addresses of a node, each "host:port"."""
 
-    kafka: str  # clients of the Kafka protocol
-    grpc: str  # our own clients, and other brokers
+    kafka: str  # Kafka clients
+    grpc: str  # quorumlog clients and other brokers
     controller: str  # the other nodes
-    raft: str  # streams of the other members of the quorum
+    raft: str  # streams of quorum members
     replica: str  # streams of followers
     http: str  # metrics and health
 
     @staticmethod
-    def take(ports: Ports) -> "NodeAddresses":
-        """Return addresses that nobody else has."""
-        return NodeAddresses(
+    def take(ports: Ports) -> "NodeEndpoints":
+        """Return addresses that no other process uses."""
+        return NodeEndpoints(
             kafka=ports.take(),
             grpc=ports.take(),
             controller=ports.take(),
@@ -40,24 +40,24 @@ class NodeAddresses:
         )
 
     def dialled(self, roles: Sequence[str]) -> tuple[str, ...]:
-        """Return those at which other nodes reach a node of these roles."""
+        """Return the addresses at which other nodes reach a node with these roles."""
         quorum = (self.controller, self.raft)
         return (*quorum, self.grpc, self.replica) if "broker" in roles else quorum
 
 
 def check_settings(settings: Mapping[str, object]) -> None:
-    """Refuse settings that a test's nodes get from us; raises InvalidRequest."""
+    """Reject settings that each node is assigned; raises InvalidRequest."""
     for name in settings:
         if name in OWN or name.startswith(OWN_BEGINNINGS):
             raise InvalidRequest(
-                f"{name} is not a test's to set: every node gets its own folder, ids and ports"
+                f"{name} cannot be set in a test: each node is assigned its folder, ids and ports"
             )
 
 
 def node_rows(
-    number: int, addresses: NodeAddresses, *, roles: Sequence[str], data_dir: Path
+    number: int, addresses: NodeEndpoints, *, roles: Sequence[str], data_dir: Path
 ) -> dict[str, object]:
-    """Return what every node is told, by the settings' names."""
+    """Return the settings of every node, by name."""
     rows: dict[str, object] = {
         "node.id": number,
         "node.roles": list(roles),
@@ -74,7 +74,7 @@ def node_rows(
 
 
 def encode_toml(rows: Mapping[str, object]) -> str:
-    """Return a node's configuration file."""
+    """Return the text of a node's configuration file."""
     return "".join(f"{json.dumps(name)} = {_value(value)}\n" for name, value in rows.items())
 
 
@@ -87,5 +87,5 @@ def new_id() -> str:
 
 
 def _value(value: object) -> str:
-    """Write a value; settings that are a choice of true and false are texts."""
+    """Return a value in TOML; choices of true and false are strings."""
     return json.dumps(str(value).lower() if isinstance(value, bool) else value)

@@ -1,10 +1,10 @@
-"""A TCP proxy that misbehaves on demand: between a client and a server that are both healthy.
+"""A TCP proxy with faults on demand, between a healthy client and a healthy server.
 
-It knows nothing of what it forwards. It lives in a thread of its own with a loop of its own, so
-that blocking tests, asyncio tests and other processes can stand on either side; every method may be
+It does not interpret the bytes it forwards. It runs in a thread of its own with a loop of its own,
+so that blocking tests, asyncio tests and other processes can be on either side. Every method may be
 called from any thread, and has taken effect when it returns.
 
-A broker tells its clients where it is: for them to stay with the proxy, `advertised.grpc` of the
+A broker returns its address to clients: for them to stay with the proxy, `advertised.grpc` of the
 broker must be the proxy's address.
 """
 
@@ -25,11 +25,11 @@ class ForwardingProxy:
     """
 
     def __init__(self, target: str, *, port: int = 0) -> None:
-        """`port` 0: any that is free."""
+        """Create a proxy to `target`; `port` 0 picks a free port."""
         self._relay = Relay(target, port=port)
         self._thread = LoopThread("forwarding-proxy")
 
-    # --- life --------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------
 
     def __enter__(self) -> "ForwardingProxy":
         self._thread.start()
@@ -51,12 +51,12 @@ class ForwardingProxy:
 
     @property
     def address(self) -> str:
-        """Where it listens, "host:port"."""
+        """The "host:port" it listens on."""
         return self._relay.address
 
     @property
     def target(self) -> str:
-        """Where connections to come are forwarded to, "host:port"."""
+        """The "host:port" to which new connections are forwarded."""
         return self._relay.target
 
     @target.setter
@@ -65,7 +65,7 @@ class ForwardingProxy:
 
     @property
     def delay_s(self) -> float:
-        """How long each chunk waits, in both directions."""
+        """The delay of each chunk, in both directions, in seconds."""
         return self._relay.delay_s
 
     @delay_s.setter
@@ -74,27 +74,29 @@ class ForwardingProxy:
 
     @property
     def connections(self) -> int:
-        """How many connections it carries now."""
+        """The number of open connections."""
         return self._thread.call(lambda: len(self._relay.links))
 
     def passed_bytes(self, direction: Direction) -> int:
-        """How many bytes it has forwarded in a direction."""
+        """Return the number of bytes forwarded in a direction."""
         return self._thread.call(lambda: self._relay.lines[direction].passed_bytes)
 
     # --- faults ------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Abort every connection; new ones are taken."""
+        """Abort every connection; new ones are accepted."""
         self._thread.call(self._relay.abort_all)
 
     def silence(self) -> None:
-        """Let the connections that there are fall silent for ever, as behind a firewall that forgot
-        them: they stay open and nothing passes. New ones are well."""
+        """Stop forwarding on the open connections for ever, like a firewall that lost its state.
+
+        They stay open. New connections work.
+        """
         self._thread.call(self._relay.silence_all)
 
     def hold(self, *directions: Direction) -> None:
-        """Let nothing through in some directions, none given: in both, until `release`: connections
-        live, and are silent."""
+        """Hold the bytes of some directions, both by default, until `release`. Connections stay
+        open."""
         held = directions or tuple(Direction)
 
         def change() -> None:
@@ -105,7 +107,7 @@ class ForwardingProxy:
         self._thread.call(change)
 
     def release(self) -> None:
-        """Let what was held through, in order."""
+        """Forward the held bytes, in order."""
         self._thread.call(lambda: self._relay.flow(*Direction))
 
     def refuse(self) -> None:
@@ -113,11 +115,11 @@ class ForwardingProxy:
         self._thread.call(self._relay.refuse)
 
     def admit(self) -> None:
-        """Take connections again, at the same address."""
+        """Accept connections again, at the same address."""
         self._thread.run(self._relay.listen())
 
     def corrupt(self, direction: Direction, *, chunks: int = 1) -> None:
-        """Flip one bit of each of the next `chunks` pieces that go in a direction."""
+        """Flip one bit of each of the next `chunks` chunks in a direction."""
 
         def change() -> None:
             self._relay.lines[direction].corrupt_chunks = chunks
@@ -125,8 +127,8 @@ class ForwardingProxy:
         self._thread.call(change)
 
     def cut_after(self, direction: Direction, count: int) -> None:
-        """Abort the connection that carries the byte `count` (1 or more) from now in a direction,
-        behind that byte: what it was part of arrives torn."""
+        """Abort a connection after `count` more bytes (1 or more) in a direction, counted over
+        all: the last chunk arrives torn."""
         assert count >= 1, f"{count} bytes cannot end a connection"
 
         def change() -> None:

@@ -1,9 +1,9 @@
-"""Forwards TCP connections to one address, and misbehaves on demand: the part of a proxy that lives
-on a loop. It knows nothing of what it forwards.
+"""A relay of TCP connections to one address, with faults on demand; it runs on an event loop.
 
-Where bytes are held, the two ends hear nothing from each other, as over a cut wire: what was sent
-waits, an end that goes is not told of, and a connection that is begun meanwhile is not made at the
-target before its bytes may flow. A caller that gives up before that leaves no trace there.
+It does not interpret the bytes it forwards. While a direction is held, the two ends see an
+unresponsive network: bytes wait, the close of an end is not forwarded, and a new connection is not
+made to the target until its bytes may flow. A caller that gives up before that leaves no trace at
+the target.
 """
 
 import asyncio
@@ -14,19 +14,19 @@ from enum import Enum, StrEnum
 from typing import Final, TypeAlias
 
 HOST: Final = "127.0.0.1"
-QUEUED_MAX: Final = 16  # pieces that wait in one direction before their sender is not read any more
+QUEUED_MAX: Final = 16  # chunks that wait in one direction before its source is paused
 BACKLOG: Final = 128
 
 
 class Direction(StrEnum):
-    """Which way bytes go."""
+    """The direction of bytes."""
 
     TO_SERVER = "to server"
     TO_CLIENT = "to client"
 
 
 class _Ending(Enum):
-    """What follows the last byte of a direction."""
+    """The event after the last byte of a direction."""
 
     END = "the sender writes no more"
     LOST = "the sender has gone"
@@ -36,16 +36,16 @@ _Piece: TypeAlias = bytes | _Ending
 
 
 @dataclass(slots=True)
-class Line:
+class DirectionFaults:
     """The faults of one direction, over all connections."""
 
     is_flowing: bool = True
     corrupt_chunks: int = 0  # one bit of each of the next ones is flipped
-    cut_after_bytes: int | None = None  # then the connection that carries them is aborted
+    cut_after_bytes: int | None = None  # then their connection is aborted
     passed_bytes: int = 0
 
     def take(self, chunk: bytes) -> tuple[bytes, bool]:
-        """Return what passes of a chunk, and whether the connection ends behind it."""
+        """Return the part of a chunk that passes, and True if the connection ends after it."""
         if self.corrupt_chunks:
             self.corrupt_chunks -= 1
             middle = len(chunk) // 2
@@ -62,27 +62,27 @@ class Line:
 
 
 class Relay:
-    """Listens on one port of this machine; every method is called on the loop that it lives on."""
+    """A listener on one port of this machine; call every method on its loop."""
 
     def __init__(self, target: str, *, port: int = 0) -> None:
-        self.target = target  # "host:port" of connections to come
-        self.delay_s = 0.0  # each chunk waits so long, in both directions
-        self.lines = {direction: Line() for direction in Direction}
-        self.links: dict[Link, None] = {}
-        self._port = port  # 0: any that is free
+        self.target = target  # "host:port" of new connections
+        self.delay_s = 0.0  # of each chunk, in both directions
+        self.lines = {direction: DirectionFaults() for direction in Direction}
+        self.links: dict[RelayLink, None] = {}
+        self._port = port  # 0: any free port
         self._server: asyncio.Server | None = None
 
     @property
     def address(self) -> str:
-        """Where it listens, "host:port"."""
+        """The "host:port" it listens on."""
         return f"{HOST}:{self._port}"
 
     async def listen(self) -> None:
-        """Take connections, from the second time on at the same port; raises OSError."""
+        """Accept connections, at the same port after the first call; raises OSError."""
         if self._server is None:
             loop = asyncio.get_running_loop()
             self._server = await loop.create_server(
-                lambda: Link(self).caller, HOST, self._port, backlog=BACKLOG
+                lambda: RelayLink(self).caller, HOST, self._port, backlog=BACKLOG
             )
             self._port = self._server.sockets[0].getsockname()[1]
 
@@ -93,7 +93,7 @@ class Relay:
             self._server = None
 
     def close(self) -> None:
-        """Refuse new connections, and abort those that there are."""
+        """Refuse new connections and abort the open ones."""
         self.refuse()
         self.abort_all()
 
@@ -103,12 +103,12 @@ class Relay:
             link.abort()
 
     def silence_all(self) -> None:
-        """Carry nothing more over the connections that there are, which stay open."""
+        """Stop forwarding on the open connections, and keep them open."""
         for link in self.links:
             link.is_silent = True
 
     def flow(self, *directions: Direction) -> None:
-        """Let bytes through in these directions, first those that were held, and in no other."""
+        """Forward bytes in these directions, held ones first, and in no other."""
         for direction, line in self.lines.items():
             line.is_flowing = direction in directions
         for link in list(self.links):
@@ -117,22 +117,22 @@ class Relay:
 
 @dataclass(slots=True)
 class _Way:
-    """What goes through a connection in one direction."""
+    """The state of one direction of a connection."""
 
-    pieces: deque[_Piece] = field(default_factory=deque)  # arrived, and not passed on yet
+    pieces: deque[_Piece] = field(default_factory=deque)  # received, not yet forwarded
     is_sink_full: bool = False
     is_source_paused: bool = False
-    has_ended: bool = False  # its ending was passed on
-    has_waited: bool = False  # the first piece has had its delay
+    has_ended: bool = False  # its ending was forwarded
+    has_waited: bool = False  # the first piece was delayed already
     timer: asyncio.TimerHandle | None = None
 
 
-class End(asyncio.Protocol):
-    """One end of a carried connection: what arrives here leaves at the other one."""
+class RelayEnd(asyncio.Protocol):
+    """One end of a relayed connection: its input is the other end's output."""
 
-    def __init__(self, link: "Link", direction: Direction) -> None:
+    def __init__(self, link: "RelayLink", direction: Direction) -> None:
         self._link = link
-        self._direction = direction  # of what arrives here
+        self._direction = direction  # of its input
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -145,7 +145,7 @@ class End(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self._link.arrived(self._direction, _Ending.END)
-        return True  # the other direction goes on
+        return True  # the other direction continues
 
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
@@ -158,35 +158,35 @@ class End(asyncio.Protocol):
         self._link.sink_filled(_opposite(self._direction), is_full=False)
 
 
-class Link:
-    """One connection that a relay carries: the caller's end, and the one at the target."""
+class RelayLink:
+    """A relayed connection: the caller's end and the target's end."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
         self._loop = asyncio.get_running_loop()
-        self.caller = End(self, Direction.TO_SERVER)
-        self._server = End(self, Direction.TO_CLIENT)
+        self.caller = RelayEnd(self, Direction.TO_SERVER)
+        self._server = RelayEnd(self, Direction.TO_CLIENT)
         self._ways = {direction: _Way() for direction in Direction}
         self._dialing: asyncio.Task[None] | None = None
         self._is_over = False
-        self.is_silent = False  # what arrives is dropped, and nobody is told
+        self.is_silent = False  # received bytes are dropped, silently
         relay.links[self] = None
 
     def made(self) -> None:
-        """One of the ends is there."""
+        """Handle the connection of an end."""
         if self._is_over:
             self.abort()
         else:
             self.go_on()
 
     def lost(self, direction: Direction) -> None:
-        """The end that sends in a direction has gone."""
+        """Handle the loss of the end that sends in a direction."""
         self.arrived(direction, _Ending.LOST)
         if self._is_over and self.caller.transport is None and self._server.transport is None:
             self._relay.links.pop(self, None)
 
     def go_on(self) -> None:
-        """Do what can be done now."""
+        """Forward everything that can be forwarded now."""
         if self._is_over:
             return
         if self._dialing is None and self._relay.lines[Direction.TO_SERVER].is_flowing:
@@ -195,18 +195,18 @@ class Link:
             self._pass_on(direction)
 
     def arrived(self, direction: Direction, piece: _Piece) -> None:
-        """Take what one end sent, or that it does so no more."""
+        """Handle bytes, or the end of bytes, from one end."""
         if self._is_over or (self.is_silent and isinstance(piece, bytes)):
             return
         if self._dialing is None and isinstance(piece, _Ending):
-            self.abort()  # nobody ever heard of it
+            self.abort()  # the target never saw this connection
             return
         way = self._ways[direction]
         way.pieces.append(piece)
         self._pass_on(direction)
 
     def sink_filled(self, direction: Direction, *, is_full: bool) -> None:
-        """The end where a direction leaves takes no more for now, or again."""
+        """Record that the output of a direction is full, or writable again."""
         self._ways[direction].is_sink_full = is_full
         self._look_at_room(direction)
 
@@ -219,10 +219,10 @@ class Link:
         try:
             await self._loop.create_connection(lambda: self._server, host, int(port))
         except OSError:
-            self.abort()  # nobody listens there: the caller's connection ends
+            self.abort()  # connection refused: the caller's connection ends
 
     def _pass_on(self, direction: Direction) -> None:
-        """Pass on what may leave in a direction."""
+        """Forward the waiting pieces of a direction."""
         way, line = self._ways[direction], self._relay.lines[direction]
         sink = self._sink(direction)
         while way.pieces and line.is_flowing and sink is not None and not self._is_over:
@@ -237,14 +237,14 @@ class Link:
                 self._pass_ending(piece, sink)
                 continue
             passed, is_cut = line.take(piece)
-            if not sink.is_closing():  # else its end is on its way
+            if not sink.is_closing():  # otherwise its end follows
                 sink.write(passed)
             if is_cut:
-                self._end()  # what was written before it leaves
+                self._end()  # written bytes are sent first
         self._look_at_room(direction)
 
     def _pass_ending(self, ending: _Ending, sink: asyncio.Transport) -> None:
-        """Tell one end what became of the other one."""
+        """Forward the end of one side to the other."""
         if ending is _Ending.LOST or all(way.has_ended for way in self._ways.values()):
             self._end()
             return
@@ -257,7 +257,7 @@ class Link:
         self._pass_on(direction)
 
     def _look_at_room(self, direction: Direction) -> None:
-        """Read from a direction's source only while there is room for it."""
+        """Pause or resume a direction's source by the space of its queue."""
         way = self._ways[direction]
         source = self._source(direction)
         if source is None or source.is_closing():
@@ -279,7 +279,7 @@ class Link:
         return self._source(_opposite(direction))
 
     def _end(self, *, at_once: bool = False) -> None:
-        """End what is left of the connection; unless at once, what was passed on leaves before."""
+        """Close the connection; unless at once, after the bytes that were written."""
         self._is_over = True
         if self.caller.transport is None and self._server.transport is None:
             self._relay.links.pop(self, None)
@@ -290,7 +290,7 @@ class Link:
         for end in (self.caller, self._server):
             if end.transport is None:
                 continue
-            if at_once:  # either way it hears of its end in a later turn of the loop
+            if at_once:  # either way connection_lost() follows in a later turn of the loop
                 end.transport.abort()
             else:
                 end.transport.close()

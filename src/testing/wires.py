@@ -1,5 +1,7 @@
-"""The ways between the nodes of a test's cluster: a relay for each address that a node dials, and
-for each node that dials it, so that any two can be parted, each way by itself.
+"""The connections between the nodes of a test's cluster.
+
+There is a relay for each pair of a dialling node and a dialled address, so that each direction
+between two nodes can be cut separately.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,15 +10,15 @@ from typing import TypeAlias
 from .loop_thread import LoopThread
 from .relay import Direction, Relay
 
-Cut: TypeAlias = tuple[int, int]  # from a node to another one: what goes this way does not arrive
+CutDirection: TypeAlias = tuple[int, int]  # (source, target): bytes in this direction do not arrive
 
 
-class Wires:
-    """All ways between nodes, in a thread of their own; `close` ends it."""
+class ClusterLinks:
+    """All relays between nodes, in a thread of their own; `close` ends it."""
 
     def __init__(self, dialled: Mapping[int, Sequence[str]]) -> None:
-        """`dialled` has the addresses at which others reach each node."""
-        self._relays: dict[Cut, list[Relay]] = {
+        """Start the relays to the addresses in `dialled`, by node."""
+        self._relays: dict[CutDirection, list[Relay]] = {
             (source, target): [Relay(address) for address in addresses]
             for source in dialled
             for target, addresses in dialled.items()
@@ -31,7 +33,7 @@ class Wires:
             raise
 
     def routes(self, source: int) -> dict[str, str]:
-        """Return where a node gets to, in place of each address that it dials."""
+        """Return the relay's address for each address that a node dials."""
         return {
             relay.target: relay.address
             for (dialler, _), relays in self._relays.items()
@@ -39,8 +41,8 @@ class Wires:
             for relay in relays
         }
 
-    def cut(self, cuts: Iterable[Cut]) -> None:
-        """Hold what goes these ways, and let all else through."""
+    def cut(self, cuts: Iterable[CutDirection]) -> None:
+        """Hold the bytes of these directions and forward all others."""
         held = set(cuts)  # membership only
 
         def change() -> None:

@@ -1,20 +1,20 @@
-"""What clients may see of a log, judged after the fact. Pure; for simulations and real processes.
+"""Checkers of clients' histories, for simulations and real processes. Pure.
 
-Two kinds of books are judged. A `Ledger` is one application's word, held against what is stored in
-the end; a `History` is what many producers and consumers did and were told, in order, with a read
-of everything as its end (`check`). Values are unique over a run.
+A `Ledger` is the view of one application, compared with the stored records at the end. A `History`
+is the ordered list of operations of many producers and consumers with their results, compared with
+a complete read at the end (`check`). Values are unique in a run.
 
-Anomalies go by the names that the field gives them: *lost write* (acknowledged, and not there or
-passed over by everybody), *unseen* (acknowledged, and no reader has got so far), *vanished* (seen
-by a consumer and not there), *inconsistent offset* (one offset with two values), *duplicate* (one
-value at two offsets, or stored more often than it was sent), *aborted read* (a record that failed
-for good was seen), *phantom* (never sent), *gap* (offsets are not contiguous), *reordered* (one
-producer's records of a partition in another order than it sent them), *skipped poll* (a consumer
-jumped over a record), *nonmonotonic poll* (it was given again what it had).
+Anomalies have the names of the field: *lost write* (acknowledged, and neither stored nor read
+although later offsets were read), *unseen* (acknowledged, and no consumer has read that far),
+*vanished* (read by a consumer and not stored), *inconsistent offset* (one offset with two values),
+*duplicate* (one value at two offsets, or stored more often than it was sent), *aborted read* (a
+record that failed definitely was read), *phantom* (never sent), *gap* (offsets are not contiguous),
+*reordered* (records of one producer and partition are not in the order of sending), *skipped poll*
+(a consumer skipped a record), *nonmonotonic poll* (a consumer was returned a record again).
 """
 
 from .anomalies import Anomaly, AnomalyKind, check, describe
-from .history import History, Outcome, Poll, Send, merge
+from .history import History, Poll, Send, SendOutcome, merge
 from .ledger import ANOMALIES_SHOWN, Ledger, Place, Stored, anomalies, report
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "AnomalyKind",
     "History",
     "Ledger",
-    "Outcome",
+    "SendOutcome",
     "Place",
     "Poll",
     "Send",

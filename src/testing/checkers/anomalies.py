@@ -1,8 +1,8 @@
-"""Each anomaly of a history, looked for by a function of its own.
+"""The anomalies of a history, with one function each.
 
-Names and meanings are those of Jepsen's workload for Kafka (jepsen.tests.kafka), as far as there
-are no transactions. Each function takes the history's index and yields what it found; `check` runs
-all of them. Linear in the records of the history.
+Names and meanings are those of Jepsen's workload for Kafka (jepsen.tests.kafka), without
+transactions. Each function takes the index of a history and yields its findings; `check` runs all
+of them. Linear in the records of the history.
 """
 
 from bisect import bisect_left, bisect_right
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, pairwise
 
-from .history import History, Outcome, Poll
+from .history import History, Poll, SendOutcome
 from .ledger import ANOMALIES_SHOWN, Place, Stored, short, where
 
 
 class AnomalyKind(StrEnum):
-    """The worst first."""
+    """The kinds of anomalies, worst first."""
 
     LOST_WRITE = "lost write"
     INCONSISTENT_OFFSET = "inconsistent offset"
@@ -34,7 +34,7 @@ class AnomalyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One thing that may not be."""
+    """A violation, with its details."""
 
     kind: AnomalyKind
     detail: str
@@ -45,13 +45,14 @@ class Anomaly:
 
 @dataclass(slots=True)
 class _Index:
-    """A history, and a read of everything at its end, by place, value and offset."""
+    """A history and a complete read at its end, indexed by partition, value and offset."""
 
     history: History
     final: Stored
-    offsets: dict[bytes, list[tuple[Place, int]]] = field(default_factory=dict)  # seen, by value
-    values: dict[tuple[Place, int], bytes] = field(default_factory=dict)  # first seen or told there
-    highest: dict[Place, int] = field(default_factory=dict)  # offset that anybody saw
+    offsets: dict[bytes, list[tuple[Place, int]]] = field(default_factory=dict)  # read, by value
+    # first value read or acknowledged there
+    values: dict[tuple[Place, int], bytes] = field(default_factory=dict)
+    highest: dict[Place, int] = field(default_factory=dict)  # highest offset read
     conflicts: dict[tuple[Place, int], list[bytes]] = field(default_factory=dict)
 
     @classmethod
@@ -62,7 +63,7 @@ class _Index:
             for offset, value in records:
                 index._saw(place, offset, value)
         for send in history.sends.values():
-            if send.outcome is Outcome.OK and send.offset >= 0:
+            if send.outcome is SendOutcome.OK and send.offset >= 0:
                 index._is_at(send.place, send.offset, send.value)
         return index
 
@@ -92,11 +93,11 @@ def check(
     is_complete: bool = True,
     allowed: frozenset[AnomalyKind] = frozenset(),
 ) -> list[Anomaly]:
-    """Return every anomaly, the worst kinds first.
+    """Return every anomaly, worst kinds first.
 
-    `final` is what fresh consumers read from each partition, from its start to its end, after
-    everything else. Without `is_complete` it need not hold all offsets (compaction, transactions'
-    markers, retention): then only what is at an offset counts, not what is missing.
+    `final` is the read of each partition by new consumers, from its start to its end, after all
+    other operations. Without `is_complete` it may lack offsets (compaction, transaction markers,
+    retention): then missing records are no anomaly.
     """
     index = _Index.of(history, final)
     looks: tuple[Callable[[_Index], Found], ...] = (
@@ -119,7 +120,7 @@ def check(
 
 
 def describe(found: Sequence[Anomaly]) -> str:
-    """How many there are of each kind, and the first of them, a line each."""
+    """Return the count of each kind, and the first anomalies, a line each."""
     if not found:
         return "no anomalies"
     counts = Counter(one.kind for one in found)
@@ -127,33 +128,35 @@ def describe(found: Sequence[Anomaly]) -> str:
     return "\n".join([head, *(str(one) for one in found[:ANOMALIES_SHOWN])])
 
 
-# --- what is there -------------------------------------------------------------------------------
+# --- stored records --------------------------------------------------------------------------
 
 
 def _lost_writes(index: _Index) -> Found:
-    """Acknowledged, and not in the read of everything; or nobody saw it who saw what is behind."""
+    """Yield acknowledged records missing from the complete read, or skipped by all readers of
+    later offsets."""
     for send in index.history.sends.values():
-        if send.outcome is not Outcome.OK or send.value in index.offsets:
+        if send.outcome is not SendOutcome.OK or send.value in index.offsets:
             continue
         is_passed = index.highest.get(send.place, -1) > send.offset >= 0
         if is_passed or send.place in index.final:
             yield Anomaly(
                 AnomalyKind.LOST_WRITE,
                 f"{short(send.value)} of {send.producer} was acknowledged at"
-                f" {where(send.place, send.offset)}, and nobody ever read it",
+                f" {where(send.place, send.offset)}, and was never read",
             )
 
 
 def _unseen(index: _Index) -> Found:
-    """Acknowledged, nobody saw it, and nobody saw anything behind it: a reader may be late."""
+    """Yield acknowledged records that no consumer has read, nor any later one: a reader may be
+    late."""
     for send in index.history.sends.values():
-        if send.outcome is not Outcome.OK or send.value in index.offsets:
+        if send.outcome is not SendOutcome.OK or send.value in index.offsets:
             continue
         if send.place not in index.final and index.highest.get(send.place, -1) <= send.offset:
             yield Anomaly(
                 AnomalyKind.UNSEEN,
                 f"{short(send.value)} was acknowledged at {where(send.place, send.offset)}, and"
-                " nobody has read so far",
+                " has not been read so far",
             )
 
 
@@ -164,7 +167,7 @@ def _inconsistent_offsets(index: _Index) -> Found:
 
 
 def _vanished(index: _Index) -> Found:
-    """Seen by a consumer, and the read of everything has not got it there."""
+    """Yield records that a consumer read and the complete read lacks."""
     final = {place: dict(records) for place, records in index.final.items()}
     for value, places in index.offsets.items():
         for place, offset in places:
@@ -177,11 +180,11 @@ def _vanished(index: _Index) -> Found:
 
 def _aborted_reads(index: _Index) -> Found:
     for send in index.history.sends.values():
-        if send.outcome is Outcome.FAILED and send.value in index.offsets:
+        if send.outcome is SendOutcome.FAILED and send.value in index.offsets:
             place, offset = index.offsets[send.value][0]
             yield Anomaly(
                 AnomalyKind.ABORTED_READ,
-                f"{short(send.value)} of {send.producer} failed for good and was read at"
+                f"{short(send.value)} of {send.producer} failed definitely and was read at"
                 f" {where(place, offset)}",
             )
 
@@ -191,7 +194,7 @@ def _phantoms(index: _Index) -> Found:
         send = index.history.sends.get(value)
         for place, offset in places:
             if send is None or send.place != place:
-                said = "nobody sent" if send is None else f"was sent to {where(send.place)}"
+                said = "was never sent" if send is None else f"was sent to {where(send.place)}"
                 yield Anomaly(
                     AnomalyKind.PHANTOM,
                     f"{where(place, offset)} holds {short(value)}, which {said}",
@@ -220,13 +223,13 @@ def _gaps(index: _Index) -> Found:
 
 
 def _reordered(index: _Index) -> Found:
-    """A producer's records of a partition are in the order in which it was given them."""
+    """Yield records of a producer and partition that are not in the order of sending."""
     last: dict[tuple[str, Place], tuple[int, bytes]] = {}
-    for send in index.history.sends.values():  # in the order of asking
+    for send in index.history.sends.values():  # in the order of sending
         offset = send.offset
         if offset < 0:
             seen = [at for place, at in index.offsets.get(send.value, ()) if place == send.place]
-            if len(seen) != 1 or send.completed_at < 0 or send.outcome is not Outcome.OK:
+            if len(seen) != 1 or send.completed_at < 0 or send.outcome is not SendOutcome.OK:
                 continue
             offset = seen[0]
         before = last.get((send.producer, send.place))
@@ -241,7 +244,7 @@ def _reordered(index: _Index) -> Found:
 
 
 def _poll_order(index: _Index) -> Found:
-    """A consumer is handed out every record once, in order, from where it was put."""
+    """Yield records that a consumer was returned twice, out of order, or skipped."""
     known: dict[Place, list[int]] = defaultdict(list)
     for place, offset in index.values:
         known[place].append(offset)
@@ -258,14 +261,14 @@ def _order_of(poll: Poll, last: dict[tuple[str, Place], int], known: Sequence[in
         if before is not None and offset <= before:
             yield Anomaly(
                 AnomalyKind.NONMONOTONIC_POLL,
-                f"{poll.consumer} was given {short(value)} at {where(poll.place, offset)} after"
+                f"{poll.consumer} was returned {short(value)} at {where(poll.place, offset)} after"
                 f" offset {before}",
             )
         elif before is not None and (skipped := _between(known, before, offset)):
             yield Anomaly(
                 AnomalyKind.SKIPPED_POLL,
-                f"{poll.consumer} was given {where(poll.place, offset)} after offset {before}:"
-                f" {skipped} records were jumped over",
+                f"{poll.consumer} was returned {where(poll.place, offset)} after offset {before}:"
+                f" {skipped} records were skipped",
             )
         before = offset
     if before is not None:
@@ -273,7 +276,7 @@ def _order_of(poll: Poll, last: dict[tuple[str, Place], int], known: Sequence[in
 
 
 def _between(known: Sequence[int], low: int, high: int) -> int:
-    """How many known offsets lie between two, exclusive of both."""
+    """Return the number of known offsets between two, exclusive of both."""
     if high == low + 1:
         return 0
     return bisect_left(known, high) - bisect_right(known, low)

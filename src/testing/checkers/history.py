@@ -1,7 +1,7 @@
-"""What producers and consumers did, in the order in which they did it, and what they were told.
+"""Histories: the operations of producers and consumers, in order, with their results.
 
-A history may be written in one process, or by several of one machine, each with its own numbers for
-time; `merge` puts them in one order. Lines of JSON hold it in files. Nothing here judges.
+A history is written by one process, or by several of one machine with separate time stamps; `merge`
+puts them in one order. Files hold it as lines of JSON.
 """
 
 import base64
@@ -14,41 +14,41 @@ from typing import Any
 from .ledger import Place, short
 
 
-class Outcome(StrEnum):
-    """What a producer said of a record in the end."""
+class SendOutcome(StrEnum):
+    """The final result of a record, as the producer reported it."""
 
-    OK = "ok"  # it is stored at its offset, for good
-    FAILED = "failed"  # it is not stored and never will be
-    UNKNOWN = "unknown"  # it may be stored, now or later, and may be lost again
+    OK = "ok"  # stored at its offset, durably
+    FAILED = "failed"  # not stored, now or later
+    UNKNOWN = "unknown"  # may be stored, now or later, and may be lost again
 
 
 @dataclass(slots=True)
 class Send:
-    """One record that a producer was given."""
+    """A record given to a producer."""
 
     producer: str
     place: Place
     value: bytes
-    invoked_at: int  # a time of any unit that grows, the same for a whole history
-    outcome: Outcome = Outcome.UNKNOWN
-    offset: int = -1  # where it is, as the producer was told; -1: nobody said
-    completed_at: int = -1  # -1: no answer yet
+    invoked_at: int  # any growing unit of time, common to a history
+    outcome: SendOutcome = SendOutcome.UNKNOWN
+    offset: int = -1  # as acknowledged; -1: unknown
+    completed_at: int = -1  # -1: no result yet
 
 
 @dataclass(slots=True)
 class Poll:
-    """What one consumer was handed out of one partition at once."""
+    """Records of one partition that a consumer was returned at once."""
 
     consumer: str
     place: Place
-    records: list[tuple[int, bytes]]  # (offset, value), in the order of the answer
+    records: list[tuple[int, bytes]]  # (offset, value), in the order of the response
     at: int
-    is_first: bool = False  # the consumer was put somewhere just before: what it had does not count
+    is_first: bool = False  # the consumer was positioned just before: earlier records do not count
 
 
 @dataclass(slots=True)
 class History:
-    """Everything of a run. Sends by their unique value, in the order of asking."""
+    """The sends of a run by their unique value, in the order of sending, and its polls."""
 
     sends: dict[bytes, Send] = field(default_factory=dict)
     polls: list[Poll] = field(default_factory=list)
@@ -57,38 +57,37 @@ class History:
     )  # consumers put somewhere, no poll yet
 
     def invoke(self, producer: str, place: Place, value: bytes, *, at: int) -> None:
-        """A producer is given a record; its outcome is unknown until it is told."""
+        """Record that a producer was given a record; its outcome is unknown until reported."""
         assert value not in self.sends, f"{short(value)} is not unique"
         self.sends[value] = Send(producer, place, value, at)
 
     def acknowledge(self, value: bytes, offset: int, *, at: int, is_promise: bool = True) -> None:
-        """The producer said where the record is. Without `is_promise` (acks by the leader alone)
-        it may be lost again."""
+        """Record an acknowledgement. Without `is_promise` (acks=1) the record may be lost again."""
         send = self._open_send(value)
-        send.outcome = Outcome.OK if is_promise else Outcome.UNKNOWN
+        send.outcome = SendOutcome.OK if is_promise else SendOutcome.UNKNOWN
         send.offset = offset if is_promise else -1
         send.completed_at = at
 
     def fail(self, value: bytes, *, at: int, is_certain: bool) -> None:
-        """The producer gave the record up; `is_certain`: it is not stored and never will be."""
+        """Record a failed send; `is_certain`: the record is not stored, now or later."""
         send = self._open_send(value)
-        send.outcome = Outcome.FAILED if is_certain else Outcome.UNKNOWN
+        send.outcome = SendOutcome.FAILED if is_certain else SendOutcome.UNKNOWN
         send.completed_at = at
 
     def assign(self, consumer: str, place: Place) -> None:
-        """A consumer was put somewhere in a partition: it owes nothing to what it had before."""
+        """Record that a consumer was positioned in a partition: the order of polls starts again."""
         self._put.add((consumer, place))
 
     def poll(
         self, consumer: str, place: Place, records: Iterable[tuple[int, bytes]], *, at: int
     ) -> None:
-        """A consumer was handed records out."""
+        """Record the records that a consumer was returned."""
         is_first = (consumer, place) in self._put
         self._put.discard((consumer, place))
         self.polls.append(Poll(consumer, place, list(records), at, is_first))
 
     def of_places(self, places: Collection[Place]) -> "History":
-        """The part of it that is about some partitions."""
+        """Return the part of the history that concerns these partitions."""
         sends = {value: send for value, send in self.sends.items() if send.place in places}
         return History(sends, [poll for poll in self.polls if poll.place in places])
 
@@ -100,7 +99,7 @@ class History:
     # --- as text ---
 
     def lines(self) -> Iterator[str]:
-        """Yield the history as lines of JSON; `History.parse` reads them."""
+        """Yield the history as lines of JSON, for `History.parse`."""
         for send in self.sends.values():
             yield json.dumps(
                 {
@@ -126,7 +125,7 @@ class History:
 
     @classmethod
     def parse(cls, lines: Iterable[str]) -> "History":
-        """Read lines back; raises ValueError for anything else."""
+        """Parse lines of JSON; raises ValueError for anything else."""
         history = cls()
         for line in lines:
             history._take(json.loads(line))
@@ -141,7 +140,7 @@ class History:
                         (topic, partition),
                         _bytes(value),
                         row["invoked_at"],
-                        Outcome(row["outcome"]),
+                        SendOutcome(row["outcome"]),
                         row["offset"],
                         row["completed_at"],
                     )
@@ -161,8 +160,8 @@ class History:
 
 
 def merge(histories: Iterable[History]) -> History:
-    """Put histories of one machine into one, by their times; raises ValueError for a value that
-    two of them sent."""
+    """Merge histories of one machine by their times; raises ValueError if two of them sent the
+    same value."""
     merged = History()
     sends: list[Send] = []
     polls: list[Poll] = []

@@ -1,6 +1,6 @@
-"""What one application's word allows a log to hold, checked against what it holds.
+"""A ledger: the records that one application sent and saw, checked against the stored ones.
 
-A record may be stored as often as it was sent: this is the book for producers that may repeat.
+A record may be stored as often as it was sent: it suits producers that may repeat.
 """
 
 from collections import Counter
@@ -16,27 +16,28 @@ ANOMALIES_SHOWN = 10
 
 @dataclass(slots=True)
 class Ledger:
-    """The client's side of the truth. Values are unique over a run."""
+    """One application's view of a log. Values are unique in a run."""
 
     asked: dict[bytes, str] = field(default_factory=dict)  # value -> its producer, in order
-    sent: Counter[bytes] = field(default_factory=Counter)  # requests that carried it
-    acknowledged: dict[bytes, tuple[Place, int]] = field(default_factory=dict)  # value -> where
+    sent: Counter[bytes] = field(default_factory=Counter)  # requests that contained it
+    acknowledged: dict[bytes, tuple[Place, int]] = field(default_factory=dict)  # value -> position
     seen: dict[tuple[Place, int], bytes] = field(default_factory=dict)  # by a consumer
-    failed: Counter[str] = field(default_factory=Counter)  # errors given to the application
-    given_up: set[bytes] = field(default_factory=set)  # a late copy may come at any time: no order
+    failed: Counter[str] = field(default_factory=Counter)  # errors returned to the application
+    # a late copy may arrive at any time: no order
+    given_up: set[bytes] = field(default_factory=set)
 
     def ask(self, producer: str, value: bytes) -> None:
-        """The application hands a record to its producer."""
+        """Record that the application gave a record to a producer."""
         assert value not in self.asked, f"{short(value)} is not unique"
         self.asked[value] = producer
 
     def acknowledge(self, value: bytes, place: Place, offset: int) -> None:
-        """The producer said where the record is."""
+        """Record the position that the producer returned."""
         assert value not in self.acknowledged, f"{short(value)} acknowledged twice"
         self.acknowledged[value] = (place, offset)
 
     def see(self, place: Place, offset: int, value: bytes) -> None:
-        """A consumer got a record; what it got before at that offset must be the same."""
+        """Record a consumed record; raise AssertionError if the offset had another value before."""
         before = self.seen.setdefault((place, offset), value)
         assert before == value, (
             f"{where(place, offset)} was {short(before)} and is now {short(value)}"
@@ -44,14 +45,14 @@ class Ledger:
 
 
 def anomalies(ledger: Ledger, stored: Stored) -> list[str]:
-    """Return every anomaly as a sentence, the worst kinds first; none when all is well."""
+    """Return every anomaly as a sentence, worst kinds first."""
     found = [*_lost(ledger, stored), *_vanished(ledger, stored), *_gaps(stored)]
     found += [*_phantoms(ledger, stored), *_duplicates(ledger, stored), *_reordered(ledger, stored)]
     return found
 
 
 def report(found: Sequence[str]) -> str:
-    """The first anomalies as lines, and how many more there are."""
+    """Return the first anomalies as lines, and the number of further ones."""
     more = [f"... and {len(found) - ANOMALIES_SHOWN} more"] if len(found) > ANOMALIES_SHOWN else []
     return "\n".join([*found[:ANOMALIES_SHOWN], *more])
 
@@ -92,7 +93,7 @@ def _gaps(stored: Stored) -> list[str]:
 
 def _phantoms(ledger: Ledger, stored: Stored) -> list[str]:
     return [
-        f"phantom: {where(place, offset)} holds {short(value)}, which nobody sent"
+        f"phantom: {where(place, offset)} holds {short(value)}, which was never sent"
         for place, records in stored.items()
         for offset, value in records
         if value not in ledger.asked
@@ -109,7 +110,7 @@ def _duplicates(ledger: Ledger, stored: Stored) -> list[str]:
 
 
 def _reordered(ledger: Ledger, stored: Stored) -> list[str]:
-    """First appearances of one producer's records must be in the order of asking."""
+    """Return records that first occur out of their producer's order of sending."""
     order = {value: number for number, value in enumerate(ledger.asked)}
     found = []
     for place, records in stored.items():
@@ -130,11 +131,11 @@ def _reordered(ledger: Ledger, stored: Stored) -> list[str]:
 
 
 def short(value: bytes) -> str:
-    """A value as it is shown in a sentence."""
+    """Return a value as text for a message."""
     return repr(value) if len(value) <= 24 else f"{value[:20]!r}... ({len(value)} bytes)"
 
 
 def where(place: Place, offset: int | None = None) -> str:
-    """A partition, or an offset of it, as it is shown in a sentence."""
+    """Return a partition, or an offset of it, as text for a message."""
     name = f"{place[0]}-{place[1]}"
     return name if offset is None else f"{name} offset {offset}"

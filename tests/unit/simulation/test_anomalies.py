@@ -6,7 +6,7 @@ import json
 import pytest
 
 from quorumlog.testing.checkers import AnomalyKind, History, Stored, check, describe, merge
-from quorumlog.testing.checkers.history import Outcome
+from quorumlog.testing.checkers.history import SendOutcome
 
 PLACE = ("t", 0)
 OTHER = ("t", 1)
@@ -240,7 +240,7 @@ def test_a_record_has_one_outcome() -> None:
     written = history()
     with pytest.raises(AssertionError, match="has an outcome"):
         written.fail(b"a", at=40, is_certain=False)
-    assert written.sends[b"a"].outcome is Outcome.OK
+    assert written.sends[b"a"].outcome is SendOutcome.OK
 
 
 def test_a_value_is_given_once() -> None:

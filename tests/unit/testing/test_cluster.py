@@ -92,7 +92,7 @@ def test_a_leader_that_is_parted_from_the_others_is_replaced_and_acknowledges_no
     leader = cluster.leader(topic)
     send(log, topic, "before")
     cluster.partition({leader})
-    with pytest.raises(InvalidRequest, match="nodes are parted"):
+    with pytest.raises(InvalidRequest, match="nodes are partitioned"):
         cluster.wait_healthy()
     assert send(log, topic, "meanwhile") == 1
     assert cluster.leader(topic) in NODES - {leader}

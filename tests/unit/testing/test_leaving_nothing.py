@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quorumlog.testing import guard
-from quorumlog.testing.home import Home
+from quorumlog.testing.home import NodeFolder
 
 ABANDONED = Path(__file__).with_name("abandoned_program.py")
 WAIT_S = 60.0
@@ -56,7 +56,7 @@ def test_nodes_and_files_go_with_a_test_that_is_killed(number: signal.Signals) -
 
 
 def test_a_home_that_is_closed_leaves_neither_folder_nor_guard() -> None:
-    home = Home()
+    home = NodeFolder()
     (home.folder / "file").write_text("x")
     with sleeper() as child:
         home.started(child.pid)
@@ -114,7 +114,7 @@ def _ignores(pid: int, number: signal.Signals) -> bool:
 
 
 def test_a_fork_of_a_test_leaves_its_home_alone() -> None:
-    home = Home()
+    home = NodeFolder()
     pid = os.fork()
     if pid == 0:
         home.close()

@@ -189,7 +189,7 @@ def test_a_broker_that_dies_is_an_error_of_its_test_and_not_of_the_next(project:
     )
     done = project.pytest()
     assert "2 passed, 1 error" in done.stdout, done.stdout
-    assert "ended by itself, with -9" in done.stdout
+    assert "ended unexpectedly, with exit code -9" in done.stdout
 
 
 @pytest.mark.slow

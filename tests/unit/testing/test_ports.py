@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from quorumlog.testing.node_settings import NodeAddresses
+from quorumlog.testing.node_settings import NodeEndpoints
 from quorumlog.testing.ports import MAY_SHARE, Ports
 
 pytestmark = pytest.mark.skipif(not MAY_SHARE, reason="ports are let go at the start here")
@@ -47,7 +47,7 @@ def test_a_kept_port_refuses_connections_until_somebody_listens_there(ports: Por
 
 
 def test_nodes_share_no_address(ports: Ports) -> None:
-    nodes = [NodeAddresses.take(ports) for _ in range(3)]
+    nodes = [NodeEndpoints.take(ports) for _ in range(3)]
     addresses = [
         address
         for node in nodes

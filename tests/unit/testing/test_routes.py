@@ -5,7 +5,7 @@ import asyncio
 from google.protobuf.wrappers_pb2 import StringValue
 
 from quorumlog.runtime import ByteConnection, CallContext, Handler, Method, Runtime
-from quorumlog.testing.routes import routed
+from quorumlog.testing.node_program import routed
 
 from ..patience import AMPLE_MS, run_patiently
 

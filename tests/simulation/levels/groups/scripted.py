@@ -20,7 +20,7 @@ from quorumlog.errors import QuorumlogError
 from quorumlog.records.compression import Codec
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.world import SimWorld
-from quorumlog.testing.checkers import Outcome, Place
+from quorumlog.testing.checkers import Place, SendOutcome
 
 from ...checkers.violation import Violation
 from ...cluster.nodes import ClusterNode
@@ -240,7 +240,7 @@ class Scene:
         """Where the partitions end, as far as was acknowledged."""
         ends: dict[Place, int] = {}
         for send in self.stage.notes.history.sends.values():
-            if send.outcome is Outcome.OK:
+            if send.outcome is SendOutcome.OK:
                 ends[send.place] = max(ends.get(send.place, 0), send.offset + 1)
         return ends
 
