@@ -1,8 +1,7 @@
-"""The fixtures of quorumlog for pytest: brokers and clusters in processes of their own.
+"""pytest fixtures of quorumlog: brokers and clusters in processes of their own.
 
-pytest loads this for every run in an environment where quorumlog is installed, most of which have
-nothing to do with it. So it imports nothing of quorumlog before a test asks for a fixture, and does
-nothing until then. How to use it: docs/testing_with_quorumlog.md.
+pytest loads this module in every environment with quorumlog installed. So it imports nothing of
+quorumlog, and does nothing, until a test requests a fixture. Usage: docs/testing_with_quorumlog.md.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -17,14 +16,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LINES_MAX = 200  # of what a node said during a test that failed
+LINES_MAX = 200  # of a node's log, in the report of a failed test
 
 
 class Running:
-    """What this run has started, by the name of its fixture."""
+    """The nodes started in this run, by fixture."""
 
     def __init__(self) -> None:
-        self.restores: dict[str, Callable[[], None]] = {}  # how a test's faults are undone
+        self.restores: dict[str, Callable[[], None]] = {}  # undo a test's faults
         self.logs: dict[str, dict[str, Path]] = {}  # by the node's name
         self.sizes: dict[Path, int] = {}  # bytes of each log before the test that runs
 
@@ -33,7 +32,7 @@ RUNNING = pytest.StashKey[Running]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin with nothing."""
+    """Create the state of the run."""
     config.stash[RUNNING] = Running()
 
 
@@ -42,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def quorumlog_settings() -> Mapping[str, object]:
-    """Settings of the nodes, by name: define a fixture of this name in conftest.py to give some."""
+    """Settings of the nodes, by name; override this fixture in conftest.py."""
     return {}
 
 
@@ -50,8 +49,8 @@ def quorumlog_settings() -> Mapping[str, object]:
 def quorumlog_broker(
     quorumlog_settings: Mapping[str, object], pytestconfig: pytest.Config
 ) -> "Iterator[Broker]":
-    """A broker for all tests of this run: `.kafka` and `.grpc` are its addresses. A test may kill,
-    stop or pause it; it runs again before the next one."""
+    """A broker shared by all tests of the run; `.kafka` and `.grpc` are its addresses. A test may
+    kill, stop or pause it: it runs again before the next test."""
     from quorumlog.testing import Broker
 
     broker = _started(lambda: Broker(settings=quorumlog_settings).__enter__())
@@ -64,7 +63,7 @@ def quorumlog_broker(
 
 @pytest.fixture
 def quorumlog_topic(request: pytest.FixtureRequest, quorumlog_broker: "Broker") -> str:
-    """The name of a new topic of one partition on `quorumlog_broker`, which no other test has."""
+    """The name of a new topic of one partition on `quorumlog_broker`, for this test alone."""
     from quorumlog.testing.node_group import fresh_name
 
     return quorumlog_broker.create_topic(fresh_name(request.node.name))
@@ -81,8 +80,7 @@ def quorumlog_log(quorumlog_broker: "Broker") -> "Iterator[Log]":
 def quorumlog_cluster(
     quorumlog_settings: Mapping[str, object], pytestconfig: pytest.Config
 ) -> "Iterator[Cluster]":
-    """Three nodes for all tests of this run that ask for them. What a test does to them is undone
-    after it."""
+    """Three nodes shared by the tests of the run. Faults of a test are undone after it."""
     from quorumlog.testing import Cluster
 
     cluster = _started(lambda: Cluster(settings=quorumlog_settings).__enter__())
@@ -96,8 +94,7 @@ def quorumlog_cluster(
 
 
 def _started(start: Callable[[], T]) -> T:
-    """Return what was started; a refusal fails the test in the node's words, without a traceback
-    through this plugin."""
+    """Return the started object; fail the test with the node's error, without a traceback."""
     from quorumlog.errors import QuorumlogError
 
     try:
@@ -112,7 +109,7 @@ def _started(start: Callable[[], T]) -> T:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note where logs end before the test."""
+    """Record the sizes of the logs before the test."""
     running = item.config.stash[RUNNING]
     running.sizes = {
         path: path.stat().st_size for paths in running.logs.values() for path in paths.values()
@@ -121,14 +118,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Undo what the test did to nodes that are there for others too, before anything of it is torn
-    down; a node that ended by itself is an error of the test."""
+    """Undo the test's faults on shared nodes before its teardown. A node that ended unexpectedly is
+    an error of the test."""
     running = item.config.stash[RUNNING]
     errors = []
     for name in _used(item, running.restores):
         try:
             running.restores[name]()
-        except Exception as error:  # whatever it is, the rest of the test is torn down
+        except Exception as error:  # the teardown continues after any error
             errors.append(f"{name}: {error}")
     result = yield
     if errors:
@@ -140,7 +137,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show with a failure what the nodes of the test have said since it began."""
+    """Add the logs of the test's nodes, since its start, to a failure."""
     report = yield
     running = item.config.stash[RUNNING]
     if report.failed:
@@ -152,13 +149,13 @@ def pytest_runtest_makereport(
 
 
 def _used(item: pytest.Item, fixtures: Mapping[str, object]) -> list[str]:
-    """Return which of the fixtures a test uses, itself or by others."""
+    """Return the fixtures that a test uses, directly or indirectly."""
     names = getattr(item, "fixturenames", ())
     return [name for name in fixtures if name in names]
 
 
 def _lines(path: Path, start: int) -> str:
-    """Return the last lines of a file behind a position; "" where there are none any more."""
+    """Return the last lines of a file after a position; "" if it was removed."""
     try:
         with path.open("rb") as file:
             file.seek(start)

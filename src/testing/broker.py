@@ -182,7 +182,7 @@ class Broker:
     ) -> str:
         """Create a topic and return its name, a unique one unless given. Clients can use it at
         once."""
-        from .asking import create_topic
+        from .cluster_state import create_topic
 
         topic = fresh_name("topic") if name is None else name
         create_topic(

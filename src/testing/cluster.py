@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from ..errors import InvalidRequest, TimedOut
 from .broker import START_S
+from .cluster_links import ClusterLinks, CutDirection
 from .node_group import NodeGroup, fresh_name
 from .node_process import NodeProcess
 from .node_settings import BOTH, NodeEndpoints, check_settings, new_id, node_rows
-from .wires import ClusterLinks, CutDirection
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -79,7 +79,7 @@ class Cluster:
         """
         if brokers < 1 or controllers < 0:
             raise InvalidRequest(
-                f"invalid cluster: {brokers} brokers and {controllers} controllers; give 1 broker or more"
+                f"{brokers} brokers, {controllers} controllers: at least 1 broker is needed"
             )
         check_settings(settings or {})
         self._timeout_s = timeout_s
@@ -184,7 +184,7 @@ class Cluster:
         If partitioned nodes differ, the newest metadata count. Raises TimedOut and
         UnknownTopicOrPartition.
         """
-        from .asking import leader_of
+        from .cluster_state import leader_of
 
         found = self._wait(
             lambda: self._meant(leader_of(self._asked("grpc"), topic, partition), other_than),
@@ -196,7 +196,7 @@ class Cluster:
     def controller(self, *, other_than: int | None = None) -> int:
         """Return the leader of the quorum. Wait until a running node other than `other_than`
         leads it. Raises TimedOut."""
-        from .asking import quorum_leader
+        from .cluster_state import quorum_leader
 
         found = self._wait(
             lambda: self._meant(quorum_leader(self._asked("controller")), other_than),
@@ -211,7 +211,7 @@ class Cluster:
         Raises TimedOut with the first problem, and InvalidRequest while a node is down or paused or
         nodes are partitioned.
         """
-        from .asking import unhealthy_reason
+        from .cluster_state import unhealthy_reason
 
         idle = [number for number in self.nodes if not self._is_running(number)]
         if idle or self._cuts:
@@ -345,7 +345,7 @@ class Cluster:
     ) -> str:
         """Create a topic and return its name, a unique one unless given. Clients can use it at
         once."""
-        from .asking import create_topic
+        from .cluster_state import create_topic
 
         topic = fresh_name("topic") if name is None else name
         create_topic(

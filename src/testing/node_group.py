@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ..errors import InvalidRequest, QuorumlogError, UnknownServerError
-from .home import NodeFolder
+from .node_folder import NodeFolder
 from .node_process import NodeProcess
 from .ports import Ports
 

@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import IO, Any, Final
 
 from ..errors import ERROR_BY_NAME, InvalidRequest, NotImplementedHere, TimedOut, UnknownServerError
-from .home import NodeFolder
+from .node_arguments import NodeArguments
+from .node_folder import NodeFolder
 from .node_settings import encode_toml
-from .task import NodeArguments
 
 STOP_S: Final = 30.0  # a clean stop that takes longer ends with SIGKILL
 TAIL_LINES: Final = 30  # of the log, in an error

@@ -22,7 +22,7 @@ from ..runtime import (
     Runtime,
 )
 from ..server.main import serve
-from .task import NodeArguments
+from .node_arguments import NodeArguments
 
 
 def routed(runtime: Runtime, routes: Mapping[str, str]) -> Runtime:

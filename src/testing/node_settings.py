@@ -81,7 +81,7 @@ def encode_toml(rows: Mapping[str, object]) -> str:
 def new_id() -> str:
     """Return a new id of a cluster or a disk."""
     drawn = "-"
-    while drawn.startswith("-"):  # on a command line it would be taken for a flag
+    while drawn.startswith("-"):  # a command line would take it for a flag
         drawn = base64.urlsafe_b64encode(os.urandom(16)).decode("ascii").rstrip("=")
     return drawn
 

@@ -131,7 +131,7 @@ def test_what_is_asked_of_a_broker_that_is_down_or_gone_is_refused() -> None:
     broker.resume()
     broker.close()
     broker.close()
-    with pytest.raises(InvalidRequest, match="make another one"):
+    with pytest.raises(InvalidRequest, match="create a new one"):
         broker.start()
 
 

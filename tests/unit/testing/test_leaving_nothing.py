@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quorumlog.testing import guard
-from quorumlog.testing.home import NodeFolder
+from quorumlog.testing.node_folder import NodeFolder
 
 ABANDONED = Path(__file__).with_name("abandoned_program.py")
 WAIT_S = 60.0

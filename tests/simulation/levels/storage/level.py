@@ -314,9 +314,7 @@ def play_hindered(
                 raise node.exit_error
             story.errors += 1  # it could not even be formatted or opened
     last = recording.operations[-1]
-    for wreck in crash_states(
-        last.disk, world.entropy.stream("wrecks"), draws=2, choices_max=2
-    ):
+    for wreck in crash_states(last.disk, world.entropy.stream("wrecks"), draws=2, choices_max=2):
         try:
             look_at(Look(story, last.number, wreck.is_power_cut, is_used=True), wreck.disk)
         except Exception as error:

@@ -24,7 +24,7 @@ class ClusterLinks:
             for target, addresses in dialled.items()
             if source != target
         }
-        self._thread = LoopThread("wires")
+        self._thread = LoopThread("cluster-links")
         self._thread.start()
         try:
             self._thread.run(self._listen())
