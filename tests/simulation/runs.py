@@ -52,7 +52,7 @@ def play_seed(
             shown = traceback.format_exception(error, limit=-6)
             failure = "".join(shown).strip()
         if not failure and world.loop.unawaited_errors:
-            failure = "nobody awaited: " + "; ".join(world.loop.unawaited_errors[:3])
+            failure = "unawaited errors: " + "; ".join(world.loop.unawaited_errors[:3])
         return Outcome(
             level=level,
             seed=seed,
@@ -85,7 +85,7 @@ class WorldRun:
             finally:
                 self.event_count = world.events.count
             if world.loop.unawaited_errors:
-                raise Violation("NobodyAwaited", world.loop.unawaited_errors[0])
+                raise Violation("UnawaitedError", world.loop.unawaited_errors[0])
 
 
 def faults_of(level: str, seed: int) -> Faults:

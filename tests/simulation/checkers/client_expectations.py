@@ -1,9 +1,9 @@
-"""What an application may expect of its clients, checked while it happens. Pure.
+"""Expectations of an application about its clients, checked during a run. Pure.
 
-A record that was given has one outcome, in time; a reader gets each offset once, in order; memory
-has its bound. Anomalies by name: *second outcome*, *late outcome*, *no outcome*, *stored failure*
-(a record is there that was refused for good), *out of turn* (another offset than the next one),
-*over budget* (more bytes held than the configuration allows).
+A record has one outcome, in time; a consumer returns each offset once, in order; memory is bounded.
+Anomalies by name: *second outcome*, *late outcome*, *no outcome*, *stored failure* (a record is
+stored although it failed definitely), *out of turn* (another offset than the next one), *over
+budget* (more bytes are held than the configuration allows).
 """
 
 from dataclasses import dataclass, field
@@ -13,28 +13,30 @@ from quorumlog.testing.checkers import Place, Stored
 
 
 class Outcome(StrEnum):
-    """What a producer said of a record."""
+    """The outcome of a record, as the producer reported it."""
 
     DELIVERED = "delivered"
-    FAILED = "failed"  # for good: it is not stored
-    UNKNOWN = "unknown"  # it may be stored
+    FAILED = "failed"  # definitely not stored
+    UNKNOWN = "unknown"  # possibly stored
 
 
 @dataclass(slots=True)
 class Outcomes:
-    """Every record that was given to a producer, from then until its outcome."""
+    """The records given to a producer, and their outcomes."""
 
-    due_ms: dict[bytes, int] = field(default_factory=dict)  # without an outcome: until when
+    # records without an outcome, and their deadline
+    due_ms: dict[bytes, int] = field(default_factory=dict)
     settled: dict[bytes, Outcome] = field(default_factory=dict)
     found: list[str] = field(default_factory=list)
 
     def give(self, value: bytes, *, due_ms: int) -> None:
-        """A producer took the record; its outcome is due on the application's clock."""
+        """Record that a producer accepted the record; its outcome is due at `due_ms` of the
+        application's clock."""
         assert value not in self.due_ms, f"{value[:20]!r} is given twice"
         self.due_ms[value] = due_ms
 
     def settle(self, value: bytes, outcome: Outcome, *, now_ms: int) -> None:
-        """The producer said what became of it."""
+        """Record an outcome that the producer reported."""
         if value in self.settled:
             self.found.append(
                 f"second outcome: {value[:20]!r} was {self.settled[value]} and is {outcome}"
@@ -46,9 +48,11 @@ class Outcomes:
         self.settled[value] = outcome
 
     def anomalies(self, stored: Stored) -> list[str]:
-        """Everything found, once every producer is closed and all that is stored was read."""
+        """Return all findings; call it when every producer is closed and all records were read."""
         found = list(self.found)
-        found += [f"no outcome: {value[:20]!r} is neither here nor there" for value in self.due_ms]
+        found += [
+            f"no outcome: {value[:20]!r} was neither delivered nor failed" for value in self.due_ms
+        ]
         found += [
             f"stored failure: {value[:20]!r} failed and is at {place[0]}-{place[1]} {offset}"
             for place, records in stored.items()
@@ -60,22 +64,22 @@ class Outcomes:
 
 @dataclass(slots=True)
 class Turns:
-    """What one consumer must hand out next, by partition."""
+    """The next offset that a consumer must return, by partition."""
 
     name: str
-    next_offset: dict[Place, int] = field(default_factory=dict)  # absent: whatever comes first
-    may_skip: bool = False  # offsets may be missing: the broker says so, and may lie
+    next_offset: dict[Place, int] = field(default_factory=dict)  # absent: any
+    may_skip: bool = False  # offsets may be missing, as reported by a broker that may lie
     handed_out: int = 0
 
     def seek(self, place: Place, offset: int | None) -> None:
-        """The application went somewhere else; None: it does not know where to."""
+        """Record that the application moved the position; None: to an unknown offset."""
         if offset is None:
             self.next_offset.pop(place, None)
         else:
             self.next_offset[place] = offset
 
     def take(self, place: Place, offset: int) -> None:
-        """The consumer handed a record out; raises AssertionError when it was not its turn."""
+        """Check a returned record; raise AssertionError if it is out of turn."""
         expected = self.next_offset.get(place, offset)
         in_turn = offset >= expected if self.may_skip else offset == expected
         where = f"{place[0]}-{place[1]}"
@@ -85,5 +89,5 @@ class Turns:
 
 
 def check_budget(what: str, held: int, allowed: int) -> None:
-    """Raise AssertionError when more bytes are held than allowed."""
+    """Raise AssertionError if more bytes are held than allowed."""
     assert held <= allowed, f"over budget: {what} holds {held} bytes, {allowed} are allowed"

@@ -1,28 +1,28 @@
-"""What must hold across the nodes of a cluster after every step of any of them.
+"""Invariants across the nodes of a cluster, checked after every step of any node.
 
-A step is one turn of a node's loop. After it the partitions of that node are looked at, and where
-one has changed, what follows from it is checked, on all nodes and on what lies on their disks. A
-violation is an AssertionError with the offsets and epochs in it.
+A step is one turn of a node's loop. Changed partitions of that node are checked against all nodes
+and against the logs on their disks. A violation is an AssertionError with the offsets and epochs.
 
 Partitions (KIP-966's model, KIP-101):
 
 - `OneLeader`: a partition is led by one node in each leader epoch.
-- `OneHistory`: what two replicas hold below both their high watermarks are the same batches.
-- `CompleteCandidates`: whoever may be elected (ISR and ELR) holds everything that was committed;
-  flushed, where the flush policy is fsync.
-- `MaximalIsr`: a leader counts on everybody who is in the ISR that the controller has committed.
-- `FrozenMark`: no high watermark moves under min.insync.replicas.
-- `NoWayBack`: a replica's high watermark and leader epoch go back in no life of its node.
-- `MarkWithinLog`: a replica's high watermark is not beyond its log.
+- `OneHistory`: two replicas hold the same batches below both their high watermarks.
+- `CompleteCandidates`: every electable replica (ISR and ELR) holds everything committed, flushed if
+  the flush policy is fsync.
+- `MaximalIsr`: a leader counts every member of the ISR that the controller has committed.
+- `MinIsrCommit`: no high watermark advances under min.insync.replicas.
+- `MonotonicReplica`: a replica's high watermark and leader epoch never decrease in a process.
+- `HighWatermarkInLog`: a replica's high watermark is not above its log end.
 
 Metadata:
 
 - `OneMetadata`: nodes that have applied up to the same offset have the same image.
-- `SoundMetadata`: ISR and ELR are replicas and share nobody; the leader is in the ISR; with
+- `SoundMetadata`: ISR and ELR are disjoint sets of replicas; the leader is in the ISR; with
   min.insync.replicas in the ISR the ELR is empty; epochs only grow, the leader epoch with each
   change of the leader.
-- `NobodyFenced`: nobody in an ISR is fenced.
-- `NothingGivenUp`: no leader was elected with possible loss, where none was caused.
+- `UnfencedIsr`: no member of an ISR is fenced.
+- `NoUncleanElection`: no leader was elected with possible loss, unless unclean elections are
+  enabled.
 """
 
 from bisect import bisect_right
@@ -46,7 +46,7 @@ IMAGES_KEPT: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class PartitionId:
-    """A partition of a topic of one life of its name."""
+    """A partition of a topic; a topic that is created again has another id."""
 
     topic: str
     topic_id: bytes
@@ -58,7 +58,7 @@ class PartitionId:
 
 @dataclass(slots=True)
 class Committed:
-    """What of a partition was ever committed, as the first replica had it that said so."""
+    """The committed batches of a partition, as the first replica that committed them held them."""
 
     ends: list[int] = field(default_factory=list)
     batches: list[StoredBatch] = field(default_factory=list)
@@ -66,11 +66,11 @@ class Committed:
 
     @property
     def end_offset(self) -> int:
-        """Everything below was committed somewhere."""
+        """The end of the offsets committed by any replica."""
         return self.ends[-1] if self.ends else 0
 
     def take(self, who: str, what: PartitionId, batch: StoredBatch) -> None:
-        """A replica says that a batch of its log is committed."""
+        """Record that a replica has committed a batch; compare it with others."""
         if batch.end_offset > self.end_offset:
             assert batch.base_offset >= self.end_offset, (
                 f"OneHistory: {who} has a batch [{batch.base_offset}, {batch.end_offset}) of {what}"
@@ -88,7 +88,7 @@ class Committed:
 
 @dataclass(slots=True)
 class _View:
-    """A replica as it was when it was last looked at."""
+    """The state of a replica at its last check."""
 
     name: str  # of its machine
     what: PartitionId
@@ -101,28 +101,28 @@ class _View:
     seen_proposal: IsrProposal | None = None
     high_watermark: int = 0
     epoch: int = -1
-    checked_to: int = -1  # its log was compared with the committed one up to here
+    checked_to: int = -1  # compared with the committed log up to this offset
 
 
 class Watch:
-    """Looks at a cluster after every step."""
+    """Checks a cluster after every step."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.steps = 0
         self.checks = 0
         self._cluster = cluster
         self._nodes = {node.name: node for node in cluster.nodes}
-        self._views: dict[Replica, _View] = {}  # of every life
+        self._views: dict[Replica, _View] = {}  # of every process
         self._files: dict[tuple[str, PartitionId], PartitionFiles] = {}
         self._committed: dict[PartitionId, Committed] = {}
-        self._images: dict[int, MetadataImage] = {}  # by offset, the newest ones
-        self._newest: MetadataImage = cluster.newest_image  # published by anybody
-        self._known: MetadataImage = cluster.newest_image  # committed, as far as anybody knows
+        self._images: dict[int, MetadataImage] = {}  # by offset, the newest
+        self._newest: MetadataImage = cluster.newest_image  # published by any node
+        self._known: MetadataImage = cluster.newest_image  # the newest committed one
         self._published: dict[str, MetadataImage] = {}
         cluster.world.loop.after_handle = self.look
 
     def committed_end(self, topic: str, index: int) -> int:
-        """Everything of a partition below it was committed."""
+        """Return the end of a partition's committed offsets."""
         ends = [
             committed.end_offset
             for what, committed in self._committed.items()
@@ -131,7 +131,7 @@ class Watch:
         return max(ends, default=0)
 
     def look(self, process: Process) -> None:
-        """A process has taken a step."""
+        """Check a process after a step."""
         node = self._nodes.get(process.name)
         if node is None or node.node is None:
             return
@@ -192,7 +192,7 @@ class Watch:
         committed = self._committed.setdefault(what, Committed())
         mark = partition.high_watermark
         assert partition.highest_epoch >= view.epoch, (
-            f"NoWayBack: {node.name} went from leader epoch {view.epoch} of {what} back to"
+            f"MonotonicReplica: {node.name} went from leader epoch {view.epoch} of {what} back to"
             f" {partition.highest_epoch}"
         )
         view.epoch = partition.highest_epoch
@@ -203,20 +203,23 @@ class Watch:
                 f"OneLeader: {what} is led by {leader} and {node.name} in epoch {epoch}"
             )
         if end is None:
-            return  # its log is not open
+            return  # the log is not open
         assert mark <= end, (
-            f"MarkWithinLog: {node.name} has the mark of {what} at {mark}, its log ends at {end}"
+            f"HighWatermarkInLog: {node.name} has the high watermark of {what} at {mark}, its log"
+            f" ends at {end}"
         )
         if plan is None or plan.is_unclean:
             return
         assert mark >= view.high_watermark, (
-            f"NoWayBack: {node.name} moves the mark of {what} from {view.high_watermark} to {mark}"
+            f"MonotonicReplica: {node.name} moves the high watermark of {what} from"
+            f" {view.high_watermark} to {mark}"
         )
         if leading is not None and view.checked_to >= 0 and mark > view.high_watermark:
             isr = leading.state.isr
-            needed = min(plan.min_isr, len(leading.state.replicas))  # a move may leave fewer
+            # a reassignment may leave fewer
+            needed = min(plan.min_isr, len(leading.state.replicas))
             assert len(isr) >= needed, (
-                f"FrozenMark: {node.name} commits [{view.high_watermark}, {mark}) of {what} with"
+                f"MinIsrCommit: {node.name} commits [{view.high_watermark}, {mark}) of {what} with"
                 f" {isr} in sync, {needed} are needed"
             )
         view.high_watermark = mark
@@ -233,7 +236,7 @@ class Watch:
         committed: Committed,
         plan: TopicPlan,
     ) -> None:
-        """Hold what a replica has below its high watermark against what others had there."""
+        """Compare a replica's log below its high watermark with the committed batches."""
         start = max(view.checked_to, 0)
         if mark <= start or plan.is_compacted:
             view.checked_to = start
@@ -258,7 +261,7 @@ class Watch:
         )
 
     def _check_candidates(self, what: PartitionId, plan: TopicPlan) -> None:
-        """Whoever may be elected has all that was committed."""
+        """Check that every electable replica holds everything committed."""
         state = self._state_of(self._known, what)
         end = self._committed.setdefault(what, Committed()).end_offset
         if state is None:
@@ -266,7 +269,7 @@ class Watch:
         for node_id in (*state.isr, *state.elr):
             node = self._cluster.node(node_id)
             if node.name in self._cluster.damaged:
-                continue  # the controller cannot know yet what it has lost
+                continue  # the controller has not learned of its loss yet
             files = self._files_of(node.name, what)
             held = (
                 files.durable_end_offset() if plan.flush_policy == "fsync" else files.end_offset()
@@ -287,7 +290,7 @@ class Watch:
             )
             return
         if image.offset <= self._newest.offset:
-            return  # a node that comes later may stop elsewhere on its way
+            return  # a later node may publish other offsets in between
         self._images[image.offset] = image
         if len(self._images) > IMAGES_KEPT:
             del self._images[next(iter(self._images))]
@@ -339,7 +342,7 @@ class Watch:
             assert not elr, f"SoundMetadata: {what}: ELR {elr} beside an ISR of {isr}"
         if plan is not None and not plan.is_unclean:
             assert not state.recovering, (
-                f"NothingGivenUp: {what}: leader {state.leader} elected with possible loss"
+                f"NoUncleanElection: {what}: leader {state.leader} elected with possible loss"
             )
         if before is not None:
             assert state.leader_epoch >= before.leader_epoch, (
@@ -372,12 +375,12 @@ class Watch:
 
 
 def held(replicas: ReplicaManager) -> Collection[Replica]:
-    """Every replica of a broker."""
+    """Return every replica of a broker."""
     return replicas._replicas.values()
 
 
 def end_of(replica: Replica) -> int | None:
-    """Where a replica's log ends; None while it is not open."""
+    """Return the log end offset of a replica; None while its log is not open."""
     return None if replica._log is None else replica._log.log_end_offset
 
 
@@ -385,17 +388,17 @@ def _check_fenced(name: str, state: PartitionImage, image: MetadataImage) -> Non
     for member in state.isr:
         broker = image.broker(member)
         assert broker is not None, (
-            f"NobodyFenced: {name}: broker {member} in the ISR is not registered"
+            f"UnfencedIsr: {name}: broker {member} in the ISR is not registered"
         )
         assert not broker.fenced, (
-            f"NobodyFenced: {name}: broker {member} in the ISR {state.isr} is fenced"
+            f"UnfencedIsr: {name}: broker {member} in the ISR {state.isr} is fenced"
         )
 
 
 def _changed(
     before: MetadataImage, after: MetadataImage
 ) -> Iterator[tuple[PartitionId, PartitionImage | None, PartitionImage]]:
-    """Partitions of the later image that are not as they were."""
+    """Yield the partitions of the later image that differ from the earlier one."""
     for topic in after.sorted_topics():
         earlier: TopicImage | None = before.topics_by_id.get(topic.id)
         if earlier is topic:

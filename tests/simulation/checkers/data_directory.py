@@ -1,14 +1,14 @@
-"""What a scenario ends with: the data directory of a dead node, proven by `check`."""
+"""The check of a data directory at the end of a scenario."""
 
 from quorumlog.raftlog.inspection import check
 from quorumlog.simulation.world import SimNode
 
 
 def prove_directory(server: SimNode, path: str) -> int:
-    """Kill a node and prove what lies on its disk; return how many notes there were.
+    """Kill a node and run `check` on its data directory; return the number of notes.
 
-    Raises AssertionError with every problem. A process that was killed leaves nothing that
-    contradicts anything else, at whatever moment it died: torn tails and unfinished work are notes.
+    Raises AssertionError with every problem. A killed process leaves no contradictions, at any
+    moment of the kill: torn tails and unfinished work are notes.
     """
     if server.alive:
         server.crash()

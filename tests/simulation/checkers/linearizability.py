@@ -1,17 +1,17 @@
-"""Whether a concurrent history could be that of one thing doing one operation at a time. Pure.
+"""A checker of linearizability. Pure.
 
 An operation takes effect at one moment between its invocation and its completion (Herlihy and Wing
-1990). One of unknown outcome takes effect at any moment since its invocation, or never. The search
-is Wing and Gong's (1993): take an operation that no other one precedes, apply it to the model, go
-on, or step back; with Lowe's memory (2017) of what was tried: the same operations done and the same
-state are never looked at twice. Keys are independent of each other, so each has a search of its own
-(the property is local): 10,000 operations over many keys take a second or less.
+1990). One of unknown outcome takes effect at any moment after its invocation, or never. The search
+is Wing and Gong's (1993): choose an operation that no other one precedes, apply it to the model,
+continue, or backtrack. It remembers visited configurations (Lowe 2017): the same set of linearized
+operations with the same state is never searched twice. Keys are independent (linearizability is
+local), so each key has its own search: 10,000 operations over many keys take a second or less.
 
-The search is exponential at worst. What keeps it short here: only operations that overlap are in
-question; among those of unknown outcome and equal request, the earlier is always tried first; a
-model may say beforehand which unknown ones cannot matter; and writes that nobody saw are done
-together, as many as can be, right before one that somebody saw. Beyond `states_max` it gives up
-with `Undecided` and never with an answer.
+The search is exponential in the worst case. Four measures bound it: only overlapping operations are
+candidates; of unknown operations with equal requests, the earlier is tried first; a model may drop
+unknown operations that cannot matter; and unobserved writes are linearized together, as many as
+possible, right before an observed one. Beyond `states_max` it raises `Undecided` and never returns
+a verdict.
 """
 
 from collections import defaultdict
@@ -19,25 +19,25 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-STATES_MAX: Final = 2_000_000  # looked at for one key
+STATES_MAX: Final = 2_000_000  # visited for one key
 OPERATIONS_SHOWN: Final = 12
 
 
 class Undecided(AssertionError):
-    """The search for an order took too long: the history was not judged."""
+    """The search exceeded its bound: there is no verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """What one client asked, when, and what it was told."""
+    """An operation of a client: request, times and result."""
 
-    number: int  # in the history, ascending with `invoked`
+    number: int  # position in the history, ascending with `invoked`
     client: str
     key: str
     request: Hashable
-    result: Hashable  # None while the outcome is unknown
-    invoked: int  # moments of the history: whole numbers, of which no two are equal
-    completed: int | None  # None: of unknown outcome
+    result: Hashable  # None for an unknown outcome
+    invoked: int  # logical times of the history: distinct integers
+    completed: int | None  # None: unknown outcome
 
     def __str__(self) -> str:
         end = "..." if self.completed is None else self.completed
@@ -46,32 +46,33 @@ class Operation:
 
 
 class Model(Protocol):
-    """The thing that does one operation at a time."""
+    """The sequential specification."""
 
     def initial(self) -> Hashable:
-        """Its state before the first operation."""
+        """Return the state before the first operation."""
 
     def step(self, state: Hashable, request: Hashable) -> tuple[Hashable, Hashable]:
         """Return the state after an operation, and its result."""
 
     def prepared(self, operations: Sequence[Operation]) -> list[Operation]:
-        """Return one key's operations without those that cannot matter, completions drawn in where
-        another operation proves them. What is left is linearizable exactly when all are."""
+        """Return one key's operations without those that cannot matter. Completions are moved
+        earlier if another operation proves them. The result is linearizable exactly if the input
+        is."""
 
     def hides(self, request: Hashable) -> bool:
-        """Whether the request takes effect whatever the state, and leaves nothing of that."""
+        """Return True if the request takes effect in every state and overwrites it."""
 
     def unseen(self, operations: Sequence[Operation]) -> set[int]:
-        """The numbers of those that hide and have left nothing in any other result: each can be
-        anywhere right before another one that hides, or at the end."""
+        """Return the numbers of overwriting operations whose effect no other result shows: each
+        can be placed right before another overwriting operation, or at the end."""
 
     def explain(self, operations: Sequence[Operation]) -> str:
-        """Name what is wrong with one key's operations, "" when it has no name."""
+        """Return the name of the anomaly in one key's operations, "" if it has none."""
 
 
 @dataclass(slots=True)
 class History:
-    """Takes down what clients do, as they do it."""
+    """A recorder of clients' operations."""
 
     _moment: int = 0
     _operations: list[Operation] = field(default_factory=list)
@@ -83,11 +84,12 @@ class History:
 
     @property
     def completed_count(self) -> int:
-        """How many operations have a result."""
+        """The number of operations with a result."""
         return len(self._results)
 
     def invoke(self, client: str, key: str, request: Hashable) -> int:
-        """A client begins an operation; return its number. Its outcome is unknown until told."""
+        """Record the start of an operation and return its number; its outcome is unknown until
+        reported."""
         number = len(self._operations)
         self._moment += 1
         self._operations.append(
@@ -104,19 +106,19 @@ class History:
         return number
 
     def complete(self, number: int, result: Hashable) -> None:
-        """The client was told the result."""
+        """Record the result of an operation."""
         assert number not in self._results, f"operation {number} completed twice"
         assert number not in self._failed, f"operation {number} has failed"
         self._moment += 1
         self._results[number] = (self._moment, result)
 
     def fail(self, number: int) -> None:
-        """The operation certainly had no effect, and never will."""
+        """Record that the operation had no effect and never will."""
         assert number not in self._results, f"operation {number} was completed"
         self._failed.add(number)
 
     def operations(self) -> list[Operation]:
-        """Every operation that may have had an effect or was answered."""
+        """Return every operation that was answered or may have had an effect."""
         return [
             self._with_result(operation)
             for operation in self._operations
@@ -141,9 +143,9 @@ class History:
 def anomalies(
     operations: Sequence[Operation], model: Model, *, states_max: int = STATES_MAX
 ) -> list[str]:
-    """Return a text for each key whose operations no order explains; none when all is well.
+    """Return a text for each key without a valid order; none if the history is linearizable.
 
-    Raises Undecided when a key's search looks at more than `states_max` states.
+    Raises Undecided if the search of a key visits more than `states_max` states.
     """
     by_key: dict[str, list[Operation]] = defaultdict(list)
     for operation in operations:
@@ -165,8 +167,8 @@ NEVER: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """Which of a list of operations, in the order of their invocations, are done: all below
-    `first`, and those at first + n for the bits n of `ahead`."""
+    """A set of operations, by index in order of invocation: all below `first`, and first + n for
+    each bit n of `ahead`."""
 
     first: int = 0
     ahead: int = 0
@@ -175,29 +177,29 @@ class _Done:
         return index < self.first or bool(self.ahead >> (index - self.first) & 1)
 
     def adding(self, index: int) -> "_Done":
-        """This and one more."""
+        """Return the set with one more operation."""
         ahead = self.ahead | 1 << (index - self.first)
-        skip = (~ahead & (ahead + 1)).bit_length() - 1  # ones at the low end
+        skip = (~ahead & (ahead + 1)).bit_length() - 1  # trailing ones
         return _Done(self.first + skip, ahead >> skip)
 
     @property
     def count(self) -> int:
-        """How many are done."""
+        """The number of operations in the set."""
         return self.first + self.ahead.bit_count()
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Which operations are done, and what state they led to."""
+    """A configuration: the linearized operations and the resulting state."""
 
     known: _Done
     unseen: _Done
-    unknown: tuple[int, ...]  # of each group the first so many
+    unknown: tuple[int, ...]  # the number linearized of each group
     state: Hashable
 
 
 class _Search:
-    """Looks for an order of one key's operations."""
+    """A search for an order of one key's operations."""
 
     def __init__(self, operations: Sequence[Operation], model: Model, states_max: int) -> None:
         self._model = model
@@ -207,17 +209,17 @@ class _Search:
         for operation in ordered:
             if operation.completed is None:
                 groups[operation.request].append(operation)
-        self._groups = list(groups.values())  # of unknown outcome and one request each
+        self._groups = list(groups.values())  # unknown operations, by request
         known = [one for one in ordered if one.completed is not None]
-        # What is unknown may hide as well, at any time: then nothing is taken together.
+        # An unknown write may also overwrite at any time: then no writes are grouped.
         unseen = set() if groups else model.unseen(operations)
         self._unseen = [one for one in known if one.number in unseen]
         self._known = [one for one in known if one.number not in unseen]
-        self._furthest = -1  # how many of the known operations were done at best ...
-        self._stuck = self._start()  # ... and where
+        self._furthest = -1  # the most known operations linearized ...
+        self._stuck = self._start()  # ... and that configuration
 
     def succeeds(self) -> bool:
-        """Whether there is an order."""
+        """Return True if an order exists."""
         start = self._start()
         tried = {start}
         path = [self._next_places(start)]
@@ -235,7 +237,7 @@ class _Search:
         return not self._known
 
     def stuck(self) -> str:
-        """The operations that had no place after the longest order found, with its state."""
+        """Return the operations that cannot follow the longest order found, with its state."""
         place = self._stuck
         left = [self._known[index] for index in self._open(self._known, place.known)]
         left += [self._unseen[index] for index in self._open(self._unseen, place.unseen)]
@@ -249,7 +251,7 @@ class _Search:
         return _Place(_Done(), _Done(), (0,) * len(self._groups), self._model.initial())
 
     def _next_places(self, place: _Place) -> Iterator[_Place]:
-        """Every place that one more operation leads to, the likeliest first."""
+        """Yield the configurations after one more operation, most likely first."""
         if place.known.count > self._furthest:
             self._furthest, self._stuck = place.known.count, place
         known_bound = self._bound(self._known, place.known)
@@ -279,7 +281,7 @@ class _Search:
                     yield _Place(place.known, place.unseen, counts, state)
 
     def _taking_unseen(self, unseen: _Done, known_bound: int) -> _Done:
-        """Everything unseen that can be done now: the sooner the better, for it is of no effect."""
+        """Add every unobserved write that can be linearized now: they have no observable effect."""
         while True:
             found = [
                 index
@@ -293,7 +295,7 @@ class _Search:
 
     @staticmethod
     def _open(operations: Sequence[Operation], done: _Done) -> list[int]:
-        """Indices of what is not done and nothing else undone of the list precedes."""
+        """Return the indices of the remaining operations that no other remaining one precedes."""
         found: list[int] = []
         bound = NEVER
         for index in range(done.first, len(operations)):
@@ -306,7 +308,7 @@ class _Search:
         return found
 
     def _bound(self, operations: Sequence[Operation], done: _Done) -> int:
-        """The earliest completion of what is not done."""
+        """Return the earliest completion of a remaining operation."""
         left = self._open(operations, done)
         return min((_completion(operations[index]) for index in left), default=NEVER)
 

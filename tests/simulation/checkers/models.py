@@ -1,14 +1,14 @@
-"""What the clients of a simulated or a real quorum talk to, one operation at a time. Pure.
+"""Sequential models for linearizability: a register and a block counter. Pure.
 
-A *register* holds a value under a key: read, write, swap. A *counter* gives out blocks of numbers
-that no two callers may share. Both name what is wrong with a history that no order explains, by the
-names of the field: *phantom* (read, and nobody wrote it), *future read* (read before it was
-written), *lost write* (acknowledged, and from then on never seen), *stale read* (an older value
-after a newer one was certain), *double apply* (a value that was overwritten is back), *reordered*
-(two values in one order for one reader and in the other for another).
+A *register* holds a value under a key: read, write, swap. A *counter* allocates blocks of numbers
+that no two callers share. Both name the anomaly of a history without a valid order: *phantom* (a
+value was read that was never written), *future read* (read before it was written), *lost write*
+(acknowledged, and never seen afterwards), *stale read* (an older value after a newer one was
+certain), *double apply* (an overwritten value is back), *reordered* (two values in one order for
+one reader and in the other for another).
 
-Values of a register must be unique over its key wherever a write's outcome may be unknown: that is
-what lets a read prove the write.
+Values of a register must be unique for a key if the outcome of a write may be unknown: only then
+does a read prove the write.
 """
 
 from collections import Counter, defaultdict
@@ -24,7 +24,7 @@ from .linearizability import NEVER, Operation
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Return the value, None before the first write."""
+    """Read the value; None before the first write."""
 
     def __str__(self) -> str:
         return "read"
@@ -32,7 +32,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Put a value; the result is DONE."""
+    """Set a value; the result is DONE."""
 
     value: bytes
 
@@ -42,7 +42,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Put a value if the present one is `expected`; the result is the one that was found."""
+    """Set a value if the current one is `expected`; the result is the previous value."""
 
     expected: bytes | None
     value: bytes
@@ -53,18 +53,18 @@ class Swap:
 
 RegisterRequest: TypeAlias = Read | Write | Swap
 DONE = True
-"""Result of a write."""
+"""The result of a write."""
 
 
 class Register:
-    """One register a key."""
+    """One register per key."""
 
     def initial(self) -> Hashable:
-        """No value."""
+        """Return None: no value."""
         return None
 
     def step(self, state: Hashable, request: Hashable) -> tuple[Hashable, Hashable]:
-        """Carry out a request."""
+        """Apply a request."""
         match request:
             case Read():
                 return state, state
@@ -76,11 +76,11 @@ class Register:
                 raise AssertionError(f"no request of a register: {request!r}")
 
     def prepared(self, operations: Sequence[Operation]) -> list[Operation]:
-        """Without unknown reads, and unknown writes and swaps whose values nobody saw. One whose
-        unique value somebody saw was done, before whoever saw it completed.
+        """Drop unknown reads, and unknown writes and swaps with unobserved values.
 
-        What nobody saw can be left out: right behind it only another write can have come, for every
-        completed read or swap would have named its value.
+        An unknown write of a unique observed value is completed before its first observation. An
+        unobserved write can be dropped: only another write can follow it directly, since every
+        completed read or swap would have returned its value.
         """
         writers = Counter(_written(operation) for operation in operations)
         seen = _first_seen(operations)
@@ -99,11 +99,11 @@ class Register:
         return kept
 
     def hides(self, request: Hashable) -> bool:
-        """Whether it is a write."""
+        """Return True for a write."""
         return isinstance(request, Write)
 
     def unseen(self, operations: Sequence[Operation]) -> set[int]:
-        """Writes whose values nobody found, and no swap expected."""
+        """Return the writes of values that no operation returned and no swap expected."""
         seen = {_observed(one) for one in operations}
         seen |= {one.request.expected for one in operations if isinstance(one.request, Swap)}
         return {
@@ -113,12 +113,12 @@ class Register:
         }
 
     def explain(self, operations: Sequence[Operation]) -> str:
-        """Name the first thing that is wrong with the reads and writes."""
+        """Return the first anomaly of the reads and writes."""
         return next(_register_anomalies(operations), "")
 
 
 def _written(operation: Operation) -> bytes | None:
-    """The value that the operation puts, if it does."""
+    """Return the value that the operation writes, if any."""
     request = operation.request
     if isinstance(request, Write):
         return request.value
@@ -129,7 +129,7 @@ def _written(operation: Operation) -> bytes | None:
 
 
 def _observed(operation: Operation) -> bytes | None:
-    """The value that the operation found, if it was told one."""
+    """Return the value that the operation returned, if any."""
     if operation.completed is None or isinstance(operation.request, Write):
         return None
     found = operation.result
@@ -138,9 +138,9 @@ def _observed(operation: Operation) -> bytes | None:
 
 
 def _first_seen(operations: Sequence[Operation]) -> dict[bytes, int]:
-    """By when each value was found for the first time at the latest.
+    """Return the time by which each value was observed first.
 
-    An unknown swap whose value was found has itself found what it expected, before that.
+    An unknown swap with an observed value has itself observed its expected value, before that.
     """
     seen: dict[bytes, int] = {}
     for operation in operations:
@@ -164,20 +164,20 @@ def _first_seen(operations: Sequence[Operation]) -> dict[bytes, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """All that is known of one value."""
+    """The operations on one value."""
 
     write: Operation
     reads: tuple[Operation, ...]
 
     @property
     def certain_from(self) -> int:
-        """From when it was in force for certain: the first completion of any of them."""
+        """The time from which it was certainly written: the first completion of an operation."""
         ends = [one.completed for one in (self.write, *self.reads) if one.completed is not None]
         return min(ends, default=NEVER)
 
     @property
     def still_at(self) -> int:
-        """Until when it was in force for certain: the last invocation of any of them."""
+        """The time until which it was certainly current: the last invocation of an operation."""
         return max(one.invoked for one in (self.write, *self.reads))
 
 
@@ -189,7 +189,7 @@ def _register_anomalies(operations: Sequence[Operation]) -> Iterator[str]:
         if value is None:
             continue
         if value not in writes:
-            yield f"phantom: {operation}, which nobody wrote"
+            yield f"phantom: {operation}, which was never written"
             continue
         if operation.completed is not None and operation.completed < writes[value].invoked:
             yield f"future read: {operation}, written later by {writes[value]}"
@@ -207,7 +207,8 @@ def _register_anomalies(operations: Sequence[Operation]) -> Iterator[str]:
 
 
 def _returned(first: _Life, second: _Life) -> Iterator[str]:
-    """A value was in force, then another one, then it again, for more than one stale reader."""
+    """Yield a double apply: a value was current, then another, then the first again, for several
+    reads."""
     again = [one for one in first.reads if one.invoked > second.certain_from]
     is_between = first.certain_from < second.still_at
     if is_between and len(again) > 1 and second.still_at < min(one.invoked for one in again):
@@ -215,7 +216,7 @@ def _returned(first: _Life, second: _Life) -> Iterator[str]:
 
 
 def _stale(read: Operation, writes: dict[bytes, Operation], lives: list[_Life]) -> Iterator[str]:
-    """What a read should not have found any more."""
+    """Yield the newer writes that a read missed."""
     value = _observed(read)
     write = None if value is None else writes.get(value)
     for life in lives:
@@ -228,7 +229,7 @@ def _stale(read: Operation, writes: dict[bytes, Operation], lives: list[_Life]) 
         if life.reads:
             yield f"stale read: {read}, though {newer} was certain by then"
         else:
-            yield f"lost write: {newer} was done, and {read} found what was before"
+            yield f"lost write: {newer} was done, and {read} returned an earlier value"
 
 
 # --- a counter -----------------------------------------------------------------------------------
@@ -236,7 +237,7 @@ def _stale(read: Operation, writes: dict[bytes, Operation], lives: list[_Life]) 
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Take the next `count` numbers; the result is the first of them."""
+    """Allocate the next `count` numbers; the result is the first one."""
 
     count: int
 
@@ -245,35 +246,35 @@ class Allocate:
 
 
 class BlockCounter:
-    """Gives out the blocks [first, first + count) without gaps, from `first` of the counter on."""
+    """Allocates blocks [first, first + count) without gaps, starting at `first`."""
 
     def __init__(self, *, first: int = 0) -> None:
         self._first = first
 
     def initial(self) -> Hashable:
-        """The first number to be given."""
+        """Return the first number."""
         return self._first
 
     def step(self, state: Hashable, request: Hashable) -> tuple[Hashable, Hashable]:
-        """Give out the next block."""
+        """Allocate the next block."""
         assert isinstance(request, Allocate), f"no request of a counter: {request!r}"
         assert isinstance(state, int), f"no state of a counter: {state!r}"
         return state + request.count, state
 
     def prepared(self, operations: Sequence[Operation]) -> list[Operation]:
-        """All: an unknown one may account for a gap."""
+        """Return all operations: an unknown one may explain a gap."""
         return list(operations)
 
     def hides(self, request: Hashable) -> bool:
-        """No block hides another one."""
+        """Return False: no block overwrites another."""
         return False
 
     def unseen(self, operations: Sequence[Operation]) -> set[int]:
-        """None: every block leaves its mark on the next one."""
+        """Return the empty set: every block affects the next one."""
         return set()
 
     def explain(self, operations: Sequence[Operation]) -> str:
-        """Name the first thing that is wrong with the blocks."""
+        """Return the first anomaly of the blocks."""
         return next(_counter_anomalies(operations), "")
 
 
@@ -292,7 +293,7 @@ def _counter_anomalies(operations: Sequence[Operation]) -> Iterator[str]:
 
 
 def _block(operation: Operation) -> tuple[int, int]:
-    """[first, end) of a completed allocation."""
+    """Return [first, end) of a completed allocation."""
     assert isinstance(operation.result, int), f"{operation} has no block"
     assert isinstance(operation.request, Allocate), f"{operation} allocates nothing"
     return operation.result, operation.result + operation.request.count

@@ -1,16 +1,21 @@
-"""What must hold across the nodes of a quorum at every moment, whatever goes wrong.
+"""Invariants across the nodes of a quorum, checked during a run.
 
-Looked at as it happens, a few steps an event: what replicas apply (`Chronicle`), what leaves a node
-for another one (`FrameWatch`), and what its disk would keep at a power cut right then
-(`DurableLog`). A violation is an AssertionError with the offsets and epochs in it.
+The checks follow the events at a small cost each: batches that replicas apply (`Chronicle`),
+messages that leave a node (`FrameWatch`), and the state that its disk would keep in a power cut at
+that moment (`DurableLog`). A violation is an AssertionError with the offsets and epochs.
 
-1. Equal logs: replicas that applied up to an offset have equal hashes over all below it.
+1. Equal logs: replicas that applied up to an offset have equal hashes over the log below it.
+
 2. Once: no command is in the log twice.
-3. One leader an epoch: one node alone sends as the leader of an epoch, and one alone is told it is.
-4. Durable before acknowledged: a follower's acknowledgement, a vote and a candidacy are on the disk
-   before they leave.
-5. Committed on a majority: what a leader says is committed, a majority's disks hold.
-6. A high watermark of an epoch's leader never goes back.
+
+3. One leader per epoch: only one node sends as the leader of an epoch, and is reported as it.
+
+4. Durable before acknowledged: acknowledgements, votes and candidacies are durable before they are
+sent.
+
+5. Committed on a majority: committed entries are on the disks of a majority.
+
+6. The high watermark of an epoch's leader never decreases.
 """
 
 from bisect import bisect_right
@@ -41,28 +46,29 @@ METADATA_FOLDER: Final = "__cluster_metadata-0"
 
 
 class Chronicle:
-    """The one history that all replicas must agree on."""
+    """The single log that all replicas must agree on."""
 
     def __init__(self) -> None:
-        self._ends: list[int] = []  # of every batch that any replica applied, ascending
+        self._ends: list[int] = []  # of every batch that a replica applied, ascending
         self._digests: list[bytes] = []
         self._values: dict[bytes, int] = {}  # digest of a command -> its offset
         self._leaders: dict[int, NodeId] = {}  # by epoch
         self.batches = 0  # applied, over all replicas
-        self.violations: list[AssertionError] = []  # found where raising them would be no use
+        # recorded where an exception would be handled by the node
+        self.violations: list[AssertionError] = []
 
     @property
     def end_offset(self) -> int:
-        """Everything below was applied somewhere."""
+        """The end of the offsets applied by any replica."""
         return self._ends[-1] if self._ends else 0
 
     @property
     def epochs_led(self) -> int:
-        """How many epochs had a leader that got so far."""
+        """The number of epochs with a leader."""
         return len(self._leaders)
 
     def applied(self, who: str, applied: Applied, values: list[bytes]) -> None:
-        """A replica applied a batch."""
+        """Check a batch that a replica applied."""
         self.batches += 1
         end = applied.end_offset
         if not self._ends or end > self._ends[-1]:
@@ -77,16 +83,16 @@ class Chronicle:
         self._compare(who, end, applied.digest, is_exact=True)
 
     def restored(self, who: str, applied: Applied) -> None:
-        """A replica took over a snapshot."""
+        """Check a snapshot that a replica installed."""
         self._compare(who, applied.end_offset, applied.digest, is_exact=False)
 
     def led(self, leader_id: NodeId, epoch: int) -> None:
-        """A node leads an epoch, by its own word or another's."""
+        """Check the leader of an epoch, as it or another node reports it."""
         known = self._leaders.setdefault(epoch, leader_id)
         assert known == leader_id, f"epoch {epoch} is led by {known} and by {leader_id}"
 
     def offset_of(self, value: bytes) -> int | None:
-        """Where a command is in the log; None: nowhere that anybody applied."""
+        """Return the offset of a command; None if no replica applied it."""
         return self._values.get(_key_of(value))
 
     def _note_values(self, base_offset: int, values: list[bytes]) -> None:
@@ -110,16 +116,15 @@ def _key_of(value: bytes) -> bytes:
 
 @dataclass(slots=True)
 class _Parsed:
-    """How far a segment's batches were followed."""
+    """The parsed part of a segment."""
 
     body: FileBody
-    ends: list[tuple[int, int]] = field(default_factory=list)  # (position, offset) behind each
-    last_header: bytes = b""  # of the last batch: another one means that the tail was replaced
+    ends: list[tuple[int, int]] = field(default_factory=list)  # (position, offset) after each batch
+    last_header: bytes = b""  # of the last batch: if it changes, the tail was replaced
 
 
 class DurableLog:
-    """What of a node's metadata log its present disk would keep, now; still told of that disk when
-    the machine has got another one."""
+    """The durable part of a node's metadata log, on the disk that the machine had at creation."""
 
     def __init__(self, node: SimNode, data_dir: str) -> None:
         self._disk = node.device.disk
@@ -128,7 +133,7 @@ class DurableLog:
         self._state: tuple[bytes, HardState | None] = (b"", None)  # the last one read
 
     def hard_state(self) -> HardState | None:
-        """Epoch and vote; None when there are none."""
+        """Return epoch and vote; None if there are none."""
         folder = _durable_folder(self._disk, self._data_dir)
         entry = None if folder is None else folder.durable.get(QUORUM_STATE_NAME)
         if not isinstance(entry, FileBody):
@@ -142,11 +147,11 @@ class DurableLog:
         return self._state[1]
 
     def holds(self, end_offset: int) -> bool:
-        """Whether everything below the offset is durable, in the log or in a snapshot."""
+        """Return True if everything below the offset is durable, in the log or in a snapshot."""
         return end_offset == 0 or self.end_offset(at_least=end_offset) >= end_offset
 
     def end_offset(self, *, at_least: int = 1 << 62) -> int:
-        """Exclusive end of what is durable, 0 for nothing; it need not be more than `at_least`."""
+        """Return the durable end offset, 0 for none; it may stop at `at_least`."""
         folder = _durable_folder(self._disk, f"{self._data_dir}/{METADATA_FOLDER}")
         if folder is None:
             return 0
@@ -156,7 +161,7 @@ class DurableLog:
     def _log_end(self, folder: Folder) -> int:
         names = sorted(name for name in folder.entries if name.endswith(LOG_SUFFIX))
         end = 0
-        for name in names[-2:]:  # what is before was whole when these were begun
+        for name in names[-2:]:  # earlier segments were complete when these were created
             body = folder.entries[name]
             if not isinstance(body, FileBody) or folder.durable.get(name) is not body:
                 break
@@ -168,7 +173,7 @@ class DurableLog:
 
 
 def _snapshot_end(folder: Folder) -> int:
-    """Where the newest durable snapshot ends: a start takes it for a log that ends below it."""
+    """Return the end of the newest durable snapshot; a start uses it if the log ends below it."""
     ends = [
         snapshot.end_offset
         for name, entry in folder.durable.items()
@@ -180,7 +185,7 @@ def _snapshot_end(folder: Folder) -> int:
 
 
 def _durable_folder(disk: Disk, path: str) -> Folder | None:
-    """The folder of a path if every name on the way is durable."""
+    """Return the folder of a path if every name on the path is durable."""
     folder = disk.root
     for part in path.strip("/").split("/"):
         entry = folder.durable.get(part)
@@ -226,7 +231,7 @@ def _forget_replaced(parsed: _Parsed) -> None:
 
 @dataclass(slots=True)
 class Watched:
-    """A node as the watch knows it."""
+    """A node under observation."""
 
     node_id: NodeId
     directory_id: bytes
@@ -235,30 +240,31 @@ class Watched:
 
 
 class FrameWatch:
-    """Looks at every message of the quorum as it leaves its sender."""
+    """Checks every message of the quorum as it leaves its sender."""
 
     def __init__(self, chronicle: Chronicle) -> None:
         self._chronicle = chronicle
         self._watched: dict[str, Watched] = {}  # by the machine's name
-        self._gone: list[Watched] = []  # whose disk was wiped since
+        self._gone: list[Watched] = []  # disks that were wiped since
         self._votes: set[tuple[int, int]] = set()  # (link, call): membership only
-        self._readers: dict[LinkEnd, FrameReader] = {}  # of what each end of a byte pipe sends
-        self._committed: dict[int, int] = {}  # epoch -> the highest high watermark said
-        self._voters: dict[int, frozenset[tuple[int, bytes]]] = {}  # epoch -> of the last look
+        self._readers: dict[LinkEnd, FrameReader] = {}  # by end of a byte connection
+        self._committed: dict[int, int] = {}  # epoch -> the highest reported high watermark
+        # epoch -> the voters at the last check
+        self._voters: dict[int, frozenset[tuple[int, bytes]]] = {}
         self.messages = 0
 
     def watch(self, name: str, watched: Watched) -> None:
-        """Look at what this machine sends, under this identity."""
+        """Check the messages of this machine, under this identity."""
         before = self._watched.get(name)
         if before is not None and before.directory_id != watched.directory_id:
             self._gone.append(before)
         self._watched[name] = watched
 
     def on_sent(self, sender: LinkEnd, frame: object) -> None:
-        """A frame leaves a process."""
+        """Check a frame that leaves a process."""
         try:
             self._look(sender, frame)
-        except AssertionError as violation:  # whoever sends would take it for an error of its own
+        except AssertionError as violation:  # the sender would handle it as its own error
             self._chronicle.violations.append(violation)
 
     def _look(self, sender: LinkEnd, frame: object) -> None:
@@ -279,11 +285,11 @@ class FrameWatch:
     def _opened(self, sender: LinkEnd, frame: Open) -> None:
         if frame.path == RAFT_VOTE.path:
             self._votes.add((sender.link.number, frame.call))
-            assert frame.request is not None, "a vote is asked for in one message"
+            assert frame.request is not None, "a vote request without its message"
             self._campaigns(sender, pb.VoteCall.FromString(frame.request))
 
     def _read(self, sender: LinkEnd, data: bytes) -> Iterator[pb.RaftFrame]:
-        """The frames that these bytes of a pipe complete."""
+        """Yield the frames that these bytes complete."""
         reader = self._readers.setdefault(sender, FrameReader())
         while data:
             buffer = reader.buffer()
@@ -339,21 +345,21 @@ class FrameWatch:
         self._chronicle.led(watched.node_id, epoch)
         before = self._committed.get(epoch, 0)
         if high_watermark <= before:
-            return  # copies of older words may be under way
+            return  # copies of older messages may be in flight
         self._committed[epoch] = high_watermark
         voters = watched.voters()
         known, self._voters[epoch] = self._voters.get(epoch), voters
         if known != voters:
-            return  # what was committed before was counted by other voters
+            return  # earlier entries were committed by other voters
         holding = sum(
             other.log.holds(high_watermark)
-            # A disk may have been wiped between the count of the commit and this word of it.
+            # A disk may have been wiped since the commit.
             for other in (*self._watched.values(), *self._gone)
             if (int(other.node_id), other.directory_id) in voters
         )
         assert holding * 2 > len(voters), (
-            f"node {watched.node_id} says {high_watermark} is committed in epoch {epoch}, which"
-            f" {holding} of {len(voters)} disks hold"
+            f"node {watched.node_id} reports {high_watermark} as committed in epoch {epoch}, on"
+            f" {holding} of {len(voters)} disks"
         )
 
     def _acknowledges(self, watched: Watched, epoch: int, match_end: int) -> None:
@@ -363,7 +369,7 @@ class FrameWatch:
             f"node {watched.node_id} acknowledges in epoch {epoch}, durable is {state.epoch}"
         )
         if state.epoch > epoch:
-            return  # it waited to be sent while a newer leader came: nobody heeds it
+            return  # delayed until a newer leader was elected: it is ignored
         assert watched.log.holds(match_end), (
             f"node {watched.node_id} acknowledges [.., {match_end}), durable is"
             f" [.., {watched.log.end_offset()})"

@@ -1,4 +1,4 @@
-"""The metadata logs of dead members, batch by batch: they must be one log."""
+"""A comparison of the metadata logs of dead members: they must be one log."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,9 +9,9 @@ from .quorum_invariants import LOG_SUFFIX, METADATA_FOLDER
 
 
 def compare_logs(disks: Mapping[str, Disk]) -> int:
-    """Compare every batch that two members hold; raises AssertionError for the first difference.
-    Returns how many were compared."""
-    known: dict[int, tuple[str, bytes]] = {}  # base offset -> who held it first, its bytes
+    """Compare the batches that several members hold; return the number of comparisons. Raises
+    AssertionError for the first difference."""
+    known: dict[int, tuple[str, bytes]] = {}  # base offset -> (first member, bytes)
     count = 0
     for name, disk in disks.items():
         for base_offset, batch in _batches(disk):

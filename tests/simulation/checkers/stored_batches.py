@@ -1,7 +1,7 @@
-"""What lies in a partition's folder on a simulated disk, batch by batch, without opening it.
+"""The batches in a partition's folder on a simulated disk, without opening the log.
 
-Follows appends incrementally: a look at an unchanged folder costs a few steps. Batches are told
-apart by their checksum and leader epoch, which are equal where their records are.
+The parser follows appends incrementally: an unchanged folder costs a few steps. Checksum and leader
+epoch identify a batch; they are equal if the records are.
 """
 
 from bisect import bisect_left
@@ -18,17 +18,17 @@ LOG_SUFFIX: Final = ".log"
 
 
 class StoredBatch(NamedTuple):
-    """One batch as it is stored."""
+    """A stored batch."""
 
     base_offset: int
     end_offset: int  # exclusive
     leader_epoch: int
     crc: int
-    position: int  # in its file, behind it
+    position: int  # end of the batch in its file
 
 
 def key_of(batch: StoredBatch) -> tuple[int, int, int, int]:
-    """What is equal where the records are."""
+    """Return the fields that are equal if the records are."""
     return batch.base_offset, batch.end_offset, batch.leader_epoch, batch.crc
 
 
@@ -41,7 +41,7 @@ class _Segment:
     last_header: bytes = b""
 
     def follow(self) -> None:
-        """Parse what came since the last look; all again where the tail was replaced."""
+        """Parse appended bytes; parse everything again if the tail was replaced."""
         content = self.body.content
         if self.batches:
             start = self.batches[-2].position if len(self.batches) > 1 else 0
@@ -64,7 +64,7 @@ class _Segment:
 
 
 class PartitionFiles:
-    """A partition's folder on one machine's present disk."""
+    """A partition's folder on the current disk of a machine."""
 
     def __init__(self, sim: SimNode, path: str) -> None:
         self._sim = sim
@@ -72,7 +72,7 @@ class PartitionFiles:
         self._segments: dict[str, _Segment] = {}
 
     def end_offset(self) -> int:
-        """Exclusive end of what everybody on the machine sees, 0 for nothing."""
+        """Return the visible end offset, 0 for an empty folder."""
         segments = self._look()
         for segment in reversed(segments):
             if segment.batches:
@@ -80,12 +80,12 @@ class PartitionFiles:
         return segments[-1].base_offset if segments else 0
 
     def start_offset(self) -> int:
-        """Where the oldest segment begins, 0 for nothing."""
+        """Return the base offset of the oldest segment, 0 for an empty folder."""
         segments = self._look()
         return segments[0].base_offset if segments else 0
 
     def durable_end_offset(self) -> int:
-        """Exclusive end of what a power cut would leave for certain."""
+        """Return the end offset that certainly survives a power cut."""
         folder = durable_folder(self._sim, self._path)
         if folder is None:
             return 0
@@ -111,13 +111,13 @@ class PartitionFiles:
         return end
 
     def batches(self, start: int, end: int) -> Iterator[StoredBatch]:
-        """Yield the batches that hold offsets of [start, end)."""
+        """Yield the batches with offsets in [start, end)."""
         for segment in self._look():
             if not segment.batches or segment.batches[-1].end_offset <= start:
                 continue
             ends = [batch.end_offset for batch in segment.batches[-256:]]
             first = 0
-            if ends[0] <= start:  # mostly it is about the tail
+            if ends[0] <= start:  # most calls concern the tail
                 first = len(segment.batches) - len(ends) + bisect_left(ends, start + 1)
             for batch in segment.batches[first:]:
                 if batch.base_offset >= end:
@@ -145,7 +145,8 @@ class PartitionFiles:
 
 
 def _is_durable(body: FileBody, change: DiskWrite | DiskTruncation) -> bool:
-    """Whether a change puts what is durable already: a recovery writes a log's tail once more."""
+    """Return True if a change writes bytes that are durable already: a recovery rewrites a log's
+    tail."""
     if not isinstance(change, DiskWrite):
         return False
     end = change.position + len(change.data)
@@ -153,7 +154,7 @@ def _is_durable(body: FileBody, change: DiskWrite | DiskTruncation) -> bool:
 
 
 def visible_folder(sim: SimNode, path: str) -> Folder | None:
-    """The folder of a path; None: there is none."""
+    """Return the folder of a path; None if there is none."""
     folder = sim.device.disk.root
     for part in path.strip("/").split("/"):
         entry = folder.entries.get(part)
@@ -164,7 +165,7 @@ def visible_folder(sim: SimNode, path: str) -> Folder | None:
 
 
 def durable_folder(sim: SimNode, path: str) -> Folder | None:
-    """The folder of a path if every name on the way is durable."""
+    """Return the folder of a path if every name on the path is durable."""
     folder = sim.device.disk.root
     for part in path.strip("/").split("/"):
         entry = folder.durable.get(part)

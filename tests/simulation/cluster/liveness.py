@@ -1,8 +1,8 @@
-"""After the storm: who must serve, and by when.
+"""Liveness after the faults: the partitions that must be served, and the time bounds.
 
-A majority of the controllers and a drawn majority of the brokers are healed and cut off from all
-others. What is served by them alone must be served soon; then everybody is healed, and every
-replica must be in sync again.
+A majority of the controllers and a drawn majority of the brokers are repaired and cut off from all
+other nodes. Partitions that these nodes can serve must be served soon. Then every node is repaired,
+and every replica must be in sync again.
 """
 
 from typing import Final
@@ -14,14 +14,14 @@ from quorumlog.testing.checkers import Place
 
 from .nodes import Cluster, ClusterNode
 
-SETTLE_MS: Final = 40_000  # of a healed majority, until it is registered and all others are fenced
-SERVE_MS: Final = 60_000  # of a healed majority, until every partition that it can serve is written
-CONVERGE_MS: Final = 90_000  # of a healed cluster, until every replica is in sync
+SETTLE_MS: Final = 40_000  # for a repaired majority to register, with all others fenced
+SERVE_MS: Final = 60_000  # for a repaired majority to serve writes to every partition it can
+CONVERGE_MS: Final = 90_000  # for a repaired cluster to have every replica in sync
 
 
 def choose_core(cluster: Cluster, entropy: SimEntropy) -> list[ClusterNode]:
-    """Draw a majority of the controllers, and a majority of the brokers; nobody whose voters' disk
-    was just replaced is counted as a voter."""
+    """Draw a majority of the controllers and a majority of the brokers; a controller with a
+    replaced disk does not count as a voter."""
     left: list[object] = list(cluster.nodes)
     entropy.shuffle(left)
     core: list[ClusterNode] = []
@@ -33,8 +33,7 @@ def choose_core(cluster: Cluster, entropy: SimEntropy) -> list[ClusterNode]:
 
 
 def is_settled(cluster: Cluster, core: list[ClusterNode]) -> bool:
-    """Whether these nodes have an active controller, which counts on their brokers and on no
-    others."""
+    """Return True if these nodes have an active controller and exactly their brokers are active."""
     image, leader = cluster.newest_image, cluster.leader()
     inside = {int(node.node_id) for node in core if node.is_broker}
     return (
@@ -45,8 +44,8 @@ def is_settled(cluster: Cluster, core: list[ClusterNode]) -> bool:
 
 
 def servable(cluster: Cluster, core: list[ClusterNode]) -> list[Place]:
-    """The partitions that these nodes alone must serve: one of them leads or may be elected, and
-    there are replicas enough to write with acks=all."""
+    """Return the partitions that these nodes alone must serve: one of them is electable, and
+    enough are replicas to write with acks=all."""
     image = cluster.newest_image
     ids = {int(node.node_id) for node in core}
     found = []
@@ -69,7 +68,7 @@ def leave_alone(cluster: Cluster, core: list[ClusterNode], clients: list[str]) -
 
 
 def is_whole(cluster: Cluster) -> bool:
-    """Whether every node runs, every vote is where it belongs, and every replica is in sync."""
+    """Return True if every node runs, every controller votes, and every replica is in sync."""
     image, voters = cluster.newest_image, cluster.voters()
     return (
         voters is not None
@@ -84,8 +83,8 @@ def is_whole(cluster: Cluster) -> bool:
 
 
 def _can_lead(state: PartitionImage, ids: set[int]) -> bool:
-    """Whether one of these nodes may be elected without loss, whatever the others' part was: where
-    only the others were in sync, they alone have what was acknowledged."""
+    """Return True if one of these nodes is electable without loss; if only others were in sync,
+    only they have all acknowledged records."""
     return bool(ids & ({*state.isr} | {*state.elr}))
 
 

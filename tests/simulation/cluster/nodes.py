@@ -1,8 +1,8 @@
-"""The machines of a cluster, with one whole node after the other on each of them.
+"""A simulated cluster of whole nodes, with a machine for each.
 
 A `ClusterNode` is a machine with a data directory and a node's configuration. The `Cluster` starts
-the nodes as they ship, notes why they ended, and starts them again as a supervisor would. A wiped
-machine comes back with an empty disk under its old node id.
+the nodes as they ship, checks the reasons of their ends, and restarts them like a supervisor. A
+wiped machine returns with an empty disk under its old node id.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from .options import ClusterOptions
 
 CLUSTER_ID: Final = ClusterId("whole-clusters-of-nodes")
 DATA: Final = "/var/quorumlog"
-RESTART_MS: Final = (50, 3_000)  # until a supervisor starts again what ended by itself
-FIRST_CONTROLLER: Final = 101  # node id of controllers that are no brokers
+RESTART_MS: Final = (50, 3_000)  # before a supervisor restarts a process that ended by itself
+FIRST_CONTROLLER: Final = 101  # node id of the first controller-only node
 CLIENT_PORT: Final = 9094
 CONTROLLER_PORT: Final = 9093
 KAFKA_PORT: Final = 9092
@@ -40,21 +40,21 @@ KAFKA_PORT: Final = 9092
 
 @dataclass(slots=True, eq=False)
 class ClusterNode:
-    """One machine of the cluster and the node on it."""
+    """A machine of the cluster and its node."""
 
     sim: SimNode
     config: NodeConfig
     directory_id: DirectoryId
     forming: Forming
-    node: Node | None = None  # of the process that runs
-    stop: asyncio.Event | None = None  # set to have it stop in order
-    is_ready: bool = False  # it does what its roles are
+    node: Node | None = None  # of the running process
+    stop: asyncio.Event | None = None  # set for a clean stop
+    is_ready: bool = False  # it serves its roles
     is_paused: bool = False
-    restart_at_ms: int = -1  # when it is started again; -1: it runs, or nobody starts it
-    excuse: str = ""  # why it may end by itself now
-    excuse_ends_ms: int = -1  # -1: not before it is mended
-    ends: Counter[str] = field(default_factory=Counter)  # by itself, by reason
-    gone: list[Voter] = field(default_factory=list)  # who was here before its disk was wiped
+    restart_at_ms: int = -1  # time of the next restart; -1: running, or not to be restarted
+    excuse: str = ""  # the reason why it may end by itself now
+    excuse_ends_ms: int = -1  # -1: not before its repair
+    ends: Counter[str] = field(default_factory=Counter)  # ends by itself, by reason
+    gone: list[Voter] = field(default_factory=list)  # identities before its disk was wiped
 
     @property
     def name(self) -> str:
@@ -63,66 +63,67 @@ class ClusterNode:
 
     @property
     def node_id(self) -> NodeId:
-        """Of every node on this machine."""
+        """The node id of every node on this machine."""
         return NodeId(self.config.node_id)
 
     @property
     def voter(self) -> Voter:
-        """This machine with its present disk, as a member of the quorum."""
+        """This machine with its current disk, as a member of the quorum."""
         return Voter(self.node_id, self.directory_id)
 
     @property
     def is_broker(self) -> bool:
-        """Whether it has partitions."""
+        """True if it has the broker role."""
         return self.config.is_broker
 
     @property
     def is_controller(self) -> bool:
-        """Whether it is a member of the quorum."""
+        """True if it has the controller role."""
         return self.config.is_controller
 
     @property
     def is_up(self) -> bool:
-        """Whether its process runs and is not paused."""
+        """True if its process runs and is not paused."""
         return self.sim.alive and not self.is_paused
 
     @property
     def image(self) -> MetadataImage:
-        """The committed metadata as the running node has them."""
+        """The committed metadata of the running node."""
         publisher = None if self.node is None else self.node.parts.publisher
         return EMPTY_IMAGE if publisher is None else publisher.committed_image
 
 
 Identity: TypeAlias = tuple[str, DirectoryId]
-"""A machine's boot and disk: what a registration tells a loss by."""
+"""A machine's boot id and directory id; a registration with other ones reveals a loss."""
 
 
 class Cluster:
-    """All machines of a run."""
+    """All nodes of a run."""
 
     def __init__(self, world: SimWorld, options: ClusterOptions, entropy: SimEntropy) -> None:
         self.world = world
         self.options = options
         self.restarts = 0
         self.wiped = 0
-        self.violations: list[Violation] = []  # found where raising them would be no use
-        # Machines that lost data the controller cannot know of yet -> what it cannot tell the loss
-        # by; None: no registration of the machine's ends it.
+        # recorded where an exception would be handled by a node
+        self.violations: list[Violation] = []
+        # Machines with losses that the controller has not learned of -> the identity of their last
+        # registration; None: no registration ends the loss.
         self.damaged: dict[str, Identity | None] = {}
         self.recovering: set[str] = set()  # machines that lost data and are not in sync again
         self._entropy = entropy
         self._disks_made = 0
-        self._rafts: dict[str, RaftNode] = {}  # of the last process, alive or dead
+        self._rafts: dict[str, RaftNode] = {}  # of the last process, running or dead
         self._newest = EMPTY_IMAGE
         self.nodes = self._make_nodes()
 
     def node(self, node_id: int) -> ClusterNode:
-        """The node of an id."""
+        """Return the node of an id."""
         return next(node for node in self.nodes if node.node_id == node_id)
 
     @property
     def brokers(self) -> list[ClusterNode]:
-        """Those that have partitions."""
+        """The nodes with the broker role."""
         return [node for node in self.nodes if node.is_broker]
 
     @property
@@ -132,12 +133,12 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients begin."""
+        """The bootstrap addresses of clients."""
         return ",".join(node.config.grpc_listener for node in self.brokers)
 
     @property
     def kafka_bootstrap(self) -> str:
-        """Where Kafka clients begin."""
+        """The bootstrap addresses of Kafka clients."""
         return ",".join(node.config.kafka_listeners[0] for node in self.brokers)
 
     def start(self) -> None:
@@ -150,11 +151,11 @@ class Cluster:
         node.restart_at_ms = -1
         node.sim.spawn(lambda runtime: self._run(node, runtime))
 
-    # --- what they know ------------------------------------------------------------------------
+    # --- state ---------------------------------------------------------------------------------
 
     @property
     def newest_image(self) -> MetadataImage:
-        """The newest committed metadata that any node had, at any time."""
+        """The newest committed metadata that any node had so far."""
         for node in self.nodes:
             image = node.image
             if image.offset > self._newest.offset:
@@ -162,13 +163,13 @@ class Cluster:
         return self._newest
 
     def raft_of(self, node: ClusterNode) -> RaftNode | None:
-        """A node's part in the quorum, as its last process had it; None: it had none yet."""
+        """Return a node's Raft node of its last process; None if it had none yet."""
         if node.node is not None and node.node.parts.raft is not None:
             self._rafts[node.name] = node.node.parts.raft
         return self._rafts.get(node.name)
 
     def leader(self) -> ClusterNode | None:
-        """The running node that leads the quorum in the latest epoch."""
+        """Return the running node that leads the quorum in the latest epoch."""
         leading = [
             (raft.epoch, node)
             for node in self.nodes
@@ -180,17 +181,17 @@ class Cluster:
         return max(leading, key=lambda pair: pair[0])[1] if leading else None
 
     def voters(self) -> VoterSet | None:
-        """The voters as the present leader has them; None without a leader."""
+        """Return the voters of the current leader; None without a leader."""
         leader = self.leader()
         if leader is None or leader.node is None or leader.node.parts.raft is None:
             return None
         return leader.node.parts.raft.voters
 
-    # --- what is done to them ------------------------------------------------------------------
+    # --- control -------------------------------------------------------------------------------
 
     def run(self, virtual_ms: int) -> None:
-        """Let time pass; whoever is to be started again is. Raises AssertionError for a node that
-        ended by itself without an excuse, and for what a watch found."""
+        """Let time pass, and restart nodes that are due. Raises AssertionError for a violation,
+        and for a node that ended by itself without a reason."""
         fabric = self.world.fabric
         self.world.run_for(virtual_ms, unless=lambda: bool(self.violations))
         for violation in self.violations:
@@ -205,14 +206,14 @@ class Cluster:
             self._supervise(node)
 
     def restart_later(self, node: ClusterNode, after_ms: int) -> None:
-        """Have a dead node started again."""
+        """Schedule the restart of a dead node."""
         assert not node.sim.alive, f"{node.name} is alive"
         node.node, node.stop = None, None
         node.is_ready = node.is_paused = False
         node.restart_at_ms = self.world.now_ms() + after_ms
 
     def kill(self, node: ClusterNode, *, power: bool, down_ms: int) -> None:
-        """Kill a process, or cut its machine's power; it comes back after a while."""
+        """Kill a process, or cut its machine's power; it is restarted after `down_ms`."""
         if not node.sim.alive:
             return
         self.resume(node)
@@ -223,18 +224,18 @@ class Cluster:
         self.restart_later(node, down_ms)
 
     def pause(self, node: ClusterNode) -> None:
-        """Stop a node where it is, as SIGSTOP does."""
+        """Pause a node, as SIGSTOP does."""
         node.is_paused = True
         node.sim.pause()
 
     def resume(self, node: ClusterNode) -> None:
-        """Let a paused node go on."""
+        """Resume a paused node."""
         if node.is_paused and node.sim.alive:
             node.sim.resume()
         node.is_paused = False
 
     def stop_in_order(self, node: ClusterNode) -> bool:
-        """Have a node stop as by SIGTERM; whether it could be told."""
+        """Stop a node cleanly, as by SIGTERM. Return True if it was running."""
         stop = node.stop
         if stop is None or not node.is_up:
             return False
@@ -246,8 +247,8 @@ class Cluster:
         return True
 
     def ask_leader(self, name: str, ask: Callable[[RaftNode], Awaitable[None]]) -> bool:
-        """Have something done on the active controller, if there is one; its errors are counted,
-        no more."""
+        """Run a call on the active controller, if there is one; its errors are only counted.
+        Return True if there was one."""
         leader = self.leader()
         if leader is None or leader.node is None or leader.node.parts.raft is None:
             return False
@@ -263,7 +264,7 @@ class Cluster:
         return True
 
     def ask_controller(self, command: Command) -> bool:
-        """Have the active controller decide something, if there is one; the same."""
+        """Submit a command to the active controller, if there is one, like `ask_leader`."""
         leader = self.leader()
         controller = None if leader is None or leader.node is None else leader.node.parts.controller
         if controller is None:
@@ -275,8 +276,8 @@ class Cluster:
         return self.ask_leader(type(command).__name__, ask)
 
     def wipe(self, node: ClusterNode) -> None:
-        """Put an empty disk into a dead node's machine. As a member of the quorum it comes back as
-        somebody else, without a vote."""
+        """Replace a dead node's disk by an empty one. A controller returns as a new member
+        without a vote."""
         node.gone.append(node.voter)
         node.sim.wipe()
         node.directory_id = self._new_directory_id()
@@ -291,11 +292,11 @@ class Cluster:
         self.wiped += 1
 
     def prove_directories(self) -> int:
-        """Kill everybody and prove what lies on the disks; return how many notes there were."""
+        """Kill every node and check the data directories; return the number of notes."""
         return sum(prove_directory(node.sim, DATA) for node in self.nodes)
 
     def describe(self) -> str:
-        """How the nodes are, a line each."""
+        """Return the state of the nodes and partitions, a line each."""
         lines = []
         for node in self.nodes:
             parts = None if node.node is None else node.node.parts
@@ -359,7 +360,7 @@ class Cluster:
             grpc_listener=f"{name}:{CLIENT_PORT}",
             controller_listener=f"{name}:{CONTROLLER_PORT}",
             kafka_listeners=(f"{name}:{KAFKA_PORT}",) if options.has_kafka else (),
-            auto_create_topics="false",  # the plans say how topics are made
+            auto_create_topics="false",  # the plans create topics explicitly
             controller_voters=voters if is_controller else (),
             controller_bootstrap=()
             if is_controller
@@ -369,14 +370,14 @@ class Cluster:
             session_timeout_ms=options.session_timeout_ms,
             replica_lag_time_max_ms=options.lag_time_ms_max,
         )
-        nobody = Forming(directory_id=directory_id, voters=VoterSet(()))
-        forming = first_voters(config) if is_controller else nobody
+        without_voters = Forming(directory_id=directory_id, voters=VoterSet(()))
+        forming = first_voters(config) if is_controller else without_voters
         return ClusterNode(
             sim=self.world.node(name), config=config, directory_id=directory_id, forming=forming
         )
 
     async def _run(self, node: ClusterNode, runtime: Runtime) -> None:
-        """A process of a node, from its start to its orderly end."""
+        """Run a process of a node, from its start to its clean stop."""
         stop = asyncio.Event()
         if not is_formatted(runtime, node.config):
             await format_directory(
@@ -389,12 +390,12 @@ class Cluster:
         node.is_ready = False
 
     def note_damage(self, node: ClusterNode) -> None:
-        """A machine has lost data that it held for others."""
+        """Record that a machine lost data that it held for others."""
         self.damaged[node.name] = _identity(node)
         self.recovering.add(node.name)
 
     def _forget_damage(self) -> None:
-        """Who has registered anew is what the metadata say."""
+        """End the losses of machines that have registered again."""
         image = self.newest_image
         for node in self.nodes:
             lost, broker = self.damaged.get(node.name), image.broker(node.node_id)
@@ -419,7 +420,7 @@ class Cluster:
         self.restart_later(node, self._entropy.spread(*RESTART_MS))
 
     def _judge(self, node: ClusterNode) -> None:
-        """A process ended by itself: was there a reason?"""
+        """Check the reason for which a process ended by itself."""
         error, stops = node.sim.exit_error, node.sim.stops
         reason = f"{type(error).__name__}: {error}" if error is not None else f"stopped: {stops}"
         node.sim.stops = []
@@ -428,7 +429,7 @@ class Cluster:
         if not node.excuse or is_broken:
             raise AssertionError(f"{node.name} ended by itself: {reason}") from error
         if node.excuse == "sync":
-            # What a failed sync left in the page cache is gone with the next power cut: now.
+            # A failed sync leaves the page cache untrustworthy: cut the power.
             node.sim.power_cut()
 
     def _new_directory_id(self) -> DirectoryId:
@@ -437,7 +438,7 @@ class Cluster:
 
 
 def nodes_up(nodes: list[ClusterNode]) -> Iterator[tuple[ClusterNode, Node]]:
-    """Those that run, with what runs there."""
+    """Yield the running nodes."""
     for node in nodes:
         if node.is_up and node.node is not None:
             yield node, node.node

@@ -1,4 +1,4 @@
-"""How a cluster of a run is made up, and what its clients do with it; drawn from the seed."""
+"""Options of a cluster and of its clients' workload, drawn from the seed."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,21 +12,21 @@ FSYNC: Final = {"flush.policy": "fsync"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """One topic of the run."""
+    """A topic of the run."""
 
     name: str
     partitions: int
     replication: int
     min_isr: int
     flush_policy: str  # "replicated" or "fsync"
-    is_strict: bool = True  # clients write with acks=all: nothing may be lost or doubled
-    is_unclean: bool = False  # a replica outside of the ISR may lead
-    is_inner: bool = False  # the brokers make it themselves, and clients leave it alone
-    is_compacted: bool = False  # while the run goes on: replicas hold different batches
+    is_strict: bool = True  # clients write with acks=all: no loss, no duplicates
+    is_unclean: bool = False  # a replica outside the ISR may lead
+    is_inner: bool = False  # created by the brokers, not used by clients
+    is_compacted: bool = False  # during the run: replicas hold different batches
 
     @property
     def configs(self) -> dict[str, str]:
-        """What it is created with."""
+        """The configs of its creation."""
         return {
             "min.insync.replicas": str(self.min_isr),
             "flush.policy": self.flush_policy,
@@ -40,13 +40,13 @@ class ClusterOptions:
 
     controllers: int
     brokers: int
-    is_combined: bool  # every node is both, or each is one
-    racks: int  # failure zones that brokers are spread over, 0: none
+    is_combined: bool  # every node has both roles, or each has one
+    racks: int  # failure zones of the brokers, 0: none
     election_timeout_ms: int
     session_timeout_ms: int
     lag_time_ms_max: int  # replica.lag.time.max.ms
     topics: tuple[TopicPlan, ...]
-    has_kafka: bool = False  # brokers have a listener for Kafka clients
+    has_kafka: bool = False  # brokers have a Kafka listener
 
     @property
     def places(self) -> list[Place]:
@@ -59,26 +59,27 @@ class ClusterOptions:
         ]
 
     def topic(self, name: str) -> TopicPlan:
-        """The plan of a topic."""
+        """Return the plan of a topic."""
         return next(topic for topic in self.topics if topic.name == name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """What the clients of a run do."""
+    """The workload of the clients."""
 
     producers: int  # on each client machine
     readers: int
-    burst_max: int  # records given before their outcomes are waited for
+    burst_max: int  # records sent before waiting for their outcomes
     pause_ms: tuple[int, int]
     value_size_max: int
     linger_ms: int
     batch_size: int
     compression: str
     delivery_timeout_ms: int
-    records_max: int  # of all producers; beyond it they take it easy
+    records_max: int  # of all producers; afterwards they slow down
     request_timeout_ms: int = 30_000  # the default
-    reader_lives_ms: tuple[int, int] = (5_000, 40_000)  # then a reader begins anew at the start
+    # then a consumer starts again at the beginning
+    reader_lives_ms: tuple[int, int] = (5_000, 40_000)
 
 
 def draw_options(entropy: SimEntropy) -> ClusterOptions:
@@ -99,7 +100,7 @@ def draw_options(entropy: SimEntropy) -> ClusterOptions:
 
 
 def draw_topics(entropy: SimEntropy) -> tuple[TopicPlan, ...]:
-    """Draw one or two strict topics, and now and then one with weaker promises."""
+    """Draw one or two strict topics, and sometimes one with weaker guarantees."""
     topics = []
     for number in range(1 + entropy.below(2)):
         replication = 3 if entropy.chance(0.8) else 2
@@ -128,7 +129,7 @@ def draw_topics(entropy: SimEntropy) -> tuple[TopicPlan, ...]:
 
 
 def draw_habits(entropy: SimEntropy) -> Habits:
-    """Draw what the clients do."""
+    """Draw the workload of the clients."""
     return Habits(
         producers=1 + entropy.below(2),
         readers=1,
@@ -140,5 +141,5 @@ def draw_habits(entropy: SimEntropy) -> Habits:
         compression=("none", "none", "lz4", "zstd")[entropy.below(4)],
         delivery_timeout_ms=(5_000, 30_000, 120_000)[entropy.below(3)],
         records_max=1_500,
-        request_timeout_ms=5_000,  # a connection that fell silent costs a call so much
+        request_timeout_ms=5_000,  # the cost of a call on a connection that fell silent
     )

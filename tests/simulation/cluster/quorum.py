@@ -1,8 +1,8 @@
-"""A cluster of whole members of a quorum on simulated machines, and what an operator does to them.
+"""A simulated quorum of whole members, with a machine for each.
 
-A `Member` is a machine with a data directory, and one process after the other on it: storage, node,
-transport, the service of the registers. The `Cluster` starts them, notes why they ended, and starts
-them again as a supervisor would; a wiped or damaged disk comes back as another voter.
+A `Member` is a machine with a data directory and its processes: storage, node, transport, the
+register service. The `Cluster` starts them, checks the reasons of their ends, and restarts them
+like a supervisor. A wiped or damaged disk returns as another voter.
 """
 
 import asyncio
@@ -35,18 +35,18 @@ DATA: Final = "/var/quorumlog"
 CONFIG: Final = DirectoryConfig()
 NOBODY: Final = VoterSet(())
 BUGS: Final = ("", "lying-disk", "stale-reads", "double-apply")
-"""Left out on purpose, to show that it is found: syncs, the read index, doing a thing once."""
+"""Planted bugs: skipped syncs, reads without the read index, commands proposed twice."""
 ASKED_MS: Final = 500
-"""After so long whatever the leader was asked for is in its log, or will never be."""
-RESTART_MS: Final = (50, 3_000)  # until a supervisor starts again what ended by itself
+"""Time after which a request to the leader is in its log or never will be."""
+RESTART_MS: Final = (50, 3_000)  # before a supervisor restarts a process that ended by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumOptions:
-    """How the members of a run are configured."""
+    """The configuration of the members of a run."""
 
-    voters: int  # that the quorum is formed with
-    spares: int  # members besides, observers at first
+    voters: int  # initial voters
+    spares: int  # further members, observers at first
     heartbeat_ms: int
     election_timeout_ms: tuple[int, int]
     snapshot_every_bytes: int
@@ -59,23 +59,23 @@ class QuorumOptions:
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One machine of the cluster and who it is."""
+    """A machine of the quorum and its identity."""
 
     sim: SimNode
     node_id: NodeId
     address: str
     directory_id: DirectoryId
-    first_voters: VoterSet  # what its directory is formatted with; empty: it joins
-    node: RaftNode | None = None  # of the process that runs
+    first_voters: VoterSet  # voters at formatting; empty: it joins
+    node: RaftNode | None = None  # of the running process
     registers: Registers | None = None
-    restart_at_ms: int = -1  # when it is started again; -1: it runs, or nobody starts it
+    restart_at_ms: int = -1  # time of the next restart; -1: running, or not to be restarted
     is_paused: bool = False
-    excuse: str = ""  # why it may end by itself now
-    excuse_ends_ms: int = -1  # -1: not before it is mended
-    ends: Counter[str] = field(default_factory=Counter)  # by itself, by reason
-    is_damaged: bool = False  # a bit of its disk was flipped: it must notice
-    last_voters: VoterSet = NOBODY  # in force by its log, as last seen
-    gone: list[Voter] = field(default_factory=list)  # who was here before its disk was wiped
+    excuse: str = ""  # the reason why it may end by itself now
+    excuse_ends_ms: int = -1  # -1: not before its repair
+    ends: Counter[str] = field(default_factory=Counter)  # ends by itself, by reason
+    is_damaged: bool = False  # a bit of its disk was flipped: it must detect that
+    last_voters: VoterSet = NOBODY  # in force by its log, at the last check
+    gone: list[Voter] = field(default_factory=list)  # identities before its disk was wiped
 
     @property
     def name(self) -> str:
@@ -84,12 +84,12 @@ class Member:
 
     @property
     def voter(self) -> Voter:
-        """This machine with its present disk."""
+        """This machine with its current disk."""
         return Voter(self.node_id, self.directory_id)
 
     @property
     def is_up(self) -> bool:
-        """Whether its process runs and is not paused."""
+        """True if its process runs and is not paused."""
         return self.sim.alive and not self.is_paused and self.node is not None
 
 
@@ -106,7 +106,7 @@ class Cluster:
         self.chronicle = Chronicle()
         self.watch = FrameWatch(self.chronicle)
         self.restarts = 0
-        self.asked_ms = 0  # when the leader was last asked for something
+        self.asked_ms = 0  # time of the last request to the leader
         self.wiped = 0
         self._entropy = entropy
         self._disks_made = 0
@@ -133,11 +133,11 @@ class Cluster:
 
     @property
     def addresses(self) -> dict[NodeId, str]:
-        """Where everybody is reached."""
+        """The address of each member."""
         return {member.node_id: member.address for member in self.members}
 
     def member(self, node_id: NodeId) -> Member:
-        """The member of a node id."""
+        """Return the member of a node id."""
         return self.members[node_id - 1]
 
     def start(self) -> None:
@@ -150,29 +150,29 @@ class Cluster:
         member.restart_at_ms = -1
         member.sim.spawn(lambda runtime: self._run(member, runtime))
 
-    # --- what they know ------------------------------------------------------------------------
+    # --- state ---------------------------------------------------------------------------------
 
     def nodes_up(self) -> Iterator[tuple[Member, RaftNode]]:
-        """The members that run, with their nodes."""
+        """Yield the running members with their nodes."""
         for member in self.members:
             if member.is_up and member.node is not None:
                 yield member, member.node
 
     def leader(self) -> Member | None:
-        """The running leader of the latest epoch that anybody up leads."""
+        """Return the running leader of the latest epoch."""
         leading = [(node.epoch, member) for member, node in self.nodes_up() if node.is_leader]
         return max(leading, key=lambda pair: pair[0])[1] if leading else None
 
     def voters(self) -> VoterSet | None:
-        """The voters as the present leader has them; None without a leader."""
+        """Return the voters of the current leader; None without a leader."""
         leader = self.leader()
         return leader.node.voters if leader is not None and leader.node is not None else None
 
-    # --- what is done to them ------------------------------------------------------------------
+    # --- control -------------------------------------------------------------------------------
 
     def run(self, virtual_ms: int) -> None:
-        """Let time pass; whoever is to be started again is. Raises AssertionError for a member
-        that ended by itself without an excuse."""
+        """Let time pass, and restart members that are due. Raises AssertionError for a
+        violation, and for a member that ended by itself without a reason."""
         chronicle, fabric = self.chronicle, self.world.fabric
         self.world.run_for(virtual_ms, unless=lambda: bool(chronicle.violations))
         for violation in (*chronicle.violations, *fabric.failed_handlers):
@@ -182,28 +182,28 @@ class Cluster:
                 member.excuse, member.excuse_ends_ms = "", -1
             if member.node is not None:
                 member.last_voters = member.node.voters
-                assert not member.is_damaged, f"{member.name} has not noticed the flipped bit"
+                assert not member.is_damaged, f"{member.name} has not detected the flipped bit"
             self._supervise(member)
 
     def restart_later(self, member: Member, after_ms: int) -> None:
-        """Have a dead member started again."""
+        """Schedule the restart of a dead member."""
         assert not member.sim.alive, f"{member.name} is alive"
         member.node, member.registers, member.is_paused = None, None, False
         member.restart_at_ms = self.world.now_ms() + after_ms
 
     def pause(self, member: Member) -> None:
-        """Stop a member where it is, as SIGSTOP does."""
+        """Pause a member, as SIGSTOP does."""
         member.is_paused = True
         member.sim.pause()
 
     def resume(self, member: Member) -> None:
-        """Let a paused member go on."""
+        """Resume a paused member."""
         if member.is_paused and member.sim.alive:
             member.sim.resume()
         member.is_paused = False
 
     def wipe(self, member: Member) -> None:
-        """Put an empty disk into a dead member's machine: it comes back as somebody else."""
+        """Replace a dead member's disk by an empty one; it returns as another voter."""
         member.gone.append(member.voter)
         member.sim.wipe()
         member.directory_id = self._new_directory_id()
@@ -213,19 +213,20 @@ class Cluster:
         self._watch(member)
 
     def may_lose(self, member: Member) -> bool:
-        """Whether the quorum can do without this member's disk for ever: everybody is up, and
-        besides it and those already gone a majority of the voters is left."""
+        """Return True if the quorum survives the loss of this member's disk: all members are up,
+        and a majority of the voters keeps its disks."""
         voters = self.voters()
         if voters is None or any(not one.is_up for one in self.members):
             return False
         if self.world.now_ms() < self.asked_ms + ASKED_MS:
-            return False  # the voters may change any moment
+            return False  # the voters may be changing
         left = sum(voter not in self.gone and voter != member.voter for voter in voters)
         is_settled = all(node.voters == voters for one, node in self.nodes_up())
         return is_settled and left >= voters.majority and len(voters) >= 3
 
     def ask_leader(self, name: str, ask: Callable[[RaftNode], Awaitable[None]]) -> bool:
-        """Have something done on the leader, if there is one; its errors are counted, no more."""
+        """Run a call on the leader, if there is one; its errors are only counted. Return True if
+        there was one."""
         leader = self.leader()
         if leader is None or leader.node is None:
             return False
@@ -243,7 +244,7 @@ class Cluster:
 
     @property
     def gone(self) -> set[Voter]:
-        """Voters whose disks are lost."""
+        """Voters with lost disks."""
         return {voter for member in self.members for voter in member.gone}
 
     # --- inside --------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ class Cluster:
         self.restart_later(member, self._entropy.spread(*RESTART_MS))
 
     def _judge(self, member: Member) -> None:
-        """A process ended by itself: was there a reason?"""
+        """Check the reason for which a process ended by itself."""
         error, stops = member.sim.exit_error, member.sim.stops
         reason = f"{type(error).__name__}: {error}" if error is not None else f"stopped: {stops}"
         member.sim.stops = []
@@ -274,7 +275,7 @@ class Cluster:
         if not member.excuse or isinstance(error, AssertionError):
             raise AssertionError(f"{member.name} ended by itself: {reason}") from error
         if member.excuse == "sync":
-            # What a failed sync left in the page cache is gone with the next power cut: now.
+            # A failed sync leaves the page cache untrustworthy: cut the power.
             member.sim.power_cut()
 
     def _watch(self, member: Member) -> None:
@@ -317,7 +318,7 @@ class Cluster:
         )
 
     async def _run(self, member: Member, runtime: Runtime) -> None:
-        """A process of a member, from its start to its orderly end."""
+        """Run a process of a member, from its start to its clean stop."""
         if not runtime.files.exists(f"{DATA}/{META_PROPERTIES}"):
             await format_directory(
                 runtime,
@@ -349,32 +350,32 @@ class Cluster:
             member.node, member.registers = node, registers
             try:
                 await asyncio.Event().wait()
-            finally:  # cancelled: an orderly stop
+            finally:  # cancelled: a clean stop
                 member.node = member.registers = None
                 await node.close()
                 await listener.close(0)
                 await directory.close()
 
     def prove_directories(self) -> int:
-        """Kill everybody and prove what lies on the disks; return how many notes there were."""
+        """Kill every member and check the data directories; return the number of notes."""
         return sum(prove_directory(member.sim, DATA) for member in self.members)
 
 
 @dataclass(frozen=True, slots=True)
 class _Careless:
-    """The node as the service of the registers sees it, with the bug of the run."""
+    """The node as the register service sees it, with the planted bug of the run."""
 
     node: RaftNode
     bug: str
 
     async def propose(self, values: list[bytes]) -> int:
-        """Propose, twice where that is the bug."""
+        """Propose; twice with the bug "double-apply"."""
         if self.bug == "double-apply":
             await self.node.propose(values)
         return await self.node.propose(values)
 
     async def read_index(self) -> Offset:
-        """Ask the quorum, or do not."""
+        """Return a read index; a stale one with the bug "stale-reads"."""
         if self.bug == "stale-reads":
             return self.node.high_watermark
         return await self.node.read_index()
@@ -382,30 +383,30 @@ class _Careless:
 
 @dataclass(slots=True)
 class _Observer:
-    """Passes what one replica does on to the one history."""
+    """Reports the events of one replica to the shared history."""
 
     chronicle: Chronicle
     member: Member
 
     def applied(self, applied: Applied, values: list[bytes]) -> None:
-        """A batch was applied."""
+        """Report an applied batch."""
         with self._noting():
             self.chronicle.applied(self.member.name, applied, values)
 
     def restored(self, applied: Applied) -> None:
-        """A snapshot was taken over."""
+        """Report an installed snapshot."""
         with self._noting():
             self.chronicle.restored(self.member.name, applied)
 
     def leads(self, leader_id: NodeId | None, epoch: int) -> None:
-        """Somebody leads."""
+        """Report the leader of an epoch."""
         if leader_id is not None:
             with self._noting():
                 self.chronicle.led(leader_id, epoch)
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """The node would take a violation for an error of its state machine."""
+        """Record violations: the node would handle them as errors of its state machine."""
         try:
             yield
         except AssertionError as violation:

@@ -1,9 +1,9 @@
-"""A replicated register map: the smallest state machine that shows every fault of a quorum.
+"""A replicated register map: a small state machine that exposes the faults of a quorum.
 
-Each command reads nothing but its register, and the whole history of commands is in one running
-hash, so two replicas with equal hashes at an offset have lived through the same log. `Registers` is
-what hangs on a node's log, `RegisterService` what clients call, `RegisterClient` how they do it: on
-the simulated network and on the real one.
+Each command depends on its register only, and one running hash covers the whole history of
+commands: two replicas with equal hashes at an offset applied the same log. `Registers` is the state
+machine of a node, `RegisterService` its network service, `call_register` its client, on the
+simulated network and on the real one.
 """
 
 import struct
@@ -22,7 +22,7 @@ from quorumlog.runtime import CallContext, Channel, Handler, Method
 from ..checkers.models import DONE, Read, RegisterRequest, Swap, Write
 
 CALL: Final = Method("/quorumlog.simulation.Registers/Call", BytesValue, BytesValue)
-"""A request for one register; the answer comes from what is committed."""
+"""A request for one register; the answer reflects committed commands only."""
 
 RESULTS_KEPT: Final = 10_000
 SLICE: Final = 64
@@ -41,7 +41,7 @@ _RESULT_DONE: Final = b"\2"
 
 
 def encode_command(key: str, request: RegisterRequest) -> bytes:
-    """Return a request as the log and the wire hold it."""
+    """Return a request as stored in the log and sent over the network."""
     name = key.encode()
     match request:
         case Read():
@@ -73,7 +73,7 @@ def decode_command(content: bytes) -> tuple[str, RegisterRequest]:
 
 
 def encode_result(result: object) -> bytes:
-    """Return an answer as the wire has it."""
+    """Return an encoded result."""
     if result is DONE:
         return _RESULT_DONE
     if result is None:
@@ -83,7 +83,7 @@ def encode_result(result: object) -> bytes:
 
 
 def decode_result(content: bytes) -> bytes | bool | None:
-    """Return what the answer says."""
+    """Return a decoded result."""
     if content == _RESULT_DONE:
         return DONE
     return content[1:] if content[:1] == _RESULT_VALUE else None
@@ -94,7 +94,7 @@ def decode_result(content: bytes) -> bytes | bool | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """One batch that a replica applied, and where that led."""
+    """A batch that a replica applied, and the resulting state."""
 
     base_offset: int
     end_offset: int
@@ -103,21 +103,21 @@ class Applied:
 
 
 class Observer(Protocol):
-    """Is told what happens to one replica's registers."""
+    """A receiver of the events of one replica's registers."""
 
     def applied(self, applied: Applied, values: list[bytes]) -> None:
-        """A batch of these values was applied."""
+        """Handle an applied batch of these values."""
 
     def restored(self, applied: Applied) -> None:
-        """The state came from a snapshot."""
+        """Handle a state that came from a snapshot."""
 
     def leads(self, leader_id: NodeId | None, epoch: int) -> None:
-        """Another node leads, or none."""
+        """Handle a change of the leader; None: no leader."""
 
 
 @dataclass(slots=True)
 class Registers:
-    """The state: values by key, and the hash of how they came about."""
+    """The values by key, and the hash of their history."""
 
     observer: Observer | None = None
     values: dict[str, bytes] = field(default_factory=dict)
@@ -144,13 +144,13 @@ class Registers:
             self.observer.applied(self._applied(base_offset, epoch), values)
 
     def leadership(self, leader_id: NodeId | None, epoch: int) -> None:
-        """Note who leads."""
+        """Record the leader."""
         self.leader = (leader_id, epoch)
         if self.observer is not None:
             self.observer.leads(leader_id, epoch)
 
     def snapshot(self) -> Iterator[list[bytes]]:
-        """The hash first, then the registers in the order of their keys."""
+        """Return the hash, then the registers in the order of their keys."""
         taken = sorted(self.values.items())
         head = self.digest
 
@@ -163,12 +163,12 @@ class Registers:
         return slices()
 
     def begin_restore(self) -> None:
-        """Forget everything."""
+        """Clear the state."""
         self._restoring = self._head_is_due = True
         self.values, self.digest = {}, b""
 
     def restore(self, values: list[bytes]) -> None:
-        """Take in a slice."""
+        """Add a slice of a snapshot."""
         assert self._restoring, "a slice of no snapshot"
         for value in values:
             if self._head_is_due:
@@ -179,7 +179,7 @@ class Registers:
             self.values[key] = request.value
 
     def end_restore(self, end_offset: int, epoch: int) -> None:
-        """The snapshot is whole."""
+        """Finish a restore."""
         assert self._restoring, "the end of no snapshot"
         assert end_offset >= self.applied_end, f"back from {self.applied_end} to {end_offset}"
         self._restoring, self.applied_end = False, end_offset
@@ -187,7 +187,7 @@ class Registers:
             self.observer.restored(self._applied(end_offset, epoch))
 
     def result_at(self, offset: int) -> object:
-        """What the command at an offset gave; it must be one of the last that were applied."""
+        """Return the result of the command at an offset; it must be among the last RESULTS_KEPT."""
         return self._results[offset]
 
     def _applied(self, base_offset: int, epoch: int) -> Applied:
@@ -214,29 +214,29 @@ class Registers:
 
 
 class Replica(Protocol):
-    """What the service needs of a node of the quorum."""
+    """The part of a quorum node that the service uses."""
 
     async def propose(self, values: list[bytes]) -> int:
         """Return the last offset once the values are committed and applied."""
 
     async def read_index(self) -> Offset:
-        """Return once all that was committed before the call is applied."""
+        """Return once everything committed before the call is applied."""
 
 
 class RegisterService:
-    """Answers for registers: reads by a read index, everything else through the log."""
+    """The network service of the registers: reads use the read index, other commands the log."""
 
     def __init__(self, replica: Replica, registers: Registers) -> None:
         self._replica = replica
         self._registers = registers
 
     def handlers(self) -> dict[str, Handler]:
-        """The calls by path."""
+        """Return the handlers by path."""
         return {CALL.path: Handler(CALL, self.call)}
 
     async def call(self, request: BytesValue, context: CallContext) -> BytesValue:
-        """Carry out a command; raises what the node says: NotController is certainly without
-        effect, after Lost the command may be carried out yet."""
+        """Execute a command; raises the node's errors. NotController is certainly without
+        effect, after Lost the command may still take effect."""
         key, command = decode_command(request.value)
         if isinstance(command, Read):
             await self._replica.read_index()
@@ -248,7 +248,7 @@ class RegisterService:
 async def call_register(
     channel: Channel, key: str, request: RegisterRequest, *, timeout_ms: int
 ) -> bytes | bool | None:
-    """Carry out one request at whoever is behind the channel, once."""
+    """Send one request through the channel, without retries."""
     command = BytesValue(value=encode_command(key, request))
     answer: BytesValue = await channel.call(CALL, command, timeout_ms=timeout_ms)
     return decode_result(answer.value)

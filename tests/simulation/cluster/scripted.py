@@ -1,4 +1,4 @@
-"""A cluster that is led through a scenario by hand: whole nodes, one client, faults at a word.
+"""A cluster controlled by a scripted scenario: whole nodes, one client, explicit faults.
 
 ```python
 with SimWorld(1) as world:
@@ -6,9 +6,9 @@ with SimWorld(1) as world:
     stage.start()
     stage.produce(PLACE, 10)
     stage.cluster.kill(stage.leader(PLACE), power=True, down_ms=50)
-    stage.finish()  # everybody is healed; nothing acknowledged is lost
+    stage.finish()  # all faults end; no acknowledged record is lost
 ```
-The watch looks at every step, and the client's history is judged in the end.
+The invariants are checked after every step, and the client's history at the end.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ CLIENT: Final = "client1"
 STEP_MS: Final = 10
 START_MS: Final = 30_000
 NEVER_MS: Final = 1 << 40
-CATCH_UP_MS: Final = 20_000  # of followers, once nobody writes
-DO_MS: Final = 120_000  # of anything that is waited for
+CATCH_UP_MS: Final = 20_000  # for followers, without writes
+DO_MS: Final = 120_000  # for any awaited condition
 QUIET: Final = Habits(
     producers=0,
     readers=0,
@@ -63,7 +63,7 @@ def options_of(
     session_timeout_ms: int = 3_000,
     lag_time_ms_max: int = 3_000,
 ) -> ClusterOptions:
-    """A cluster of three combined nodes, or of three controllers and some brokers."""
+    """Return options of three combined nodes, or of three controllers and some brokers."""
     return ClusterOptions(
         controllers=3,
         brokers=brokers,
@@ -77,7 +77,7 @@ def options_of(
 
 
 class Stage:
-    """The cluster, its client and what happens to them."""
+    """The cluster, its client, and the faults of a scenario."""
 
     def __init__(self, world: SimWorld, options: ClusterOptions) -> None:
         entropy = world.entropy.stream("stage")
@@ -94,10 +94,10 @@ class Stage:
         self._log: AsyncLog | None = None
         self._producers = 0
 
-    # --- what is done --------------------------------------------------------------------------
+    # --- actions -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start everything, and wait until every replica of every topic is in sync."""
+        """Start every node, and wait until every replica of every topic is in sync."""
         self.cluster.start()
         self.world.node(CLIENT).spawn(self._run_client)
         self.until(
@@ -111,13 +111,13 @@ class Stage:
         )
 
     def produce(self, place: Place, count: int, *, acks: str = "all") -> list[bytes]:
-        """Have records acknowledged; return their values."""
+        """Produce records, wait for the acknowledgements and return their values."""
         return self.do(lambda runtime: self._produce(place, count, acks))
 
     def begin_to_produce(
         self, place: Place, count: int, *, acks: str = "all"
     ) -> "asyncio.Task[list[bytes]]":
-        """The same, without waiting for it."""
+        """Start producing records, as `produce` does, without waiting."""
         return self.begin(lambda runtime: self._produce(place, count, acks))
 
     def read(self, place: Place) -> list[bytes]:
@@ -127,7 +127,7 @@ class Stage:
         return [value for _, value in found]
 
     def take_down(self, node: ClusterNode, *, power: bool = False) -> None:
-        """Kill a node, or cut its machine's power; it stays down until it is brought up."""
+        """Kill a node, or cut its machine's power; it stays down until `bring_up`."""
         if power:
             self.cluster.note_damage(node)
         self.cluster.kill(node, power=power, down_ms=NEVER_MS)
@@ -137,23 +137,23 @@ class Stage:
         node.restart_at_ms = self.world.now_ms()
 
     def isolate(self, node: ClusterNode, *, from_clients: bool = True) -> None:
-        """Cut a node off from everybody, or from all nodes alone."""
+        """Cut a node off from all other nodes, and from clients too."""
         others = [one.name for one in self.cluster.nodes if one is not node]
         others += [CLIENT] if from_clients else []
         self.world.fabric.barriers.close(apart([node.name], others))
 
     def cut(self, one: ClusterNode, other: ClusterNode, *, one_way: bool = False) -> None:
-        """Let two nodes not hear each other, or the second not the first."""
+        """Cut two nodes off from each other, or only the direction from the first to the second."""
         barriers = self.world.fabric.barriers
         names = [one.name], [other.name]
         barriers.close(between(*names) if one_way else apart(*names))
 
     def mend(self) -> None:
-        """Let everybody hear everybody, and whoever was paused go on."""
+        """End all faults of network and devices, and resume paused nodes."""
         self.nemesis.calm(self.cluster.nodes)
 
     def until(self, condition: Callable[[], bool], why: str, *, virtual_ms: int = DO_MS) -> None:
-        """Let time pass until something holds; raises NotReached."""
+        """Let time pass until the condition holds; raises NotReached."""
         end_ms = self.world.now_ms() + virtual_ms
         while not condition():
             if self.world.now_ms() >= end_ms:
@@ -161,7 +161,7 @@ class Stage:
             self.run(STEP_MS)
 
     def run(self, virtual_ms: int) -> None:
-        """Let time pass, with a supervisor who starts again what is dead."""
+        """Let time pass; dead nodes are restarted when due."""
         end_ms = self.world.now_ms() + virtual_ms
         while self.world.now_ms() < end_ms:
             self.cluster.run(min(STEP_MS, end_ms - self.world.now_ms()))
@@ -171,18 +171,21 @@ class Stage:
                 raise AssertionError("the client ended") from client.exit_error
 
     def begin(self, main: Callable[[Runtime], Coroutine[Any, Any, T]]) -> "asyncio.Task[T]":
-        """Have the client do something."""
+        """Start a task on the client."""
         return self.world.node(CLIENT).attach(main, name="scene")
 
     def do(self, main: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
-        """Have the client do something, and wait for it."""
+        """Run a coroutine on the client and return its result."""
         task = self.begin(main)
         self.until(task.done, "the client is done")
         return task.result()
 
     def finish(self) -> Stored:
-        """Heal everybody; every replica must come to be in sync, the history must have no anomaly
-        and every directory be whole. Returns what is stored."""
+        """End all faults and check the run; return the stored records.
+
+        Every replica must become in sync, the history must have no anomaly and every data directory
+        must be sound.
+        """
         self.mend()
         self.until(lambda: is_whole(self.cluster), "all is in sync", virtual_ms=CONVERGE_MS)
         self.check_logs()
@@ -195,8 +198,8 @@ class Stage:
         return stored
 
     def check_logs(self) -> None:
-        """Raise AssertionError unless all replicas of every partition come to hold the same batches
-        from where the latest of them starts."""
+        """Raise AssertionError unless all replicas of every partition come to hold the same
+        batches, from the latest log start on."""
         for place in self.options.places:
             self.until(
                 partial(self._are_logs_equal, place),
@@ -210,21 +213,21 @@ class Stage:
         shared = {tuple(key_of(one) for one in log if one.base_offset >= start) for log in logs}
         return len(shared) == 1
 
-    # --- what there is -------------------------------------------------------------------------
+    # --- state ---------------------------------------------------------------------------------
 
     def state(self, place: Place) -> PartitionImage | None:
-        """A partition by the newest committed metadata; None: there is none."""
+        """Return a partition in the newest committed metadata; None if there is none."""
         topic = self.cluster.newest_image.topic(place[0])
         return None if topic is None else topic.partitions.get(place[1])
 
     def partition(self, place: Place) -> PartitionImage:
-        """The same of a partition that is there."""
+        """Return an existing partition in the newest committed metadata."""
         state = self.state(place)
         assert state is not None, f"there is no {place}"
         return state
 
     def logs(self, place: Place) -> dict[str, list[StoredBatch]]:
-        """What lies on the disk of each replica, by machine."""
+        """Return the stored batches of each replica, by machine."""
         topic = self.cluster.newest_image.topic(place[0])
         assert topic is not None, f"there is no {place}"
         path = f"{DATA}/{place[0]}-{place[1]}"
@@ -235,23 +238,24 @@ class Stage:
         return found
 
     def leader(self, place: Place) -> ClusterNode:
-        """Who leads a partition by the metadata."""
+        """Return the leader of a partition, by the metadata."""
         leader = self.partition(place).leader
-        assert leader >= 0, f"nobody leads {place}"
+        assert leader >= 0, f"{place} has no leader"
         return self.cluster.node(leader)
 
     def followers(self, place: Place) -> list[ClusterNode]:
-        """The other replicas."""
+        """Return the other replicas."""
         state = self.partition(place)
         return [self.cluster.node(one) for one in state.replicas if one != state.leader]
 
     def bystander(self, place: Place) -> ClusterNode:
-        """A follower that is not the active controller, so that its loss elects no controller."""
+        """Return a follower that is not the active controller: its loss causes no controller
+        election."""
         active = self.cluster.leader()
         return next(node for node in self.followers(place) if node is not active)
 
     def client(self) -> AsyncLog:
-        """The client, for calls of its own."""
+        """Return the client."""
         return self._client()
 
     # --- inside --------------------------------------------------------------------------------
@@ -272,8 +276,8 @@ class Stage:
         await asyncio.Event().wait()
 
     async def _produce(self, place: Place, count: int, acks: str) -> list[bytes]:
-        """Give records to a producer of its own, a batch each, and wait for them; raises the first
-        error of one."""
+        """Send records with a new producer, a batch each, and wait for them; raises the first
+        error."""
         self._producers += 1
         name, history = f"{CLIENT}.{self._producers}", self.notes.history
         given: list[tuple[bytes, Delivery]] = []

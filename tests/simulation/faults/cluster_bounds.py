@@ -1,9 +1,9 @@
-"""What a cluster can outlive: whose disk or unflushed data may be lost now.
+"""Bounds of data loss: the machines whose disk or unflushed data may be lost now.
 
-An acknowledged record is in every replica of the maximal ISR, and those are at least
-min.insync.replicas, so fewer than that many losses at once leave a copy that may be elected. A loss
-is over when the machine has registered anew and is in sync again everywhere. With
-min.insync.replicas of 1 any loss of data is too many: nobody but the leader need have them.
+An acknowledged record is on every replica of the maximal ISR, and that has at least
+min.insync.replicas members. So fewer losses than that at once leave an electable copy. A loss is
+over when the machine has registered again and is in sync everywhere. With min.insync.replicas of 1
+no loss is allowed: only the leader may have the records.
 """
 
 from ..cluster.nodes import Cluster, ClusterNode
@@ -11,14 +11,14 @@ from ..cluster.options import TopicPlan
 
 
 def may_cut_power(cluster: Cluster, node: ClusterNode) -> bool:
-    """Whether what the machine has not flushed may be lost."""
+    """Return True if the machine's unflushed data may be lost."""
     return _may_lose(
         cluster, node, [topic for topic in cluster.options.topics if topic.flush_policy != "fsync"]
     )
 
 
 def may_wipe(cluster: Cluster, node: ClusterNode) -> bool:
-    """Whether all that the machine holds may be lost."""
+    """Return True if the machine's disk may be lost."""
     if not _may_lose(cluster, node, list(cluster.options.topics)):
         return False
     return not node.is_controller or _quorum_can_do_without(cluster, node)
@@ -43,7 +43,7 @@ def _may_lose(cluster: Cluster, node: ClusterNode, topics: list[TopicPlan]) -> b
 
 
 def _is_healed(cluster: Cluster) -> bool:
-    """Whether everybody who ever lost something is in sync again."""
+    """Return True if every machine that lost data is in sync again."""
     image = cluster.newest_image
     for name in list(cluster.recovering):
         node = next(one for one in cluster.nodes if one.name == name)
@@ -58,7 +58,8 @@ def _is_healed(cluster: Cluster) -> bool:
 
 
 def _quorum_can_do_without(cluster: Cluster, node: ClusterNode) -> bool:
-    """Whether the quorum keeps a majority of disks: everybody is up and agrees on who votes."""
+    """Return True if the quorum keeps a majority of disks, every controller is up and all agree
+    on the voters."""
     voters = cluster.voters()
     if voters is None or any(not one.is_up for one in cluster.controllers):
         return False

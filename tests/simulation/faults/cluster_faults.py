@@ -1,8 +1,8 @@
-"""What goes wrong in a run of a cluster: drawn beforehand, done at its time, undone when over.
+"""The fault injector of clusters: faults are drawn, injected at their time, and undone.
 
-Each class of faults is on or off for a whole run, and faults overlap freely. Nothing is done that a
-cluster cannot outlive (`bounds`): what is lost for ever is less than min.insync.replicas at once,
-and never the disks of half of the quorum.
+Each class of faults is on or off for a whole run, and faults overlap. A cluster must be able to
+survive them (`cluster_bounds`): permanent losses are fewer than min.insync.replicas at once, and
+never include the disks of half of the quorum.
 """
 
 import errno
@@ -27,55 +27,55 @@ from ..cluster.nodes import DATA, Cluster, ClusterNode
 from .cluster_bounds import may_cut_power, may_wipe
 
 STEP_MS: Final = 50
-VOTERS_CHECK_MS: Final = 500  # how often the operator looks after the voters
-SKEW_MS: Final = 20 * 60_000  # of UTC clocks; producers' times may be an hour ahead
-EXCUSE_MS: Final = 3_000  # after a device was mended, errors that it gave are still under way
+VOTERS_CHECK_MS: Final = 500  # interval of the operator's checks of the voters
+SKEW_MS: Final = 20 * 60_000  # of UTC clocks; producers' timestamps may be an hour ahead
+EXCUSE_MS: Final = 3_000  # after a repair of a device, its errors may still be in flight
 
 
 Ask: TypeAlias = Callable[[RaftNode], Awaitable[None]]
 
 
 class Fault(StrEnum):
-    """What may happen."""
+    """The classes of faults."""
 
-    CRASH = "crash"  # a process dies
-    POWER = "power"  # a machine's power fails
-    MIDWAY = "midway"  # a process dies at a file operation
-    STOP = "stop"  # in order, as by SIGTERM
-    PAUSE = "pause"  # nothing of a process runs for a while
-    ALL = "all"  # every process dies at once
-    MOST = "most"  # all brokers but one die, one after the other
-    WIPE = "wipe"  # a disk is lost
-    SLOW = "slow"  # a machine's device is slow
-    FULL = "full"  # no space is left
-    SYNC = "sync"  # an fsync fails
-    WRITE = "write"  # a write fails
-    ISOLATE = "isolate"  # one node hears nobody, is heard by nobody, or both
-    SPLIT = "split"  # two halves
-    BRIDGE = "bridge"  # two nodes do not hear each other, everybody else does
-    CLIENTS = "clients"  # clients and a node do not hear each other
-    CLOG = "clog"  # what is said between some comes late
-    BREAK = "break"  # the connections between two break
-    CLOCK = "clock"  # a UTC clock jumps
-    TRANSFER = "transfer"  # the controller hands its leadership over
-    MOVE = "move"  # a partition is moved to other brokers
-    ELECT = "elect"  # the preferred replicas are to lead
+    CRASH = "crash"  # kill a process
+    POWER = "power"  # cut a machine's power
+    MIDWAY = "midway"  # kill a process at a file operation
+    STOP = "stop"  # stop cleanly, as by SIGTERM
+    PAUSE = "pause"  # pause a process
+    ALL = "all"  # kill every process at once
+    MOST = "most"  # kill all brokers but one, one after the other
+    WIPE = "wipe"  # replace a disk by an empty one
+    SLOW = "slow"  # slow down a machine's device
+    FULL = "full"  # fill the disk
+    SYNC = "sync"  # fail an fsync
+    WRITE = "write"  # fail a write
+    ISOLATE = "isolate"  # cut one node off, in one direction or both
+    SPLIT = "split"  # partition the network into two halves
+    BRIDGE = "bridge"  # cut two nodes off from each other
+    CLIENTS = "clients"  # cut clients off from a node
+    CLOG = "clog"  # delay messages between some machines
+    BREAK = "break"  # break the connections between two machines
+    CLOCK = "clock"  # move a UTC clock
+    TRANSFER = "transfer"  # transfer the controller's leadership
+    MOVE = "move"  # reassign a partition
+    ELECT = "elect"  # elect the preferred replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storm:
-    """How bad it gets."""
+    """The classes, frequency and duration of faults."""
 
-    faults: tuple[Fault, ...]  # that are on
-    pause_ms: tuple[int, int]  # between two
-    span_ms: tuple[int, int]  # how long one lasts
+    faults: tuple[Fault, ...]  # enabled classes
+    pause_ms: tuple[int, int]  # between two faults
+    span_ms: tuple[int, int]  # duration of a fault
 
 
 CALM: Final = Storm(faults=(), pause_ms=(1_000, 1_000), span_ms=(1_000, 1_000))
 
 
 def draw_storm(entropy: SimEntropy) -> Storm:
-    """Draw which faults come and how often: by swarm, each class on with an even chance."""
+    """Draw the faults of a run (swarm testing): each class is on with an even chance."""
     drawn = entropy.stream("classes")
     faults = [fault for fault in Fault if drawn.chance(0.5)]
     return Storm(
@@ -86,7 +86,7 @@ def draw_storm(entropy: SimEntropy) -> Storm:
 
 
 class Nemesis:
-    """Does what was drawn to a cluster."""
+    """Injects drawn faults into a cluster."""
 
     def __init__(
         self, cluster: Cluster, storm: Storm, entropy: SimEntropy, clients: list[str]
@@ -96,15 +96,15 @@ class Nemesis:
         self._world = cluster.world
         self._storm = storm
         self._entropy = entropy
-        self._clients = clients  # names of the machines that clients run on
+        self._clients = clients  # machines of the clients
         self._due: list[tuple[int, int, Callable[[], None]]] = []  # (at, order, undo)
-        self._condemned: list[tuple[int, ClusterNode]] = []  # who dies when
+        self._condemned: list[tuple[int, ClusterNode]] = []  # scheduled kills
         self._sequence = 0
         self._next_ms = 0
         self._look_ms = 0
 
     def step(self) -> None:
-        """A moment has passed: undo what is over, and do the next fault when it is due."""
+        """Undo expired faults, and inject the next one if it is due."""
         now_ms, storm = self._world.now_ms(), self._storm
         while self._due and self._due[0][0] <= now_ms:
             heapq.heappop(self._due)[2]()
@@ -119,7 +119,7 @@ class Nemesis:
             self._next_ms = now_ms + self._entropy.spread(*storm.pause_ms)
 
     def calm(self, spared: list[ClusterNode]) -> None:
-        """Undo everything; of the nodes only those spared are healed."""
+        """Undo all faults; of the nodes, only `spared` are repaired."""
         while self._due:
             heapq.heappop(self._due)[2]()
         self._condemned.clear()
@@ -132,8 +132,8 @@ class Nemesis:
             node.sim.machine.device_slow_ms = 0
 
     def look_after_voters(self) -> None:
-        """What an operator does: voters whose disk is gone lose their vote, the node that came in
-        their place gets one."""
+        """Maintain the voters like an operator: remove voters with lost disks, add their
+        replacements."""
         now_ms = self._world.now_ms()
         voters = self._cluster.voters()
         if now_ms < self._look_ms or voters is None:
@@ -152,7 +152,7 @@ class Nemesis:
     # --- inside --------------------------------------------------------------------------------
 
     def _later(self, undo: Callable[[], None]) -> None:
-        """Have something undone when the fault is over."""
+        """Schedule the end of a fault."""
         self._undo_at(self._world.now_ms() + self._span_ms(), undo)
 
     def _undo_at(self, at_ms: int, undo: Callable[[], None]) -> None:
@@ -163,7 +163,7 @@ class Nemesis:
         return self._entropy.spread(*self._storm.span_ms)
 
     def _somebody(self) -> ClusterNode:
-        """A node; one that leads something as often as all others together."""
+        """Draw a node; half of the draws choose a leader."""
         nodes = self._cluster.nodes
         if self._entropy.chance(0.5):
             image = self._cluster.newest_image
@@ -181,7 +181,7 @@ class Nemesis:
         return nodes[self._entropy.below(len(nodes))]
 
     def _do(self, fault: Fault) -> bool:
-        """Do it; whether it came about."""
+        """Inject the fault. Return True if it took effect."""
         match fault:
             case Fault.ALL | Fault.MOST:
                 return self._hurt_many(fault)
@@ -216,7 +216,7 @@ class Nemesis:
                 return self._cluster.ask_leader("transfer", _transferring(target))
 
     def _move(self) -> bool:
-        """Have a drawn partition move to as many drawn brokers."""
+        """Reassign a drawn partition to as many drawn brokers."""
         image = self._cluster.newest_image
         places = [
             (topic.name, index, state)
@@ -303,7 +303,7 @@ class Nemesis:
                 node.excuse = "full"
                 self._later(lambda: self._mend(node))
             case _:
-                # What a failed device leaves behind is not to be trusted: the power goes.
+                # The state after a failed device cannot be trusted: cut the power.
                 if not may_cut_power(self._cluster, node):
                     return False
                 self._cluster.note_damage(node)
@@ -315,17 +315,20 @@ class Nemesis:
         return True
 
     def _mend(self, node: ClusterNode, process: Process | None = None) -> None:
-        """The device works again. Who has met a failure may still end for it; such a machine is
-        switched off and on, as its page cache is not to be trusted."""
+        """Repair the device.
+
+        A machine that met a failure may still end because of it; it is power-cycled, since its page
+        cache cannot be trusted.
+        """
         device = node.sim.device
         has_failed = node.excuse != "full" and not device.faults
         device.faults.clear()
         device.disk.capacity_bytes = None
         if node.sim.process is not process:
-            pass  # it has ended for it, and was switched off
+            pass  # it ended because of the failure, and was power-cycled
         elif has_failed:
             self._cluster.kill(node, power=True, down_ms=self._span_ms())
-        elif node.sim.alive:  # it never came to it
+        elif node.sim.alive:  # no operation failed
             self._cluster.damaged.pop(node.name, None)
             self._cluster.recovering.discard(node.name)
         node.excuse_ends_ms = self._world.now_ms() + EXCUSE_MS
@@ -363,7 +366,7 @@ class Nemesis:
         return one, names[self._entropy.below(len(names))]
 
     def _one_way(self, some: list[str], others: list[str]) -> list[Direction]:
-        """Both directions, or one of them."""
+        """Return both directions, or one of them."""
         kind = self._entropy.below(4)
         if kind == 0:
             return between(some, others)

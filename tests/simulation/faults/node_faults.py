@@ -1,10 +1,10 @@
-"""What is done to a node: deaths at drawn points, and the troubles of one that goes on.
+"""Faults of a single node: crashes at drawn points, and a sequence of other faults.
 
-A death waits for a drawn time since the node's start, or none, and then for a drawn number of file
-operations of the node (so it hits creation, appends, rolls, syncs, start and recovery alike). It
-takes the process or the machine's power with it; the node stays down for a drawn time.
+A crash waits for a drawn time after the node's start, or none, and then for a drawn number of file
+operations of the node, so that it hits creation, appends, rolls, syncs, start and recovery. It
+kills the process or cuts the machine's power; the node stays down for a drawn time.
 
-A trouble is a death, an orderly stop, a pause, or a full disk; they come one after the other.
+Other faults are a clean stop, a pause and a full disk; faults follow one after the other.
 """
 
 from collections import Counter
@@ -16,16 +16,16 @@ from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.files import CrashPoint
 from quorumlog.simulation.world import SimNode, SimWorld
 
-RESTART_MS = 1_000  # until a supervisor starts a node again that ended by itself
-STOP_MS_MAX = 60_000  # of an orderly stop
-DEATH_WAIT_MS = 10_000  # a node without file operations is not killed: the next trouble comes
+RESTART_MS = 1_000  # before a supervisor restarts a node that ended by itself
+STOP_MS_MAX = 60_000  # of a clean stop
+DEATH_WAIT_MS = 10_000  # a node without file operations is not killed: the next fault follows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """One crash to come."""
+    """A planned crash."""
 
-    after_ms: int  # virtual, since the start before it; 0: it falls into start and recovery
+    after_ms: int  # virtual, since the previous start; 0: during start and recovery
     point: CrashPoint
     down_ms: int  # before the restart
 
@@ -33,8 +33,8 @@ class Death:
 def draw_deaths(
     entropy: SimEntropy, *, span_ms: int, operations_max: int, power_chance: float = 0.7
 ) -> list[Death]:
-    """Draw one to four deaths, the later ones as likely within the recovery from the one before as
-    later on; all within about `span_ms`."""
+    """Draw one to four crashes within about `span_ms`; later ones often hit the recovery from
+    the previous one."""
     count = 1 + entropy.below(4)
     deaths: list[Death] = []
     for _ in range(count):
@@ -63,11 +63,11 @@ def run_with_deaths(
     virtual_ms: int,
     may_end: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Run until the workload is done while the node dies and comes back as planned; return how
-    often it died.
+    """Run until the workload is done, with the planned crashes and restarts; return the number of
+    crashes.
 
-    Raises NotReached when `virtual_ms` pass, and AssertionError when the node ends by itself,
-    unless `may_end()` excuses it: then it is started again, as a supervisor would.
+    Raises NotReached after `virtual_ms`, and AssertionError if the node ends by itself, unless
+    `may_end()` allows it: then it is restarted, as by a supervisor.
     """
     end_ms = world.now_ms() + virtual_ms
     planned, happened = list(deaths), 0
@@ -95,29 +95,29 @@ def run_with_deaths(
 
 
 class Kind(StrEnum):
-    """What a trouble is."""
+    """The kinds of faults."""
 
-    DEATH = "death"  # of the process or the machine, at a file operation
-    STOP = "stop"  # in order, as by SIGTERM
-    PAUSE = "pause"  # nothing of the process runs for a while
-    FULL = "full"  # no space is left for a while
+    DEATH = "death"  # kill the process or the machine, at a file operation
+    STOP = "stop"  # stop cleanly, as by SIGTERM
+    PAUSE = "pause"  # pause the process
+    FULL = "full"  # fill the disk for a while
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """One thing to be done to a node."""
+    """A planned fault of a node."""
 
     kind: Kind
-    after_ms: int  # virtual, since the end of the one before
-    span_ms: int  # how long the node is down or paused, or the disk full
-    point: CrashPoint | None = None  # of a death
-    spare_bytes: int = 0  # of a full disk: so much fits still
+    after_ms: int  # virtual, since the end of the previous one
+    span_ms: int  # duration of the outage, pause or full disk
+    point: CrashPoint | None = None  # of a crash
+    spare_bytes: int = 0  # free bytes of a full disk
 
 
 def draw_troubles(
     entropy: SimEntropy, *, count_max: int, span_ms: int, power_chance: float
 ) -> list[Trouble]:
-    """Draw up to `count_max` troubles within about `span_ms`, or none at all."""
+    """Draw up to `count_max` faults within about `span_ms`, possibly none."""
     count = entropy.below(count_max + 1)
     troubles: list[Trouble] = []
     for _ in range(count):
@@ -149,10 +149,10 @@ def run_with_troubles(
     done: Callable[[], bool],
     virtual_ms: int,
 ) -> Counter[str]:
-    """Run until `done` while the troubles come, the later ones left out when it is done before;
-    return how many of each kind came.
+    """Run until `done` with the planned faults; skip the remaining ones when done. Return the
+    number of each kind.
 
-    Raises NotReached when `virtual_ms` pass, and AssertionError when the node ends by itself.
+    Raises NotReached after `virtual_ms`, and AssertionError if the node ends by itself.
     """
     happened: Counter[str] = Counter()
     end_ms = world.now_ms() + virtual_ms
@@ -169,7 +169,7 @@ def run_with_troubles(
 
 
 def _inflict(world: SimWorld, node: SimNode, trouble: Trouble) -> bool:
-    """Do it and undo it; whether it came about."""
+    """Inject a fault and undo it. Return True if it took effect."""
     match trouble.kind:
         case Kind.DEATH:
             return _kill(world, node, trouble)
@@ -201,7 +201,7 @@ def _kill(world: SimWorld, node: SimNode, trouble: Trouble) -> bool:
 
 
 def _fill_disk(world: SimWorld, node: SimNode, trouble: Trouble) -> None:
-    """A node may end by itself on a full disk, where it cannot keep its vote."""
+    """Fill the disk for a while; a node that cannot store its vote may end by itself."""
     disk = node.device.disk
     disk.capacity_bytes = disk.used_bytes() + trouble.spare_bytes
     world.run_for(trouble.span_ms, unless=lambda: not node.alive)

@@ -1,8 +1,8 @@
-"""What goes wrong in a run of a quorum: drawn beforehand, done at its time, undone when over.
+"""The fault injector of quorums: faults are drawn, injected at their time, and undone.
 
-Each class of faults is on or off for a whole run. Faults overlap freely: a member may be paused
-behind a barrier with a full disk. Nothing is done that the quorum cannot outlive: a disk is lost or
-damaged for ever only while a majority of the voters keeps theirs.
+Each class of faults is on or off for a whole run. Faults overlap: a member may be paused behind a
+barrier with a full disk. The quorum must be able to survive them: a disk is lost or damaged only
+while a majority of the voters keeps its disks.
 """
 
 import errno
@@ -21,46 +21,46 @@ from quorumlog.simulation.files import CrashPoint
 from ..cluster.quorum import DATA, Cluster, Member
 
 STEP_MS: Final = 50
-MEMBER_CHECK_MS: Final = 500  # how often the operator looks after the voters
-EXCUSE_MS: Final = 3_000  # after a device was mended, errors that it gave are still under way
+MEMBER_CHECK_MS: Final = 500  # interval of the operator's checks of the voters
+EXCUSE_MS: Final = 3_000  # after a repair of a device, its errors may still be in flight
 
 
 class Fault(StrEnum):
-    """What may happen."""
+    """The classes of faults."""
 
-    CRASH = "crash"  # the process dies
-    POWER = "power"  # the machine's power fails
-    MIDWAY = "midway"  # one of both, at a file operation
-    STOP = "stop"  # in order, as by SIGTERM
-    PAUSE = "pause"  # nothing of the process runs for a while
-    ALL = "all"  # everybody's power fails at once
-    SLOW = "slow"  # the device of a machine is slow
-    FULL = "full"  # no space is left
-    SYNC = "sync"  # an fsync fails
-    WRITE = "write"  # a write fails
-    FLIP = "flip"  # a bit of a dead member's disk flips
-    WIPE = "wipe"  # the disk is lost: the member comes back as another voter
-    ISOLATE = "isolate"  # one member hears nobody, is heard by nobody, or both
-    SPLIT = "split"  # two halves
-    BRIDGE = "bridge"  # two members do not hear each other, everybody else does
-    CLOG = "clog"  # what is said between some comes late
-    BREAK = "break"  # the connections between two break
-    CLOCK = "clock"  # the UTC clock jumps
-    TRANSFER = "transfer"  # the leadership is handed over
-    VOTERS = "voters"  # a voter is removed, and added again
+    CRASH = "crash"  # kill a process
+    POWER = "power"  # cut a machine's power
+    MIDWAY = "midway"  # either of them at a file operation
+    STOP = "stop"  # stop cleanly, as by SIGTERM
+    PAUSE = "pause"  # pause a process
+    ALL = "all"  # cut the power of every machine at once
+    SLOW = "slow"  # slow down a machine's device
+    FULL = "full"  # fill the disk
+    SYNC = "sync"  # fail an fsync
+    WRITE = "write"  # fail a write
+    FLIP = "flip"  # flip a bit of a dead member's disk
+    WIPE = "wipe"  # replace the disk: the member returns as another voter
+    ISOLATE = "isolate"  # cut one member off, in one direction or both
+    SPLIT = "split"  # partition the network into two halves
+    BRIDGE = "bridge"  # cut two members off from each other
+    CLOG = "clog"  # delay messages between some machines
+    BREAK = "break"  # break the connections between two machines
+    CLOCK = "clock"  # move a UTC clock
+    TRANSFER = "transfer"  # transfer the leadership
+    VOTERS = "voters"  # remove a voter and add it again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storm:
-    """How bad it gets."""
+    """The classes, frequency and duration of faults."""
 
-    faults: tuple[Fault, ...]  # that are on
-    pause_ms: tuple[int, int]  # between two
-    span_ms: tuple[int, int]  # how long one lasts
+    faults: tuple[Fault, ...]  # enabled classes
+    pause_ms: tuple[int, int]  # between two faults
+    span_ms: tuple[int, int]  # duration of a fault
 
 
 def draw_storm(entropy: SimEntropy) -> Storm:
-    """Draw which faults come and how often: by swarm, each class on with an even chance."""
+    """Draw the faults of a run (swarm testing): each class is on with an even chance."""
     drawn = entropy.stream("classes")
     faults = [fault for fault in Fault if drawn.chance(0.5)]
     return Storm(
@@ -71,7 +71,7 @@ def draw_storm(entropy: SimEntropy) -> Storm:
 
 
 class Nemesis:
-    """Does what was drawn to a cluster."""
+    """Injects drawn faults into a quorum."""
 
     def __init__(
         self, cluster: Cluster, storm: Storm, entropy: SimEntropy, clients: list[str]
@@ -81,15 +81,15 @@ class Nemesis:
         self._world = cluster.world
         self._storm = storm
         self._entropy = entropy
-        self._clients = clients  # names of the machines that clients run on
+        self._clients = clients  # machines of the clients
         self._due: list[tuple[int, int, Callable[[], None]]] = []  # (at, order, undo)
         self._sequence = 0
         self._next_ms = 0
         self._look_ms = 0
-        self._removed: dict[str, int] = {}  # voters taken out by a fault -> when to put back
+        self._removed: dict[str, int] = {}  # voters removed by a fault -> time to add them again
 
     def rage(self, until_ms: int) -> None:
-        """Let faults come until a virtual time; then undo what lasts still."""
+        """Inject faults until a virtual time."""
         entropy, storm = self._entropy, self._storm
         while self._world.now_ms() < until_ms:
             self._cluster.run(STEP_MS)
@@ -103,7 +103,7 @@ class Nemesis:
                 self._next_ms = now_ms + entropy.spread(*storm.pause_ms)
 
     def calm(self, spared: list[Member]) -> None:
-        """Undo everything; of the members only those spared are healed and started."""
+        """Undo all faults; of the members, only `spared` are repaired and resumed."""
         while self._due:
             heapq.heappop(self._due)[2]()
         self._world.fabric.barriers.open_all()
@@ -115,7 +115,7 @@ class Nemesis:
             member.sim.machine.device_slow_ms = 0
 
     def look_after_voters(self) -> None:
-        """What an operator does: those who are gone lose their vote, those who are new get one."""
+        """Maintain the voters like an operator: remove voters with lost disks, add new members."""
         now_ms = self._world.now_ms()
         voters = self._cluster.voters()
         if now_ms < self._look_ms or voters is None:
@@ -139,7 +139,7 @@ class Nemesis:
         return self._cluster.ask_leader("add", lambda node: node.add_voter(voter, address))
 
     def _is_wanted(self, member: Member, voters: VoterSet, now_ms: int) -> bool:
-        """Whether a member without a vote is to get one now."""
+        """Return True if a member without a vote should get one now."""
         if now_ms < self._removed.get(member.name, 0) or not member.is_up:
             return False
         is_spare = not member.gone and member.name not in self._removed
@@ -150,7 +150,7 @@ class Nemesis:
             heapq.heappop(self._due)[2]()
 
     def _later(self, undo: Callable[[], None]) -> None:
-        """Have something undone when the fault is over."""
+        """Schedule the end of a fault."""
         self._sequence += 1
         at_ms = self._world.now_ms() + self._span_ms()
         heapq.heappush(self._due, (at_ms, self._sequence, undo))
@@ -159,14 +159,14 @@ class Nemesis:
         return self._entropy.spread(*self._storm.span_ms)
 
     def _somebody(self) -> Member:
-        """A member, the leader as often as all others together."""
+        """Draw a member; half of the draws choose the leader."""
         leader = self._cluster.leader()
         if leader is not None and self._entropy.chance(0.5):
             return leader
         return self._cluster.members[self._entropy.below(len(self._cluster.members))]
 
     def _do(self, fault: Fault) -> bool:
-        """Do it; whether it came about."""
+        """Inject the fault. Return True if it took effect."""
         match fault:
             case Fault.CRASH | Fault.POWER | Fault.MIDWAY | Fault.STOP | Fault.PAUSE | Fault.ALL:
                 return self._hurt_process(fault)
@@ -250,8 +250,11 @@ class Nemesis:
         return True
 
     def _mend(self, member: Member) -> None:
-        """The device works again. Who has met a failure may still end for it, or for what came of
-        it: such a machine is switched off and on, as its page cache is not to be trusted."""
+        """Repair the device.
+
+        A member that met a failure may still end because of it; its machine is power-cycled, since
+        its page cache cannot be trusted.
+        """
         device = member.sim.device
         has_failed = member.excuse != "full" and not device.faults
         device.faults.clear()
@@ -273,7 +276,7 @@ class Nemesis:
         return True
 
     def _flip(self, member: Member) -> bool:
-        """Flip a bit where no torn write can have been: in what has been whole for long."""
+        """Flip a bit in a file that no torn write can have damaged."""
         found = [
             (path, body)
             for path, body in member.sim.device.disk.files()
@@ -317,7 +320,7 @@ class Nemesis:
         return one, names[self._entropy.below(len(names))]
 
     def _one_way(self, some: list[str], others: list[str]) -> list[Direction]:
-        """Both directions, or one of them."""
+        """Return both directions, or one of them."""
         kind = self._entropy.below(4)
         if kind == 0:
             return between(some, others)
@@ -331,7 +334,7 @@ class Nemesis:
     # --- voters ---
 
     def _remove_voter(self) -> bool:
-        """Take a voter out; the operator puts it back, or another one in its place."""
+        """Remove a voter; the operator adds it again, or another member in its place."""
         voters = self._cluster.voters()
         if (
             voters is None

@@ -162,7 +162,7 @@ def stage(*, min_isr: int = 2) -> Iterator[Stage]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mark", "rule"), [(100, "MarkWithinLog"), (1, "NoWayBack")])
+@pytest.mark.parametrize(("mark", "rule"), [(100, "HighWatermarkInLog"), (1, "MonotonicReplica")])
 def test_a_mark_where_it_must_not_be_is_found_at_the_next_step(mark: int, rule: str) -> None:
     with stage() as running:
         node = running.leader(PLACE)

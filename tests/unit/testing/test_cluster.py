@@ -182,5 +182,5 @@ def test_a_start_without_a_majority_is_told_of_and_leaves_nothing() -> None:
     assert not cluster.is_up(1)
     cluster.close()
     assert not folder.exists()
-    with pytest.raises(InvalidRequest, match="no cluster"):
+    with pytest.raises(InvalidRequest, match="at least 1 broker"):
         Cluster(brokers=0)

@@ -33,7 +33,7 @@ class Checks:
         """ConsistentRead: what one replica commits no other one contradicts."""
         log, mark = broker.disk.log(place), partition.high_watermark
         if mark > log.end:
-            raise Violation("MarkWithinLog", f"{partition.name}: {mark} > {log.end}")
+            raise Violation("HighWatermarkInLog", f"{partition.name}: {mark} > {log.end}")
         known = self.committed.setdefault(place, [])
         key = (broker.node_id, broker.life, place)
         start = min(self._looked.get(key, 0), mark)
