@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tests.simulation.cluster.options import ClusterOptions, Habits, TopicPlan
+from tests.simulation.cluster.options import ClusterOptions, TopicPlan, Workload
 from tests.simulation.levels.node.application import Application, Notes
 
 from quorumlog.clients.log import AsyncLog
@@ -63,7 +63,7 @@ TOPICS: Final = (
     TopicPlan(name="durable", partitions=2, replication=3, min_isr=2, flush_policy="fsync"),
 )
 CONFIGS: Final = {"retention.ms": "-1", "segment.bytes": str(1 << 20)}
-HABITS: Final = Habits(
+HABITS: Final = Workload(
     producers=2,
     readers=1,
     burst_max=30,
@@ -166,7 +166,7 @@ class Chaos:
         }
 
     def _client(
-        self, runtime: Runtime, nodes: ChaosNodes, name: str, habits: Habits = HABITS
+        self, runtime: Runtime, nodes: ChaosNodes, name: str, habits: Workload = HABITS
     ) -> Application:
         return Application(
             runtime, name, nodes.bootstrap, self.options, habits, self.notes, creates=False

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Final
 
 from google.protobuf.wrappers_pb2 import BytesValue
-from tests.simulation.checkers.linearizability import anomalies
+from tests.simulation.checkers.linearizability import linearizability_anomalies
 from tests.simulation.checkers.models import Register
-from tests.simulation.levels.quorum.clients import Habits, Notes, RegisterClient
+from tests.simulation.levels.quorum.clients import Notes, RegisterClient, RegisterWorkload
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import NodeId
@@ -44,7 +44,7 @@ CALM_PART_MIN: Final = 0.02
 """Operations done, on average, and as a part of what this machine does without faults; one of the
 two is enough. A run that is all faults and no work proves nothing."""
 
-HABITS: Final = Habits(
+HABITS: Final = RegisterWorkload(
     keys=20,
     pause_ms=(1, 20),
     timeout_ms=(200, 2_000),
@@ -99,7 +99,7 @@ class Chaos:
                     runtime=runtime,
                     name=f"c{number}",
                     addresses=self.addresses,
-                    habits=HABITS,
+                    workload=HABITS,
                     notes=self.notes,
                     entropy=runtime.entropy.stream(f"client/{number}"),
                     with_stream=number % 2 == 0,
@@ -217,7 +217,7 @@ class Chaos:
 
     def _judge(self, accounts: list[Account]) -> None:
         assert len({account.digest for account in accounts}) == 1, f"{accounts}"
-        found = anomalies(self.notes.history.operations(), Register())
+        found = linearizability_anomalies(self.notes.history.operations(), Register())
         assert not found, report(found)
         known: dict[int, bytes] = {}
         for voter in self.voters:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import pytest
 from tests.simulation.cluster.nodes import ClusterNode
 from tests.simulation.cluster.options import TopicPlan
-from tests.simulation.cluster.scripted import Stage, options_of
+from tests.simulation.cluster.scripted import ScriptedCluster, options_of
 
 from quorumlog.clients.admin.admin import AsyncAdmin
 from quorumlog.errors import QuorumlogError
@@ -47,18 +47,20 @@ def started(
     is_combined: bool = False,
     seed: int = 1,
     **settings: Any,
-) -> Iterator[Stage]:
+) -> Iterator[ScriptedCluster]:
     """Three controllers and some brokers, or three nodes that are both, with one topic, started.
     `settings` are those of every node."""
     with SimWorld(seed) as world:
-        stage = Stage(world, options_of(topic or plan(), brokers=brokers, is_combined=is_combined))
+        stage = ScriptedCluster(
+            world, options_of(topic or plan(), brokers=brokers, is_combined=is_combined)
+        )
         for node in stage.cluster.nodes:
             node.config = replace(node.config, **settings)
         stage.start()
         yield stage
 
 
-def asked(stage: Stage, call: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
+def asked(stage: ScriptedCluster, call: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
     """Have the admin client do something, and return what it says."""
 
     async def ask(runtime: Runtime) -> T:
@@ -67,19 +69,21 @@ def asked(stage: Stage, call: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
     return stage.do(ask)
 
 
-def refused(stage: Stage, call: Callable[[AsyncAdmin], Awaitable[object]], kind: type[E]) -> str:
+def refused(
+    stage: ScriptedCluster, call: Callable[[AsyncAdmin], Awaitable[object]], kind: type[E]
+) -> str:
     """Have the admin client ask for something that is refused, and return what it is told."""
     with pytest.raises(kind) as caught:
         asked(stage, call)
     return caught.value.message
 
 
-def in_sync(stage: Stage, node: ClusterNode, place: Place = PLACE) -> bool:
+def in_sync(stage: ScriptedCluster, node: ClusterNode, place: Place = PLACE) -> bool:
     """Whether a node is in a partition's ISR."""
     return node.node_id in stage.partition(place).isr
 
 
-def is_fenced(stage: Stage, node: ClusterNode) -> bool:
+def is_fenced(stage: ScriptedCluster, node: ClusterNode) -> bool:
     """Whether the controller has shut a broker out."""
     broker = stage.cluster.newest_image.broker(node.node_id)
     return broker is not None and broker.fenced

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, is_fenced, plan, refused, started
-from tests.simulation.cluster.scripted import Stage
+from tests.simulation.cluster.scripted import ScriptedCluster
 
 from quorumlog.clients.admin.admin import AsyncAdmin
 from quorumlog.errors import (
@@ -25,7 +25,7 @@ from quorumlog.services import ADMIN_ALTER_REASSIGNMENTS
 pytestmark = pytest.mark.slow
 
 
-def names(stage: Stage) -> list[str]:
+def names(stage: ScriptedCluster) -> list[str]:
     """The topics that there are."""
     return [topic.name for topic in asked(stage, lambda admin: admin.list_topics())]
 
@@ -227,7 +227,7 @@ def _moving(target: tuple[int, ...]) -> Callable[[AsyncAdmin], Awaitable[object]
     return lambda admin: admin.reassign_partitions({PLACE: target})
 
 
-async def _move_raw(stage: Stage, target: tuple[int, ...], runtime: Runtime) -> None:
+async def _move_raw(stage: ScriptedCluster, target: tuple[int, ...], runtime: Runtime) -> None:
     """Send what our client would not; raises what is said of the partition."""
     part = pb.PartitionReassignment(topic="t", partition=0)
     part.target.CopyFrom(pb.ReplicaAssignment(replicas=target))

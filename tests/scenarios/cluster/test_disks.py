@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, is_fenced, plan, started
 from tests.simulation.cluster.nodes import DATA, ClusterNode
-from tests.simulation.cluster.scripted import Stage
+from tests.simulation.cluster.scripted import ScriptedCluster
 
 pytestmark = pytest.mark.slow
 
@@ -20,14 +20,14 @@ def fill(node: ClusterNode) -> None:
     disk.capacity_bytes = disk.used_bytes() + ROOM
 
 
-def spoil(stage: Stage, node: ClusterNode, operation: str) -> None:
+def spoil(stage: ScriptedCluster, node: ClusterNode, operation: str) -> None:
     """Have every operation of a kind on a node's partitions fail from now on."""
     stage.cluster.note_damage(node)
     node.excuse = "sync"
     node.sim.device.fail(operation, errno.EIO, path_part=f"{DATA}/t-", times=1 << 30)
 
 
-def repair(stage: Stage, node: ClusterNode) -> None:
+def repair(stage: ScriptedCluster, node: ClusterNode) -> None:
     """Give a node another disk, as its old one is not to be trusted."""
     node.sim.device.faults.clear()
     if node.sim.alive:

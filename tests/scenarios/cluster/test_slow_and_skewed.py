@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, is_fenced, plan, started
 from tests.simulation.cluster.nodes import ClusterNode
-from tests.simulation.cluster.scripted import CLIENT, Stage
+from tests.simulation.cluster.scripted import CLIENT, ScriptedCluster
 
 from quorumlog.errors import InvalidTimestamp
 from quorumlog.simulation.barriers import between
@@ -20,7 +20,7 @@ DAY_MS: Final = 24 * 3_600_000
 # --- slow -------------------------------------------------------------------------------------
 
 
-def clog(stage: Stage, node: ClusterNode, by_ms: int) -> None:
+def clog(stage: ScriptedCluster, node: ClusterNode, by_ms: int) -> None:
     """Let everything that other brokers say to a node come late, or in time again."""
     others = [one.name for one in stage.cluster.brokers if one is not node]
     stage.world.fabric.barriers.clog(between(others, [node.name]), by_ms)
@@ -65,7 +65,7 @@ def test_a_follower_that_always_lags_a_little_stays_in_sync() -> None:
 # --- clocks -----------------------------------------------------------------------------------
 
 
-def jump(stage: Stage, by_ms: int, *, client: bool) -> None:
+def jump(stage: ScriptedCluster, by_ms: int, *, client: bool) -> None:
     """Move the clocks of all nodes, and of the client with them."""
     for node in stage.cluster.nodes:
         node.sim.jump_wall_ms(by_ms)
@@ -115,7 +115,7 @@ def test_a_leader_far_back_in_time_refuses_what_is_from_its_future_and_says_why(
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
-async def times(stage: Stage) -> list[int]:
+async def times(stage: ScriptedCluster) -> list[int]:
     """The timestamps of all records, in order of their offsets."""
     async with stage.client().consumer(assign={"t": [0]}, until_end=True) as consumer:
         return [record.timestamp_ms async for record in consumer]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, is_fenced, started
 from tests.simulation.cluster.nodes import CLUSTER_ID
-from tests.simulation.cluster.scripted import Stage
+from tests.simulation.cluster.scripted import ScriptedCluster
 
 from quorumlog.errors import DuplicateBrokerRegistration, InconsistentClusterId
 from quorumlog.ids import ClusterId, DirectoryId
@@ -20,7 +20,9 @@ from quorumlog.simulation import SimNode
 pytestmark = pytest.mark.slow
 
 
-def stranger(stage: Stage, config: NodeConfig, *, cluster_id: str = CLUSTER_ID) -> SimNode:
+def stranger(
+    stage: ScriptedCluster, config: NodeConfig, *, cluster_id: str = CLUSTER_ID
+) -> SimNode:
     """Start one more broker with a disk of its own on a machine of its own."""
     sim = stage.world.node("stranger")
     config = replace(

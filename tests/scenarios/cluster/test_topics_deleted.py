@@ -7,7 +7,7 @@ import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, plan, started
 from tests.simulation.checkers.stored_batches import visible_folder
 from tests.simulation.cluster.nodes import DATA
-from tests.simulation.cluster.scripted import Stage
+from tests.simulation.cluster.scripted import ScriptedCluster
 
 from quorumlog.errors import (
     QuorumlogError,
@@ -32,7 +32,7 @@ class Notes:
     ended: QuorumlogError | None = None  # the reader
 
 
-async def write(stage: Stage, notes: Notes, life: str) -> None:
+async def write(stage: ScriptedCluster, notes: Notes, life: str) -> None:
     """Write one record after the other until one is refused for good."""
     async with stage.client().producer(linger_ms=0) as producer:
         for number in range(1_000_000):
@@ -45,7 +45,7 @@ async def write(stage: Stage, notes: Notes, life: str) -> None:
             notes.stored.append(value)
 
 
-async def read(stage: Stage, notes: Notes) -> None:
+async def read(stage: ScriptedCluster, notes: Notes) -> None:
     """Read on until that ends with an error."""
     async with stage.client().consumer("t") as consumer:
         while True:
@@ -57,7 +57,7 @@ async def read(stage: Stage, notes: Notes) -> None:
             notes.seen += [record.value or b"" for record in records]
 
 
-async def make_anew(stage: Stage, runtime: Runtime) -> None:
+async def make_anew(stage: ScriptedCluster, runtime: Runtime) -> None:
     """Create the topic as it was."""
     topic = stage.options.topics[0]
     for _ in range(50):
@@ -74,7 +74,7 @@ async def make_anew(stage: Stage, runtime: Runtime) -> None:
             return
 
 
-def folders(stage: Stage) -> list[str]:
+def folders(stage: ScriptedCluster) -> list[str]:
     """Machines that have something of the partition on their disks."""
     path = f"{DATA}/{PLACE[0]}-{PLACE[1]}"
     return [n.name for n in stage.cluster.brokers if visible_folder(n.sim, path) is not None]
@@ -120,7 +120,7 @@ def test_a_topic_made_anew_under_writers_starts_empty_and_takes_only_what_is_new
         assert values[: len(new.stored)] == new.stored
         stage.until(lambda: len(stage.partition(PLACE).isr) == 3, "all are in sync")
         stage.check_logs()
-        stage.cluster.prove_directories()
+        stage.cluster.check_directories()
 
 
 def test_a_broker_that_slept_through_a_topic_and_its_namesake_holds_the_new_one_alone() -> None:

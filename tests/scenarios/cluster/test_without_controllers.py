@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, started
 from tests.simulation.cluster.nodes import ClusterNode
-from tests.simulation.cluster.scripted import Stage
+from tests.simulation.cluster.scripted import ScriptedCluster
 
 from quorumlog.errors import (
     NotLeaderOrFollower,
@@ -23,7 +23,7 @@ OUTAGE_MS: Final = 30_000
 LAPSE_MS: Final = 4_000  # of a session, with some room
 
 
-def without(stage: Stage, how: str, nodes: list[ClusterNode]) -> Callable[[], None]:
+def without(stage: ScriptedCluster, how: str, nodes: list[ClusterNode]) -> Callable[[], None]:
     """Take controllers away; returns what brings them back."""
     for node in nodes:
         match how:
@@ -43,14 +43,14 @@ def without(stage: Stage, how: str, nodes: list[ClusterNode]) -> Callable[[], No
     return bring_back
 
 
-async def send(stage: Stage, acks: str, *, timeout_ms: int = 1_500) -> None:
+async def send(stage: ScriptedCluster, acks: str, *, timeout_ms: int = 1_500) -> None:
     """Have one record acknowledged, or raise what the last attempt was refused with."""
     producer = stage.client().producer(acks=acks, linger_ms=0, delivery_timeout_ms=timeout_ms)
     async with producer:
         await producer.send_and_wait("t", f"{acks} by the way".encode(), partition=0)
 
 
-def refusal(stage: Stage, acks: str) -> QuorumlogError:
+def refusal(stage: ScriptedCluster, acks: str) -> QuorumlogError:
     """Send one record that is refused, and return why."""
     with pytest.raises(QuorumlogError) as caught:
         stage.do(lambda runtime: send(stage, acks))

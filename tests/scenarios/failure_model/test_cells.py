@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 from tests.simulation.cluster.nodes import ClusterNode
 from tests.simulation.cluster.options import TopicPlan
-from tests.simulation.cluster.scripted import CLIENT, Stage, options_of
+from tests.simulation.cluster.scripted import CLIENT, ScriptedCluster, options_of
 
 from quorumlog.clients import AsyncProducer
 from quorumlog.errors import QuorumlogError
@@ -49,35 +49,35 @@ CELLS: Final = cells()
 # --- the failures --------------------------------------------------------------------------------
 
 
-def leader_cut_from_controllers(stage: Stage) -> None:
+def leader_cut_from_controllers(stage: ScriptedCluster) -> None:
     _cut([stage.leader(PLACE)], stage.cluster.controllers, stage)
 
 
-def leader_cut_from_followers(stage: Stage) -> None:
+def leader_cut_from_followers(stage: ScriptedCluster) -> None:
     _cut([stage.leader(PLACE)], stage.followers(PLACE), stage)
 
 
-def leader_cut_from_clients(stage: Stage) -> None:
+def leader_cut_from_clients(stage: ScriptedCluster) -> None:
     stage.world.fabric.barriers.close(apart([stage.leader(PLACE).name], [CLIENT]))
 
 
-def one_of_three_controllers_lost(stage: Stage) -> None:
+def one_of_three_controllers_lost(stage: ScriptedCluster) -> None:
     active = stage.cluster.leader()
     assert active is not None
     stage.take_down(active)
 
 
-def two_of_three_controllers_lost(stage: Stage) -> None:
+def two_of_three_controllers_lost(stage: ScriptedCluster) -> None:
     for controller in stage.cluster.controllers[:2]:
         stage.take_down(controller)
 
 
-def two_of_three_brokers_lost(stage: Stage) -> None:
+def two_of_three_brokers_lost(stage: ScriptedCluster) -> None:
     stage.take_down(stage.leader(PLACE))
     stage.take_down(stage.followers(PLACE)[0])
 
 
-def all_in_sync_replicas_lost_one_lagging_left(stage: Stage) -> None:
+def all_in_sync_replicas_lost_one_lagging_left(stage: ScriptedCluster) -> None:
     behind, other = stage.followers(PLACE)
     stage.take_down(behind)
     stage.until(lambda: behind.node_id not in stage.partition(PLACE).isr, "one is behind")
@@ -89,7 +89,7 @@ def all_in_sync_replicas_lost_one_lagging_left(stage: Stage) -> None:
     stage.bring_up(behind)
 
 
-FAILURES: Final[dict[str, Callable[[Stage], None]]] = {
+FAILURES: Final[dict[str, Callable[[ScriptedCluster], None]]] = {
     "leader cut from controllers": leader_cut_from_controllers,
     "leader cut from followers": leader_cut_from_followers,
     "leader cut from clients": leader_cut_from_clients,
@@ -118,7 +118,7 @@ def test_a_cell_of_the_table_is_what_happens(failure: str, min_isr: int, is_uncl
         is_unclean=is_unclean,
     )
     with SimWorld(1) as world:
-        stage = Stage(world, options_of(topic, is_combined=False))
+        stage = ScriptedCluster(world, options_of(topic, is_combined=False))
         stage.start()
         stage.produce(PLACE, BEFORE)
         producer = stage.do(lambda runtime: _open_producer(stage))
@@ -143,16 +143,16 @@ def test_every_failure_of_the_table_is_brought_about() -> None:
 # --- inside --------------------------------------------------------------------------------------
 
 
-def _cut(some: list[ClusterNode], others: list[ClusterNode], stage: Stage) -> None:
+def _cut(some: list[ClusterNode], others: list[ClusterNode], stage: ScriptedCluster) -> None:
     names = [node.name for node in some], [node.name for node in others]
     stage.world.fabric.barriers.close(apart(*names))
 
 
-def _has_leader_of(stage: Stage, nodes: tuple[ClusterNode, ...]) -> bool:
+def _has_leader_of(stage: ScriptedCluster, nodes: tuple[ClusterNode, ...]) -> bool:
     return stage.partition(PLACE).leader in {node.node_id for node in nodes}
 
 
-def _try(stage: Stage, work: Callable[[Runtime], object]) -> bool:
+def _try(stage: ScriptedCluster, work: Callable[[Runtime], object]) -> bool:
     """Whether a client gets it done in time."""
     task: asyncio.Task[object] = stage.begin(work)  # type: ignore[arg-type]
     end_ms = stage.world.now_ms() + TRY_MS
@@ -166,11 +166,11 @@ def _try(stage: Stage, work: Callable[[Runtime], object]) -> bool:
     return error is None
 
 
-async def _open_producer(stage: Stage) -> AsyncProducer:
+async def _open_producer(stage: ScriptedCluster) -> AsyncProducer:
     return stage.client().producer(linger_ms=0, delivery_timeout_ms=2 * TRY_MS)
 
 
-async def _write_one(stage: Stage, producer: AsyncProducer) -> None:
+async def _write_one(stage: ScriptedCluster, producer: AsyncProducer) -> None:
     """Have a record acknowledged by a producer that was there before the failure."""
     value = stage.notes.next_value(CLIENT, 3)
     history = stage.notes.history
@@ -179,7 +179,7 @@ async def _write_one(stage: Stage, producer: AsyncProducer) -> None:
     history.acknowledge(value, delivered.offset, at=stage.notes.now_ns())
 
 
-async def _read_some(stage: Stage) -> None:
+async def _read_some(stage: ScriptedCluster) -> None:
     """Read what was acknowledged long before the failure, with a new consumer."""
     async with stage.client().consumer(assign={"t": [0]}) as consumer:
         found = 0
@@ -187,7 +187,7 @@ async def _read_some(stage: Stage) -> None:
             found += len(await consumer.poll(timeout_ms=1_000))
 
 
-def _heal_and_count_losses(stage: Stage) -> int:
+def _heal_and_count_losses(stage: ScriptedCluster) -> int:
     for node in stage.cluster.nodes:
         if not node.sim.alive:
             stage.bring_up(node)

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.simulation.cluster.options import TopicPlan
-from tests.simulation.cluster.scripted import Stage, options_of
+from tests.simulation.cluster.scripted import ScriptedCluster, options_of
 
 from quorumlog.simulation import SimWorld
 
@@ -18,7 +18,7 @@ def test_a_leader_that_lost_its_tail_and_is_back_at_once_leads_nobody_to_cut_the
     """It is the leader still for all that the metadata say: what it lost was acknowledged, and its
     followers must not believe that it ends there."""
     with SimWorld(seed) as world:
-        stage = Stage(world, options_of(TOPIC))
+        stage = ScriptedCluster(world, options_of(TOPIC))
         stage.start()
         stage.produce(PLACE, 20)
         leader = stage.leader(PLACE)

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 from tests.simulation.cluster.options import TopicPlan
-from tests.simulation.cluster.scripted import Stage, options_of
+from tests.simulation.cluster.scripted import ScriptedCluster, options_of
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime
@@ -31,7 +31,7 @@ def stage_of(
     is_unclean: bool = False,
     is_combined: bool = True,
     seed: int = 1,
-) -> Iterator[Stage]:
+) -> Iterator[ScriptedCluster]:
     """A cluster of three nodes with one partition, started."""
     topic = TopicPlan(
         name="t",
@@ -42,7 +42,7 @@ def stage_of(
         is_unclean=is_unclean,
     )
     with SimWorld(seed) as world:
-        stage = Stage(world, options_of(topic, is_combined=is_combined))
+        stage = ScriptedCluster(world, options_of(topic, is_combined=is_combined))
         stage.start()
         yield stage
 
@@ -304,7 +304,7 @@ def test_r31_a_follower_whose_leader_leads_in_a_newer_epoch_follows_on() -> None
         stage.finish()
 
 
-async def _send_and_forget(stage: Stage, runtime: Runtime) -> None:
+async def _send_and_forget(stage: ScriptedCluster, runtime: Runtime) -> None:
     """Send records that the leader alone may store."""
     producer = stage.client().producer(acks="leader", linger_ms=0)
     for number in range(3):
@@ -314,7 +314,7 @@ async def _send_and_forget(stage: Stage, runtime: Runtime) -> None:
             return
 
 
-async def _make_anew(stage: Stage) -> None:
+async def _make_anew(stage: ScriptedCluster) -> None:
     admin = stage.client().admin
     await admin.delete_topic("t")
     plan = stage.options.topics[0]

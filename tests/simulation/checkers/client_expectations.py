@@ -12,7 +12,7 @@ from enum import StrEnum
 from quorumlog.testing.checkers import Place, Stored
 
 
-class Outcome(StrEnum):
+class DeliveryOutcome(StrEnum):
     """The outcome of a record, as the producer reported it."""
 
     DELIVERED = "delivered"
@@ -26,7 +26,7 @@ class Outcomes:
 
     # records without an outcome, and their deadline
     due_ms: dict[bytes, int] = field(default_factory=dict)
-    settled: dict[bytes, Outcome] = field(default_factory=dict)
+    settled: dict[bytes, DeliveryOutcome] = field(default_factory=dict)
     found: list[str] = field(default_factory=list)
 
     def give(self, value: bytes, *, due_ms: int) -> None:
@@ -35,7 +35,7 @@ class Outcomes:
         assert value not in self.due_ms, f"{value[:20]!r} is given twice"
         self.due_ms[value] = due_ms
 
-    def settle(self, value: bytes, outcome: Outcome, *, now_ms: int) -> None:
+    def settle(self, value: bytes, outcome: DeliveryOutcome, *, now_ms: int) -> None:
         """Record an outcome that the producer reported."""
         if value in self.settled:
             self.found.append(
@@ -57,13 +57,13 @@ class Outcomes:
             f"stored failure: {value[:20]!r} failed and is at {place[0]}-{place[1]} {offset}"
             for place, records in stored.items()
             for offset, value in records
-            if self.settled.get(value) is Outcome.FAILED
+            if self.settled.get(value) is DeliveryOutcome.FAILED
         ]
         return found
 
 
 @dataclass(slots=True)
-class Turns:
+class ExpectedOffsets:
     """The next offset that a consumer must return, by partition."""
 
     name: str

@@ -104,7 +104,7 @@ class _View:
     checked_to: int = -1  # compared with the committed log up to this offset
 
 
-class Watch:
+class ClusterInvariants:
     """Checks a cluster after every step."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -155,10 +155,10 @@ class Watch:
                 self._image_committed(before, committed)
         if parts.replicas is None:
             return
-        for replica in held(parts.replicas):
+        for replica in hosted_replicas(parts.replicas):
             partition = replica.partition
             leading = partition.leadership
-            end = end_of(replica)
+            end = log_end_of(replica)
             view = self._views.get(replica)
             if view is None:
                 view = self._views[replica] = self._new_view(node, process, replica)
@@ -271,12 +271,12 @@ class Watch:
             if node.name in self._cluster.damaged:
                 continue  # the controller has not learned of its loss yet
             files = self._files_of(node.name, what)
-            held = (
+            held_end = (
                 files.durable_end_offset() if plan.flush_policy == "fsync" else files.end_offset()
             )
-            assert held >= end, (
+            assert held_end >= end, (
                 f"CompleteCandidates: {what}: {node.name} may be elected (isr {list(state.isr)},"
-                f" elr {list(state.elr)}) and holds [.., {held}) of [.., {end}) that is committed"
+                f" elr {list(state.elr)}) and holds [.., {held_end}) of [.., {end}) committed"
             )
 
     # --- metadata ------------------------------------------------------------------------------
@@ -374,12 +374,12 @@ class Watch:
         )
 
 
-def held(replicas: ReplicaManager) -> Collection[Replica]:
+def hosted_replicas(replicas: ReplicaManager) -> Collection[Replica]:
     """Return every replica of a broker."""
     return replicas._replicas.values()
 
 
-def end_of(replica: Replica) -> int | None:
+def log_end_of(replica: Replica) -> int | None:
     """Return the log end offset of a replica; None while its log is not open."""
     return None if replica._log is None else replica._log.log_end_offset
 

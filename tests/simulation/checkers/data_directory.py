@@ -4,7 +4,7 @@ from quorumlog.raftlog.inspection import check
 from quorumlog.simulation.world import SimNode
 
 
-def prove_directory(server: SimNode, path: str) -> int:
+def check_directory(server: SimNode, path: str) -> int:
     """Kill a node and run `check` on its data directory; return the number of notes.
 
     Raises AssertionError with every problem. A killed process leaves no contradictions, at any

@@ -71,7 +71,7 @@ class Model(Protocol):
 
 
 @dataclass(slots=True)
-class History:
+class OperationHistory:
     """A recorder of clients' operations."""
 
     _moment: int = 0
@@ -140,7 +140,7 @@ class History:
         )
 
 
-def anomalies(
+def linearizability_anomalies(
     operations: Sequence[Operation], model: Model, *, states_max: int = STATES_MAX
 ) -> list[str]:
     """Return a text for each key without a valid order; none if the history is linearizable.

@@ -163,7 +163,7 @@ def _first_seen(operations: Sequence[Operation]) -> dict[bytes, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Life:
+class _ValueHistory:
     """The operations on one value."""
 
     write: Operation
@@ -194,7 +194,7 @@ def _register_anomalies(operations: Sequence[Operation]) -> Iterator[str]:
         if operation.completed is not None and operation.completed < writes[value].invoked:
             yield f"future read: {operation}, written later by {writes[value]}"
         reads[value].append(operation)
-    lives = [_Life(write, tuple(reads[value])) for value, write in writes.items()]
+    lives = [_ValueHistory(write, tuple(reads[value])) for value, write in writes.items()]
     pairs = [pair for pair in permutations(lives, 2) if pair[0].reads and pair[1].reads]
     for first, second in pairs:
         yield from _returned(first, second)
@@ -206,7 +206,7 @@ def _register_anomalies(operations: Sequence[Operation]) -> Iterator[str]:
             yield f"reordered: {first.write} and {second.write} came before each other"
 
 
-def _returned(first: _Life, second: _Life) -> Iterator[str]:
+def _returned(first: _ValueHistory, second: _ValueHistory) -> Iterator[str]:
     """Yield a double apply: a value was current, then another, then the first again, for several
     reads."""
     again = [one for one in first.reads if one.invoked > second.certain_from]
@@ -215,7 +215,9 @@ def _returned(first: _Life, second: _Life) -> Iterator[str]:
         yield f"double apply: {first.write} was in force before and after {second.write}"
 
 
-def _stale(read: Operation, writes: dict[bytes, Operation], lives: list[_Life]) -> Iterator[str]:
+def _stale(
+    read: Operation, writes: dict[bytes, Operation], lives: list[_ValueHistory]
+) -> Iterator[str]:
     """Yield the newer writes that a read missed."""
     value = _observed(read)
     write = None if value is None else writes.get(value)

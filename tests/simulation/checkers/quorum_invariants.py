@@ -1,8 +1,9 @@
 """Invariants across the nodes of a quorum, checked during a run.
 
-The checks follow the events at a small cost each: batches that replicas apply (`Chronicle`),
-messages that leave a node (`FrameWatch`), and the state that its disk would keep in a power cut at
-that moment (`DurableLog`). A violation is an AssertionError with the offsets and epochs.
+The checks follow the events at a small cost each: batches that replicas apply
+(`CommittedHistory`), messages that leave a node (`MessageInvariants`), and the state that its
+disk would keep in a power cut at that moment (`DurableLog`). A violation is an AssertionError
+with the offsets and epochs.
 
 1. Equal logs: replicas that applied up to an offset have equal hashes over the log below it.
 
@@ -45,7 +46,7 @@ LOG_SUFFIX: Final = ".log"
 METADATA_FOLDER: Final = "__cluster_metadata-0"
 
 
-class Chronicle:
+class CommittedHistory:
     """The single log that all replicas must agree on."""
 
     def __init__(self) -> None:
@@ -230,7 +231,7 @@ def _forget_replaced(parsed: _Parsed) -> None:
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedNode:
     """A node under observation."""
 
     node_id: NodeId
@@ -239,13 +240,13 @@ class Watched:
     voters: Callable[[], frozenset[tuple[int, bytes]]]  # in force by its own log
 
 
-class FrameWatch:
+class MessageInvariants:
     """Checks every message of the quorum as it leaves its sender."""
 
-    def __init__(self, chronicle: Chronicle) -> None:
+    def __init__(self, chronicle: CommittedHistory) -> None:
         self._chronicle = chronicle
-        self._watched: dict[str, Watched] = {}  # by the machine's name
-        self._gone: list[Watched] = []  # disks that were wiped since
+        self._watched: dict[str, WatchedNode] = {}  # by the machine's name
+        self._gone: list[WatchedNode] = []  # disks that were wiped since
         self._votes: set[tuple[int, int]] = set()  # (link, call): membership only
         self._readers: dict[LinkEnd, FrameReader] = {}  # by end of a byte connection
         self._committed: dict[int, int] = {}  # epoch -> the highest reported high watermark
@@ -253,7 +254,7 @@ class FrameWatch:
         self._voters: dict[int, frozenset[tuple[int, bytes]]] = {}
         self.messages = 0
 
-    def watch(self, name: str, watched: Watched) -> None:
+    def watch(self, name: str, watched: WatchedNode) -> None:
         """Check the messages of this machine, under this identity."""
         before = self._watched.get(name)
         if before is not None and before.directory_id != watched.directory_id:
@@ -341,7 +342,7 @@ class FrameWatch:
             case _:
                 pass
 
-    def _leads(self, watched: Watched, epoch: int, high_watermark: int) -> None:
+    def _leads(self, watched: WatchedNode, epoch: int, high_watermark: int) -> None:
         self._chronicle.led(watched.node_id, epoch)
         before = self._committed.get(epoch, 0)
         if high_watermark <= before:
@@ -362,7 +363,7 @@ class FrameWatch:
             f" {holding} of {len(voters)} disks"
         )
 
-    def _acknowledges(self, watched: Watched, epoch: int, match_end: int) -> None:
+    def _acknowledges(self, watched: WatchedNode, epoch: int, match_end: int) -> None:
         state = watched.log.hard_state()
         assert state is not None, f"node {watched.node_id} acknowledges without a durable epoch"
         assert state.epoch >= epoch, (

@@ -25,7 +25,7 @@ from quorumlog.server.node import Node, format_directory, is_formatted
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import SimNode, SimWorld
 
-from ..checkers.data_directory import prove_directory
+from ..checkers.data_directory import check_directory
 from ..checkers.violation import Violation
 from .options import ClusterOptions
 
@@ -291,9 +291,9 @@ class Cluster:
             )
         self.wiped += 1
 
-    def prove_directories(self) -> int:
+    def check_directories(self) -> int:
         """Kill every node and check the data directories; return the number of notes."""
-        return sum(prove_directory(node.sim, DATA) for node in self.nodes)
+        return sum(check_directory(node.sim, DATA) for node in self.nodes)
 
     def describe(self) -> str:
         """Return the state of the nodes and partitions, a line each."""

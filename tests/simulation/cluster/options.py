@@ -64,7 +64,7 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Habits:
+class Workload:
     """The workload of the clients."""
 
     producers: int  # on each client machine
@@ -128,9 +128,9 @@ def draw_topics(entropy: SimEntropy) -> tuple[TopicPlan, ...]:
     return tuple(topics)
 
 
-def draw_habits(entropy: SimEntropy) -> Habits:
+def draw_workload(entropy: SimEntropy) -> Workload:
     """Draw the workload of the clients."""
-    return Habits(
+    return Workload(
         producers=1 + entropy.below(2),
         readers=1,
         burst_max=entropy.spread(1, 20),

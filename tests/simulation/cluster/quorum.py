@@ -1,9 +1,8 @@
 """A simulated quorum of whole members, with a machine for each.
 
-A `Member` is a machine with a data directory and its processes: storage, node, transport, the
-register service. The `Cluster` starts them, checks the reasons of their ends, and restarts them
-like a supervisor. A wiped or damaged disk returns as another voter.
-"""
+A `QuorumMember` is a machine with a data directory and its processes: storage, node, transport,
+the register service. The `QuorumCluster` starts them, checks the reasons of their ends, and
+restarts them like a supervisor. A wiped or damaged disk returns as another voter."""
 
 import asyncio
 from collections import Counter
@@ -26,8 +25,13 @@ from quorumlog.storage import DirectoryConfig
 from quorumlog.storage.layout import META_PROPERTIES
 from quorumlog.storage.shell.data_directory import Directory
 
-from ..checkers.data_directory import prove_directory
-from ..checkers.quorum_invariants import Chronicle, DurableLog, FrameWatch, Watched
+from ..checkers.data_directory import check_directory
+from ..checkers.quorum_invariants import (
+    CommittedHistory,
+    DurableLog,
+    MessageInvariants,
+    WatchedNode,
+)
 from .registers import Applied, Registers, RegisterService
 
 CLUSTER_ID: Final = ClusterId("quorum-simulation-1234")
@@ -58,7 +62,7 @@ class QuorumOptions:
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class QuorumMember:
     """A machine of the quorum and its identity."""
 
     sim: SimNode
@@ -93,7 +97,7 @@ class Member:
         return self.sim.alive and not self.is_paused and self.node is not None
 
 
-class Cluster:
+class QuorumCluster:
     """All members of a run."""
 
     def __init__(
@@ -103,8 +107,8 @@ class Cluster:
         self.bug = bug
         self.world = world
         self.options = options
-        self.chronicle = Chronicle()
-        self.watch = FrameWatch(self.chronicle)
+        self.chronicle = CommittedHistory()
+        self.watch = MessageInvariants(self.chronicle)
         self.restarts = 0
         self.asked_ms = 0  # time of the last request to the leader
         self.wiped = 0
@@ -118,7 +122,7 @@ class Cluster:
             (Voter(node_id, disks[node_id]), _address(node_id)) for node_id in ids[: options.voters]
         )
         self.members = [
-            Member(
+            QuorumMember(
                 sim=world.node(f"n{node_id}"),
                 node_id=node_id,
                 address=_address(node_id),
@@ -136,7 +140,7 @@ class Cluster:
         """The address of each member."""
         return {member.node_id: member.address for member in self.members}
 
-    def member(self, node_id: NodeId) -> Member:
+    def member(self, node_id: NodeId) -> QuorumMember:
         """Return the member of a node id."""
         return self.members[node_id - 1]
 
@@ -145,20 +149,20 @@ class Cluster:
         for member in self.members:
             self.start_member(member)
 
-    def start_member(self, member: Member) -> None:
+    def start_member(self, member: QuorumMember) -> None:
         """Start a member's next process."""
         member.restart_at_ms = -1
         member.sim.spawn(lambda runtime: self._run(member, runtime))
 
     # --- state ---------------------------------------------------------------------------------
 
-    def nodes_up(self) -> Iterator[tuple[Member, RaftNode]]:
+    def nodes_up(self) -> Iterator[tuple[QuorumMember, RaftNode]]:
         """Yield the running members with their nodes."""
         for member in self.members:
             if member.is_up and member.node is not None:
                 yield member, member.node
 
-    def leader(self) -> Member | None:
+    def leader(self) -> QuorumMember | None:
         """Return the running leader of the latest epoch."""
         leading = [(node.epoch, member) for member, node in self.nodes_up() if node.is_leader]
         return max(leading, key=lambda pair: pair[0])[1] if leading else None
@@ -185,24 +189,24 @@ class Cluster:
                 assert not member.is_damaged, f"{member.name} has not detected the flipped bit"
             self._supervise(member)
 
-    def restart_later(self, member: Member, after_ms: int) -> None:
+    def restart_later(self, member: QuorumMember, after_ms: int) -> None:
         """Schedule the restart of a dead member."""
         assert not member.sim.alive, f"{member.name} is alive"
         member.node, member.registers, member.is_paused = None, None, False
         member.restart_at_ms = self.world.now_ms() + after_ms
 
-    def pause(self, member: Member) -> None:
+    def pause(self, member: QuorumMember) -> None:
         """Pause a member, as SIGSTOP does."""
         member.is_paused = True
         member.sim.pause()
 
-    def resume(self, member: Member) -> None:
+    def resume(self, member: QuorumMember) -> None:
         """Resume a paused member."""
         if member.is_paused and member.sim.alive:
             member.sim.resume()
         member.is_paused = False
 
-    def wipe(self, member: Member) -> None:
+    def wipe(self, member: QuorumMember) -> None:
         """Replace a dead member's disk by an empty one; it returns as another voter."""
         member.gone.append(member.voter)
         member.sim.wipe()
@@ -212,7 +216,7 @@ class Cluster:
         self.wiped += 1
         self._watch(member)
 
-    def may_lose(self, member: Member) -> bool:
+    def may_lose(self, member: QuorumMember) -> bool:
         """Return True if the quorum survives the loss of this member's disk: all members are up,
         and a majority of the voters keeps its disks."""
         voters = self.voters()
@@ -249,7 +253,7 @@ class Cluster:
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _supervise(self, member: Member) -> None:
+    def _supervise(self, member: QuorumMember) -> None:
         now_ms = self.world.now_ms()
         if member.sim.alive:
             return
@@ -263,7 +267,7 @@ class Cluster:
             self._judge(member)
         self.restart_later(member, self._entropy.spread(*RESTART_MS))
 
-    def _judge(self, member: Member) -> None:
+    def _judge(self, member: QuorumMember) -> None:
         """Check the reason for which a process ended by itself."""
         error, stops = member.sim.exit_error, member.sim.stops
         reason = f"{type(error).__name__}: {error}" if error is not None else f"stopped: {stops}"
@@ -278,10 +282,10 @@ class Cluster:
             # A failed sync leaves the page cache untrustworthy: cut the power.
             member.sim.power_cut()
 
-    def _watch(self, member: Member) -> None:
+    def _watch(self, member: QuorumMember) -> None:
         self.watch.watch(
             member.name,
-            Watched(
+            WatchedNode(
                 node_id=member.node_id,
                 directory_id=member.directory_id,
                 log=DurableLog(member.sim, DATA),
@@ -293,7 +297,7 @@ class Cluster:
         self._disks_made += 1
         return DirectoryId(self._entropy.stream(f"disk/{self._disks_made}").token(16))
 
-    def _config(self, member: Member) -> RaftConfig:
+    def _config(self, member: QuorumMember) -> RaftConfig:
         options = self.options
         others = [one.address for one in self.members if one is not member]
         return RaftConfig(
@@ -317,7 +321,7 @@ class Cluster:
             batch_bytes_max=options.batch_bytes_max,
         )
 
-    async def _run(self, member: Member, runtime: Runtime) -> None:
+    async def _run(self, member: QuorumMember, runtime: Runtime) -> None:
         """Run a process of a member, from its start to its clean stop."""
         if not runtime.files.exists(f"{DATA}/{META_PROPERTIES}"):
             await format_directory(
@@ -343,7 +347,7 @@ class Cluster:
             handlers = {
                 **node.handlers(),
                 **ProposalService(runtime, node).handlers(),
-                **RegisterService(_Careless(node, self.bug), registers).handlers(),
+                **RegisterService(_BuggyNode(node, self.bug), registers).handlers(),
             }
             listener = await runtime.network.serve(member.address, handlers)
             await node.start()
@@ -356,13 +360,13 @@ class Cluster:
                 await listener.close(0)
                 await directory.close()
 
-    def prove_directories(self) -> int:
+    def check_directories(self) -> int:
         """Kill every member and check the data directories; return the number of notes."""
-        return sum(prove_directory(member.sim, DATA) for member in self.members)
+        return sum(check_directory(member.sim, DATA) for member in self.members)
 
 
 @dataclass(frozen=True, slots=True)
-class _Careless:
+class _BuggyNode:
     """The node as the register service sees it, with the planted bug of the run."""
 
     node: RaftNode
@@ -385,8 +389,8 @@ class _Careless:
 class _Observer:
     """Reports the events of one replica to the shared history."""
 
-    chronicle: Chronicle
-    member: Member
+    chronicle: CommittedHistory
+    member: QuorumMember
 
     def applied(self, applied: Applied, values: list[bytes]) -> None:
         """Report an applied batch."""
@@ -417,7 +421,7 @@ def _address(node_id: NodeId) -> str:
     return f"n{node_id}:9093"
 
 
-def _pairs(member: Member) -> frozenset[tuple[int, bytes]]:
+def _pairs(member: QuorumMember) -> frozenset[tuple[int, bytes]]:
     node = member.node
     if node is None:
         return frozenset()

@@ -26,13 +26,13 @@ from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import NotReached, SimWorld
 from quorumlog.testing.checkers import Place, Stored, check, describe
 
-from ..checkers.cluster_invariants import Watch
+from ..checkers.cluster_invariants import ClusterInvariants
 from ..checkers.stored_batches import PartitionFiles, StoredBatch, key_of
-from ..faults.cluster_faults import CALM, Nemesis
+from ..faults.cluster_faults import NO_FAULTS, ClusterFaultInjector
 from ..levels.node.application import Application, Notes
 from .liveness import CONVERGE_MS, is_whole
 from .nodes import DATA, Cluster, ClusterNode
-from .options import ClusterOptions, Habits, TopicPlan
+from .options import ClusterOptions, TopicPlan, Workload
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ START_MS: Final = 30_000
 NEVER_MS: Final = 1 << 40
 CATCH_UP_MS: Final = 20_000  # for followers, without writes
 DO_MS: Final = 120_000  # for any awaited condition
-QUIET: Final = Habits(
+QUIET: Final = Workload(
     producers=0,
     readers=0,
     burst_max=1,
@@ -76,7 +76,7 @@ def options_of(
     )
 
 
-class Stage:
+class ScriptedCluster:
     """The cluster, its client, and the faults of a scenario."""
 
     def __init__(self, world: SimWorld, options: ClusterOptions) -> None:
@@ -84,8 +84,10 @@ class Stage:
         self.world = world
         self.options = options
         self.cluster = Cluster(world, options, entropy.stream("cluster"))
-        self.watch = Watch(self.cluster)
-        self.nemesis = Nemesis(self.cluster, CALM, SimEntropy("nobody"), [CLIENT])
+        self.watch = ClusterInvariants(self.cluster)
+        self.fault_injector = ClusterFaultInjector(
+            self.cluster, NO_FAULTS, SimEntropy("nobody"), [CLIENT]
+        )
         self.notes = Notes(
             now_ns=lambda: world.loop.now_ns,
             is_clean=not any(topic.is_unclean for topic in options.topics),
@@ -150,7 +152,7 @@ class Stage:
 
     def mend(self) -> None:
         """End all faults of network and devices, and resume paused nodes."""
-        self.nemesis.calm(self.cluster.nodes)
+        self.fault_injector.end_all(self.cluster.nodes)
 
     def until(self, condition: Callable[[], bool], why: str, *, virtual_ms: int = DO_MS) -> None:
         """Let time pass until the condition holds; raises NotReached."""
@@ -165,7 +167,7 @@ class Stage:
         end_ms = self.world.now_ms() + virtual_ms
         while self.world.now_ms() < end_ms:
             self.cluster.run(min(STEP_MS, end_ms - self.world.now_ms()))
-            self.nemesis.look_after_voters()
+            self.fault_injector.maintain_voters()
             client = self.world.node(CLIENT)
             if not client.alive:
                 raise AssertionError("the client ended") from client.exit_error
@@ -194,7 +196,7 @@ class Stage:
         if self.notes.is_clean:
             found = check(self.notes.history, stored)
             assert not found, describe(found)
-        self.cluster.prove_directories()
+        self.cluster.check_directories()
         return stored
 
     def check_logs(self) -> None:
@@ -266,7 +268,7 @@ class Stage:
             name=CLIENT,
             bootstrap=self.cluster.bootstrap,
             options=self.options,
-            habits=QUIET,
+            workload=QUIET,
             notes=self.notes,
             creates=True,
         )

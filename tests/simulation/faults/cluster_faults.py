@@ -35,7 +35,7 @@ EXCUSE_MS: Final = 3_000  # after a repair of a device, its errors may still be 
 Ask: TypeAlias = Callable[[RaftNode], Awaitable[None]]
 
 
-class Fault(StrEnum):
+class ClusterFault(StrEnum):
     """The classes of faults."""
 
     CRASH = "crash"  # kill a process
@@ -63,75 +63,75 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Storm:
+class FaultPlan:
     """The classes, frequency and duration of faults."""
 
-    faults: tuple[Fault, ...]  # enabled classes
+    faults: tuple[ClusterFault, ...]  # enabled classes
     pause_ms: tuple[int, int]  # between two faults
     span_ms: tuple[int, int]  # duration of a fault
 
 
-CALM: Final = Storm(faults=(), pause_ms=(1_000, 1_000), span_ms=(1_000, 1_000))
+NO_FAULTS: Final = FaultPlan(faults=(), pause_ms=(1_000, 1_000), span_ms=(1_000, 1_000))
 
 
-def draw_storm(entropy: SimEntropy) -> Storm:
+def draw_fault_plan(entropy: SimEntropy) -> FaultPlan:
     """Draw the faults of a run (swarm testing): each class is on with an even chance."""
     drawn = entropy.stream("classes")
-    faults = [fault for fault in Fault if drawn.chance(0.5)]
-    return Storm(
+    faults = [fault for fault in ClusterFault if drawn.chance(0.5)]
+    return FaultPlan(
         faults=tuple(faults),
         pause_ms=((200, 2_000), (500, 5_000), (2_000, 15_000))[entropy.below(3)],
         span_ms=((50, 3_000), (500, 12_000))[entropy.below(2)],
     )
 
 
-class Nemesis:
+class ClusterFaultInjector:
     """Injects drawn faults into a cluster."""
 
     def __init__(
-        self, cluster: Cluster, storm: Storm, entropy: SimEntropy, clients: list[str]
+        self, cluster: Cluster, plan: FaultPlan, entropy: SimEntropy, clients: list[str]
     ) -> None:
         self.happened: Counter[str] = Counter()
         self._cluster = cluster
         self._world = cluster.world
-        self._storm = storm
+        self._plan = plan
         self._entropy = entropy
         self._clients = clients  # machines of the clients
         self._due: list[tuple[int, int, Callable[[], None]]] = []  # (at, order, undo)
-        self._condemned: list[tuple[int, ClusterNode]] = []  # scheduled kills
+        self._scheduled_kills: list[tuple[int, ClusterNode]] = []  # scheduled kills
         self._sequence = 0
         self._next_ms = 0
         self._look_ms = 0
 
     def step(self) -> None:
         """Undo expired faults, and inject the next one if it is due."""
-        now_ms, storm = self._world.now_ms(), self._storm
+        now_ms, plan = self._world.now_ms(), self._plan
         while self._due and self._due[0][0] <= now_ms:
             heapq.heappop(self._due)[2]()
-        for at_ms, node in list(self._condemned):
+        for at_ms, node in list(self._scheduled_kills):
             if at_ms <= now_ms:
-                self._condemned.remove((at_ms, node))
+                self._scheduled_kills.remove((at_ms, node))
                 self._cluster.kill(node, power=False, down_ms=2_000 + self._span_ms())
-        if storm.faults and now_ms >= self._next_ms:
-            fault = storm.faults[self._entropy.below(len(storm.faults))]
+        if plan.faults and now_ms >= self._next_ms:
+            fault = plan.faults[self._entropy.below(len(plan.faults))]
             if self._do(fault):
                 self.happened[fault] += 1
-            self._next_ms = now_ms + self._entropy.spread(*storm.pause_ms)
+            self._next_ms = now_ms + self._entropy.spread(*plan.pause_ms)
 
-    def calm(self, spared: list[ClusterNode]) -> None:
-        """Undo all faults; of the nodes, only `spared` are repaired."""
+    def end_all(self, repaired: list[ClusterNode]) -> None:
+        """Undo all faults; of the nodes, only `repaired` are repaired."""
         while self._due:
             heapq.heappop(self._due)[2]()
-        self._condemned.clear()
+        self._scheduled_kills.clear()
         self._world.fabric.barriers.open_all()
-        for node in spared:
+        for node in repaired:
             node.sim.crash_at(None)
             self._cluster.resume(node)
             node.sim.device.faults.clear()
             node.sim.device.disk.capacity_bytes = None
             node.sim.machine.device_slow_ms = 0
 
-    def look_after_voters(self) -> None:
+    def maintain_voters(self) -> None:
         """Maintain the voters like an operator: remove voters with lost disks, add their
         replacements."""
         now_ms = self._world.now_ms()
@@ -160,9 +160,9 @@ class Nemesis:
         heapq.heappush(self._due, (at_ms, self._sequence, undo))
 
     def _span_ms(self) -> int:
-        return self._entropy.spread(*self._storm.span_ms)
+        return self._entropy.spread(*self._plan.span_ms)
 
-    def _somebody(self) -> ClusterNode:
+    def _draw_target(self) -> ClusterNode:
         """Draw a node; half of the draws choose a leader."""
         nodes = self._cluster.nodes
         if self._entropy.chance(0.5):
@@ -180,35 +180,46 @@ class Nemesis:
                 return self._cluster.node(leading[self._entropy.below(len(leading))])
         return nodes[self._entropy.below(len(nodes))]
 
-    def _do(self, fault: Fault) -> bool:
+    def _do(self, fault: ClusterFault) -> bool:
         """Inject the fault. Return True if it took effect."""
         match fault:
-            case Fault.ALL | Fault.MOST:
-                return self._hurt_many(fault)
-            case Fault.CRASH | Fault.POWER | Fault.MIDWAY | Fault.STOP | Fault.PAUSE:
-                return self._hurt_process(fault)
-            case Fault.SLOW | Fault.FULL | Fault.SYNC | Fault.WRITE:
-                return self._hurt_device(fault)
-            case Fault.WIPE:
-                return self._wipe(self._somebody())
-            case Fault.ISOLATE | Fault.SPLIT | Fault.BRIDGE | Fault.CLIENTS:
+            case ClusterFault.ALL | ClusterFault.MOST:
+                return self._fail_many(fault)
+            case (
+                ClusterFault.CRASH
+                | ClusterFault.POWER
+                | ClusterFault.MIDWAY
+                | ClusterFault.STOP
+                | ClusterFault.PAUSE
+            ):
+                return self._fail_process(fault)
+            case ClusterFault.SLOW | ClusterFault.FULL | ClusterFault.SYNC | ClusterFault.WRITE:
+                return self._fail_device(fault)
+            case ClusterFault.WIPE:
+                return self._wipe(self._draw_target())
+            case (
+                ClusterFault.ISOLATE
+                | ClusterFault.SPLIT
+                | ClusterFault.BRIDGE
+                | ClusterFault.CLIENTS
+            ):
                 return self._cut_network(fault)
-            case Fault.CLOG:
+            case ClusterFault.CLOG:
                 return self._clog()
-            case Fault.BREAK:
+            case ClusterFault.BREAK:
                 return self._world.fabric.break_between(*self._two()) > 0
-            case Fault.CLOCK:
-                machine = self._somebody().sim.machine
+            case ClusterFault.CLOCK:
+                machine = self._draw_target().sim.machine
                 machine.wall_ms = WALL_MS + self._entropy.below(2 * SKEW_MS) - SKEW_MS
                 return True
-            case Fault.MOVE | Fault.ELECT | Fault.TRANSFER:
+            case ClusterFault.MOVE | ClusterFault.ELECT | ClusterFault.TRANSFER:
                 return self._administer(fault)
 
-    def _administer(self, fault: Fault) -> bool:
+    def _administer(self, fault: ClusterFault) -> bool:
         match fault:
-            case Fault.MOVE:
+            case ClusterFault.MOVE:
                 return self._move()
-            case Fault.ELECT:
+            case ClusterFault.ELECT:
                 return self._cluster.ask_controller(ElectLeaders())
             case _:
                 controllers = self._cluster.controllers
@@ -236,9 +247,9 @@ class Nemesis:
 
     # --- processes ---
 
-    def _hurt_many(self, fault: Fault) -> bool:
+    def _fail_many(self, fault: ClusterFault) -> bool:
         cluster, entropy = self._cluster, self._entropy
-        if fault is Fault.ALL:
+        if fault is ClusterFault.ALL:
             for node in cluster.nodes:
                 cluster.kill(node, power=False, down_ms=self._span_ms())
             return True
@@ -246,26 +257,26 @@ class Nemesis:
         brokers.pop(entropy.below(len(brokers)))
         after_ms = 0
         for node in brokers:
-            self._condemned.append((self._world.now_ms() + after_ms, node))
+            self._scheduled_kills.append((self._world.now_ms() + after_ms, node))
             after_ms += entropy.spread(50, 4_000)
         return True
 
-    def _hurt_process(self, fault: Fault) -> bool:
+    def _fail_process(self, fault: ClusterFault) -> bool:
         cluster, entropy = self._cluster, self._entropy
-        node = self._somebody()
+        node = self._draw_target()
         if not node.is_up:
             return False
         match fault:
-            case Fault.MIDWAY:
+            case ClusterFault.MIDWAY:
                 moment = ("before", "inside", "after")[entropy.below(3)]
                 operations = entropy.spread(1, 60)
                 node.sim.crash_at(CrashPoint(operations=operations, power=False, moment=moment))
-            case Fault.STOP:
+            case ClusterFault.STOP:
                 return cluster.stop_in_order(node)
-            case Fault.PAUSE:
+            case ClusterFault.PAUSE:
                 cluster.pause(node)
                 self._later(lambda: cluster.resume(node))
-            case Fault.POWER:
+            case ClusterFault.POWER:
                 return self._cut_power(node)
             case _:
                 cluster.kill(node, power=False, down_ms=self._span_ms())
@@ -288,20 +299,20 @@ class Nemesis:
 
     # --- devices ---
 
-    def _hurt_device(self, fault: Fault) -> bool:
-        node, entropy = self._somebody(), self._entropy
+    def _fail_device(self, fault: ClusterFault) -> bool:
+        node, entropy = self._draw_target(), self._entropy
         device, machine = node.sim.device, node.sim.machine
         if node.excuse or not node.sim.alive:
             return False
         match fault:
-            case Fault.SLOW:
+            case ClusterFault.SLOW:
                 machine.device_slow_ms = entropy.spread(2, 400)
                 self._later(lambda: setattr(machine, "device_slow_ms", 0))
-            case Fault.FULL:
+            case ClusterFault.FULL:
                 disk, spare = device.disk, entropy.below(20_000)
                 disk.capacity_bytes = disk.used_bytes() + spare
                 node.excuse = "full"
-                self._later(lambda: self._mend(node))
+                self._later(lambda: self._repair_device(node))
             case _:
                 # The state after a failed device cannot be trusted: cut the power.
                 if not may_cut_power(self._cluster, node):
@@ -311,10 +322,10 @@ class Nemesis:
                 device.fail(fault.value, number, path_part=DATA, times=1)
                 node.excuse = "sync"
                 process = node.sim.process
-                self._later(lambda: self._mend(node, process))
+                self._later(lambda: self._repair_device(node, process))
         return True
 
-    def _mend(self, node: ClusterNode, process: Process | None = None) -> None:
+    def _repair_device(self, node: ClusterNode, process: Process | None = None) -> None:
         """Repair the device.
 
         A machine that met a failure may still end because of it; it is power-cycled, since its page
@@ -335,18 +346,18 @@ class Nemesis:
 
     # --- the network ---
 
-    def _cut_network(self, fault: Fault) -> bool:
+    def _cut_network(self, fault: ClusterFault) -> bool:
         entropy = self._entropy
         names = [node.name for node in self._cluster.nodes] + self._clients
         match fault:
-            case Fault.ISOLATE:
-                one = self._somebody().name
+            case ClusterFault.ISOLATE:
+                one = self._draw_target().name
                 self._close(self._one_way([one], [name for name in names if name != one]))
-            case Fault.SPLIT:
+            case ClusterFault.SPLIT:
                 left = [name for name in names if entropy.chance(0.5)]
                 self._close(self._one_way(left, [name for name in names if name not in left]))
-            case Fault.CLIENTS:
-                self._close(self._one_way(self._clients, [self._somebody().name]))
+            case ClusterFault.CLIENTS:
+                self._close(self._one_way(self._clients, [self._draw_target().name]))
             case _:
                 one, other = self._two()
                 self._close(self._one_way([one], [other]))

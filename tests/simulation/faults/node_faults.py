@@ -22,7 +22,7 @@ DEATH_WAIT_MS = 10_000  # a node without file operations is not killed: the next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
+class PlannedCrash:
     """A planned crash."""
 
     after_ms: int  # virtual, since the previous start; 0: during start and recovery
@@ -30,18 +30,18 @@ class Death:
     down_ms: int  # before the restart
 
 
-def draw_deaths(
+def draw_crashes(
     entropy: SimEntropy, *, span_ms: int, operations_max: int, power_chance: float = 0.7
-) -> list[Death]:
+) -> list[PlannedCrash]:
     """Draw one to four crashes within about `span_ms`; later ones often hit the recovery from
     the previous one."""
     count = 1 + entropy.below(4)
-    deaths: list[Death] = []
+    deaths: list[PlannedCrash] = []
     for _ in range(count):
         at_once = entropy.chance(0.4)
         moment = ("before", "inside", "after")[entropy.below(3)]
         deaths.append(
-            Death(
+            PlannedCrash(
                 after_ms=0 if at_once else 1 + entropy.below(span_ms // count),
                 point=CrashPoint(
                     operations=entropy.spread(1, operations_max),
@@ -54,10 +54,10 @@ def draw_deaths(
     return deaths
 
 
-def run_with_deaths(
+def run_with_crashes(
     world: SimWorld,
     node: SimNode,
-    deaths: list[Death],
+    deaths: list[PlannedCrash],
     *,
     done: Callable[[], bool],
     virtual_ms: int,
@@ -94,7 +94,7 @@ def run_with_deaths(
         node.restart()
 
 
-class Kind(StrEnum):
+class NodeFaultKind(StrEnum):
     """The kinds of faults."""
 
     DEATH = "death"  # kill the process or the machine, at a file operation
@@ -104,36 +104,36 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class NodeFault:
     """A planned fault of a node."""
 
-    kind: Kind
+    kind: NodeFaultKind
     after_ms: int  # virtual, since the end of the previous one
     span_ms: int  # duration of the outage, pause or full disk
     point: CrashPoint | None = None  # of a crash
     spare_bytes: int = 0  # free bytes of a full disk
 
 
-def draw_troubles(
+def draw_node_faults(
     entropy: SimEntropy, *, count_max: int, span_ms: int, power_chance: float
-) -> list[Trouble]:
+) -> list[NodeFault]:
     """Draw up to `count_max` faults within about `span_ms`, possibly none."""
     count = entropy.below(count_max + 1)
-    troubles: list[Trouble] = []
+    troubles: list[NodeFault] = []
     for _ in range(count):
-        kind = list(Kind)[entropy.below(len(Kind))]
+        kind = list(NodeFaultKind)[entropy.below(len(NodeFaultKind))]
         point = None
-        if kind is Kind.DEATH:
+        if kind is NodeFaultKind.DEATH:
             point = CrashPoint(
                 operations=entropy.spread(1, 100),
                 power=entropy.chance(power_chance),
                 moment=("before", "inside", "after")[entropy.below(3)],
             )
         troubles.append(
-            Trouble(
+            NodeFault(
                 kind=kind,
                 after_ms=1 + entropy.below(span_ms // count),
-                span_ms=entropy.spread(1, 20_000 if kind is Kind.PAUSE else 8_000),
+                span_ms=entropy.spread(1, 20_000 if kind is NodeFaultKind.PAUSE else 8_000),
                 point=point,
                 spare_bytes=entropy.below(20_000),
             )
@@ -141,10 +141,10 @@ def draw_troubles(
     return troubles
 
 
-def run_with_troubles(
+def run_with_faults(
     world: SimWorld,
     node: SimNode,
-    troubles: list[Trouble],
+    troubles: list[NodeFault],
     *,
     done: Callable[[], bool],
     virtual_ms: int,
@@ -168,27 +168,27 @@ def run_with_troubles(
     return happened
 
 
-def _inflict(world: SimWorld, node: SimNode, trouble: Trouble) -> bool:
+def _inflict(world: SimWorld, node: SimNode, trouble: NodeFault) -> bool:
     """Inject a fault and undo it. Return True if it took effect."""
     match trouble.kind:
-        case Kind.DEATH:
+        case NodeFaultKind.DEATH:
             return _kill(world, node, trouble)
-        case Kind.STOP:
+        case NodeFaultKind.STOP:
             assert node.root is not None, f"{node.name} was never started"
             node.root.cancel()
             world.run_until(lambda: not node.alive, virtual_ms=STOP_MS_MAX, why="an orderly stop")
             world.run_for(trouble.span_ms)
             node.restart()
-        case Kind.PAUSE:
+        case NodeFaultKind.PAUSE:
             node.pause()
             world.run_for(trouble.span_ms)
             node.resume()
-        case Kind.FULL:
+        case NodeFaultKind.FULL:
             _fill_disk(world, node, trouble)
     return True
 
 
-def _kill(world: SimWorld, node: SimNode, trouble: Trouble) -> bool:
+def _kill(world: SimWorld, node: SimNode, trouble: NodeFault) -> bool:
     node.crash_at(trouble.point)
     world.run_for(DEATH_WAIT_MS, unless=lambda: not node.alive)
     if node.alive:
@@ -200,7 +200,7 @@ def _kill(world: SimWorld, node: SimNode, trouble: Trouble) -> bool:
     return True
 
 
-def _fill_disk(world: SimWorld, node: SimNode, trouble: Trouble) -> None:
+def _fill_disk(world: SimWorld, node: SimNode, trouble: NodeFault) -> None:
     """Fill the disk for a while; a node that cannot store its vote may end by itself."""
     disk = node.device.disk
     disk.capacity_bytes = disk.used_bytes() + trouble.spare_bytes

@@ -18,14 +18,14 @@ from quorumlog.simulation.barriers import Direction, apart, between
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.files import CrashPoint
 
-from ..cluster.quorum import DATA, Cluster, Member
+from ..cluster.quorum import DATA, QuorumCluster, QuorumMember
 
 STEP_MS: Final = 50
 MEMBER_CHECK_MS: Final = 500  # interval of the operator's checks of the voters
 EXCUSE_MS: Final = 3_000  # after a repair of a device, its errors may still be in flight
 
 
-class Fault(StrEnum):
+class QuorumFault(StrEnum):
     """The classes of faults."""
 
     CRASH = "crash"  # kill a process
@@ -51,35 +51,35 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Storm:
+class FaultPlan:
     """The classes, frequency and duration of faults."""
 
-    faults: tuple[Fault, ...]  # enabled classes
+    faults: tuple[QuorumFault, ...]  # enabled classes
     pause_ms: tuple[int, int]  # between two faults
     span_ms: tuple[int, int]  # duration of a fault
 
 
-def draw_storm(entropy: SimEntropy) -> Storm:
+def draw_fault_plan(entropy: SimEntropy) -> FaultPlan:
     """Draw the faults of a run (swarm testing): each class is on with an even chance."""
     drawn = entropy.stream("classes")
-    faults = [fault for fault in Fault if drawn.chance(0.5)]
-    return Storm(
+    faults = [fault for fault in QuorumFault if drawn.chance(0.5)]
+    return FaultPlan(
         faults=tuple(faults),
         pause_ms=((50, 1_000), (200, 4_000), (1_000, 15_000))[entropy.below(3)],
         span_ms=((20, 2_000), (200, 8_000))[entropy.below(2)],
     )
 
 
-class Nemesis:
+class QuorumFaultInjector:
     """Injects drawn faults into a quorum."""
 
     def __init__(
-        self, cluster: Cluster, storm: Storm, entropy: SimEntropy, clients: list[str]
+        self, cluster: QuorumCluster, plan: FaultPlan, entropy: SimEntropy, clients: list[str]
     ) -> None:
         self.happened: Counter[str] = Counter()
         self._cluster = cluster
         self._world = cluster.world
-        self._storm = storm
+        self._plan = plan
         self._entropy = entropy
         self._clients = clients  # machines of the clients
         self._due: list[tuple[int, int, Callable[[], None]]] = []  # (at, order, undo)
@@ -88,33 +88,33 @@ class Nemesis:
         self._look_ms = 0
         self._removed: dict[str, int] = {}  # voters removed by a fault -> time to add them again
 
-    def rage(self, until_ms: int) -> None:
+    def inject_until(self, until_ms: int) -> None:
         """Inject faults until a virtual time."""
-        entropy, storm = self._entropy, self._storm
+        entropy, plan = self._entropy, self._plan
         while self._world.now_ms() < until_ms:
             self._cluster.run(STEP_MS)
             now_ms = self._world.now_ms()
             self._undo_due(now_ms)
-            self.look_after_voters()
-            if storm.faults and now_ms >= self._next_ms:
-                fault = storm.faults[entropy.below(len(storm.faults))]
+            self.maintain_voters()
+            if plan.faults and now_ms >= self._next_ms:
+                fault = plan.faults[entropy.below(len(plan.faults))]
                 if self._do(fault):
                     self.happened[fault] += 1
-                self._next_ms = now_ms + entropy.spread(*storm.pause_ms)
+                self._next_ms = now_ms + entropy.spread(*plan.pause_ms)
 
-    def calm(self, spared: list[Member]) -> None:
-        """Undo all faults; of the members, only `spared` are repaired and resumed."""
+    def end_all(self, repaired: list[QuorumMember]) -> None:
+        """Undo all faults; of the members, only `repaired` are repaired and resumed."""
         while self._due:
             heapq.heappop(self._due)[2]()
         self._world.fabric.barriers.open_all()
-        for member in spared:
+        for member in repaired:
             member.sim.crash_at(None)
             self._cluster.resume(member)
             member.sim.device.faults.clear()
             member.sim.device.disk.capacity_bytes = None
             member.sim.machine.device_slow_ms = 0
 
-    def look_after_voters(self) -> None:
+    def maintain_voters(self) -> None:
         """Maintain the voters like an operator: remove voters with lost disks, add new members."""
         now_ms = self._world.now_ms()
         voters = self._cluster.voters()
@@ -138,7 +138,7 @@ class Nemesis:
     def _give_vote(self, voter: Voter, address: str) -> bool:
         return self._cluster.ask_leader("add", lambda node: node.add_voter(voter, address))
 
-    def _is_wanted(self, member: Member, voters: VoterSet, now_ms: int) -> bool:
+    def _is_wanted(self, member: QuorumMember, voters: VoterSet, now_ms: int) -> bool:
         """Return True if a member without a vote should get one now."""
         if now_ms < self._removed.get(member.name, 0) or not member.is_up:
             return False
@@ -156,67 +156,80 @@ class Nemesis:
         heapq.heappush(self._due, (at_ms, self._sequence, undo))
 
     def _span_ms(self) -> int:
-        return self._entropy.spread(*self._storm.span_ms)
+        return self._entropy.spread(*self._plan.span_ms)
 
-    def _somebody(self) -> Member:
+    def _draw_target(self) -> QuorumMember:
         """Draw a member; half of the draws choose the leader."""
         leader = self._cluster.leader()
         if leader is not None and self._entropy.chance(0.5):
             return leader
         return self._cluster.members[self._entropy.below(len(self._cluster.members))]
 
-    def _do(self, fault: Fault) -> bool:
+    def _do(self, fault: QuorumFault) -> bool:
         """Inject the fault. Return True if it took effect."""
         match fault:
-            case Fault.CRASH | Fault.POWER | Fault.MIDWAY | Fault.STOP | Fault.PAUSE | Fault.ALL:
-                return self._hurt_process(fault)
-            case Fault.SLOW | Fault.FULL | Fault.SYNC | Fault.WRITE:
-                return self._hurt_device(fault)
-            case Fault.FLIP | Fault.WIPE:
+            case (
+                QuorumFault.CRASH
+                | QuorumFault.POWER
+                | QuorumFault.MIDWAY
+                | QuorumFault.STOP
+                | QuorumFault.PAUSE
+                | QuorumFault.ALL
+            ):
+                return self._fail_process(fault)
+            case QuorumFault.SLOW | QuorumFault.FULL | QuorumFault.SYNC | QuorumFault.WRITE:
+                return self._fail_device(fault)
+            case QuorumFault.FLIP | QuorumFault.WIPE:
                 return self._lose_disk(fault)
-            case Fault.ISOLATE | Fault.SPLIT | Fault.BRIDGE | Fault.CLOG | Fault.BREAK:
-                return self._hurt_network(fault)
-            case Fault.CLOCK:
+            case (
+                QuorumFault.ISOLATE
+                | QuorumFault.SPLIT
+                | QuorumFault.BRIDGE
+                | QuorumFault.CLOG
+                | QuorumFault.BREAK
+            ):
+                return self._fail_network(fault)
+            case QuorumFault.CLOCK:
                 hours = self._entropy.below(48) - 24
-                self._somebody().sim.jump_wall_ms(hours * 3_600_000 + self._entropy.below(2_000))
+                self._draw_target().sim.jump_wall_ms(hours * 3_600_000 + self._entropy.below(2_000))
                 return True
-            case Fault.TRANSFER:
+            case QuorumFault.TRANSFER:
                 target = self._cluster.members[self._entropy.below(len(self._cluster.members))]
                 to = target.node_id if self._entropy.chance(0.7) else None
                 return self._cluster.ask_leader("transfer", lambda node: node.transfer(to))
-            case Fault.VOTERS:
+            case QuorumFault.VOTERS:
                 return self._remove_voter()
 
     # --- processes ---
 
-    def _hurt_process(self, fault: Fault) -> bool:
+    def _fail_process(self, fault: QuorumFault) -> bool:
         cluster, entropy = self._cluster, self._entropy
-        if fault is Fault.ALL:
+        if fault is QuorumFault.ALL:
             for one in cluster.members:
                 self._kill(one, power=True)
             return True
-        member = self._somebody()
+        member = self._draw_target()
         if not member.is_up:
             return False
         match fault:
-            case Fault.MIDWAY:
+            case QuorumFault.MIDWAY:
                 point = CrashPoint(
                     operations=entropy.spread(1, 60),
                     power=entropy.chance(0.7),
                     moment=("before", "inside", "after")[entropy.below(3)],
                 )
                 member.sim.crash_at(point)
-            case Fault.STOP:
+            case QuorumFault.STOP:
                 assert member.sim.root is not None, f"{member.name} was never started"
                 member.sim.root.cancel()
-            case Fault.PAUSE:
+            case QuorumFault.PAUSE:
                 cluster.pause(member)
                 self._later(lambda: cluster.resume(member))
             case _:
-                self._kill(member, power=fault is Fault.POWER)
+                self._kill(member, power=fault is QuorumFault.POWER)
         return True
 
-    def _kill(self, member: Member, *, power: bool) -> None:
+    def _kill(self, member: QuorumMember, *, power: bool) -> None:
         if not member.sim.alive:
             return
         self._cluster.resume(member)
@@ -228,28 +241,28 @@ class Nemesis:
 
     # --- devices ---
 
-    def _hurt_device(self, fault: Fault) -> bool:
-        member, entropy = self._somebody(), self._entropy
+    def _fail_device(self, fault: QuorumFault) -> bool:
+        member, entropy = self._draw_target(), self._entropy
         device, machine = member.sim.device, member.sim.machine
         if member.excuse or not member.sim.alive:
             return False
         match fault:
-            case Fault.SLOW:
+            case QuorumFault.SLOW:
                 machine.device_slow_ms = entropy.spread(2, 400)
                 self._later(lambda: setattr(machine, "device_slow_ms", 0))
-            case Fault.FULL:
+            case QuorumFault.FULL:
                 disk, spare = device.disk, entropy.below(20_000)
                 disk.capacity_bytes = disk.used_bytes() + spare
                 member.excuse = "full"
-                self._later(lambda: self._mend(member))
+                self._later(lambda: self._repair_device(member))
             case _:
                 number = errno.EIO if entropy.chance(0.8) else errno.ENOSPC
                 device.fail(fault.value, number, path_part=DATA, times=1)
-                member.excuse = "sync" if fault is Fault.SYNC else "write"
-                self._later(lambda: self._mend(member))
+                member.excuse = "sync" if fault is QuorumFault.SYNC else "write"
+                self._later(lambda: self._repair_device(member))
         return True
 
-    def _mend(self, member: Member) -> None:
+    def _repair_device(self, member: QuorumMember) -> None:
         """Repair the device.
 
         A member that met a failure may still end because of it; its machine is power-cycled, since
@@ -265,17 +278,17 @@ class Nemesis:
 
     # --- disks that are lost ---
 
-    def _lose_disk(self, fault: Fault) -> bool:
-        member = self._somebody()
+    def _lose_disk(self, fault: QuorumFault) -> bool:
+        member = self._draw_target()
         if not self._cluster.may_lose(member):
             return False
         self._kill(member, power=False)
-        if fault is Fault.FLIP:
+        if fault is QuorumFault.FLIP:
             return self._flip(member)
         self._cluster.wipe(member)
         return True
 
-    def _flip(self, member: Member) -> bool:
+    def _flip(self, member: QuorumMember) -> bool:
         """Flip a bit in a file that no torn write can have damaged."""
         found = [
             (path, body)
@@ -292,20 +305,20 @@ class Nemesis:
 
     # --- the network ---
 
-    def _hurt_network(self, fault: Fault) -> bool:
+    def _fail_network(self, fault: QuorumFault) -> bool:
         barriers, entropy = self._world.fabric.barriers, self._entropy
         names = [member.name for member in self._cluster.members] + self._clients
         match fault:
-            case Fault.ISOLATE:
-                one = self._somebody().name
+            case QuorumFault.ISOLATE:
+                one = self._draw_target().name
                 self._close(self._one_way([one], [name for name in names if name != one]))
-            case Fault.SPLIT:
+            case QuorumFault.SPLIT:
                 left = [name for name in names if entropy.chance(0.5)]
                 self._close(self._one_way(left, [name for name in names if name not in left]))
-            case Fault.BRIDGE:
+            case QuorumFault.BRIDGE:
                 one, other = self._two()
                 self._close(self._one_way([one], [other]))
-            case Fault.CLOG:
+            case QuorumFault.CLOG:
                 some = [name for name in names if entropy.chance(0.5)]
                 directions = between(some, names)
                 barriers.clog(directions, entropy.spread(20, 2_000))
@@ -342,7 +355,7 @@ class Nemesis:
             or any(voter in voters for voter in self._cluster.gone)
         ):
             return False
-        member = self._somebody()
+        member = self._draw_target()
         if member.voter not in voters:
             return False
         self._removed[member.name] = self._world.now_ms() + self._span_ms()

@@ -30,8 +30,8 @@ from quorumlog.simulation.loop import NS_PER_MS
 from quorumlog.simulation.world import SimNode, SimWorld
 from quorumlog.testing.checkers import Ledger, Place, Stored, anomalies, report
 
-from ..checkers.data_directory import prove_directory
-from ..faults.node_faults import draw_deaths, run_with_deaths
+from ..checkers.data_directory import check_directory
+from ..faults.node_faults import draw_crashes, run_with_crashes
 
 ADDRESS: Final = "127.0.0.1:9094"
 CONFIG: Final = NodeConfig(data_dir="/var/quorumlog", grpc_listener=ADDRESS)
@@ -253,7 +253,7 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
     plan = draw_plan(
         entropy.stream("plan"), flush_policy="replicated" if is_replicated else "fsync"
     )
-    deaths = draw_deaths(
+    deaths = draw_crashes(
         entropy.stream("deaths"),
         span_ms=PRODUCE_MS,
         operations_max=100,
@@ -273,7 +273,7 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
     server.spawn(serve)
     application.spawn(run_client)
     filled = _draw_full_disk(world, server, entropy.stream("full disk"))
-    happened = run_with_deaths(
+    happened = run_with_crashes(
         world,
         server,
         deaths,
@@ -284,7 +284,7 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
     world.faults.end_all()
     server.crash() if is_replicated else server.power_cut()  # nothing may live in memory alone
     if not lying_disk:
-        prove_directory(server, CONFIG.data_dir)
+        check_directory(server, CONFIG.data_dir)
     server.restart()
     proof = application.attach(lambda runtime: clients[0].prove_alive(), name="proof")
     world.run_until(
@@ -293,7 +293,7 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
     assert server.alive, f"the node went down by itself: {server.stops} {server.exit_error!r}"
     found = [*anomalies(ledger, proof.result()), *_stored_twice(proof.result())]
     assert not found, report(found)
-    prove_directory(server, CONFIG.data_dir)
+    check_directory(server, CONFIG.data_dir)
     return {
         "deaths": happened,
         "partitions": len(plan.places),

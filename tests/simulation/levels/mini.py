@@ -17,7 +17,7 @@ from quorumlog.services import LOG_FETCH, LOG_PUBLISH
 from quorumlog.simulation.world import SimWorld
 from quorumlog.testing.checkers import Ledger, Stored, anomalies, report
 
-from ..faults.node_faults import draw_deaths, run_with_deaths
+from ..faults.node_faults import draw_crashes, run_with_crashes
 
 ADDRESS: Final = "127.0.0.1:9094"
 FOLDER: Final = "/data"
@@ -184,8 +184,8 @@ def play(world: SimWorld, *, bug: str = "") -> dict[str, int]:
 
     server.spawn(lambda runtime: MiniLog(runtime, bug).run())
     client_node.spawn(client_main)
-    deaths = draw_deaths(world.entropy.stream("deaths"), span_ms=10_000, operations_max=300)
-    happened = run_with_deaths(
+    deaths = draw_crashes(world.entropy.stream("deaths"), span_ms=10_000, operations_max=300)
+    happened = run_with_crashes(
         world, server, deaths, done=lambda: bool(clients and clients[0].done), virtual_ms=600_000
     )
     world.faults.end_all()

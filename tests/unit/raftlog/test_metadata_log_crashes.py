@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import pytest
-from tests.simulation.checkers.data_directory import prove_directory
+from tests.simulation.checkers.data_directory import check_directory
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import Epoch, Offset
@@ -166,7 +166,7 @@ def look(disk: Disk, *, twice: bool, checked: bool = True) -> Found:
         node = world.node("one")
         node.device.disk = disk
         if checked:
-            prove_directory(node, DATA)
+            check_directory(node, DATA)
         found = live(world, node, found_by, SMALL)
         if twice:
             assert live(world, node, found_by, SMALL) == found

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.simulation.checkers.cluster_invariants import Committed, PartitionId, held
+from tests.simulation.checkers.cluster_invariants import Committed, PartitionId, hosted_replicas
 from tests.simulation.checkers.stored_batches import PartitionFiles, StoredBatch
 from tests.simulation.checkers.violation import Violation
 from tests.simulation.cluster.options import TopicPlan
-from tests.simulation.cluster.scripted import Stage, options_of
+from tests.simulation.cluster.scripted import ScriptedCluster, options_of
 from tests.simulation.faults.cluster_bounds import may_cut_power, may_wipe
 
 from quorumlog.ids import Offset
@@ -145,7 +145,7 @@ def test_a_batch_across_the_end_of_what_is_committed_is_found() -> None:
 
 
 @contextmanager
-def stage(*, min_isr: int = 2) -> Iterator[Stage]:
+def stage(*, min_isr: int = 2) -> Iterator[ScriptedCluster]:
     topic = TopicPlan(
         name="t",
         partitions=1,
@@ -154,7 +154,7 @@ def stage(*, min_isr: int = 2) -> Iterator[Stage]:
         flush_policy="replicated" if min_isr > 1 else "fsync",
     )
     with SimWorld(1) as world:
-        running = Stage(world, options_of(topic))
+        running = ScriptedCluster(world, options_of(topic))
         running.start()
         running.produce(PLACE, 3)
         running.run(500)
@@ -168,7 +168,7 @@ def test_a_mark_where_it_must_not_be_is_found_at_the_next_step(mark: int, rule: 
         node = running.leader(PLACE)
         assert node.node is not None
         assert node.node.parts.replicas is not None
-        (replica,) = held(node.node.parts.replicas)
+        (replica,) = hosted_replicas(node.node.parts.replicas)
         replica.partition.high_watermark = Offset(mark)
         with pytest.raises(Violation) as caught:
             running.run(5_000)

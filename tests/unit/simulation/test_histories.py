@@ -1,12 +1,17 @@
 """Each broken expectation of an application is found by name, and a clean history has none."""
 
 import pytest
-from tests.simulation.checkers.client_expectations import Outcome, Outcomes, Turns, check_budget
+from tests.simulation.checkers.client_expectations import (
+    DeliveryOutcome,
+    ExpectedOffsets,
+    Outcomes,
+    check_budget,
+)
 
 PLACE = ("t", 0)
 
 
-def settled(outcome: Outcome, *, now_ms: int = 50) -> Outcomes:
+def settled(outcome: DeliveryOutcome, *, now_ms: int = 50) -> Outcomes:
     outcomes = Outcomes()
     outcomes.give(b"a", due_ms=100)
     outcomes.settle(b"a", outcome, now_ms=now_ms)
@@ -14,19 +19,19 @@ def settled(outcome: Outcome, *, now_ms: int = 50) -> Outcomes:
 
 
 def test_one_outcome_in_time_is_no_anomaly() -> None:
-    assert settled(Outcome.DELIVERED).anomalies({PLACE: [(0, b"a")]}) == []
-    assert settled(Outcome.FAILED).anomalies({PLACE: []}) == []
-    assert settled(Outcome.UNKNOWN).anomalies({PLACE: [(0, b"a")]}) == []
+    assert settled(DeliveryOutcome.DELIVERED).anomalies({PLACE: [(0, b"a")]}) == []
+    assert settled(DeliveryOutcome.FAILED).anomalies({PLACE: []}) == []
+    assert settled(DeliveryOutcome.UNKNOWN).anomalies({PLACE: [(0, b"a")]}) == []
 
 
 def test_a_late_outcome_is_found() -> None:
-    (found,) = settled(Outcome.DELIVERED, now_ms=101).anomalies({})
+    (found,) = settled(DeliveryOutcome.DELIVERED, now_ms=101).anomalies({})
     assert found == "late outcome: b'a' is delivered, 1 ms too late"
 
 
 def test_a_second_outcome_is_found() -> None:
-    outcomes = settled(Outcome.DELIVERED)
-    outcomes.settle(b"a", Outcome.FAILED, now_ms=60)
+    outcomes = settled(DeliveryOutcome.DELIVERED)
+    outcomes.settle(b"a", DeliveryOutcome.FAILED, now_ms=60)
     (found,) = outcomes.anomalies({})
     assert found == "second outcome: b'a' was delivered and is failed"
 
@@ -38,20 +43,20 @@ def test_a_record_without_an_outcome_is_found() -> None:
 
 
 def test_a_stored_record_that_failed_for_good_is_found() -> None:
-    (found,) = settled(Outcome.FAILED).anomalies({PLACE: [(0, b"x"), (1, b"a")]})
+    (found,) = settled(DeliveryOutcome.FAILED).anomalies({PLACE: [(0, b"x"), (1, b"a")]})
     assert found == "stored failure: b'a' failed and is at t-0 1"
 
 
 @pytest.mark.parametrize("offset", [3, 5])
 def test_another_offset_than_the_next_is_out_of_turn(offset: int) -> None:
-    turns = Turns("reader", {PLACE: 3})
+    turns = ExpectedOffsets("reader", {PLACE: 3})
     turns.take(PLACE, 3)
     with pytest.raises(AssertionError, match=f"out of turn: reader got t-0 {offset}, 4 was next"):
         turns.take(PLACE, offset)
 
 
 def test_a_reader_that_may_skip_never_goes_back() -> None:
-    turns = Turns("reader", may_skip=True)
+    turns = ExpectedOffsets("reader", may_skip=True)
     turns.take(PLACE, 7)
     turns.take(PLACE, 9)
     with pytest.raises(AssertionError, match="10 was next"):
@@ -59,7 +64,7 @@ def test_a_reader_that_may_skip_never_goes_back() -> None:
 
 
 def test_a_seek_gives_another_turn() -> None:
-    turns = Turns("reader", {PLACE: 3})
+    turns = ExpectedOffsets("reader", {PLACE: 3})
     turns.seek(PLACE, 1)
     turns.take(PLACE, 1)
     turns.seek(PLACE, None)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.simulation.checkers.linearizability import (
-    History,
     Model,
     Operation,
+    OperationHistory,
     Undecided,
-    anomalies,
+    linearizability_anomalies,
 )
 from tests.simulation.checkers.models import (
     DONE,
@@ -46,7 +46,7 @@ def history(*lines: tuple[Hashable, Hashable, int, int | None]) -> list[Operatio
 
 
 def verdict(operations: Sequence[Operation], model: Model | None = None) -> str:
-    return "\n".join(anomalies(operations, model or Register()))
+    return "\n".join(linearizability_anomalies(operations, model or Register()))
 
 
 A, B, C = Write(b"a"), Write(b"b"), Write(b"c")
@@ -85,7 +85,7 @@ def test_a_read_of_unknown_outcome_says_nothing() -> None:
 
 
 def test_keys_are_independent_of_each_other() -> None:
-    taken = History()
+    taken = OperationHistory()
     for key in ("x", "y"):
         taken.complete(taken.invoke("c", key, A), DONE)
     taken.complete(taken.invoke("c", "z", READ), None)
@@ -93,7 +93,7 @@ def test_keys_are_independent_of_each_other() -> None:
 
 
 def test_an_operation_that_failed_is_no_part_of_the_history() -> None:
-    taken = History()
+    taken = OperationHistory()
     taken.fail(taken.invoke("c", "k", A))
     taken.complete(taken.invoke("c", "k", READ), None)
     assert [one.request for one in taken.operations()] == [READ]
@@ -181,7 +181,7 @@ def test_a_search_beyond_its_bound_gives_no_answer() -> None:
     sized = [(Allocate(2 + n % 20), None, 50 + n, None) for n in range(40)]
     impossible = history(*many, *sized, (Allocate(1), 1_000_000, 100, 101))
     with pytest.raises(Undecided, match="no verdict after 1000 states"):
-        anomalies(impossible, BlockCounter(), states_max=1_000)
+        linearizability_anomalies(impossible, BlockCounter(), states_max=1_000)
 
 
 # --- a counter -----------------------------------------------------------------------------------
@@ -269,7 +269,9 @@ def small_histories(draw: st.DrawFn) -> list[Operation]:
 
 @given(small_histories())
 def test_the_search_agrees_with_trying_every_order(operations: list[Operation]) -> None:
-    assert bool(anomalies(operations, Register())) != is_linearizable_slowly(operations, Register())
+    assert bool(linearizability_anomalies(operations, Register())) != is_linearizable_slowly(
+        operations, Register()
+    )
 
 
 @st.composite
@@ -291,16 +293,18 @@ def small_allocations(draw: st.DrawFn) -> list[Operation]:
 @given(small_allocations())
 def test_the_search_of_blocks_agrees_with_trying_every_order(operations: list[Operation]) -> None:
     model = BlockCounter()
-    assert bool(anomalies(operations, model)) != is_linearizable_slowly(operations, model)
+    assert bool(linearizability_anomalies(operations, model)) != is_linearizable_slowly(
+        operations, model
+    )
 
 
 # --- large histories -----------------------------------------------------------------------------
 
 
-def played(seed: int, *, count: int, keys: int, clients: int) -> History:
+def played(seed: int, *, count: int, keys: int, clients: int) -> OperationHistory:
     """What clients of a real register saw, a tenth of them without an answer."""
     drawn = random.Random(seed)
-    taken, values = History(), dict[str, bytes]()
+    taken, values = OperationHistory(), dict[str, bytes]()
     waiting: list[tuple[int, str, Hashable]] = []
     for number in range(count):
         if len(waiting) == clients:
@@ -312,7 +316,10 @@ def played(seed: int, *, count: int, keys: int, clients: int) -> History:
 
 
 def _finish(
-    taken: History, values: dict[str, bytes], one: tuple[int, str, Hashable], drawn: random.Random
+    taken: OperationHistory,
+    values: dict[str, bytes],
+    one: tuple[int, str, Hashable],
+    drawn: random.Random,
 ) -> None:
     number, key, request = one
     is_unknown = drawn.random() < 0.1
@@ -326,7 +333,9 @@ def _finish(
 def test_ten_thousand_operations_are_judged_without_a_long_search(keys: int) -> None:
     """Few more states than operations: the time is linear, on any machine."""
     operations = played(1, count=10_000, keys=keys, clients=20).operations()
-    assert not anomalies(operations, Register(), states_max=3 * len(operations) // keys + 1_000)
+    assert not linearizability_anomalies(
+        operations, Register(), states_max=3 * len(operations) // keys + 1_000
+    )
 
 
 def test_hundreds_of_writes_at_once_that_nobody_saw_are_no_long_search() -> None:
@@ -336,12 +345,15 @@ def test_hundreds_of_writes_at_once_that_nobody_saw_are_no_long_search() -> None
             (Write(f"{number}".encode()), DONE, number, 1_000 + number) for number in range(200)
         ]
         lines += [(Write(b"200"), DONE, 2_000, 2_001), (READ, last, 2_002, 2_003)]
-        assert bool(anomalies(history(*lines), Register(), states_max=1_000)) != is_right
+        assert (
+            bool(linearizability_anomalies(history(*lines), Register(), states_max=1_000))
+            != is_right
+        )
 
 
 def test_one_stale_answer_among_ten_thousand_is_found() -> None:
     taken = played(2, count=10_000, keys=200, clients=20)
     taken.complete(taken.invoke("late", "k7", Read()), None)
-    found = anomalies(taken.operations(), Register())
+    found = linearizability_anomalies(taken.operations(), Register())
     assert len(found) == 1
     assert "late: k7 read -> None" in found[0]

@@ -1,7 +1,11 @@
 """What must hold across the nodes of a quorum: each violation is planted and named."""
 
 import pytest
-from tests.simulation.checkers.quorum_invariants import METADATA_FOLDER, Chronicle, DurableLog
+from tests.simulation.checkers.quorum_invariants import (
+    METADATA_FOLDER,
+    CommittedHistory,
+    DurableLog,
+)
 from tests.simulation.checkers.quorum_logs import compare_logs
 from tests.simulation.cluster.registers import Applied
 
@@ -23,7 +27,7 @@ def applied(base_offset: int, end_offset: int, digest: bytes = b"d") -> Applied:
 
 
 def test_replicas_that_agree_are_fine_also_after_a_snapshot() -> None:
-    chronicle = Chronicle()
+    chronicle = CommittedHistory()
     chronicle.applied("n1", applied(1, 2, b"x"), [b"a"])
     chronicle.applied("n1", applied(2, 4, b"y"), [b"b", b"c"])
     chronicle.applied("n2", applied(1, 2, b"x"), [b"a"])
@@ -32,7 +36,7 @@ def test_replicas_that_agree_are_fine_also_after_a_snapshot() -> None:
 
 
 def test_another_state_at_the_same_offset_is_found() -> None:
-    chronicle = Chronicle()
+    chronicle = CommittedHistory()
     chronicle.applied("n1", applied(1, 2, b"x"), [b"a"])
     with pytest.raises(AssertionError, match="n2 has another state at offset 2"):
         chronicle.applied("n2", applied(1, 2, b"other"), [b"b"])
@@ -41,21 +45,21 @@ def test_another_state_at_the_same_offset_is_found() -> None:
 
 
 def test_other_batches_are_found() -> None:
-    chronicle = Chronicle()
+    chronicle = CommittedHistory()
     chronicle.applied("n1", applied(1, 4), [b"a", b"b", b"c"])
     with pytest.raises(AssertionError, match="inside another's batch"):
         chronicle.applied("n2", applied(1, 2), [b"a"])
 
 
 def test_a_command_that_is_in_the_log_twice_is_found() -> None:
-    chronicle = Chronicle()
+    chronicle = CommittedHistory()
     chronicle.applied("n1", applied(1, 2), [b"a"])
     with pytest.raises(AssertionError, match="is at offset 1 and at 2"):
         chronicle.applied("n1", applied(2, 3), [b"a"])
 
 
 def test_two_leaders_of_an_epoch_are_found() -> None:
-    chronicle = Chronicle()
+    chronicle = CommittedHistory()
     chronicle.led(NodeId(1), 3)
     chronicle.led(NodeId(1), 3)
     with pytest.raises(AssertionError, match="epoch 3 is led by 1 and by 2"):

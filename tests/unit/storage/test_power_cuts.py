@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.simulation.checkers.data_directory import prove_directory
+from tests.simulation.checkers.data_directory import check_directory
 
 from quorumlog.ids import ClusterId, Epoch, NodeId, TopicId
 from quorumlog.raftlog import HardState
@@ -177,7 +177,7 @@ def crash_once(seed: int, point: CrashPoint, *, lives: int, faults: Faults | Non
         node.crash_at(None)
         if not node.device.disk.exists(f"{DATA}/meta.properties"):
             return  # the crash came before the formatting had ended
-        prove_directory(node, DATA)
+        check_directory(node, DATA)
         run(lambda runtime: look(runtime, story))
         story.life = lives
         run(lambda runtime: live(runtime, story))

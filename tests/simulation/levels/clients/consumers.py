@@ -11,7 +11,7 @@ from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Entropy, Runtime
 from quorumlog.testing.checkers import Place
 
-from ...checkers.client_expectations import Turns, check_budget
+from ...checkers.client_expectations import ExpectedOffsets, check_budget
 from .history import Books, within
 from .plan import CHURNED, ClientsPlan, ReaderPlan
 
@@ -40,7 +40,7 @@ class Reading:
         self._clock = runtime.clock
         self._entropy = runtime.entropy.stream(reader.name)
         self._is_over = is_over
-        self._turns = Turns(reader.name, may_skip=not books.is_strict)
+        self._turns = ExpectedOffsets(reader.name, may_skip=not books.is_strict)
         self._paused: set[Place] = set()  # membership only
         self._largest_batch = max(producer.batch_size for producer in plan.producers)
 
@@ -212,7 +212,7 @@ async def follow_churned(
     """Consume the topic that comes and goes, with a new consumer after each error; only records
     that were sent to it may come."""
     while not is_over():
-        turns = Turns("follower of the churned topic", may_skip=True)
+        turns = ExpectedOffsets("follower of the churned topic", may_skip=True)
         try:
             async with log.consumer(CHURNED, on_out_of_range="earliest") as consumer:
                 while not is_over():

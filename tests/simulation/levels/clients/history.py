@@ -17,7 +17,7 @@ from quorumlog.errors import (
 from quorumlog.runtime import Clock
 from quorumlog.testing.checkers import Ledger
 
-from ...checkers.client_expectations import Outcome, Outcomes
+from ...checkers.client_expectations import DeliveryOutcome, Outcomes
 from .plan import CHURNED, ProducerPlan
 
 T = TypeVar("T")
@@ -65,12 +65,12 @@ class Books:
     def refuse(self, value: bytes, error: QuorumlogError) -> None:
         """A producer did not take the record."""
         self.note(error)
-        self.outcomes.settled[value] = Outcome.FAILED
+        self.outcomes.settled[value] = DeliveryOutcome.FAILED
 
     def fail(self, topic: str, value: bytes, error: QuorumlogError) -> None:
         """A producer gave the record up: for good where the error says so."""
         self.note(error)
-        outcome = Outcome.UNKNOWN if error.retriable else Outcome.FAILED
+        outcome = DeliveryOutcome.UNKNOWN if error.retriable else DeliveryOutcome.FAILED
         self.outcomes.settle(value, outcome, now_ms=self.clock.now_ms())
         self.ledger_of(topic).given_up.add(value)
         if self.is_strict and topic != CHURNED:
@@ -79,14 +79,14 @@ class Books:
     def lose(self, topic: str, value: bytes, error: QuorumlogError) -> None:
         """A producer gave up a whole of which this record was a part: it may be stored."""
         self.note(error)
-        self.outcomes.settle(value, Outcome.UNKNOWN, now_ms=self.clock.now_ms())
+        self.outcomes.settle(value, DeliveryOutcome.UNKNOWN, now_ms=self.clock.now_ms())
         self.ledger_of(topic).given_up.add(value)
 
     def deliver(
         self, topic: str, value: bytes, partition: int, offset: int, generation: int
     ) -> None:
         """A producer said where the record is; -1: nobody knows."""
-        self.outcomes.settle(value, Outcome.DELIVERED, now_ms=self.clock.now_ms())
+        self.outcomes.settle(value, DeliveryOutcome.DELIVERED, now_ms=self.clock.now_ms())
         if offset < 0:
             self.ledger_of(topic).given_up.add(value)  # and if it is repeated, nobody knows when
         elif not self.is_strict:

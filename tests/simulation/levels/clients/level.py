@@ -22,8 +22,8 @@ from quorumlog.simulation.network import SimNetwork
 from quorumlog.simulation.world import SimNode, SimWorld
 from quorumlog.testing.checkers import Place, Stored, anomalies, report
 
-from ...checkers.data_directory import prove_directory
-from ...faults.node_faults import draw_troubles, run_with_troubles
+from ...checkers.data_directory import check_directory
+from ...faults.node_faults import draw_node_faults, run_with_faults
 from ..broker import ADDRESS, CONFIG, SentRecords, serve
 from .consumers import Reading, follow_churned
 from .history import Books, within
@@ -219,7 +219,7 @@ def play(world: SimWorld) -> dict[str, int]:
     plan = draw_clients_plan(
         entropy.stream("plan"), flush_policy="replicated" if is_replicated else "fsync"
     )
-    troubles = draw_troubles(
+    troubles = draw_node_faults(
         entropy.stream("troubles"),
         count_max=TROUBLES_MAX,
         span_ms=plan.produce_ms,
@@ -239,7 +239,7 @@ def play(world: SimWorld) -> dict[str, int]:
     server.spawn(serve)
     machine.spawn(run_application)
     with failed_handlers() as failed:
-        happened = run_with_troubles(
+        happened = run_with_faults(
             world,
             server,
             troubles,
@@ -258,7 +258,7 @@ def play(world: SimWorld) -> dict[str, int]:
     books = applications[0].books
     judge(books, reading.result(), was_calm=not happened and not world.fabric.links_broken)
     facts = facts_of(books, happened, world)
-    prove_directory(server, CONFIG.data_dir)
+    check_directory(server, CONFIG.data_dir)
     return facts
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from quorumlog.testing.checkers import Place, Stored
 
-from ...checkers.linearizability import anomalies
+from ...checkers.linearizability import linearizability_anomalies
 from ...checkers.models import Register
 from ...checkers.violation import Violation
 from .history import Chronicle, Claim
@@ -48,7 +48,9 @@ def check_owners(claims: list[Claim]) -> None:
 
 def check_offsets(chronicle: Chronicle) -> None:
     """Raise Violation where no order of commits and looks explains what was said."""
-    found = anomalies(chronicle.registers.operations(), Register(), states_max=STATES_MAX)
+    found = linearizability_anomalies(
+        chronicle.registers.operations(), Register(), states_max=STATES_MAX
+    )
     if found:
         raise Violation("LostOffset", "\n".join(found[:3]))
 

@@ -8,7 +8,7 @@ from quorumlog.simulation.barriers import apart, between
 from quorumlog.simulation.entropy import SimEntropy
 
 from ...cluster.nodes import Cluster, ClusterNode
-from ...faults.cluster_faults import Nemesis, Storm
+from ...faults.cluster_faults import ClusterFaultInjector, FaultPlan
 from .plan import OFFSETS_TOPIC
 
 ACTS: Final = (
@@ -26,13 +26,13 @@ CONTROLLERS_ONLY: Final = 0.3  # how often brokers that are no controllers hear 
 ONE_WAY: Final = 0.3  # how often one direction stays open: it hears nobody, or nobody hears it
 
 
-class CoordinatorNemesis(Nemesis):
+class CoordinatorNemesis(ClusterFaultInjector):
     """See the module."""
 
     def __init__(
         self,
         cluster: Cluster,
-        storm: Storm,
+        fault_plan: FaultPlan,
         entropy: SimEntropy,
         clients: list[str],
         *,
@@ -41,7 +41,7 @@ class CoordinatorNemesis(Nemesis):
     ) -> None:
         """`coordinators_ms`: between two things that happen to coordinators; None: nothing.
         `session_ms`: of members."""
-        super().__init__(cluster, storm, entropy, clients)
+        super().__init__(cluster, fault_plan, entropy, clients)
         self._coordinators_ms = coordinators_ms
         self._cut_off_ms = (CUT_OFF_MS, 2 * CUT_OFF_MS + SESSIONS * session_ms)
         self._drawn = entropy.stream("coordinators")
@@ -85,7 +85,7 @@ class CoordinatorNemesis(Nemesis):
                 barriers, directions = self._world.fabric.barriers, between([node.name], others)
                 barriers.clog(directions, drawn.spread(*LATE_MS))
                 self._later(lambda: barriers.clog(directions, 0))
-                self._condemned.append((now_ms + drawn.spread(*LAST_MS), node))
+                self._scheduled_kills.append((now_ms + drawn.spread(*LAST_MS), node))
             case "left alone" if not cluster.options.is_combined:
                 self._leave_alone(node, now_ms)
             case _:

@@ -14,7 +14,7 @@ from typing import Final
 
 from quorumlog.testing.checkers import Place
 
-from ...checkers.linearizability import History as Registers
+from ...checkers.linearizability import OperationHistory as Registers
 from ...checkers.models import DONE, Read, Write
 
 FOREVER_NS: Final = 1 << 62

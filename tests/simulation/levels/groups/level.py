@@ -23,7 +23,7 @@ from quorumlog.testing.checkers import Place
 from ...checkers.violation import Violation
 from ...cluster.liveness import CONVERGE_MS, is_whole
 from ...cluster.nodes import Cluster
-from ...faults.cluster_faults import Fault, Storm, draw_storm
+from ...faults.cluster_faults import ClusterFault, FaultPlan, draw_fault_plan
 from ..kafka.client import KafkaClient
 from ..node.level import CLIENTS, SAFETY_MS, Run, facts_of, judge, serve_with_core, settle
 from .calls import FoundOffset, GroupCalls
@@ -42,7 +42,15 @@ LOOK_MS: Final = 60_000  # for the last look at what is committed
 LOOKS: Final = 6  # until everything must be committed: members do it now and then
 BETWEEN_LOOKS_MS: Final = 2_000
 CONFIGURE_MS: Final = 1_000  # after so long a change of configs that was lost is asked for again
-NEEDS_MANY: Final = frozenset({Fault.BRIDGE, Fault.BREAK, Fault.MOVE, Fault.WIPE, Fault.MOST})
+NEEDS_MANY: Final = frozenset(
+    {
+        ClusterFault.BRIDGE,
+        ClusterFault.BREAK,
+        ClusterFault.MOVE,
+        ClusterFault.WIPE,
+        ClusterFault.MOST,
+    }
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +73,7 @@ class GroupsRun:
         entropy: SimEntropy,
         *,
         plan: GroupsPlan | None = None,
-        storm: Storm | None = None,
+        fault_plan: FaultPlan | None = None,
     ) -> "GroupsRun":
         """Make a run's cluster, its writers and its groups."""
         first = plan or draw_groups(entropy.stream("groups"), ["any"])
@@ -75,12 +83,12 @@ class GroupsRun:
         )
         topics = [topic.name for topic in options.topics if not topic.is_inner]
         plan = plan or draw_groups(entropy.stream("groups"), topics)  # of the same settings
-        storm = storm or draw_storm(entropy.stream("storm"))
+        fault_plan = fault_plan or draw_fault_plan(entropy.stream("storm"))
         if options.brokers == 1:
-            faults = tuple(fault for fault in storm.faults if fault not in NEEDS_MANY)
-            storm = replace(storm, faults=faults)
-        run = Run.of(world, entropy, options=options, storm=storm)
-        run.habits = draw_writers(entropy.stream("writers"))
+            faults = tuple(fault for fault in fault_plan.faults if fault not in NEEDS_MANY)
+            fault_plan = replace(fault_plan, faults=faults)
+        run = Run.of(world, entropy, options=options, fault_plan=fault_plan)
+        run.workload = draw_writers(entropy.stream("writers"))
         for node in run.cluster.nodes:
             node.config = replace(node.config, **settings)  # type: ignore[arg-type]
         chronicle = Chronicle(now_ns=lambda: world.loop.now_ns)
@@ -90,9 +98,9 @@ class GroupsRun:
             world, run.cluster, plan, chronicle, run.notes.history, entropy.stream("machines")
         )
         names = CLIENTS + machines.names
-        run.nemesis = CoordinatorNemesis(
+        run.fault_injector = CoordinatorNemesis(
             run.cluster,
-            storm,
+            fault_plan,
             entropy.stream("nemesis"),
             names,
             coordinators_ms=plan.behaviour.coordinators_ms,
@@ -105,7 +113,7 @@ class GroupsRun:
             bootstrap,
             (topics[0], 0),
             plan.groups[0].session_ms,
-            clocks_jumped=lambda: bool(run.nemesis.happened[Fault.CLOCK]),
+            clocks_jumped=lambda: bool(run.fault_injector.happened[ClusterFault.CLOCK]),
         )
         made = cls(run, plan, chronicle, machines, Passer(keeper, bootstrap), keeper, fader)
         run.look = made.look
@@ -141,9 +149,9 @@ class GroupsRun:
         end_ms = max(SAFETY_MS, world.now_ms() + SAFETY_MS // 2)
         while world.now_ms() < end_ms:
             run.step()
-            run.nemesis.step()
+            run.fault_injector.step()
         served = serve_with_core(run, entropy)
-        run.nemesis.calm(run.cluster.nodes)
+        run.fault_injector.end_all(run.cluster.nodes)
         self.machines.calm()
         self.passer.is_over = self.keeper.is_over = self.fader.is_over = True
         run.wait(lambda: is_whole(run.cluster), CONVERGE_MS, "every replica is in sync")
@@ -265,12 +273,12 @@ def loads_of(cluster: Cluster) -> object:
 
 
 def play(
-    world: SimWorld, *, plan: GroupsPlan | None = None, storm: Storm | None = None
+    world: SimWorld, *, plan: GroupsPlan | None = None, fault_plan: FaultPlan | None = None
 ) -> dict[str, int]:
     """Run a seed; raises AssertionError with what went wrong."""
     entropy = world.entropy.stream("scenario")
     with broken_terms() as broken:
-        facts = GroupsRun.of(world, entropy, plan=plan, storm=storm).play(entropy)
+        facts = GroupsRun.of(world, entropy, plan=plan, fault_plan=fault_plan).play(entropy)
     if broken:
         raise Violation("BrokenTerm", f"a coordinator met a bug and read on anew: {broken[0]}")
     return facts

@@ -6,7 +6,7 @@ from typing import Final
 
 from quorumlog.simulation.entropy import SimEntropy
 
-from ...cluster.options import ClusterOptions, Habits, TopicPlan, draw_habits, draw_options
+from ...cluster.options import ClusterOptions, TopicPlan, Workload, draw_options, draw_workload
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 RECORDS_MAX: Final = 300
@@ -138,16 +138,16 @@ def draw_cluster(
     return replace(options, topics=(*topics, offsets), has_kafka=True)
 
 
-def draw_writers(entropy: SimEntropy) -> Habits:
+def draw_writers(entropy: SimEntropy) -> Workload:
     """Draw what producers do: a few hundred records a run."""
-    habits = draw_habits(entropy)
+    workload = draw_workload(entropy)
     return replace(
-        habits,
+        workload,
         producers=1,
         readers=0,
-        burst_max=min(habits.burst_max, 8),
+        burst_max=min(workload.burst_max, 8),
         pause_ms=(200, 1_500),
-        value_size_max=min(habits.value_size_max, 100),
+        value_size_max=min(workload.value_size_max, 100),
         records_max=RECORDS_MAX,
     )
 

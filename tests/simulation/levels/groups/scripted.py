@@ -25,7 +25,7 @@ from quorumlog.testing.checkers import Place, SendOutcome
 from ...checkers.violation import Violation
 from ...cluster.nodes import ClusterNode
 from ...cluster.options import TopicPlan
-from ...cluster.scripted import Stage, options_of
+from ...cluster.scripted import ScriptedCluster, options_of
 from ..kafka.client import METADATA, KafkaClient
 from .calls import ELSEWHERE, GroupCalls, codes_of
 from .checker import check_found, check_offsets, check_owners, check_work, unserved
@@ -83,7 +83,7 @@ class Scene:
         self.world = world
         self.kind = kind
         self.behaviour = behaviour
-        self.stage = Stage(
+        self.stage = ScriptedCluster(
             world, replace(options_of(topic, is_combined=is_combined), has_kafka=True)
         )
         for node in self.stage.cluster.nodes:

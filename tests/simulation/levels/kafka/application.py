@@ -15,7 +15,7 @@ from quorumlog.runtime import Entropy, Runtime
 from quorumlog.testing.checkers import Place
 
 from ...checkers.violation import Violation
-from ...cluster.options import ClusterOptions, Habits
+from ...cluster.options import ClusterOptions, Workload
 from ..node.application import RETRY_S, TIRED, Notes
 from .client import Fetched, KafkaClient, ProducerId
 
@@ -33,18 +33,18 @@ class KafkaApplication:
     name: str
     bootstrap: str
     options: ClusterOptions
-    habits: Habits
+    workload: Workload
     notes: Notes
     has_ended: bool = False
 
     async def run(self) -> None:
         """Write and read until the run is over, then wait for the end."""
         async with self.runtime.tasks.scope("application") as scope:
-            for number in range(self.habits.readers):
+            for number in range(self.workload.readers):
                 name = f"{self.name}.kr{number}"
                 scope.spawn(self._read(name), name=name)
             async with self.runtime.tasks.scope("producing") as producing:
-                for number in range(self.habits.producers):
+                for number in range(self.workload.producers):
                     name = f"{self.name}.kp{number}"
                     producing.spawn(self._produce(name), name=name)
             self.has_ended = True
@@ -95,24 +95,24 @@ class KafkaApplication:
             self.runtime,
             self.bootstrap.split(","),
             name=name,
-            timeout_ms=self.habits.request_timeout_ms,
-            codec=Codec[self.habits.compression.upper()],
+            timeout_ms=self.workload.request_timeout_ms,
+            codec=Codec[self.workload.compression.upper()],
         )
 
     async def _produce(self, name: str) -> None:
-        habits, entropy = self.habits, self.runtime.entropy.stream(name)
+        workload, entropy = self.workload, self.runtime.entropy.stream(name)
         producer = _Producer(self, name, self._client(name), entropy)
         while not self.notes.is_over:
             await producer.burst()
-            pause_ms = entropy.uniform(*habits.pause_ms)
-            is_tired = self.notes.values > habits.records_max
+            pause_ms = entropy.uniform(*workload.pause_ms)
+            is_tired = self.notes.values > workload.records_max
             await asyncio.sleep(pause_ms / 1000 * (TIRED if is_tired else 1))
         producer.client.close()
 
     async def _read(self, name: str) -> None:
         """Follow everything, with a new client from the start now and then."""
         entropy, clock = self.runtime.entropy.stream(name), self.runtime.clock
-        low, high = self.habits.reader_lives_ms
+        low, high = self.workload.reader_lives_ms
         while not self.notes.is_over:
             self.notes.readers += 1
             life = f"{name}/{self.notes.readers}"
@@ -191,11 +191,11 @@ class _Producer:
 
     async def burst(self) -> None:
         """Write some batches, to several partitions at once."""
-        habits, options = self.application.habits, self.application.options
+        workload, options = self.application.workload, self.application.options
         shares: dict[Place, list[bytes]] = {}
-        for _ in range(1 + self.entropy.below(habits.burst_max)):
+        for _ in range(1 + self.entropy.below(workload.burst_max)):
             place = options.places[self.entropy.below(len(options.places))]
-            size = self.entropy.below(habits.value_size_max + 1)
+            size = self.entropy.below(workload.value_size_max + 1)
             value = self.application.notes.next_value(self.name, size)
             shares.setdefault(place, []).append(value)
         await asyncio.gather(*(self.write(place, values) for place, values in shares.items()))
@@ -219,7 +219,7 @@ class _Producer:
     async def _deliver(self, place: Place, values: list[bytes]) -> tuple[int, bool]:
         """Return the batch's offset, or -1 and whether it is certainly not stored."""
         application, clock = self.application, self.application.runtime.clock
-        end_ms = clock.now_ms() + application.habits.delivery_timeout_ms
+        end_ms = clock.now_ms() + application.workload.delivery_timeout_ms
         acks = -1 if application.options.topic(place[0]).is_strict else 1
         identity, may_be_stored, sequence = None, False, 0
         while clock.now_ms() < end_ms:

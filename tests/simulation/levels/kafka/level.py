@@ -42,7 +42,7 @@ def _kafka_application(run: Run, name: str, runtime: Runtime) -> KafkaApplicatio
         name=name,
         bootstrap=run.cluster.kafka_bootstrap,
         options=run.options,
-        habits=run.habits,
+        workload=run.workload,
         notes=run.notes,
     )
 

@@ -27,7 +27,7 @@ from quorumlog.errors import (
 from quorumlog.runtime import Entropy, Runtime
 from quorumlog.testing.checkers import History, Place
 
-from ...cluster.options import ClusterOptions, Habits
+from ...cluster.options import ClusterOptions, Workload
 
 RETRY_S: Final = 0.3
 POLL_MS: Final = 500
@@ -69,7 +69,7 @@ class Application:
     name: str
     bootstrap: str
     options: ClusterOptions
-    habits: Habits
+    workload: Workload
     notes: Notes
     creates: bool  # the topics are this one's to create
     has_ended: bool = False
@@ -79,10 +79,10 @@ class Application:
         log = await self.connect()
         await self.find_topics(log)
         async with self.runtime.tasks.scope("application") as scope:
-            for number in range(self.habits.readers):
+            for number in range(self.workload.readers):
                 scope.spawn(self._read(log, f"{self.name}.r{number}"), name=f"r{number}")
             async with self.runtime.tasks.scope("producing") as producing:
-                for number in range(self.habits.producers):
+                for number in range(self.workload.producers):
                     name = f"{self.name}.p{number}"
                     producing.spawn(self._produce(log, name), name=name)
             self.has_ended = True
@@ -95,7 +95,7 @@ class Application:
             log = AsyncLog.open(
                 self.runtime,
                 self.bootstrap,
-                request_timeout_ms=self.habits.request_timeout_ms,
+                request_timeout_ms=self.workload.request_timeout_ms,
             )
             try:
                 await log.start()
@@ -179,14 +179,14 @@ class Application:
     # --- producing ---
 
     async def _produce(self, log: AsyncLog, name: str) -> None:
-        habits, entropy = self.habits, self.runtime.entropy.stream(name)
+        workload, entropy = self.workload, self.runtime.entropy.stream(name)
         producers = {
             acks: log.producer(
                 acks=acks,
-                linger_ms=habits.linger_ms,
-                batch_size=habits.batch_size,
-                compression=habits.compression,
-                delivery_timeout_ms=habits.delivery_timeout_ms,
+                linger_ms=workload.linger_ms,
+                batch_size=workload.batch_size,
+                compression=workload.compression,
+                delivery_timeout_ms=workload.delivery_timeout_ms,
             )
             for acks in ("all", "leader")
         }
@@ -203,10 +203,10 @@ class Application:
         self, producers: dict[str, AsyncProducer], name: str, entropy: Entropy
     ) -> None:
         given: list[Delivery] = []
-        for _ in range(1 + entropy.below(self.habits.burst_max)):
+        for _ in range(1 + entropy.below(self.workload.burst_max)):
             place = self.options.places[entropy.below(len(self.options.places))]
             is_strict = self.options.topic(place[0]).is_strict
-            value = self.notes.next_value(name, entropy.below(self.habits.value_size_max + 1))
+            value = self.notes.next_value(name, entropy.below(self.workload.value_size_max + 1))
             self._invoke(name, place, value)
             try:
                 producer = producers["all" if is_strict else "leader"]
@@ -246,8 +246,8 @@ class Application:
         self.notes.history.fail(value, at=self.notes.now_ns(), is_certain=is_certain)
 
     async def _pause(self, entropy: Entropy) -> None:
-        pause_ms = entropy.uniform(*self.habits.pause_ms)
-        is_tired = self.notes.values > self.habits.records_max
+        pause_ms = entropy.uniform(*self.workload.pause_ms)
+        is_tired = self.notes.values > self.workload.records_max
         await asyncio.sleep(pause_ms / 1000 * (TIRED if is_tired else 1))
 
     # --- reading ---
@@ -255,7 +255,7 @@ class Application:
     async def _read(self, log: AsyncLog, name: str) -> None:
         """Follow everything, with a new consumer from the start now and then."""
         entropy, clock = self.runtime.entropy.stream(name), self.runtime.clock
-        low, high = self.habits.reader_lives_ms
+        low, high = self.workload.reader_lives_ms
         while not self.notes.is_over:
             self.notes.readers += 1
             life = f"{name}/{self.notes.readers}"

@@ -19,7 +19,7 @@ from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import NotReached, SimWorld
 from quorumlog.testing.checkers import AnomalyKind, Place, Stored, check, describe
 
-from ...checkers.cluster_invariants import Watch
+from ...checkers.cluster_invariants import ClusterInvariants
 from ...checkers.violation import Violation
 from ...cluster.liveness import (
     CONVERGE_MS,
@@ -32,8 +32,8 @@ from ...cluster.liveness import (
     servable,
 )
 from ...cluster.nodes import Cluster
-from ...cluster.options import ClusterOptions, Habits, draw_habits, draw_options
-from ...faults.cluster_faults import Nemesis, Storm, draw_storm
+from ...cluster.options import ClusterOptions, Workload, draw_options, draw_workload
+from ...faults.cluster_faults import ClusterFaultInjector, FaultPlan, draw_fault_plan
 from .application import Application, Notes
 
 STEP_MS: Final = 50
@@ -65,11 +65,11 @@ class Run:
 
     world: SimWorld
     options: ClusterOptions
-    habits: Habits
+    workload: Workload
     cluster: Cluster
     notes: Notes
-    nemesis: Nemesis
-    watch: Watch
+    fault_injector: ClusterFaultInjector
+    watch: ClusterInvariants
     applications: dict[str, "Client"] = field(default_factory=dict)
     makers: Mapping[str, "Maker"] = field(default_factory=dict)  # of others than `Application`
     prover: str = CLIENTS[0]  # whose records prove that partitions can be written to
@@ -82,20 +82,22 @@ class Run:
         entropy: SimEntropy,
         *,
         options: ClusterOptions | None = None,
-        storm: Storm | None = None,
+        fault_plan: FaultPlan | None = None,
     ) -> "Run":
         """Make a run's cluster and clients."""
         options = options or draw_options(entropy.stream("options"))
-        storm = draw_storm(entropy.stream("storm")) if storm is None else storm
+        fault_plan = draw_fault_plan(entropy.stream("storm")) if fault_plan is None else fault_plan
         cluster = Cluster(world, options, entropy.stream("cluster"))
         return cls(
             world=world,
             options=options,
-            habits=draw_habits(entropy.stream("habits")),
+            workload=draw_workload(entropy.stream("habits")),
             cluster=cluster,
             notes=Notes(now_ns=lambda: world.loop.now_ns),
-            nemesis=Nemesis(cluster, storm, entropy.stream("nemesis"), CLIENTS),
-            watch=Watch(cluster),
+            fault_injector=ClusterFaultInjector(
+                cluster, fault_plan, entropy.stream("nemesis"), CLIENTS
+            ),
+            watch=ClusterInvariants(cluster),
         )
 
     def start(self) -> None:
@@ -117,7 +119,7 @@ class Run:
         """Let a moment pass; an operator looks after the voters."""
         self.cluster.run(STEP_MS)
         self.look()
-        self.nemesis.look_after_voters()
+        self.fault_injector.maintain_voters()
         for name in CLIENTS:
             client = self.world.node(name)
             if not client.alive:
@@ -140,7 +142,7 @@ class Run:
                 name=name,
                 bootstrap=self.cluster.bootstrap,
                 options=self.options,
-                habits=self.habits,
+                workload=self.workload,
                 notes=self.notes,
                 creates=name == CLIENTS[0],
             )
@@ -149,11 +151,11 @@ class Run:
 
 
 def play(
-    world: SimWorld, *, options: ClusterOptions | None = None, storm: Storm | None = None
+    world: SimWorld, *, options: ClusterOptions | None = None, fault_plan: FaultPlan | None = None
 ) -> dict[str, int]:
     """Run a seed; raises AssertionError with what went wrong."""
     entropy = world.entropy.stream("scenario")
-    return play_run(Run.of(world, entropy, options=options, storm=storm), entropy)
+    return play_run(Run.of(world, entropy, options=options, fault_plan=fault_plan), entropy)
 
 
 def play_run(run: Run, entropy: SimEntropy) -> dict[str, int]:
@@ -163,9 +165,9 @@ def play_run(run: Run, entropy: SimEntropy) -> dict[str, int]:
     end_ms = max(SAFETY_MS, world.now_ms() + SAFETY_MS // 2)
     while world.now_ms() < end_ms:
         run.step()
-        run.nemesis.step()
+        run.fault_injector.step()
     served = serve_with_core(run, entropy)
-    run.nemesis.calm(run.cluster.nodes)
+    run.fault_injector.end_all(run.cluster.nodes)
     run.wait(lambda: is_whole(run.cluster), CONVERGE_MS, "every replica is in sync")
     while world.now_ms() < VIRTUAL_MS_MIN:
         run.step()
@@ -178,7 +180,7 @@ def serve_with_core(run: Run, entropy: SimEntropy) -> int:
     """Leave a majority alone: it must serve what it can; return how many partitions that was."""
     core = choose_core(run.cluster, entropy.stream("core"))
     run.world.faults.end_all()
-    run.nemesis.calm(core)
+    run.fault_injector.end_all(core)
     leave_alone(run.cluster, core, CLIENTS)
     run.wait(lambda: is_settled(run.cluster, core), SETTLE_MS, "a majority finds itself")
     places = servable(run.cluster, core)
@@ -221,7 +223,7 @@ def judge(run: Run, stored: Stored) -> None:
     found += check(history.of_places(loose), loose, allowed=frozenset({AnomalyKind.DUPLICATE}))
     if found:
         raise Violation(str(found[0].kind), describe(found))
-    run.cluster.prove_directories()
+    run.cluster.check_directories()
 
 
 def facts_of(run: Run) -> dict[str, int]:
@@ -235,7 +237,7 @@ def facts_of(run: Run) -> dict[str, int]:
         "polls": len(history.polls),
         "restarts": run.cluster.restarts,
         "wiped": run.cluster.wiped,
-        "faults": run.nemesis.happened.total(),
+        "faults": run.fault_injector.happened.total(),
         "checks": run.watch.checks,
         "breaks": run.world.fabric.links_broken,
         "errors": run.notes.errors.total(),

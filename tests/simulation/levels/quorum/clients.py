@@ -29,7 +29,7 @@ from quorumlog.runtime import Channel, Entropy, Runtime, Stream
 from quorumlog.runtime.error_detail import decode_error
 from quorumlog.services import RAFT_PROPOSE
 
-from ...checkers.linearizability import History
+from ...checkers.linearizability import OperationHistory
 from ...checkers.models import DONE, Read, RegisterRequest, Swap, Write
 from ...cluster.registers import call_register, encode_command
 
@@ -42,7 +42,7 @@ ProposeStream = Stream[pb.ProposeRequest, pb.ProposeResponse]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Habits:
+class RegisterWorkload:
     """What the clients of a run do. Times in milliseconds."""
 
     keys: int
@@ -59,7 +59,7 @@ class Habits:
 class Notes:
     """What all clients of a run share: the history, and whether they shall go on."""
 
-    history: History = field(default_factory=History)
+    history: OperationHistory = field(default_factory=OperationHistory)
     errors: Counter[str] = field(default_factory=Counter)
     offsets: dict[bytes, int] = field(default_factory=dict)  # command -> where it was said to be
     last_done: Counter[str] = field(default_factory=Counter)  # operations done, by client
@@ -79,7 +79,7 @@ class RegisterClient:
     runtime: Runtime
     name: str
     addresses: Mapping[NodeId, str]
-    habits: Habits
+    workload: RegisterWorkload
     notes: Notes
     entropy: Entropy
     with_stream: bool
@@ -139,7 +139,7 @@ class RegisterClient:
     async def _propose(
         self, stream: ProposeStream, under_way: dict[int, list[tuple[int, bytes]]]
     ) -> None:
-        for proposal in range(1 + self.entropy.below(self.habits.burst_max)):
+        for proposal in range(1 + self.entropy.below(self.workload.burst_max)):
             values: list[tuple[int, bytes]] = []
             for _ in range(1 + self.entropy.below(3)):
                 key, request = self._draw_write()
@@ -171,9 +171,9 @@ class RegisterClient:
     # --- inside ---
 
     def _draw(self) -> tuple[str, RegisterRequest]:
-        if self.entropy.uniform(0, 1) < self.habits.reads:
+        if self.entropy.uniform(0, 1) < self.workload.reads:
             return self._draw_key(), Read()
-        if self.entropy.uniform(0, 1) < self.habits.swaps:
+        if self.entropy.uniform(0, 1) < self.workload.swaps:
             key = self._draw_key()
             return key, Swap(self._seen.get(key), self._draw_value())
         return self._draw_write()
@@ -182,10 +182,12 @@ class RegisterClient:
         return self._draw_key(), Write(self._draw_value())
 
     def _draw_key(self) -> str:
-        return f"k{self.entropy.below(self.habits.keys)}"
+        return f"k{self.entropy.below(self.workload.keys)}"
 
     def _draw_value(self) -> bytes:
-        return self.notes.next_value(self.name, self.entropy.below(self.habits.value_size_max + 1))
+        return self.notes.next_value(
+            self.name, self.entropy.below(self.workload.value_size_max + 1)
+        )
 
     def _done(self, number: int, result: object) -> None:
         assert result is None or isinstance(result, bytes | bool), f"{result!r}"
@@ -223,11 +225,11 @@ class RegisterClient:
         return self._channels[target]
 
     def _timeout_ms(self) -> int:
-        low, high = self.habits.timeout_ms
+        low, high = self.workload.timeout_ms
         return low + self.entropy.below(high - low + 1)
 
     async def _pause(self) -> None:
-        low, high = self.habits.pause_ms
-        is_tired = len(self.notes.history) > self.habits.operations_max
+        low, high = self.workload.pause_ms
+        is_tired = len(self.notes.history) > self.workload.operations_max
         pause_s = self.entropy.uniform(low, high) / 1000
         await asyncio.sleep(pause_s * TIRED if is_tired else pause_s)

@@ -22,12 +22,12 @@ from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import NotReached, SimWorld
 from quorumlog.testing.checkers import report
 
-from ...checkers.linearizability import anomalies
+from ...checkers.linearizability import linearizability_anomalies
 from ...checkers.models import Register
 from ...checkers.quorum_logs import compare_logs
-from ...cluster.quorum import Cluster, Member, QuorumOptions
-from ...faults.quorum_faults import STEP_MS, Nemesis, draw_storm
-from .clients import Habits, Notes, RegisterClient
+from ...cluster.quorum import QuorumCluster, QuorumMember, QuorumOptions
+from ...faults.quorum_faults import STEP_MS, QuorumFaultInjector, draw_fault_plan
+from .clients import Notes, RegisterClient, RegisterWorkload
 
 SAFETY_MS: Final = 45_000
 VIRTUAL_MS_MIN: Final = 60_000
@@ -55,9 +55,9 @@ def draw_options(entropy: SimEntropy) -> QuorumOptions:
     )
 
 
-def draw_habits(entropy: SimEntropy) -> Habits:
+def draw_register_workload(entropy: SimEntropy) -> RegisterWorkload:
     """Draw what the clients do."""
-    return Habits(
+    return RegisterWorkload(
         keys=entropy.spread(1, 40),
         pause_ms=((20, 100), (50, 300), (100, 1_000))[entropy.below(3)],
         timeout_ms=((100, 1_000), (1_000, 5_000))[entropy.below(2)],
@@ -74,8 +74,8 @@ class Run:
     """Everything of one run."""
 
     world: SimWorld
-    cluster: Cluster
-    habits: Habits
+    cluster: QuorumCluster
+    workload: RegisterWorkload
     entropy: SimEntropy
     notes: Notes = field(default_factory=Notes)
 
@@ -136,7 +136,7 @@ class Run:
                     runtime=runtime,
                     name=f"{name}.{number}",
                     addresses=self.cluster.addresses,
-                    habits=self.habits,
+                    workload=self.workload,
                     notes=self.notes,
                     entropy=self.entropy.stream(f"client/{name}/{number}"),
                     with_stream=number == 0,
@@ -149,14 +149,16 @@ def play(world: SimWorld, *, bug: str = "") -> dict[str, int]:
     """Run the scenario, with one of `BUGS`; raises AssertionError with what went wrong."""
     entropy = world.entropy.stream("scenario")
     options = draw_options(entropy.stream("options"))
-    cluster = Cluster(world, options, entropy.stream("cluster"), bug=bug)
-    run = Run(world, cluster, draw_habits(entropy.stream("habits")), entropy)
-    storm = draw_storm(entropy.stream("storm"))
-    nemesis = Nemesis(cluster, storm, entropy.stream("nemesis"), run.clients)
+    cluster = QuorumCluster(world, options, entropy.stream("cluster"), bug=bug)
+    run = Run(world, cluster, draw_register_workload(entropy.stream("habits")), entropy)
+    fault_plan = draw_fault_plan(entropy.stream("storm"))
+    fault_injector = QuorumFaultInjector(
+        cluster, fault_plan, entropy.stream("nemesis"), run.clients
+    )
     run.start()
-    nemesis.rage(world.now_ms() + SAFETY_MS)
-    heal_majority(run, nemesis)
-    heal_all(run, nemesis)
+    fault_injector.inject_until(world.now_ms() + SAFETY_MS)
+    heal_majority(run, fault_injector)
+    heal_all(run, fault_injector)
     while world.now_ms() < VIRTUAL_MS_MIN:
         run.step()
     settle(run)
@@ -169,7 +171,7 @@ def play(world: SimWorld, *, bug: str = "") -> dict[str, int]:
         "offsets": cluster.chronicle.end_offset,
         "restarts": cluster.restarts,
         "wiped": cluster.wiped,
-        "faults": nemesis.happened.total(),
+        "faults": fault_injector.happened.total(),
         "breaks": world.fabric.links_broken,
         "messages": cluster.watch.messages,
     }
@@ -178,13 +180,13 @@ def play(world: SimWorld, *, bug: str = "") -> dict[str, int]:
 # --- liveness ------------------------------------------------------------------------------------
 
 
-def heal_majority(run: Run, nemesis: Nemesis) -> None:
+def heal_majority(run: Run, fault_injector: QuorumFaultInjector) -> None:
     """Leave a connected majority alone, without the others: it must serve every client."""
     world, cluster = run.world, run.cluster
     core = choose_core(cluster, run.entropy.stream("core"))
     names = [member.name for member in core]
     world.faults.end_all()
-    nemesis.calm(core)
+    fault_injector.end_all(core)
     rest = [member for member in cluster.members if member not in core]
     world.fabric.barriers.close(apart([member.name for member in rest], names + run.clients))
     before = dict(run.notes.last_done)
@@ -196,31 +198,31 @@ def heal_majority(run: Run, nemesis: Nemesis) -> None:
     )
 
 
-def choose_core(cluster: Cluster, entropy: SimEntropy) -> list[Member]:
+def choose_core(cluster: QuorumCluster, entropy: SimEntropy) -> list[QuorumMember]:
     """Draw members that have a majority in every voter set that anybody believes to be in force."""
     views = [member.last_voters for member in cluster.members if member.last_voters]
     left: list[object] = list(cluster.members)
     entropy.shuffle(left)
-    core: list[Member] = []
+    core: list[QuorumMember] = []
     for member in left:
-        assert isinstance(member, Member), f"{member!r}"
+        assert isinstance(member, QuorumMember), f"{member!r}"
         core.append(member)
         if all(_has_majority(core, view) for view in views):
             break
     return sorted(core, key=lambda member: member.node_id)
 
 
-def _has_majority(core: list[Member], voters: VoterSet) -> bool:
+def _has_majority(core: list[QuorumMember], voters: VoterSet) -> bool:
     whole = [member for member in core if not member.is_damaged]  # the others are about to go
     return sum(member.voter in voters for member in whole) >= voters.majority
 
 
-def heal_all(run: Run, nemesis: Nemesis) -> None:
+def heal_all(run: Run, fault_injector: QuorumFaultInjector) -> None:
     """Leave everybody alone: all must run, every vote be where it belongs, and all be one."""
-    nemesis.calm(run.cluster.members)
+    fault_injector.end_all(run.cluster.members)
 
     def is_whole() -> bool:
-        nemesis.look_after_voters()
+        fault_injector.maintain_voters()
         voters = run.cluster.voters()
         return (
             voters is not None
@@ -240,7 +242,7 @@ def settle(run: Run) -> None:
     assert len(states) == 1, "the members' states differ"
 
 
-def is_settled(cluster: Cluster) -> bool:
+def is_settled(cluster: QuorumCluster) -> bool:
     """Whether everybody has applied everything."""
     nodes = [node for _, node in cluster.nodes_up()]
     if len(nodes) < len(cluster.members) or cluster.leader() is None:
@@ -255,7 +257,7 @@ def is_settled(cluster: Cluster) -> bool:
 
 def judge(run: Run) -> None:
     """Prove the history, the logs and the directories."""
-    found = anomalies(run.notes.history.operations(), Register())
+    found = linearizability_anomalies(run.notes.history.operations(), Register())
     assert not found, report(found)
     for command, offset in run.notes.offsets.items():
         there = run.cluster.chronicle.offset_of(command)
@@ -263,4 +265,4 @@ def judge(run: Run) -> None:
     for member in run.cluster.members:
         member.sim.power_cut()  # nothing may live in memory alone
     compare_logs({member.name: member.sim.device.disk for member in run.cluster.members})
-    run.cluster.prove_directories()
+    run.cluster.check_directories()
