@@ -1,5 +1,6 @@
-"""The `quorumlog` command: every operation of the product by name.
+"""The `quorumlog` command line.
 
-The outermost room: it may see every other one, but nothing heavy is imported before a command
-needs it, so that `quorumlog --help` and `quorumlog dev` start at once. Start with `main`.
+The outermost layer: it may import every other package. Heavy modules are imported inside the
+commands that need them, so that `quorumlog --help` and `quorumlog dev` start fast. Start with
+`main`.
 """

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from ..clients import Broker, Cluster, LogDir
 
 brokers_app = typer.Typer(
-    help="The brokers of the cluster.", no_args_is_help=True, rich_markup_mode=None
+    help="List, describe and unregister brokers.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
 def describe_cluster(bootstrap: BootstrapOption = None, output: OutputOption = None) -> None:
-    """Show the cluster's id, its active controller, and how many brokers and topics it has."""
+    """Show the cluster id, the active controller, and the number of brokers and topics."""
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
@@ -35,17 +35,17 @@ def describe_cluster(bootstrap: BootstrapOption = None, output: OutputOption = N
     if output is Output.JSON:
         print_json(row)
         return
-    controller = "none is elected" if cluster.controller_id is None else cluster.controller_id
+    controller = "none" if cluster.controller_id is None else cluster.controller_id
     typer.echo(f"cluster     {cluster.cluster_id}")
     typer.echo(f"controller  {controller}")
-    out = f" ({', '.join(map(str, fenced))} fenced)" if fenced else ""
-    typer.echo(f"brokers     {len(cluster.brokers)}{out}")
+    note = f" ({', '.join(map(str, fenced))} fenced)" if fenced else ""
+    typer.echo(f"brokers     {len(cluster.brokers)}{note}")
     typer.echo(f"topics      {len(topics):,} with {row['partitions']:,} partitions")
 
 
-@brokers_app.command("list")
+@brokers_app.command("list", short_help="List registered brokers")
 def list_brokers(bootstrap: BootstrapOption = None, output: OutputOption = None) -> None:
-    """List the registered brokers by id."""
+    """List registered brokers by id."""
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
@@ -67,19 +67,19 @@ def list_brokers(bootstrap: BootstrapOption = None, output: OutputOption = None)
             )
             for row, broker in zip(rows, cluster.brokers, strict=True)
         ],
-        empty="No broker is registered.",
+        empty="No brokers are registered.",
     )
 
 
-@brokers_app.command("describe", short_help="Show a broker and what is on its disks.")
+@brokers_app.command("describe", short_help="Show a broker and the logs on its disks")
 def describe_broker(
-    broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's node id.")],
+    broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="Node id of the broker")],
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Show a broker: its address and state, and what each partition takes on its disk.
+    """Show a broker's address, state, and the size of each log on its disks.
 
-    Its settings: quorumlog configs describe --broker ID
+    `quorumlog configs describe --broker ID` shows its settings.
     """
     from . import settings
 
@@ -88,7 +88,7 @@ def describe_broker(
         found = next((each for each in cluster.brokers if each.id == broker), None)
         if found is None:
             ids = ", ".join(str(each.id) for each in cluster.brokers) or "none"
-            raise InvalidRequest(f"there is no broker {broker}; registered are: {ids}")
+            raise InvalidRequest(f"broker {broker} is not registered; registered brokers: {ids}")
         directories = log.admin.describe_log_dirs(broker=broker)
     row = _broker_json(found, cluster)
     if output is Output.JSON:
@@ -96,7 +96,7 @@ def describe_broker(
         return
     typer.echo(f"Broker {broker} at {row['grpc']}, {row['state']}")
     if found.kafka_listeners:
-        typer.echo(f"for Kafka clients: {_listeners_text(found)}")
+        typer.echo(f"Kafka listeners: {_listeners_text(found)}")
     for directory in directories:
         free, capacity = size_text(directory.free_bytes), size_text(directory.capacity_bytes)
         typer.echo(
@@ -116,37 +116,34 @@ def describe_broker(
                 )
                 for each in directory.logs
             ],
-            empty="It holds no partitions.",
+            empty="No logs.",
         )
 
 
-@brokers_app.command(
-    "unregister", short_help="Take a broker that is gone for good out of the cluster."
-)
+@brokers_app.command("unregister", short_help="Remove a broker that does not come back")
 def unregister(
-    broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's node id.")],
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask; nobody is asked without a terminal.")
-    ] = False,
+    broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="Node id of the broker")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt")] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Take a broker that is gone for good out of the cluster: no replica on it is counted on any
-    more. It must be down.
+    """Remove the registration of a broker that does not come back. The broker must be down.
 
-    It stays in the assignments of its partitions until they are moved: quorumlog partitions
-    reassign --drain ID, best before this.
+    Its replicas stay assigned until they are moved, preferably first: `quorumlog partitions
+    reassign --drain ID`.
     """
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
-        if not yes and not confirmed(f"Give up broker {broker} and all that is on its disks?"):
-            raise InvalidRequest(f"broker {broker} is not taken out")
+        if not yes and not confirmed(
+            f"Unregister broker {broker} and give up all records on its disks?"
+        ):
+            raise InvalidRequest(f"broker {broker} was not unregistered: not confirmed")
         log.admin.unregister_broker(broker)
     if output is Output.JSON:
         print_json({"unregistered": broker})
     else:
-        typer.echo(f"Broker {broker} is taken out of the cluster.")
+        typer.echo(f"Broker {broker} is unregistered.")
 
 
 def _broker_json(broker: "Broker", cluster: "Cluster") -> dict[str, Any]:
@@ -162,8 +159,8 @@ def _broker_json(broker: "Broker", cluster: "Cluster") -> dict[str, Any]:
 
 
 def _listeners_text(broker: "Broker") -> str:
-    """Return where Kafka clients connect, in a line; "*" is every interface, and a name is told
-    where there are several."""
+    """Return the Kafka listeners in one line. "*" stands for every interface; names are included if
+    there are several listeners."""
     found = {
         name: f"*{address}" if address.startswith(":") else address
         for name, address in broker.kafka_listeners.items()

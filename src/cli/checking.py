@@ -1,4 +1,4 @@
-"""`quorumlog check`: proves a data directory, or one log's folder, and mends it when asked to."""
+"""`quorumlog check`: verify a data directory or one log's folder, and repair it with --repair."""
 
 import os
 import sys
@@ -31,25 +31,28 @@ Examples:
   quorumlog check quorumlog-data --repair
 
 \b
-Exit codes: 0 no problem (there may be notes), 1 problems, or DIR cannot be checked or repaired,
-2 a wrong command line.
+Exit codes: 0 no problems (notes are possible), 1 problems, or DIR cannot be checked or repaired,
+2 invalid arguments.
 """
 
 
 def check(
     directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="A data directory, or the folder of one log.")
+        str, typer.Argument(metavar="DIR", help="A data directory, or the folder of one log")
     ],
     repair: Annotated[
-        bool, typer.Option("--repair", help="Mend what is safe to mend; no node may have it open.")
+        bool,
+        typer.Option(
+            "--repair", help="Repair what is safe to repair; requires that no node has DIR open"
+        ),
     ] = False,
     cut_damage: Annotated[
         str | None,
         typer.Option(
             "--cut-damage",
             metavar="FOLDER",
-            help="With --repair: cut damaged logs before their first bad batch; what is cut is "
-            "copied to FOLDER first.",
+            help="With --repair, truncate damaged logs before their first invalid batch, after "
+            "copying the removed bytes to FOLDER",
         ),
     ] = None,
     compacted: Annotated[
@@ -57,40 +60,40 @@ def check(
         typer.Option(
             "--compacted",
             metavar="TOPIC",
-            help="A topic whose offsets may have gaps, where neither the metadata log nor the "
-            "cleaner's checkpoint says so; may be repeated.",
+            help="Accept offset gaps in this topic even if neither the metadata log nor the "
+            "cleaner's checkpoint says that it is compacted; repeatable",
         ),
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Prove a data directory: every batch, every record, and every file beside them.
+    """Verify every batch, every record and every auxiliary file of a data directory.
 
-    Nothing is changed without --repair. A directory that a node has open may be checked too; what
-    is written meanwhile may show up as torn. What each finding means, and what to do about it, is
-    in docs/checking.md.
+    Without --repair nothing changes. A directory that a node has open can be checked; batches that
+    are written during the check can be reported as truncated. docs/checking.md explains each
+    finding and its remedy.
     """
     from ..runtime.files import RealFiles
 
     if cut_damage is not None and not repair:
-        raise typer.BadParameter("--cut-damage goes with --repair: without it nothing is changed")
-    if cut_damage is not None and lies_in(cut_damage, directory):
-        raise InvalidRequest(f"{cut_damage} lies in {directory}: copies must be kept outside of it")
+        raise typer.BadParameter("--cut-damage requires --repair")
+    if cut_damage is not None and is_inside(cut_damage, directory):
+        raise InvalidRequest(f"{cut_damage} is inside {directory}; give a folder outside of it")
     files = RealFiles()
     path = os.path.normpath(directory)
-    known = what_is_known(files, path, frozenset(compacted or ()))
+    known = known_topics(files, path, frozenset(compacted or ()))
     try:
-        found = None if repair else _check(files, path, known)
-        mended = _repair(files, path, known, cut_damage) if repair else None
+        checked = None if repair else _check(files, path, known)
+        repaired = _repair(files, path, known, cut_damage) if repair else None
     except OSError as error:
         raise InvalidRequest(f"{error.filename or path} cannot be read: {error.strerror}") from None
-    report = found or mended
-    assert report is not None, "one of both was done"
+    report = checked or repaired
+    assert report is not None, "neither checked nor repaired"
     if output is Output.JSON:
         print_json(report.as_dict())
-    elif found is not None:
-        print_report(found)
-    elif mended is not None:
-        print_repair(mended)
+    elif checked is not None:
+        print_report(checked)
+    elif repaired is not None:
+        print_repair(repaired)
     if not report.is_ok:
         raise typer.Exit(EXIT_ERROR)
 
@@ -115,21 +118,19 @@ def _repair(
         with progress_of(path) as progress:
             return repair_files(files, path, known=known, cut_to=cut_to, progress=progress)
     except KeyboardInterrupt:
-        typer.echo(
-            "interrupted; the next start, or another --repair, ends what was begun", err=True
-        )
+        typer.echo("interrupted; the next node start or --repair completes the repair", err=True)
         raise
 
 
-def lies_in(path: str, folder: str) -> bool:
-    """Whether a path is a folder or in it, wherever links and dots lead."""
+def is_inside(path: str, folder: str) -> bool:
+    """Return True if a path is the folder or inside it, after resolving links."""
     real, top = os.path.realpath(path), os.path.realpath(folder)
     return real == top or real.startswith(top.rstrip("/") + "/")
 
 
 @contextmanager
 def progress_of(path: str) -> "Iterator[Callable[[int], None]]":
-    """Show on stderr how many bytes were read, where somebody looks."""
+    """Show the number of bytes read on stderr, if it is a terminal."""
     if not sys.stderr.isatty():
         yield lambda size: None
         return
@@ -143,14 +144,14 @@ def progress_of(path: str) -> "Iterator[Callable[[int], None]]":
             task = progress.add_task(os.path.basename(path), total=None)
             yield lambda size: progress.advance(task, size)
     finally:
-        console.show_cursor(True)  # also where Ctrl-C came while it was just hidden
+        console.show_cursor(True)  # Ctrl-C may have come right after it was hidden
 
 
-# --- what the metadata log knows -----------------------------------------------------------------
+# --- topics of the metadata log ------------------------------------------------------------------
 
 
-def what_is_known(files: "RealFiles", path: str, compacted: frozenset[str]) -> "Known":
-    """Return which topics there are, by the metadata log beside the logs, as far as it reads."""
+def known_topics(files: "RealFiles", path: str, compacted: frozenset[str]) -> "Known":
+    """Return the topics of the data directory's metadata log, as far as it is readable."""
     from google.protobuf.message import DecodeError
 
     from ..storage.inspect.directory_check import Known, KnownTopic
@@ -162,7 +163,7 @@ def what_is_known(files: "RealFiles", path: str, compacted: frozenset[str]) -> "
         try:
             image, is_whole = _image(files, folder)
         except (QuorumlogError, OSError, DecodeError):
-            break  # the check of that log tells what is wrong with it
+            break  # the check of that log reports the damage
         topics = {
             topic.name: KnownTopic(
                 topic_id=topic.id,
@@ -170,7 +171,7 @@ def what_is_known(files: "RealFiles", path: str, compacted: frozenset[str]) -> "
             )
             for topic in image.sorted_topics()
         }
-        if not is_whole:  # who knows what came and went behind it
+        if not is_whole:  # records after the damage may have created or deleted topics
             gappy = {name for name, topic in topics.items() if topic.is_compacted}
             return Known(compacted=compacted | gappy)
         directories = {broker.id: broker.directory_id for broker in image.sorted_brokers()}
@@ -179,8 +180,8 @@ def what_is_known(files: "RealFiles", path: str, compacted: frozenset[str]) -> "
 
 
 def _image(files: "RealFiles", folder: str) -> "tuple[MetadataImage, bool]":
-    """Return what a metadata log says, and whether all of it could be read: its end may be torn.
-    Raises CorruptionError, also where neither the log nor a snapshot reaches back to offset 0."""
+    """Return the image of a metadata log, and True if all of it is readable: its end may be
+    truncated. Raise CorruptionError for damage, and if records at the start are missing."""
     from ..metadata import EMPTY_IMAGE, replay
     from ..metadata.snapshots import image_of
     from ..proto import metadata_records_pb2 as pb
@@ -194,12 +195,16 @@ def _image(files: "RealFiles", folder: str) -> "tuple[MetadataImage, bool]":
     if snapshot is not None and snapshot.end_offset > 0:
         values = read_snapshot(files, f"{folder}/{checkpoint_name(snapshot)}", snapshot)
         if values is None:
-            raise CorruptionError("another server wrote the snapshot", path=folder)
+            raise CorruptionError("the snapshot was not written by quorumlog", path=folder)
         start = snapshot.end_offset
         image = image_of(values, end_offset=start, epoch=0)
     names = [name for name in files.names(folder) if name.endswith(".log")]
     if names and int(names[0].partition(".")[0]) > start:
-        raise CorruptionError("the metadata log has lost its beginning", path=folder)
+        raise CorruptionError(
+            f"the metadata log starts at {int(names[0].partition('.')[0])}; records from {start}"
+            " are missing",
+            path=folder,
+        )
     for name in names:
         file = files.open_readonly(f"{folder}/{name}")
         try:
@@ -218,19 +223,19 @@ def _image(files: "RealFiles", folder: str) -> "tuple[MetadataImage, bool]":
     return image, True
 
 
-# --- for people ----------------------------------------------------------------------------------
+# --- text output ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A group of findings of one kind."""
+class FindingGroup:
+    """The findings of one kind."""
 
     kind: str
     findings: "list[Finding]"
 
 
 def print_report(report: "CheckReport") -> None:
-    """Print a check: a line a log, the findings by kind, and what to do about each kind."""
+    """Print the result of a check: one line per log, the findings by kind, and their remedies."""
     rows = [
         (
             log.name,
@@ -244,18 +249,18 @@ def print_report(report: "CheckReport") -> None:
         )
         for log in report.logs
     ]
-    columns = ("log", "is", "segments", "batches", "records", "size", "start", "end")
-    print_table(columns, rows, empty="There is no log.")
-    groups: dict[str, Told] = {}
+    columns = ("log", "state", "segments", "batches", "records", "size", "start", "end")
+    print_table(columns, rows, empty="No logs.")
+    groups: dict[str, FindingGroup] = {}
     for finding in report.all_findings():
-        groups.setdefault(finding.kind, Told(finding.kind, [])).findings.append(finding)
-    for group in sorted(groups.values(), key=lambda told: told.findings[0].severity != "problem"):
+        groups.setdefault(finding.kind, FindingGroup(finding.kind, [])).findings.append(finding)
+    for group in sorted(groups.values(), key=lambda each: each.findings[0].severity != "problem"):
         _print_group(group)
     typer.echo("")
     typer.echo(_verdict(report))
 
 
-def _print_group(group: Told) -> None:
+def _print_group(group: FindingGroup) -> None:
     first = group.findings[0]
     typer.echo("")
     typer.echo(f"{first.severity}: {group.kind}")
@@ -267,7 +272,7 @@ def _print_group(group: Told) -> None:
             where += f", offset {finding.offset}"
         typer.echo(f"    {where}: {finding.what}")
     if len(group.findings) > 20:
-        typer.echo(f"    and {len(group.findings) - 20} more: --output json lists them")
+        typer.echo(f"    and {len(group.findings) - 20} more; --output json lists all")
     typer.echo(f"    {first.remedy}")
 
 
@@ -277,7 +282,7 @@ def _verdict(report: "CheckReport") -> str:
     notes = sum(found.note_count for found in every)
     state = {
         True: "The last stop was clean.",
-        False: "The last stop was not clean, or a node is running: the next start recovers.",
+        False: "The last stop was not clean, or a node is running; the next start recovers.",
         None: "",
     }[report.is_clean]
     verdict = "ok" if report.is_ok else count_text(problems, "problem")
@@ -285,20 +290,20 @@ def _verdict(report: "CheckReport") -> str:
 
 
 def print_repair(report: "RepairReport") -> None:
-    """Print what a repair did, and what is left."""
+    """Print the completed, failed and refused steps of a repair."""
     for done in report.done:
         typer.echo(f"done: {done}")
     if report.failed is not None:
         step, error = report.failed
         typer.echo(f"FAILED: {step}: {error}")
     for step in report.not_begun:
-        typer.echo(f"not begun: {step}")
+        typer.echo(f"not started: {step}")
     for refused in report.refused:
-        typer.echo(f"let be: {refused}")
+        typer.echo(f"refused: {refused}")
     if not (report.done or report.failed or report.refused):
-        typer.echo("There was nothing to repair.")
+        typer.echo("Nothing to repair.")
     typer.echo("")
     if report.after is not None:
         print_report(report.after)
     else:
-        typer.echo("What was done stays; repair again once the cause is gone.")
+        typer.echo("Completed steps remain; fix the cause, then run --repair again.")

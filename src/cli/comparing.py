@@ -1,4 +1,4 @@
-"""`quorumlog diff`: whether two copies of a log, or of a data directory, hold the same records."""
+"""`quorumlog diff`: compare the records of two copies of a log or of a data directory."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,34 +18,34 @@ Examples:
   quorumlog diff node-1 node-2 -o json
 
 \b
-Exit codes: 0 the same, or every difference is explained, 1 not the same, or they cannot be
-compared, 2 a wrong command line.
+Exit codes: 0 equal, or every difference is explained, 1 different, or the copies cannot be
+compared, 2 invalid arguments.
 """
 
 
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A log's folder, or a data directory.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="The folder of a log, or a data directory")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The copy to compare with")],
     compacted: Annotated[
         list[str] | None,
         typer.Option(
             "--compacted",
             metavar="TOPIC",
-            help="A topic where compaction may have dropped records, though no cleaner's "
-            "checkpoint says so; may be repeated.",
+            help="Accept missing records in this topic even if no cleaner's checkpoint says that "
+            "it is compacted; repeatable",
         ),
     ] = None,
     limit: Annotated[
         int,
-        typer.Option("--limit", metavar="N", min=1, help="Unexplained differences listed per log."),
+        typer.Option("--limit", metavar="N", min=1, help="Unexplained differences to list per log"),
     ] = 20,
     output: OutputOption = None,
 ) -> None:
-    """Compare two copies record by record; nothing is changed.
+    """Compare two copies record by record, without changing them.
 
-    Batch boundaries and codecs do not count; offsets, leader epochs, timestamps, keys, values,
-    headers and producers do. Explained are records below the other's log start, above the high
-    watermark, superseded in a compacted topic, and control records.
+    The comparison covers offsets, leader epochs, timestamps, keys, values, headers and producers,
+    but not batch boundaries and codecs. Differences are explained for records below the other log
+    start offset, above the high watermark, superseded in a compacted topic, and control records.
     """
     from ..runtime.files import RealFiles
     from ..storage.inspect.diff import diff as diff_files
@@ -64,7 +64,7 @@ def diff(
 
 
 def print_diff(found: "Diff") -> None:
-    """Print a line a log and kind of difference, then the first differences."""
+    """Print one line per log and kind of difference, then the first differences."""
     from ..storage.inspect.diff import EXPLAINED, SENTENCES
 
     rows: list[tuple[object, ...]] = []
@@ -74,14 +74,14 @@ def print_diff(found: "Diff") -> None:
             (log.log, why, only_in, count, SENTENCES[why] if why in EXPLAINED else "NOT EXPLAINED")
             for (why, only_in), count in log.counts.items()
         ]
-    print_table(("log", "records are", "only in", "count", "why"), rows, empty="No log is in both.")
-    for name, lonely in (("A", found.only_in_a), ("B", found.only_in_b)):
-        if lonely:
-            typer.echo(f"only in {name}: {', '.join(lonely)}")
+    print_table(("log", "records are", "only in", "count", "why"), rows, empty="No common logs.")
+    for name, logs in (("A", found.only_in_a), ("B", found.only_in_b)):
+        if logs:
+            typer.echo(f"only in {name}: {', '.join(logs)}")
     for log in found.logs:
         _print_differences(log)
     typer.echo("")
-    typer.echo("They hold the same records." if found.is_same else "They differ.")
+    typer.echo("The copies are equal." if found.is_same else "The copies differ.")
 
 
 def _print_differences(log: "LogDiff") -> None:
@@ -90,7 +90,7 @@ def _print_differences(log: "LogDiff") -> None:
     for difference in log.differences:
         if difference.why in EXPLAINED:
             continue
-        if not difference.count:  # no records, but a place
+        if not difference.count:  # a position without records
             named = f" in {difference.only_in}" if difference.only_in else ""
             typer.echo(f"{log.log}: {difference.why}{named}: {difference.detail}")
             continue

@@ -1,10 +1,10 @@
-"""Shell completion: the scripts of three shells, and the answer to what they ask.
+"""Shell completion: scripts for bash, zsh and fish, and the candidates that they request.
 
-A script asks by running the command with the line up to the cursor in `main.LINE_VARIABLE`; the
-answer is one candidate a line, with a tab and its description where there is one. The whole line is
-sent, not the shell's words: bash takes an address apart at its colon.
+A script runs the command with the line up to the cursor in `main.LINE_VARIABLE`. The command prints
+one candidate per line, followed by a tab and a description if there is one. The script passes the
+whole line, not the shell's words, because bash splits addresses at the colon.
 
-Nothing is ever written to stderr and every failure is silent: a shell is in the middle of a line.
+Nothing is written to stderr and failures are silent: the user is typing a command line.
 """
 
 import contextlib
@@ -17,16 +17,16 @@ from typing import Annotated, Any
 
 import typer
 
-TOPICS_TIMEOUT_MS = 1_000  # a broker that is slower completes nothing
+TOPICS_TIMEOUT_MS = 1_000  # no candidates from a slower broker
 
 EXAMPLES = """\b
-To have it in every new shell:
+Install for every new shell:
   bash:  quorumlog completion bash > ~/.local/share/bash-completion/completions/quorumlog
   zsh:   quorumlog completion zsh > "${fpath[1]}/_quorumlog"
   fish:  quorumlog completion fish > ~/.config/fish/completions/quorumlog.fish
 
 \b
-In this shell only:
+Enable in the current shell:
   source <(quorumlog completion bash)
 """
 
@@ -80,7 +80,7 @@ complete --command quorumlog --arguments '(__quorumlog_complete)'
 
 
 class Shell(StrEnum):
-    """The shells that have a script."""
+    """The supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -91,16 +91,16 @@ SCRIPTS = {Shell.BASH: BASH, Shell.ZSH: ZSH, Shell.FISH: FISH}
 
 
 def completion(
-    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish")],
 ) -> None:
-    """Print the script that completes commands, options and topic names in a shell."""
+    """Print a script that completes commands, options and topic names."""
     typer.echo(SCRIPTS[shell].lstrip("\n"), nl=False)
 
 
 def answer(app: typer.Typer, line: str) -> None:
     """Print the candidates for the end of a command line."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
     with contextlib.suppress(Exception):
         for value, text in candidates(typer.main.get_command(app), line):
             typer.echo(f"{value}\t{text}" if text else value)
@@ -108,7 +108,8 @@ def answer(app: typer.Typer, line: str) -> None:
 
 
 def candidates(root: Any, line: str) -> Iterator[tuple[str, str]]:
-    """Yield (value, description) of what may stand at the end of a line, without repeating."""
+    """Yield (value, description) of each candidate for the last word of a line, without
+    duplicates."""
     words, incomplete = split_line(line)
     command, ctx, option, rest = _walk(root, words)
     if option is None and incomplete.startswith("--") and "=" in incomplete:
@@ -133,15 +134,15 @@ def candidates(root: Any, line: str) -> Iterator[tuple[str, str]]:
 
 
 def split_line(line: str) -> tuple[list[str], str]:
-    """Return a command line's whole words behind the program's name, and the word that is being
-    typed ("" when none is)."""
+    """Return the complete words after the program's name, and the incomplete last word, "" if there
+    is none."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
     lexer.whitespace_split = True
     lexer.commenters = ""
     words: list[str] = []
     try:
         words.extend(lexer)
-    except ValueError:  # an open quote: what is behind it is being typed
+    except ValueError:  # an open quote: the quoted text is the incomplete word
         words.append(lexer.token)
         return words[1:-1], words[-1]
     if line[-1:].isspace() or len(words) < 2:
@@ -150,7 +151,7 @@ def split_line(line: str) -> tuple[list[str], str]:
 
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of the cluster's topics that begin so; for an argument's completion."""
+    """Return the names of the cluster's topics that start with `incomplete`."""
     from .settings import open_log
 
     with open_log(
@@ -163,8 +164,8 @@ def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _walk(root: Any, words: list[str]) -> tuple[Any, Any, Any, list[str]]:
-    """Return the command that the words lead to, its context, the option that still needs its
-    value, and the arguments so far."""
+    """Return the command of the words, its context, the option that still needs its value, and the
+    arguments so far."""
     command, ctx = root, _context(root, [], None)
     own: list[str] = []  # the words of `command`
     rest: list[str] = []

@@ -1,4 +1,4 @@
-"""`quorumlog config show`: every value that would be used here, and where it comes from."""
+"""`quorumlog config show`: effective settings on this machine, and their sources."""
 
 import os
 from typing import Annotated, Any
@@ -12,19 +12,19 @@ from .options import BootstrapOption, Output, OutputOption
 from .output import print_entry, print_json, print_table
 
 app = typer.Typer(
-    help="What this machine's settings come to.", no_args_is_help=True, rich_markup_mode=None
+    help="Show effective settings on this machine.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
 @app.command(
     "show",
-    short_help="Show every setting with its value and its origin.",
+    short_help="Show every setting with its value and source",
     epilog="""\b
 Examples:
-  quorumlog config show --config node.toml       a node's settings
-  quorumlog config show --set node.id=2          ... if it were started with this
-  quorumlog config show --client                 what commands such as `topics list` use
-  quorumlog config show --changed                only what differs from the defaults
+  quorumlog config show --config node.toml       # settings of a node
+  quorumlog config show --set node.id=2          # with a flag of `quorumlog server`
+  quorumlog config show --client                 # settings of commands such as `topics list`
+  quorumlog config show --changed                # only values that differ from the default
 """,
 )
 def show(
@@ -33,24 +33,27 @@ def show(
     assignments: SetOption = None,
     client: Annotated[
         bool,
-        typer.Option("--client", help="The command line's own settings in place of a node's."),
+        typer.Option(
+            "--client", help="Show client settings of the command line instead of node settings"
+        ),
     ] = False,
     changed: Annotated[
-        bool, typer.Option("--changed", help="Only what differs from the defaults.")
+        bool, typer.Option("--changed", help="Show only values that differ from the default")
     ] = False,
-    docs: Annotated[bool, typer.Option("--docs", help="Also what each setting means.")] = False,
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Show the description of each setting")
+    ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Show every setting with its value and where it comes from; nothing is started or asked.
+    """Show every setting with its value and source. Connects to no node.
 
-    One order holds everywhere: a flag wins over an environment variable, that over a file, and the
-    file over the default.
+    A flag overrides an environment variable, which overrides the file, which overrides the default.
     """
     if client and (config or assignments):
-        raise typer.BadParameter("--config and --set are a node's; leave out --client")
+        raise typer.BadParameter("--config and --set apply to a node; remove --client")
     if bootstrap is not None and not client:
-        raise typer.BadParameter("--bootstrap is the command line's; add --client")
+        raise typer.BadParameter("--bootstrap is a client setting; add --client")
     rows, found = _client(ctx, bootstrap) if client else _node(config, assignments or [])
     shown = [row for row in rows if not (changed and _origin(row, found)["source"] == "default")]
     if output is Output.JSON:
@@ -65,9 +68,7 @@ def show(
         for row, (name, value, place, variable) in zip(shown, table, strict=True):
             print_entry(f"{name} = {value} ({place}, {variable})", row.doc)
         return
-    print_table(
-        ("setting", "value", "from", "variable"), table, empty="Everything has its default."
-    )
+    print_table(("setting", "value", "from", "variable"), table, empty="All values are defaults.")
 
 
 def _node(config: str | None, assignments: list[str]) -> tuple[list[Setting], Resolved]:
@@ -78,7 +79,7 @@ def _node(config: str | None, assignments: list[str]) -> tuple[list[Setting], Re
     warn_of_unknown_variables(os.environ)
     found = server_main.resolve_server(config, assignments)
     whole = {"data.dir": "not given yet", **found.values}
-    node_config(Resolved(values=whole, origins=found.origins))  # refuses what a node would refuse
+    node_config(Resolved(values=whole, origins=found.origins))  # reject what a node rejects
     return list(settings()), found
 
 
@@ -114,7 +115,7 @@ def _json(row: Setting, found: Resolved) -> dict[str, Any]:
 def _value_text(row: Setting, found: Resolved) -> str:
     value = found.values.get(row.name)
     if value is None:
-        return "must be given"
+        return "required"
     if isinstance(value, tuple):
         return ",".join(value) or "-"
     if isinstance(value, int) and row.unit:

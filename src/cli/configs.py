@@ -1,5 +1,4 @@
-"""`quorumlog configs describe|alter`: the configs of topics and of the cluster, the settings of
-brokers."""
+"""`quorumlog configs describe|alter`: configs of topics and of the cluster, settings of brokers."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from ..clients import Config
 
 app = typer.Typer(
-    help="See and change configs of topics and of the cluster; see the settings of brokers.",
+    help="Describe and alter configs of topics and of the cluster; describe settings of brokers.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -24,53 +23,50 @@ app = typer.Typer(
 
 SomeTopic = Annotated[
     str | None,
-    typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=topic_names),
+    typer.Argument(metavar="TOPIC", help="Name of the topic", autocompletion=topic_names),
 ]
 ClusterOption = Annotated[
-    bool, typer.Option("--cluster", help="What holds for the whole cluster, in a topic's place.")
+    bool, typer.Option("--cluster", help="Use the configs of the cluster instead of a topic")
 ]
 
 
 @app.command(
     "describe",
-    short_help="Show the configs of a topic or of the cluster, or the settings of a broker.",
+    short_help="Show the configs of a topic or of the cluster, or the settings of a broker",
     epilog="""\b
 Examples:
-  quorumlog configs describe flights             what is set, and what the rest comes to
-  quorumlog configs describe flights --docs      with what each takes and means
-  quorumlog configs describe --broker 1          a broker's settings, and where each was set
-  quorumlog configs describe --cluster           what holds for the whole cluster
+  quorumlog configs describe flights           # every config: value, source, default
+  quorumlog configs describe flights --docs    # with descriptions and valid values
+  quorumlog configs describe --broker 1        # every setting of broker 1 and its source
+  quorumlog configs describe --cluster         # configs of the whole cluster
 """,
 )
 def describe(
     topic: SomeTopic = None,
     broker: Annotated[
         int | None,
-        typer.Option(
-            "--broker", metavar="ID", min=0, help="The settings of this broker, in a topic's place."
-        ),
+        typer.Option("--broker", metavar="ID", min=0, help="Show the settings of this broker"),
     ] = None,
     cluster: ClusterOption = False,
     changed: Annotated[
-        bool, typer.Option("--changed", help="Only what differs from the defaults.")
+        bool, typer.Option("--changed", help="Show only values that differ from the default")
     ] = False,
     docs: Annotated[
-        bool, typer.Option("--docs", help="Also what each config takes and means.")
+        bool, typer.Option("--docs", help="Show the description and valid values of each config")
     ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Show every config of a topic or of the cluster, or every setting of a broker: value, default,
-    who set it."""
+    """Show the value, source and default of configs of a topic or cluster, or settings of a broker."""
     from . import settings
 
     if (topic is not None) + (broker is not None) + cluster != 1:
-        raise typer.BadParameter("name a topic, a broker with --broker, or --cluster; one of them")
+        raise typer.BadParameter("give exactly one of TOPIC, --broker and --cluster")
     with settings.open_log(bootstrap=bootstrap) as log:
         try:
             found = log.admin.describe_configs(topic, broker=broker, cluster=cluster)
         except UnknownTopicOrPartition:
-            assert topic is not None, "only a topic can be unknown"
+            assert topic is not None, "UnknownTopicOrPartition without a topic"
             raise unknown_topic(log, topic) from None
     configs = [config for config in found.values() if not (changed and config.is_default)]
     if output is Output.JSON:
@@ -81,8 +77,8 @@ def describe(
             print_entry(
                 f"{config.name} = {config.value or '-'} ({_set_by(config)})",
                 config.doc,
-                f"Takes {takes_text(config)}; default {config.default or '-'};"
-                f" a change: {config.changes}.",
+                f"Valid values: {valid_values_text(config)}; default: {config.default or '-'};"
+                f" a change applies: {config.changes}.",
             )
         return
     print_table(
@@ -97,7 +93,7 @@ def describe(
             )
             for config in configs
         ],
-        empty="Everything has its default.",
+        empty="All values are defaults.",
     )
 
 
@@ -107,11 +103,11 @@ def _set_by(config: "Config") -> str:
 
 @app.command(
     "alter",
-    short_help="Change configs of a topic, or of the cluster.",
+    short_help="Change configs of a topic or of the cluster",
     epilog="""\b
 Examples:
   quorumlog configs alter flights --set retention.ms=7d --set segment.bytes=256MiB
-  quorumlog configs alter flights --delete retention.ms       back to the default
+  quorumlog configs alter flights --delete retention.ms       # reset to the default
   quorumlog configs alter flights --set flush.policy=fsync --validate-only
   quorumlog configs alter --cluster --set replication.throttled.rate=50MiB
 """,
@@ -121,30 +117,27 @@ def alter(
     cluster: ClusterOption = False,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A config's new value; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a config; repeatable"),
     ] = None,
     deletions: Annotated[
         list[str] | None,
-        typer.Option(
-            "--delete", metavar="KEY", help="A config that goes back to its default; repeatable."
-        ),
+        typer.Option("--delete", metavar="KEY", help="Reset a config to its default; repeatable"),
     ] = None,
     validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Say what would be, change nothing.")
+        bool, typer.Option("--validate-only", help="Validate and print the result, change nothing")
     ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Change configs of a topic, or of the cluster: all that is named, or nothing. The others stay
-    as they are.
+    """Change configs of a topic or of the cluster. All changes apply, or none.
 
-    The brokers take the change without a restart. Units are understood: ms, s, min, h, d; B, KiB,
-    MiB, GiB, TiB.
+    Brokers apply changes without a restart. Values accept units: ms, s, min, h, d; B, KiB, MiB,
+    GiB, TiB.
     """
     from . import settings
 
     if (topic is None) != cluster:
-        raise typer.BadParameter("name a topic, or --cluster; one of both")
+        raise typer.BadParameter("give either TOPIC or --cluster")
     if not assignments and not deletions:
         raise typer.BadParameter("nothing to change: give --set KEY=VALUE or --delete KEY")
     changes = _changes(assignments or [], deletions or [])
@@ -163,9 +156,10 @@ def alter(
     if output is Output.JSON:
         print_json({"topic": topic, "configs": now, "validate_only": validate_only})
         return
-    listed = ", ".join(f"{name}={value}" for name, value in now.items()) or "nothing, all defaults"
-    what = "The cluster" if topic is None else f"Topic {topic}"
-    typer.echo(f"{what} {'would have' if validate_only else 'has'} set: {listed}.")
+    listed = ", ".join(f"{name}={value}" for name, value in now.items()) or "none"
+    owner = "the cluster" if topic is None else f"topic {topic}"
+    are = "would be" if validate_only else "are"
+    typer.echo(f"Non-default configs of {owner} {are}: {listed}.")
 
 
 def _changes(assignments: list[str], deletions: list[str]) -> dict[str, str]:
@@ -176,13 +170,13 @@ def _changes(assignments: list[str], deletions: list[str]) -> dict[str, str]:
         raise typer.BadParameter(error.message) from None
     for name, value, _ in pairs:
         if name in changes or name in deletions:
-            raise typer.BadParameter(f"{name} is given twice; give each config once")
+            raise typer.BadParameter(f"{name} is given more than once; give each config once")
         changes[name] = value
     return changes
 
 
-def takes_text(config: "Config") -> str:
-    """Return what a config takes: "1024..2147483647 bytes", "replicated, fsync"."""
+def valid_values_text(config: "Config") -> str:
+    """Return the valid values of a config: "1024..2147483647 bytes", "replicated, fsync"."""
     if config.choices:
         return ", ".join(config.choices)
     if config.low is None and config.high is None:
@@ -193,7 +187,7 @@ def takes_text(config: "Config") -> str:
 
 
 def config_json(config: "Config") -> dict[str, Any]:
-    """Return the JSON contract of one config."""
+    """Return the JSON object of one config."""
     return {
         "name": config.name,
         "value": config.value,

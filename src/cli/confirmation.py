@@ -1,4 +1,4 @@
-"""Asking before something is destroyed."""
+"""The confirmation prompt of destructive commands."""
 
 import sys
 
@@ -8,13 +8,13 @@ from ..errors import InvalidRequest
 
 
 def confirmed(question: str) -> bool:
-    """Return whether whoever sits at the terminal says yes; True where there is no terminal, since
-    a script has made up its mind. Ctrl-C is KeyboardInterrupt, as everywhere. Raises InvalidRequest
-    where somebody types who would not see the question."""
+    """Return True if the user confirms, or if stdin is not a terminal (a script). Raise
+    InvalidRequest if stderr, where the question is printed, is not a terminal. Ctrl-C raises
+    KeyboardInterrupt."""
     if sys.stdin is None or not sys.stdin.isatty():
         return True
     if not sys.stderr.isatty():
-        raise InvalidRequest("stderr is no terminal, so that nobody can be asked: say --yes")
+        raise InvalidRequest("cannot ask for confirmation: stderr is not a terminal; give --yes")
     while True:
         typer.echo(f"{question} [y/N] ", nl=False, err=True)
         line = sys.stdin.readline()

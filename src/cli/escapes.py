@@ -1,4 +1,4 @@
-"""How bytes that a command line cannot carry are written on it: \\n, \\t, \\0, \\xHH."""
+"""Escapes for bytes in command-line arguments: \\n, \\t, \\r, \\0, \\\\, \\xHH."""
 
 import re
 
@@ -7,8 +7,8 @@ _NAMED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
 def unescape(text: str) -> str:
-    r"""Return text with \n, \t, \r, \0, \\ and \xHH as the characters that they stand for; raises
-    ValueError for another escape. \xHH above 7F is that byte, as `encode_escaped` writes it."""
+    r"""Return the text with \n, \t, \r, \0, \\ and \xHH replaced by their characters. Raise
+    ValueError for another escape. `encode_escaped` encodes \xHH above 7F as that single byte."""
 
     def character(match: re.Match[str]) -> str:
         name = match[1]
@@ -16,12 +16,14 @@ def unescape(text: str) -> str:
             code = int(name[1:], 16)
             return chr(code) if code < 0x80 else chr(0xDC00 + code)
         if name not in _NAMED:
-            raise ValueError(f"\\{name} is no escape: there are \\n \\t \\r \\0 \\\\ \\xHH")
+            raise ValueError(
+                f"\\{name} is not an escape; valid escapes are \\n \\t \\r \\0 \\\\ \\xHH"
+            )
         return _NAMED[name]
 
     return _ESCAPE.sub(character, text)
 
 
 def encode_escaped(text: str) -> bytes:
-    """Return the bytes of a text that `unescape` made."""
+    """Return the bytes of a text that `unescape` returned."""
     return text.encode("utf-8", "surrogateescape")

@@ -1,16 +1,16 @@
-"""How a command ends when something went wrong: one sentence on stderr, and an exit code.
+"""Error output and exit codes of commands: one line, or one JSON object, on stderr.
 
 | exit code | meaning |
 |---|---|
-| 0 | done |
-| 1 | an operational error, or a part of the work failed |
-| 2 | the command line itself is wrong |
+| 0 | success |
+| 1 | an operational error, or a partial failure |
+| 2 | invalid arguments |
 | 130 | Ctrl-C |
-| 141 | the reader of the output has gone (128 + the signal's number, as shells count) |
+| 141 | broken pipe: the reader of the output has exited (128 + the signal's number) |
 
-With `--output json` the sentence of an operational error is a JSON object on stderr:
-`{"error", "message", "retriable", "topic", "partition"}`, `error` being the error's name in the
-field. A wrong command line is told in words in any case: no option has been read then.
+With `--output json` an operational error is one JSON object on stderr: `{"error", "message",
+"retriable", "topic", "partition"}`, where `error` is Kafka's name of the error. Invalid arguments
+are always reported as text, because they are found before --output is read.
 """
 
 import errno
@@ -31,32 +31,32 @@ EXIT_BROKEN_PIPE = 141
 
 DEVICE_ERRORS = (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EBADF)
 DEBUG_VARIABLE = "QUORUMLOG_DEBUG"
-IS_JSON = "quorumlog.is_json"  # in the context's `meta`: whether --output json was read
+IS_JSON = "quorumlog.is_json"  # key in the context's `meta`: True if the output is JSON
 
 
 @contextmanager
-def ending_well(ctx: Any) -> Iterator[None]:
-    """Turn the errors that a command may meet into what they say and an exit code."""
+def exit_on_errors(ctx: Any) -> Iterator[None]:
+    """Print the errors that a command expects, and exit with their code."""
     try:
         yield
     except QuorumlogError as error:
         if is_debugging():
             raise
-        tell(error, as_json=ctx is not None and bool(ctx.meta.get(IS_JSON)))
+        print_error(error, as_json=ctx is not None and bool(ctx.meta.get(IS_JSON)))
         raise typer.Exit(EXIT_ERROR) from None
     except typer.BadParameter as error:
-        error.message = _plain(error)
+        error.message = _bad_parameter_text(error)
         raise
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except BrokenPipeError:
-        leave_pipe()
+        discard_output()
         raise typer.Exit(EXIT_BROKEN_PIPE) from None
 
 
-def _plain(error: typer.BadParameter) -> str:
-    """Return what is wrong with an argument; what a validator below the options says of a number
-    names neither the value nor a remedy."""
+def _bad_parameter_text(error: typer.BadParameter) -> str:
+    """Return the message of an invalid argument, with the value and the bound. The messages of the
+    validator below Typer have neither."""
     cause: Any = error.__cause__
     if not hasattr(cause, "errors"):
         return error.message
@@ -77,8 +77,8 @@ def _plain(error: typer.BadParameter) -> str:
             return error.message
 
 
-def tell(error: QuorumlogError, *, as_json: bool) -> None:
-    """Print an operational error on stderr, as a sentence or as the JSON contract."""
+def print_error(error: QuorumlogError, *, as_json: bool) -> None:
+    """Print an operational error on stderr, as text or as its JSON object."""
     if not as_json:
         typer.echo(f"quorumlog: {error}", err=True)
         return
@@ -86,7 +86,7 @@ def tell(error: QuorumlogError, *, as_json: bool) -> None:
 
 
 def error_json(error: QuorumlogError) -> dict[str, Any]:
-    """Return the JSON contract of an operational error."""
+    """Return the JSON object of an operational error."""
     return {
         "error": error.name,
         "message": str(error),
@@ -96,46 +96,46 @@ def error_json(error: QuorumlogError) -> dict[str, Any]:
     }
 
 
-def unexpected(error: Exception) -> int:
-    """Tell of an error that no command foresees, in one line, and return the exit code."""
+def print_unexpected(error: Exception) -> int:
+    """Print an error that no command expects, in one line, and return the exit code."""
     if isinstance(error, BrokenPipeError):
-        leave_pipe()
+        discard_output()
         return EXIT_BROKEN_PIPE
     detail = " ".join(str(error).split())
     if isinstance(error, OSError) and error.errno in DEVICE_ERRORS and error.filename is None:
         text = f"the output cannot be written: {error.strerror}"
-        leave_pipe()
+        discard_output()
     elif isinstance(error, OSError):
-        text = f"{detail}; {DEBUG_VARIABLE}=1 shows where"
+        text = f"{detail}; {DEBUG_VARIABLE}=1 shows the traceback"
     elif isinstance(error, UnicodeEncodeError):  # bytes of the command line that were not UTF-8
-        text = f"{error.object!r} is not UTF-8 text; give it as text"
+        text = f"{error.object!r} is not valid UTF-8; give UTF-8 text"
     else:
         text = (
-            f"unexpected {type(error).__name__}: {detail}: this is a bug; "
-            f"{DEBUG_VARIABLE}=1 shows the traceback, please report it"
+            f"unexpected {type(error).__name__}: {detail}; this is a bug, please report it with "
+            f"the traceback that {DEBUG_VARIABLE}=1 prints"
         )
     try:
         typer.echo(f"quorumlog: {text}", err=True)
     except BrokenPipeError:
-        leave_pipe()
+        discard_output()
     except OSError:
-        pass  # stderr cannot be written: nobody can be told
+        pass  # stderr cannot be written: there is no place to report to
     return EXIT_ERROR
 
 
 def is_debugging() -> bool:
-    """Whether tracebacks are wanted: --debug or QUORUMLOG_DEBUG."""
+    """Return True if --debug or QUORUMLOG_DEBUG asks for tracebacks."""
     return os.environ.get(DEBUG_VARIABLE, "").lower() not in ("", "0", "no", "false", "off")
 
 
-def leave_pipe() -> None:
-    """Point the closed outputs at nothing: the interpreter's last flush must not fail on them."""
+def discard_output() -> None:
+    """Redirect closed outputs to /dev/null, so that the interpreter's last flush succeeds."""
     for stream in (sys.stdout, sys.stderr):
         if stream is None:
             continue
         try:
             stream.flush()
         except (OSError, ValueError):
-            nothing = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nothing, stream.fileno())
-            os.close(nothing)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)

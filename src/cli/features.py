@@ -1,4 +1,4 @@
-"""`quorumlog features list|update`: levels that all nodes agree on."""
+"""`quorumlog features list|update`: feature levels of the cluster."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from ..clients import Feature
 
 app = typer.Typer(
-    help="Feature levels: what all nodes must be able to work with before it is used.",
+    help="List and update feature levels. All brokers must support a level before it is enabled.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
-@app.command("list")
+@app.command("list", short_help="List feature levels")
 def list_features(bootstrap: BootstrapOption = None, output: OutputOption = None) -> None:
-    """List the features by name: the level in force, and what the brokers can work with."""
+    """List features by name: the level in force, and the levels that all brokers support."""
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
@@ -31,7 +31,7 @@ def list_features(bootstrap: BootstrapOption = None, output: OutputOption = None
 
 @app.command(
     "update",
-    short_help="Change levels, once every broker can work with them.",
+    short_help="Change feature levels",
     epilog="""\b
 Example:
   quorumlog features update metadata.version=1
@@ -39,19 +39,22 @@ Example:
 )
 def update(
     levels: Annotated[
-        list[str], typer.Argument(metavar="NAME=LEVEL...", help="A feature's new level.")
+        list[str], typer.Argument(metavar="NAME=LEVEL...", help="New level of a feature")
     ],
     allow_downgrade: Annotated[
-        bool, typer.Option("--allow-downgrade", help="A lower level than now is meant.")
+        bool, typer.Option("--allow-downgrade", help="Allow a lower level than the current one")
     ] = False,
     validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Say what would be, change nothing.")
+        bool, typer.Option("--validate-only", help="Validate and print the result, change nothing")
     ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Change levels: all that are named, or none. After an upgrade of all nodes; there is no way
-    back once something new was written, unless --allow-downgrade is taken."""
+    """Change feature levels. All changes apply, or none.
+
+    Raise levels after all nodes are upgraded. Older releases cannot read metadata of a higher
+    level; lowering a level requires --allow-downgrade.
+    """
     from . import settings
 
     wanted = _wanted(levels)
@@ -70,9 +73,9 @@ def _wanted(levels: list[str]) -> dict[str, int]:
     wanted: dict[str, int] = {}
     for name, level, _ in pairs:
         if not level.isdecimal():
-            raise typer.BadParameter(f"the level of {name} is {level!r}; give a whole number")
+            raise typer.BadParameter(f"level of {name} is {level!r}; give a whole number")
         if name in wanted:
-            raise typer.BadParameter(f"{name} is given twice; give each feature once")
+            raise typer.BadParameter(f"{name} is given more than once; give each feature once")
         wanted[name] = int(level)
     return wanted
 
@@ -82,12 +85,12 @@ def _print(features: "dict[str, Feature]", output: Output | None) -> None:
         print_json([_json(feature) for feature in features.values()])
         return
     print_table(
-        ("feature", "level", "lowest", "highest", "what it is"),
+        ("feature", "level", "min level", "max level", "description"),
         [
             (each.name, each.level, each.level_min, each.level_max, each.doc)
             for each in features.values()
         ],
-        empty="There are no features.",
+        empty="No features.",
     )
 
 

@@ -1,4 +1,4 @@
-"""`quorumlog log dump`: what is in a file of a data directory, row by row."""
+"""`quorumlog log dump`: the contents of a file of a data directory, row by row."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -10,7 +10,9 @@ from ..errors import CorruptionError, InvalidRequest
 from .options import Output, OutputOption
 from .output import print_json, print_table, time_text
 
-app = typer.Typer(help="Files of a data directory.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Dump files of a data directory.", no_args_is_help=True, rich_markup_mode=None
+)
 
 BATCH_COLUMNS = (
     "position",
@@ -23,22 +25,22 @@ BATCH_COLUMNS = (
     "max_timestamp",
     "marker",
 )
-"""What people see of a batch; `--output json` has all of its header."""
+"""The columns of a batch in tables; `--output json` has every header field."""
 
-ROWS_AT_ONCE = 5000
-"""Rows in one table: files may be huge."""
+TABLE_ROWS_MAX = 5000
+"""Rows per table, which bounds memory for large files."""
 
 TIME_COLUMNS = ("timestamp", "base_timestamp", "max_timestamp")
 
 
 @app.callback()
 def log() -> None:
-    """Files of a data directory."""
+    """Dump files of a data directory."""
 
 
 @app.command(
     "dump",
-    short_help="Print what a file of a data directory holds.",
+    short_help="Print the contents of a file",
     epilog="""\b
 Examples:
   quorumlog log dump quorumlog-data/flights-0/00000000000000000000.log
@@ -52,18 +54,18 @@ def dump(
         typer.Argument(
             metavar="FILE",
             help="*.log, *.index, *.timeindex, *.txnindex, *.snapshot, *-checkpoint, "
-            "*.properties, quorum-state; also .cleaned, .swap and .deleted ones.",
+            "*.properties or quorum-state, also with .cleaned, .swap or .deleted",
         ),
     ],
     records: Annotated[
-        bool, typer.Option("--records", help="Print each batch's records after it.")
+        bool, typer.Option("--records", help="Print the records of each batch")
     ] = False,
     output: OutputOption = None,
 ) -> None:
-    """Print what a file of a data directory holds; nothing is changed.
+    """Print the contents of a file of a data directory, without changing it.
 
-    Times are ISO 8601 (UTC), with --output json milliseconds since 1970. Stops with exit code 1
-    at the first batch that is torn or whose CRC is wrong.
+    Times are ISO 8601 (UTC), with --output json milliseconds since 1970. Exits with code 1 at the
+    first batch that is truncated or has a wrong CRC.
     """
     rows: list[dict[str, Any]] = []
     is_empty = True
@@ -74,7 +76,7 @@ def dump(
             print_json(row)
         else:
             rows.append(row)
-            if len(rows) == ROWS_AT_ONCE:
+            if len(rows) == TABLE_ROWS_MAX:
                 print_rows(rows)
                 rows = []
                 is_empty = False
@@ -87,8 +89,8 @@ def dump(
 
 
 def read_rows(file: str, *, records: bool) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file. Raises InvalidRequest where it cannot be read; what goes wrong with
-    the output is not its matter."""
+    """Yield the rows of a file. Raise InvalidRequest if it cannot be read; errors of the output
+    pass through."""
     from ..raftlog.inspection import describe_controls
     from ..runtime.files import RealFiles
     from ..storage.inspect.dump import dump_file
@@ -102,7 +104,7 @@ def read_rows(file: str, *, records: bool) -> Iterator[dict[str, Any]]:
 def print_rows(rows: list[dict[str, Any]]) -> None:
     """Print rows as tables, one for each run of rows of the same kind."""
     if not rows:
-        typer.echo("It is empty.")
+        typer.echo("The file is empty.")
     for names, run in groupby(rows, key=tuple):
         columns = BATCH_COLUMNS if "base_offset" in names else names
         if columns is BATCH_COLUMNS and "says" in names:
@@ -112,7 +114,7 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def _shown(name: str, value: object) -> object:
-    """Return a column's value for people: times as ISO 8601, - for none."""
+    """Return a column's value for a table: times as ISO 8601, None for no time."""
     if name in TIME_COLUMNS and isinstance(value, int):
         return time_text(value) if value >= 0 else None
     return value

@@ -1,7 +1,7 @@
-"""The command's tree: every command by name, in the sections that `--help` shows.
+"""The command tree: every command by name, in the sections of `--help`.
 
-A command's module is imported when the command is looked up: `quorumlog --help` shows the table
-below and imports none. What a command does with an error, and with which code it exits: `failures`.
+A command's module is imported when the command is looked up; `quorumlog --help` imports none of
+them. `failures` maps errors to messages and exit codes.
 """
 
 import os
@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from .failures import DEBUG_VARIABLE, ending_well, is_debugging, unexpected
-from .plain_values import take_plain_values, taking_plain_values
+from .failures import DEBUG_VARIABLE, exit_on_errors, is_debugging, print_unexpected
+from .plain_values import convert_plain_values, with_plain_values
 
 PROGRAM = "quorumlog"
 LINE_VARIABLE = "_QUORUMLOG_COMPLETE"  # a shell asks for completions; see `completion`
@@ -25,87 +25,89 @@ SECTIONS = (NODES, RECORDS, CLUSTER, TOOLS)  # in the order of --help
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command, or a group of them, as `--help` shows it, and where it is."""
+    """One row of `--help`: a command or a group of commands, and the module that defines it."""
 
     section: str
-    module: str  # of this package; its EXAMPLES, if any, end the help of a command
-    attribute: str  # a function, or the Typer of a group
+    module: str  # relative to this package; its EXAMPLES, if any, end the command's help
+    attribute: str  # a function, or a group's Typer
     line: str
 
 
 ENTRIES = {
-    "dev": Entry(NODES, "nodes", "dev", "Run one node, ready to use: no configuration needed."),
-    "server": Entry(NODES, "nodes", "server", "Run the node that a configuration file describes."),
+    "dev": Entry(NODES, "nodes", "dev", "Run a single node for development, without configuration"),
+    "server": Entry(NODES, "nodes", "server", "Run a node from a configuration file"),
     "produce": Entry(
-        RECORDS, "producing.command", "produce", "Send lines, JSON, CSV or bytes as records."
+        RECORDS,
+        "producing.command",
+        "produce",
+        "Produce records from lines, JSON, CSV or raw bytes",
     ),
     "consume": Entry(
-        RECORDS, "consuming.command", "consume", "Print records, or write them to a file."
+        RECORDS, "consuming.command", "consume", "Consume records, to the terminal or to a file"
     ),
     "completion": Entry(
         TOOLS,
         "completion",
         "completion",
-        "Complete commands and topic names in your shell.",
+        "Print a shell completion script",
     ),
-    "storage": Entry(NODES, "nodes", "storage_app", "Prepare a node's data directory."),
-    "topics": Entry(CLUSTER, "topics", "app", "Create, list, describe, grow and delete topics."),
+    "storage": Entry(NODES, "nodes", "storage_app", "Format a node's data directory"),
+    "topics": Entry(CLUSTER, "topics", "app", "Create, list, describe, alter and delete topics"),
     "partitions": Entry(
-        CLUSTER, "partitions.command", "app", "See how partitions are, move them, elect leaders."
+        CLUSTER,
+        "partitions.command",
+        "app",
+        "Show partition health, reassign replicas, elect leaders",
     ),
     "groups": Entry(
-        CLUSTER, "groups.command", "app", "See consumer groups and their lag, set them back."
+        CLUSTER, "groups.command", "app", "List and describe consumer groups, reset their offsets"
     ),
-    "configs": Entry(CLUSTER, "configs", "app", "See and change configs, see settings of brokers."),
-    "quotas": Entry(CLUSTER, "quotas", "app", "See and change what clients may use."),
-    "brokers": Entry(
-        CLUSTER, "brokers", "brokers_app", "See brokers and their disks; give one up."
+    "configs": Entry(
+        CLUSTER, "configs", "app", "Describe and alter configs, describe broker settings"
     ),
-    "features": Entry(CLUSTER, "features", "app", "See and change what all nodes agree on."),
+    "quotas": Entry(CLUSTER, "quotas", "app", "Describe and alter client quotas"),
+    "brokers": Entry(CLUSTER, "brokers", "brokers_app", "List, describe and unregister brokers"),
+    "features": Entry(CLUSTER, "features", "app", "List and update feature levels"),
     "explain": Entry(
-        CLUSTER, "explaining.command", "app", "Why a replica, broker or group is not as it should."
+        CLUSTER, "explaining.command", "app", "Explain why a replica, broker or group is unhealthy"
     ),
-    "cluster": Entry(
-        NODES, "cluster.command", "app", "Run a cluster on this machine; see one as a whole."
-    ),
+    "cluster": Entry(NODES, "cluster.command", "app", "Run a local cluster; describe a cluster"),
     "mirror": Entry(
-        CLUSTER, "mirroring.command", "app", "Copy topics of another cluster, offset by offset."
+        CLUSTER, "mirroring.command", "app", "Mirror topics from another cluster, offset for offset"
     ),
-    "quorum": Entry(
-        CLUSTER, "quorum", "app", "See who leads, votes and follows; change who votes."
-    ),
+    "quorum": Entry(CLUSTER, "quorum", "app", "Show the metadata quorum, change its voters"),
     "config": Entry(
         NODES,
         "config_show",
         "app",
-        "See what settings come to here, and where each comes from.",
+        "Show effective settings and the source of each value",
     ),
-    "log": Entry(TOOLS, "log_files", "app", "Look into the files of a data directory."),
-    "check": Entry(TOOLS, "checking", "check", "Prove a data directory, and mend it."),
-    "diff": Entry(TOOLS, "comparing", "diff", "Compare two copies of a log record by record."),
-    "bench": Entry(TOOLS, "bench.command", "app", "Measure producing, fetching and latency."),
+    "log": Entry(TOOLS, "log_files", "app", "Dump files of a data directory"),
+    "check": Entry(TOOLS, "checking", "check", "Check a data directory, and repair it"),
+    "diff": Entry(TOOLS, "comparing", "diff", "Compare two copies of a log, record by record"),
+    "bench": Entry(TOOLS, "bench.command", "app", "Benchmark produce, fetch and latency"),
 }
 
 
 def load(name: str) -> Any:
-    """Import a command of `ENTRIES` and return it as the group wants it."""
+    """Import a command of `ENTRIES` and return it as a click command."""
     entry = ENTRIES[name]
     module = import_module(f".{entry.module}", __package__)
     found = getattr(module, entry.attribute)
     holder = typer.Typer(rich_markup_mode=None, add_completion=False)
-    holder.callback()(lambda: None)  # or one command alone would be no group
+    holder.callback()(lambda: None)  # a Typer with a single command and no callback is not a group
     if isinstance(found, typer.Typer):
         holder.add_typer(found, name=name, short_help=entry.line)
     else:
         epilog = getattr(module, "EXAMPLES", None)
         holder.command(name, short_help=entry.line, epilog=epilog)(found)
     command = typer.main.get_group(holder).commands[name]
-    take_plain_values(command)
+    convert_plain_values(command)
     return command
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """The commands by name, in the order of `ENTRIES`; each is loaded when it is taken out."""
+    """The commands by name, in the order of `ENTRIES`; each is imported on first access."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = dict.fromkeys(ENTRIES)
@@ -132,8 +134,7 @@ class LazyCommands(MutableMapping[str, Any]):
 
 
 class Commands(TyperGroup):
-    """A command group that turns errors into a sentence and an exit code, and lists its commands
-    in sections."""
+    """The root command group, with error handling and a help page in sections."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -148,32 +149,32 @@ class Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the command line; this is where a process ends."""
+        """Run the command line and exit the process."""
         try:
             return super().main(
                 args, PROGRAM, complete_var, standalone_mode, windows_expand_args, **extra
             )
-        except Exception as error:  # the outermost place: whatever no command foresaw
+        except Exception as error:  # the last handler: errors that no command expects
             if is_debugging():
                 raise
-            sys.exit(unexpected(error))
+            sys.exit(print_unexpected(error))
 
     def get_params(self, ctx: Any) -> Any:
-        """Return the parameters before a command's name."""
-        return taking_plain_values(super().get_params(ctx))
+        """Return the global parameters, those before a command's name."""
+        return with_plain_values(super().get_params(ctx))
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
-        """Read the command line; options such as --help print here already."""
-        with ending_well(None):
+        """Parse the command line; eager options such as --help print and exit here."""
+        with exit_on_errors(None):
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
-        with ending_well(ctx):
+        """Run the parsed command."""
+        with exit_on_errors(ctx):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands, a section after the other."""
+        """Write the table of commands, section by section."""
         width = max(map(len, ENTRIES))
         for section in SECTIONS:
             rows = [
@@ -189,8 +190,8 @@ app = typer.Typer(
     cls=Commands,
     name=PROGRAM,
     no_args_is_help=True,
-    add_completion=False,  # `quorumlog completion` knows command lines with colons, and no rich
-    rich_markup_mode=None,  # plain help: rich is loaded for tables and progress only
+    add_completion=False,  # `quorumlog completion` handles words with colons and does not load rich
+    rich_markup_mode=None,  # plain help; rich is loaded only for tables and progress bars
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -205,38 +206,42 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback(
-    epilog="\b\nA first try:\n"
-    "  quorumlog dev                              a node, in a terminal of its own\n"
+    epilog="\b\nGet started:\n"
+    "  quorumlog dev                              # in another terminal\n"
     "  quorumlog topics create flights -p 4\n"
     "  quorumlog produce flights --file flights.jsonl --key-field carrier\n"
     "  quorumlog consume flights --until-end\n"
     "\n\b\n"
-    "Exit codes: 0 done, 1 an error or a part of the work failed, 2 wrong arguments,\n"
-    "130 Ctrl-C, 141 the reader of the output has gone."
+    "Exit codes: 0 success, 1 an error or a partial failure, 2 invalid arguments,\n"
+    "130 Ctrl-C, 141 broken pipe (the reader of the output has exited)."
 )
 def options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", "-V", callback=_print_version, is_eager=True, help="Print and exit."
+            "--version",
+            "-V",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and exit",
         ),
     ] = False,
     debug: Annotated[
         bool,
-        typer.Option("--debug", help=f"Show tracebacks of errors; {DEBUG_VARIABLE}=1 does too."),
+        typer.Option("--debug", help=f"Print tracebacks of errors  [env var: {DEBUG_VARIABLE}]"),
     ] = False,
 ) -> None:
     """A replicated commit log with a Raft metadata quorum.
 
-    Every command has --help. Where it takes --output json, what it prints is meant for programs:
-    results on stdout, an error as one JSON object on stderr.
+    Every command has --help. With --output json a command prints its results on stdout and an error
+    as one JSON object on stderr.
     """
     if debug:
         os.environ[DEBUG_VARIABLE] = "1"
 
 
 def main() -> None:
-    """Run the command line of this process."""
+    """Run the command line, or answer a shell's completion request."""
     line = os.environ.get(LINE_VARIABLE)
     if line is not None:
         from . import completion

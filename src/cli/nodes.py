@@ -1,4 +1,4 @@
-"""`quorumlog dev`, `server` and `storage`: nodes and their directories."""
+"""`quorumlog dev`, `server` and `storage`: nodes and their data directories."""
 
 import os
 from collections.abc import Callable
@@ -8,12 +8,12 @@ import typer
 
 from ..errors import QuorumlogError
 from . import settings
-from .failures import is_debugging, tell
+from .failures import is_debugging, print_error
 from .options import Output, OutputOption
 from .output import print_json
 
 storage_app = typer.Typer(
-    help="A node's data directory.", no_args_is_help=True, rich_markup_mode=None
+    help="Format a node's data directory.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
@@ -22,13 +22,13 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="A node's setting, e.g. fetch.bytes.max=8MiB; repeatable. `quorumlog config show` "
-        "lists them.",
+        help="Set a node setting, such as fetch.bytes.max=8MiB; repeatable; `quorumlog config "
+        "show` lists all",
     ),
 ]
 ConfigOption = Annotated[
     str | None,
-    typer.Option("--config", metavar="FILE", help="The node's configuration, TOML."),
+    typer.Option("--config", metavar="FILE", help="TOML configuration file of the node"),
 ]
 KafkaPortOption = Annotated[
     int | None,
@@ -37,8 +37,8 @@ KafkaPortOption = Annotated[
         metavar="PORT",
         min=0,
         max=65535,
-        help="Port of clients of the Kafka protocol; 0 picks one.  [default: 9092; any free "
-        "one where --grpc-port is not the usual one]",
+        help="Port for Kafka clients; 0 picks a free one  [default: 9092; a free one if "
+        "--grpc-port is not 9094]",
     ),
 ]
 HttpPortOption = Annotated[
@@ -48,8 +48,8 @@ HttpPortOption = Annotated[
         metavar="PORT",
         min=0,
         max=65535,
-        help="Port of metrics and health; 0 picks one.  [default: 9095; any free one where "
-        "--grpc-port is not the usual one]",
+        help="Port for metrics and health; 0 picks a free one  [default: 9095; a free one if "
+        "--grpc-port is not 9094]",
     ),
 ]
 
@@ -60,15 +60,13 @@ def dev(
         typer.Option(
             "--data-dir",
             metavar="DIR",
-            help="Where the node keeps its data.  "
+            help="Data directory of the node  "
             "[env var: QUORUMLOG_DATA_DIR; default: quorumlog-data]",
         ),
     ] = None,
     host: Annotated[
         str | None,
-        typer.Option(
-            "--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]"
-        ),
+        typer.Option("--host", metavar="HOST", help="Address to listen on  [default: 127.0.0.1]"),
     ] = None,
     grpc_port: Annotated[
         int | None,
@@ -77,7 +75,7 @@ def dev(
             metavar="PORT",
             min=0,
             max=65535,
-            help="Port of our own clients; 0 picks one.  [default: 9094]",
+            help="Port for gRPC clients; 0 picks a free one  [default: 9094]",
         ),
     ] = None,
     kafka_port: KafkaPortOption = None,
@@ -88,17 +86,17 @@ def dev(
             metavar="PORT",
             min=0,
             max=65535,
-            help="Nodes' port; 0 picks one.  [default: 9093]",
+            help="Port for other nodes; 0 picks a free one  [default: 9093]",
         ),
     ] = None,
     http_port: HttpPortOption = None,
     assignments: SetOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Run one node with both roles: no configuration, formatted on first use.
+    """Run a single node that is controller and broker. The first run formats the data directory.
 
-    Prints one ready line with every address when it can serve, and runs until Ctrl-C. Flags win
-    over environment variables (QUORUMLOG_..., one for each setting), these over the defaults.
+    Prints one line with every address once the node serves, and runs until Ctrl-C. Flags override
+    environment variables (QUORUMLOG_..., one per setting), which override the defaults.
     """
     from ..server import main as server_main
 
@@ -113,7 +111,9 @@ def dev(
         assignments=assignments or (),
     )
     as_json = output is Output.JSON
-    raise typer.Exit(server_main.dev(options, as_json=as_json, tell=_teller(as_json=as_json)))
+    raise typer.Exit(
+        server_main.dev(options, as_json=as_json, tell=_error_printer(as_json=as_json))
+    )
 
 
 def server(
@@ -121,11 +121,10 @@ def server(
     assignments: SetOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Run the node that a configuration describes, until it is told to stop.
+    """Run a node from a configuration file, until SIGTERM or Ctrl-C.
 
-    --set wins over environment variables (QUORUMLOG_..., one for each setting), these over the
-    file, and the file over the defaults. `quorumlog config show --config FILE` tells what comes of
-    it, and from where.
+    --set overrides environment variables (QUORUMLOG_..., one per setting), which override the file,
+    which overrides the defaults. `quorumlog config show --config FILE` shows the effective values.
     """
     from ..server import main as server_main
 
@@ -136,54 +135,57 @@ def server(
             config,
             assignments=assignments or (),
             as_json=as_json,
-            tell=_teller(as_json=as_json),
+            tell=_error_printer(as_json=as_json),
         )
     )
 
 
-def _teller(*, as_json: bool) -> Callable[[QuorumlogError], None]:
-    """Return what a node does with a refusal: it is told as those of other commands."""
+def _error_printer(*, as_json: bool) -> Callable[[QuorumlogError], None]:
+    """Return the function that prints a node's start error, or raises it with --debug."""
 
-    def tell_or_raise(error: QuorumlogError) -> None:
+    def print_or_raise(error: QuorumlogError) -> None:
         if is_debugging():
             raise error
-        tell(error, as_json=as_json)
+        print_error(error, as_json=as_json)
 
-    return tell_or_raise
+    return print_or_raise
 
 
-@storage_app.command("format", short_help="Prepare a node's data directory.")
+@storage_app.command("format", short_help="Format a node's data directory")
 def format_storage(
     config: ConfigOption = None,
     cluster_id: Annotated[
         str,
-        typer.Option("--cluster-id", metavar="ID", help="The cluster to join; default: a new one."),
+        typer.Option(
+            "--cluster-id", metavar="ID", help="Id of the cluster to join  [default: a new one]"
+        ),
     ] = "",
     standalone: Annotated[
         bool,
         typer.Option(
-            "--standalone", help="Form a quorum of this node alone; add-voter adds others."
+            "--standalone", help="Form a quorum of this node alone; `add-voter` adds others"
         ),
     ] = False,
     no_initial_voters: Annotated[
         bool,
         typer.Option(
             "--no-initial-voters",
-            help="Join the quorum that controller.bootstrap leads to; add-voter gives it a vote.",
+            help="Join the quorum of controller.bootstrap as an observer; `add-voter` makes it a "
+            "voter",
         ),
     ] = False,
     assignments: SetOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Prepare a node's data directory: cluster id, node id, directory id, and who votes at first.
+    """Format a node's data directory: cluster id, node id, directory id, and initial voters.
 
-    Without a flag that is whom controller.voters names, each with a directory id from `quorumlog
-    storage random-id`, the same list and --cluster-id on every one of them; without a list it is
-    this node alone.
+    The initial voters are those of controller.voters, each with a directory id from `quorumlog
+    storage random-id`. Give every voter the same list and the same --cluster-id. Without a list
+    this node is the only voter.
 
-    Repeating it for the same cluster and node changes nothing; a directory of another one is
-    refused. A voter that lost its disk must not get its old directory id again, or it could vote
-    twice: format the new disk with --no-initial-voters, remove the old voter, add the new one.
+    A directory of the same cluster and node stays unchanged; one of another cluster or node is an
+    error. Never reuse the directory id of a lost disk: the voter could vote twice in one epoch.
+    Format the new disk with --no-initial-voters, remove the old voter, and add the new one.
     """
     from ..server import main as server_main
     from .output import id_text
@@ -211,13 +213,13 @@ def format_storage(
         )
 
 
-@storage_app.command("random-id", short_help="Draw an id for a cluster or a disk.")
+@storage_app.command("random-id", short_help="Print a random id for a cluster or a disk")
 def random_id(output: OutputOption = None) -> None:
-    """Draw an id for a cluster (--cluster-id) or a disk (controller.voters)."""
+    """Print a random id for a cluster (--cluster-id) or a disk (controller.voters)."""
     from .output import id_text
 
     drawn = ""
-    while not drawn or drawn.startswith("-"):  # it would be taken for a flag
+    while not drawn or drawn.startswith("-"):  # would be parsed as a flag
         drawn = id_text(os.urandom(16))
     if output is Output.JSON:
         print_json({"id": drawn})

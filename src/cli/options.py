@@ -1,7 +1,7 @@
-"""The options that several commands share, each said once.
+"""Options that several commands share.
 
-Their defaults are not here: what is not typed comes from the environment, the file or the table
-of `settings`, in this order.
+Their defaults are not here: an option that is not given takes its value from the environment, the
+configuration file or the table of `settings`, in this order.
 """
 
 from enum import StrEnum
@@ -14,14 +14,14 @@ from .failures import IS_JSON
 
 
 class Output(StrEnum):
-    """How results are printed."""
+    """The output formats of results."""
 
     HUMAN = "human"
     JSON = "json"
 
 
 def resolve_output(ctx: typer.Context, value: Output | None) -> Any:
-    """Return how to print, from the flag or the settings, and remember it for errors."""
+    """Return the output format from the flag or the settings, and store it for errors."""
     if ctx.resilient_parsing:
         return value
     if value is Output.JSON:
@@ -39,7 +39,7 @@ BootstrapOption = Annotated[
         "--bootstrap",
         "-b",
         metavar="HOST:PORT",
-        help="A broker's gRPC address, or several by commas.  "
+        help="gRPC address of a broker, or a comma-separated list  "
         "[env var: QUORUMLOG_BOOTSTRAP; default: 127.0.0.1:9094]",
     ),
 ]
@@ -49,10 +49,10 @@ OutputOption = Annotated[
         "--output",
         "-o",
         callback=resolve_output,
-        help="human: tables and sentences; json: for programs, one object or array a line.  "
+        help="Output format: human, or json (one object or array per line)  "
         "[env var: QUORUMLOG_OUTPUT; default: human]",
     ),
 ]
 TopicArgument = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=topic_names)
+    str, typer.Argument(metavar="TOPIC", help="Name of the topic", autocompletion=topic_names)
 ]

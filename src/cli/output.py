@@ -1,4 +1,4 @@
-"""What commands print: JSON lines, or tables for people. rich is imported for a table only."""
+"""Output of commands: JSON lines, or tables. rich is imported only to print a table."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
-    """Print rows under headings; `empty` is the sentence for no rows."""
+    """Print rows under headings; print `empty` if there are no rows."""
     if not rows:
         typer.echo(empty)
         return
@@ -36,23 +36,23 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*(cell_text(cell) for cell in row))
-    # A pipe has no width: long cells must not be folded at 80 columns there.
+    # A pipe has no width: fold no cell at 80 columns there.
     console = Console(width=None if sys.stdout.isatty() else 500, highlight=False, markup=False)
     with console.capture() as capture:
         console.print(table)
     lines = (line.rstrip() for line in capture.get().splitlines())
-    typer.echo("\n".join(lines))  # rich's own way out of a closed pipe is exit code 1
+    typer.echo("\n".join(lines))  # rich itself exits with code 1 on a closed pipe
 
 
 def print_entry(heading: str, *paragraphs: str) -> None:
-    """Print what a table has no room for: a heading, and sentences below it in 80 columns."""
+    """Print a heading and, indented below it, paragraphs wrapped at 80 columns."""
     typer.echo(heading)
     for paragraph in paragraphs:
         typer.echo(textwrap.fill(paragraph, 80, initial_indent="    ", subsequent_indent="    "))
 
 
 def cell_text(cell: object) -> str:
-    """Return a cell as text: thousands apart, lists by commas, - for nothing."""
+    """Return a cell as text: thousands separated, lists joined by commas, - for None."""
     if cell is None:
         return "-"
     if isinstance(cell, bool):
@@ -67,12 +67,12 @@ def cell_text(cell: object) -> str:
 
 
 def id_text(raw: bytes) -> str:
-    """Return a 16-byte id as the field prints it: 22 characters of base64url."""
+    """Return a 16-byte id in Kafka's form: 22 characters of base64url without padding."""
     return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
 
 
 def text_or_base64(content: bytes | None) -> tuple[str | None, bool]:
-    """Return bytes as text and False, or in base64 and True where they are not UTF-8."""
+    """Return (text, False) for UTF-8 bytes, (base64, True) for others."""
     if content is None:
         return None, False
     try:
@@ -87,7 +87,7 @@ def count_text(count: int, noun: str) -> str:
 
 
 def time_text(timestamp_ms: int) -> str:
-    """Return a record's time as ISO 8601 (UTC); the bare number where no calendar has it."""
+    """Return a timestamp as ISO 8601 (UTC), or as its number if it is after the year 9999."""
     try:
         time = EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:
@@ -96,7 +96,7 @@ def time_text(timestamp_ms: int) -> str:
 
 
 def size_text(size: float) -> str:
-    """Return bytes in the largest unit that keeps one digit before the point."""
+    """Return a size in the largest unit in which it is at least 1."""
     for unit in ("B", "KB", "MB", "GB"):
         if size < 1000 or unit == "GB":
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,10 +1,10 @@
-"""What is typed, taken as it is where there is nothing to convert.
+"""Fast conversion of plain command-line values, without pydantic.
 
-Typer hands every value of a command line to pydantic, also the text of a text option and an option
-that was not given; loading it takes longer than most of our commands, and 10 MB that a node would
-hold as long as it lives. So texts, whole numbers in range, and names of a choice are taken here.
-All else, whatever is wrong included, is left to Typer, whose sentences stay the same. A Typer that
-describes its parameters in another way, as older ones do, converts everything by itself.
+Typer converts every value with pydantic, also the text of a text option and options that were not
+given. Importing pydantic takes longer than most commands run, and costs a node 10 MB. This module
+converts texts, whole numbers in range, and enum values itself. It leaves everything else, including
+invalid values, to Typer, so error messages do not change. A Typer version that describes its
+parameters differently converts everything itself.
 """
 
 import re
@@ -14,45 +14,45 @@ from typing import Any, Final
 WHOLE_DIGITS_MAX: Final = 18
 DIGITS: Final = re.compile(r"-?[0-9]+")
 
-OTHER: Final = object()  # not a value that is taken here
+OTHER: Final = object()  # a value that is left to Typer
 
 
-def take_plain_values(command: Any) -> None:
-    """Have the parameters of a click command, and of those below it, take plain values."""
-    usual = command.get_params
+def convert_plain_values(command: Any) -> None:
+    """Patch the parameters of a click command and its subcommands to convert plain values here."""
+    get_all = command.get_params
 
     def get_params(context: Any) -> Any:
-        return taking_plain_values(usual(context))
+        return with_plain_values(get_all(context))
 
     command.get_params = get_params
-    for below in getattr(command, "commands", {}).values():
-        take_plain_values(below)
+    for subcommand in getattr(command, "commands", {}).values():
+        convert_plain_values(subcommand)
 
 
-def taking_plain_values(parameters: Any) -> Any:
-    """Return the parameters, each one changed to take plain values; --help is among them."""
+def with_plain_values(parameters: Any) -> Any:
+    """Patch parameters, --help among them, to convert plain values here, and return them."""
     for parameter in parameters:
         described = getattr(parameter, "type_descriptor", None)
         if described is not None and "process_value" not in vars(parameter):
-            parameter.process_value = _taking(parameter, described)
+            parameter.process_value = _plain_processor(parameter, described)
     return parameters
 
 
-def _taking(parameter: Any, described: Any) -> Any:
-    usual = parameter.process_value
+def _plain_processor(parameter: Any, described: Any) -> Any:
+    by_typer = parameter.process_value
     callback = parameter.callback
 
     def process_value(context: Any, given: Any) -> Any:
         value = plain_value(parameter, described, given)
         if value is OTHER or (parameter.required and parameter.value_is_missing(value)):
-            return usual(context, given)
+            return by_typer(context, given)
         return value if callback is None else callback(context, parameter, value)
 
     return process_value
 
 
 def plain_value(parameter: Any, described: Any, given: Any) -> Any:
-    """Return what Typer would make of it, `OTHER` where that is more than this."""
+    """Return the converted value, or `OTHER` if Typer must convert it."""
     is_many = parameter.multiple or parameter.nargs != 1
     if given is None:
         return () if is_many else None
@@ -74,7 +74,7 @@ def plain_value(parameter: Any, described: Any, given: Any) -> Any:
 
 
 def _number(info: Any, given: Any) -> Any:
-    """A whole number in plain digits, or a default that is any number; in its range."""
+    """Return a number that is in range and given in plain digits or as a default, else `OTHER`."""
     if type(given) is str:
         if len(given) > WHOLE_DIGITS_MAX or not DIGITS.fullmatch(given):
             return OTHER

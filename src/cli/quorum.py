@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from ..clients.blocking import Log
 
 app = typer.Typer(
-    help="The metadata quorum: who leads, who votes, who follows.",
+    help="Show the metadata quorum, change its voters, transfer its leadership.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-LOOK_S = 0.1  # between two looks at who leads
-AGAIN_S = 3.0  # after which a transfer that did not come about is asked for again
+POLL_S = 0.1  # between two requests for the quorum's state
+RETRY_S = 3.0  # after which a transfer without effect is requested again
 
 BootstrapOption = Annotated[
     str | None,
@@ -28,26 +28,28 @@ BootstrapOption = Annotated[
         "--bootstrap",
         "-b",
         metavar="HOST:PORT",
-        help="The address of a broker or a controller, or several by commas.  "
+        help="Address of a broker or a controller, or a comma-separated list  "
         "[env var: QUORUMLOG_BOOTSTRAP; default: 127.0.0.1:9094]",
     ),
 ]
 DirectoryOption = Annotated[
     str,
-    typer.Option("--directory-id", metavar="ID", help="The disk, where a node may have two."),
+    typer.Option(
+        "--directory-id", metavar="ID", help="Directory id of the voter, if the node has two"
+    ),
 ]
 TimeoutOption = Annotated[
     int,
-    typer.Option("--timeout", metavar="SECONDS", min=1, max=86_400, help="How long to try."),
+    typer.Option("--timeout", metavar="SECONDS", min=1, max=86_400, help="Maximum time to wait"),
 ]
 
 
-@app.command(short_help="Show who leads, who votes, who follows, and how far each is.")
+@app.command(short_help="Show the leader, voters, observers and their lag")
 def status(bootstrap: BootstrapOption = None, output: OutputOption = None) -> None:
-    """Show who leads, who votes, who follows, and how far each is.
+    """Show the leader, the voters and the observers, with log end offset and lag.
 
-    Without a leader that answers it shows what the asked node knows, says so, and exits with 0 all
-    the same; for programs, `answered_by` is then not `leader`.
+    If no leader answers, the command shows the state of the node that does, says so, and still
+    exits with 0. In JSON, `answered_by` then differs from `leader`.
     """
     from . import settings
 
@@ -56,13 +58,13 @@ def status(bootstrap: BootstrapOption = None, output: OutputOption = None) -> No
     if output is Output.JSON:
         print_json(_json(quorum))
         return
-    leader = "none is known" if quorum.leader is None else f"node {quorum.leader}"
+    leader = "none" if quorum.leader is None else f"node {quorum.leader}"
     typer.echo(f"leader          {leader}")
     typer.echo(f"epoch           {quorum.epoch:,}")
     typer.echo(f"high watermark  {quorum.high_watermark:,}")
     if quorum.leader != quorum.answered_by:
-        why = "No leader is known" if quorum.leader is None else "The leader does not answer"
-        typer.echo(f"{why}: this is what node {quorum.answered_by} knows.")
+        why = "No leader is elected" if quorum.leader is None else "The leader does not answer"
+        typer.echo(f"{why}; this is the state of node {quorum.answered_by}.")
     typer.echo("")
     print_table(
         ("node", "role", "directory id", "address", "log end", "lag", "heard (ms ago)"),
@@ -70,29 +72,30 @@ def status(bootstrap: BootstrapOption = None, output: OutputOption = None) -> No
             *(_row(each, "voter", quorum) for each in quorum.voters),
             *(_row(each, "observer", quorum) for each in quorum.observers),
         ],
-        empty="No voter is known.",
+        empty="No voters.",
     )
 
 
-@app.command("add-voter", short_help="Give a node that follows the log a vote.")
+@app.command("add-voter", short_help="Make an observer a voter")
 def add_voter(
-    node_id: Annotated[int, typer.Argument(metavar="ID", min=0, help="The node's id.")],
+    node_id: Annotated[int, typer.Argument(metavar="ID", min=0, help="Node id")],
     directory_id: DirectoryOption = "",
     address: Annotated[
         str,
         typer.Option(
             "--address",
             metavar="HOST:PORT",
-            help="Where the other members reach it; default: where it follows from.",
+            help="Address for the other members  [default: the one it registered]",
         ),
     ] = "",
     timeout: TimeoutOption = 30,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Give a node that follows the log a vote, and wait until that is committed.
+    """Make an observer a voter, and wait until the change is committed.
 
-    The node runs already, formatted with --no-initial-voters; it is waited for while it catches up.
+    The node must run and be formatted with --no-initial-voters. The command waits for it to catch
+    up.
     """
     from . import settings
 
@@ -100,21 +103,20 @@ def add_voter(
     with settings.open_log(bootstrap=bootstrap, call_timeout_ms=1000 * timeout) as log:
         log.admin.add_voter(node_id, directory_id=disk, address=address)
         quorum = log.admin.describe_quorum()
-    _say(quorum, f"Node {node_id} votes.", output)
+    _print_voters(quorum, f"Node {node_id} is a voter.", output)
 
 
-@app.command("remove-voter", short_help="Take a node's vote.")
+@app.command("remove-voter", short_help="Make a voter an observer")
 def remove_voter(
-    node_id: Annotated[int, typer.Argument(metavar="ID", min=0, help="The node's id.")],
+    node_id: Annotated[int, typer.Argument(metavar="ID", min=0, help="Node id")],
     directory_id: DirectoryOption = "",
     timeout: TimeoutOption = 30,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Take a node's vote, and wait until that is committed; the leader's, too, which then leads no
-    more.
+    """Make a voter an observer, and wait until the change is committed.
 
-    The node goes on following as an observer until it is stopped.
+    The node follows the log as an observer until it is stopped. A removed leader resigns.
     """
     from . import settings
 
@@ -122,42 +124,42 @@ def remove_voter(
     with settings.open_log(bootstrap=bootstrap, call_timeout_ms=1000 * timeout) as log:
         log.admin.remove_voter(node_id, directory_id=disk)
         quorum = log.admin.describe_quorum()
-    _say(quorum, f"Node {node_id} has no vote.", output)
+    _print_voters(quorum, f"Node {node_id} is not a voter.", output)
 
 
-@app.command(short_help="Have another voter lead.")
+@app.command(short_help="Transfer the leadership to another voter")
 def transfer(
     node_id: Annotated[
         int | None,
         typer.Argument(
-            metavar="ID", min=0, help="The node that shall lead; default: the one furthest."
+            metavar="ID", min=0, help="New leader  [default: the voter with the longest log]"
         ),
     ] = None,
     timeout: TimeoutOption = 30,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Have another voter lead, and wait until one does."""
+    """Transfer the leadership to another voter, and wait until it leads."""
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap, call_timeout_ms=1000 * timeout) as log:
         quorum = log.admin.describe_quorum()
         if node_id is None or quorum.leader != node_id:
-            quorum = _handed_over(log, node_id, time.monotonic() + timeout)
-    _say(quorum, f"Node {quorum.leader} leads.", output)
+            quorum = _transfer(log, node_id, time.monotonic() + timeout)
+    _print_voters(quorum, f"Node {quorum.leader} leads.", output)
 
 
-def _handed_over(log: "Log", wanted: int | None, end: float) -> "Quorum":
-    """Ask for the transfer until it came about; a leader gives up one that takes too long."""
+def _transfer(log: "Log", wanted: int | None, end: float) -> "Quorum":
+    """Request the transfer until it takes effect; a leader abandons one that takes too long."""
     while True:
-        ended = log.admin.transfer_leadership(wanted)
-        again = time.monotonic() + AGAIN_S
-        while time.monotonic() < again:
-            if _is_done(quorum := log.admin.describe_quorum(), ended, wanted):
+        ended_epoch = log.admin.transfer_leadership(wanted)
+        retry = time.monotonic() + RETRY_S
+        while time.monotonic() < retry:
+            if _is_done(quorum := log.admin.describe_quorum(), ended_epoch, wanted):
                 return quorum
             if time.monotonic() > end:
-                raise TimedOut(_left_open(quorum, wanted))
-            time.sleep(LOOK_S)
+                raise TimedOut(_timeout_text(quorum, wanted))
+            time.sleep(POLL_S)
 
 
 def _is_done(quorum: "Quorum", ended_epoch: int, wanted: int | None) -> bool:
@@ -166,13 +168,13 @@ def _is_done(quorum: "Quorum", ended_epoch: int, wanted: int | None) -> bool:
     return wanted is None or quorum.leader == wanted
 
 
-def _left_open(quorum: "Quorum", wanted: int | None) -> str:
+def _timeout_text(quorum: "Quorum", wanted: int | None) -> str:
     leader = "no node leads" if quorum.leader is None else f"node {quorum.leader} leads"
-    whom = "" if wanted is None else f" to node {wanted}"
-    return f"{leader}: the transfer{whom} did not come about; see `quorumlog quorum status`, repeat"
+    target = "" if wanted is None else f" to node {wanted}"
+    return f"the transfer{target} timed out; {leader}; see `quorumlog quorum status`, then retry"
 
 
-def _say(quorum: "Quorum", sentence: str, output: Output | None) -> None:
+def _print_voters(quorum: "Quorum", sentence: str, output: Output | None) -> None:
     if output is Output.JSON:
         print_json(_json(quorum))
         return
@@ -181,7 +183,7 @@ def _say(quorum: "Quorum", sentence: str, output: Output | None) -> None:
 
 
 def _directory(text: str) -> bytes | None:
-    """Return a directory id from the command line; raises InvalidRequest."""
+    """Return the directory id of --directory-id; raise InvalidRequest if it is malformed."""
     if not text:
         return None
     from ..server.addresses import parse_id

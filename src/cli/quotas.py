@@ -1,4 +1,4 @@
-"""`quorumlog quotas describe|alter`: how much of the brokers clients may use."""
+"""`quorumlog quotas describe|alter`: client quotas."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,34 +17,30 @@ RATES = ("producer_byte_rate", "consumer_byte_rate")
 SHARE = "request_percentage"
 
 app = typer.Typer(
-    help="Quotas: how many bytes a second clients of the Kafka protocol may move, and how much of"
-    " a broker's time their requests may take.",
+    help="Describe and alter quotas of Kafka clients: bytes per second, and the share of a"
+    " broker's request time.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-UserOption = Annotated[
-    str | None, typer.Option("--user", metavar="NAME", help="The user of this name.")
-]
-ClientOption = Annotated[
-    str | None, typer.Option("--client-id", metavar="ID", help="The client id of this name.")
-]
+UserOption = Annotated[str | None, typer.Option("--user", metavar="NAME", help="User name")]
+ClientOption = Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Client id")]
 DefaultUserOption = Annotated[
-    bool, typer.Option("--default-user", help="Every user who has no quota of his own.")
+    bool, typer.Option("--default-user", help="Default for users without a quota")
 ]
 DefaultClientOption = Annotated[
-    bool, typer.Option("--default-client-id", help="Every client id that has no quota of its own.")
+    bool, typer.Option("--default-client-id", help="Default for client ids without a quota")
 ]
 
 
 @app.command(
     "describe",
-    short_help="Show the quotas that are set.",
+    short_help="Show quotas",
     epilog="""\b
 Examples:
-  quorumlog quotas describe                            everybody's
-  quorumlog quotas describe --user alice               alice's, with any client id and without
-  quorumlog quotas describe --user alice --strict      only what is set for alice alone
+  quorumlog quotas describe                         # all quotas
+  quorumlog quotas describe --user alice            # alice, with and without a client id
+  quorumlog quotas describe --user alice --strict   # alice without a client id
 """,
 )
 def describe(
@@ -53,12 +49,13 @@ def describe(
     client_id: ClientOption = None,
     default_client_id: DefaultClientOption = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Only what is set for nobody narrower.")
+        bool,
+        typer.Option("--strict", help="Match the entity exactly; exclude more specific quotas"),
     ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Show the quotas that are set: of everybody, or of those that are named."""
+    """Show all quotas, or those of an entity."""
     from . import settings
 
     entity = _entity(user, default_user, client_id, default_client_id)
@@ -77,13 +74,13 @@ def describe(
             )
             for each in found
         ],
-        empty="No quotas are set: clients take what there is.",
+        empty="No quotas are set; clients are not limited.",
     )
 
 
 @app.command(
     "alter",
-    short_help="Set and delete quotas.",
+    short_help="Set and delete quotas",
     epilog="""\b
 Examples:
   quorumlog quotas alter --user alice --set producer_byte_rate=1MiB
@@ -99,31 +96,30 @@ def alter(
     default_client_id: DefaultClientOption = False,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A quota's new value; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a quota; repeatable"),
     ] = None,
     deletions: Annotated[
         list[str] | None,
-        typer.Option("--delete", metavar="KEY", help="A quota that is no more; repeatable."),
+        typer.Option("--delete", metavar="KEY", help="Delete a quota; repeatable"),
     ] = None,
     validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Say what would be, change nothing.")
+        bool, typer.Option("--validate-only", help="Validate, change nothing")
     ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Set and delete quotas of a user, of a client id, or of both together: all that is named, or
-    nothing.
+    """Set and delete quotas of a user, a client id, or both together. All changes apply, or none.
 
-    producer_byte_rate and consumer_byte_rate are bytes a second on each broker (units are
-    understood: KiB, MiB, GiB); request_percentage is a share of the time of each broker's serving
-    thread. Brokers take the change without a restart.
+    producer_byte_rate and consumer_byte_rate are bytes per second on each broker and accept units:
+    KiB, MiB, GiB. request_percentage is a share of each broker's request thread. Brokers apply
+    changes without a restart.
     """
     from . import settings
 
     entity = _entity(user, default_user, client_id, default_client_id)
     if not entity:
         raise typer.BadParameter(
-            "say whose quotas: --user, --default-user, --client-id or --default-client-id"
+            "no entity: give --user, --default-user, --client-id or --default-client-id"
         )
     if not assignments and not deletions:
         raise typer.BadParameter("nothing to change: give --set KEY=VALUE or --delete KEY")
@@ -142,17 +138,20 @@ def alter(
         )
         return
     if validate_only:
-        typer.echo("These quotas can be set and deleted so.")
+        typer.echo("The change is valid.")
         return
-    said = ", ".join(f"{key}={_text(key, left[key])}" for key in left) or "nothing"
-    typer.echo(f"Set for {_entity_text(entity)}: {said}.")
+    listed = ", ".join(f"{key}={_text(key, left[key])}" for key in left) or "none"
+    typer.echo(f"Quotas of {_entity_text(entity)}: {listed}.")
 
 
 def _entity(
     user: str | None, default_user: bool, client_id: str | None, default_client_id: bool
 ) -> "QuotaEntity":
     if (user is not None and default_user) or (client_id is not None and default_client_id):
-        raise typer.BadParameter("a name and the default of the same kind: give one of both")
+        raise typer.BadParameter(
+            "give a name or the default of a kind, not both: --user or --default-user, --client-id"
+            " or --default-client-id"
+        )
     entity: dict[str, str | None] = {}
     if user is not None or default_user:
         entity["user"] = user
@@ -169,7 +168,7 @@ def _quotas(assignments: list[str], deletions: list[str]) -> dict[str, float]:
         raise typer.BadParameter(error.message) from None
     for key, text, _ in pairs:
         if key in quotas or key in deletions:
-            raise typer.BadParameter(f"{key} is given twice; give each quota once")
+            raise typer.BadParameter(f"{key} is given more than once; give each quota once")
         quotas[key] = _value(key, text)
     return quotas
 
@@ -178,8 +177,8 @@ def _value(key: str, text: str) -> float:
     try:
         return parse_quantity(text, "bytes") if key in RATES else float(text)
     except ValueError as error:
-        why = f"; {error}" if key in RATES else "; give a number above 0"
-        raise typer.BadParameter(f"{key} is {text!r}{why}") from None
+        remedy = str(error) if key in RATES else "give a number above 0"
+        raise typer.BadParameter(f"{key} is {text!r}; {remedy}") from None
 
 
 def _part_text(entity: "QuotaEntity", kind: str) -> str | None:
@@ -190,9 +189,9 @@ def _part_text(entity: "QuotaEntity", kind: str) -> str | None:
 
 
 def _entity_text(entity: "QuotaEntity") -> str:
-    said = {"user": "user", "client_id": "client id"}
+    nouns = {"user": "user", "client_id": "client id"}
     return ", ".join(
-        f"the default {said[kind]}" if name is None else f"{said[kind]} {name}"
+        f"the default {nouns[kind]}" if name is None else f"{nouns[kind]} {name}"
         for kind, name in entity.items()
     )
 

@@ -1,13 +1,13 @@
-"""A record as a line of JSON, out and in: what `consume --output json` prints, `produce --format
-json` takes, so that a topic goes through a pipe without loss.
+"""Records as JSON lines: printed by `consume --output json`, read by `produce --format json`.
 
 ```
 {"topic", "partition", "offset", "timestamp", "key", "value", "headers": [{"key", "value"}]}
 ```
-`timestamp` is milliseconds since 1970 (UTC). Content that is not UTF-8 is in base64, and
-"encoding" (of the value, and in a header) or "key_encoding" says so; null is null. On the way in
-every member may be absent, a `timestamp` may be ISO 8601, `headers` may be an object, and a value
-that is no text is sent as JSON; `topic` and `offset` are not used.
+The two commands in a pipe copy records without loss. `timestamp` is milliseconds since 1970 (UTC).
+Content that is not UTF-8 is base64, marked by "encoding" (of the value, and in a header) or
+"key_encoding"; null is null. On input every member is optional, `timestamp` may be ISO 8601,
+`headers` may be an object, and a value that is not a string is sent as JSON; `topic` and `offset`
+are ignored.
 """
 
 import base64
@@ -47,13 +47,13 @@ _dumps_compact: Callable[[Any], str] = json.JSONEncoder(
 
 @dataclass(slots=True)
 class NewRecord:
-    """A record to be sent."""
+    """A record to send."""
 
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
-    timestamp_ms: int | None = None  # None: the time when it is sent
-    partition: int | None = None  # None: as the partitioner decides
+    timestamp_ms: int | None = None  # None: the time of the send
+    partition: int | None = None  # None: the partitioner chooses
 
     @property
     def size(self) -> int:
@@ -67,7 +67,7 @@ def record_line(record: "ConsumerRecord") -> str:
 
 
 def record_json(record: "ConsumerRecord") -> dict[str, Any]:
-    """Return the JSON contract of a record."""
+    """Return the JSON object of a record."""
     value, is_value_base64 = text_or_base64(record.value)
     key, is_key_base64 = text_or_base64(record.key)
     row: dict[str, Any] = {
@@ -87,7 +87,7 @@ def record_json(record: "ConsumerRecord") -> dict[str, Any]:
 
 
 def parse_line(line: bytes) -> Any:
-    """Return the value of a line of JSON; raises InvalidRequest."""
+    """Return the value of a line of JSON; raise InvalidRequest if it is malformed."""
     try:
         return _decode(line.decode())
     except RecursionError:
@@ -101,25 +101,25 @@ def parse_line(line: bytes) -> Any:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise InvalidRequest(f"{name} is no JSON; give null or a text")
+    raise InvalidRequest(f"{name} is not valid JSON; give null or a string")
 
 
 _decode: Callable[[str], Any] = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
 def parse_record(line: bytes) -> NewRecord:
-    """Return the record that a line describes; raises InvalidRequest that says what is wrong."""
+    """Return the record of a JSON line; raise InvalidRequest for malformed lines."""
     row = parse_line(line)
     if not isinstance(row, dict):
-        raise InvalidRequest('give an object such as {"key": "UA", "value": "..."}')
+        raise InvalidRequest('not a JSON object; give {"key": "UA", "value": "..."}')
     for name in row:
         if name not in MEMBERS:
             near = get_close_matches(name, MEMBERS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(MEMBERS)}"
-            raise InvalidRequest(f"a record has no member {name!r}: {hint}")
+            hint = f"did you mean {near[0]!r}?" if near else f"members are {', '.join(MEMBERS)}"
+            raise InvalidRequest(f"unknown member {name!r}; {hint}")
     partition = row.get("partition")
     if partition is not None and not (_is_int(partition) and partition >= 0):
-        raise InvalidRequest(f"partition is {partition!r}: give a number, 0 or more")
+        raise InvalidRequest(f"partition is {partition!r}; give a number, 0 or more")
     return NewRecord(
         key=content_of(row.get("key"), row.get("key_encoding"), "key"),
         value=content_of(row.get("value"), row.get("encoding"), "value"),
@@ -130,10 +130,10 @@ def parse_record(line: bytes) -> NewRecord:
 
 
 def content_of(value: Any, encoding: Any, what: str) -> bytes | None:
-    """Return the bytes that a JSON value stands for: text as UTF-8 or from base64, null as None,
-    anything else as compact JSON."""
+    """Return the bytes of a JSON value: a string as UTF-8 or from base64, null as None, other
+    values as compact JSON."""
     if encoding not in _ENCODINGS:
-        raise InvalidRequest(f"the {what}'s encoding is {encoding!r}: give base64, or none")
+        raise InvalidRequest(f"the encoding of the {what} is {encoding!r}; give base64 or utf-8")
     if value is None:
         return None
     if encoding == "base64":
@@ -143,9 +143,11 @@ def content_of(value: Any, encoding: Any, what: str) -> bytes | None:
             return value.encode()
         return _dumps_compact(value).encode()
     except UnicodeEncodeError:
-        raise InvalidRequest(f"the {what} has half a surrogate pair, which is no text") from None
+        raise InvalidRequest(
+            f"the {what} has an unpaired surrogate, which is not valid text"
+        ) from None
     except ValueError:
-        raise InvalidRequest(f"the {what} has a number beyond every number; give a text") from None
+        raise InvalidRequest(f"the {what} has an infinite number or NaN; give a string") from None
 
 
 def _from_base64(value: Any, what: str) -> bytes:
@@ -154,7 +156,7 @@ def _from_base64(value: Any, what: str) -> bytes:
             return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         pass
-    raise InvalidRequest(f"the {what} is not base64, though its encoding says so")
+    raise InvalidRequest(f"the {what} is not valid base64")
 
 
 def _headers_of(headers: Any) -> Headers:
@@ -166,11 +168,13 @@ def _headers_of(headers: Any) -> Headers:
             for name, value in headers.items()
         )
     if not isinstance(headers, list):
-        raise InvalidRequest('headers are a list of {"key", "value"}, or an object')
+        raise InvalidRequest('headers must be a list of {"key", "value"}, or an object')
     pairs = []
     for each in headers:
         if not (isinstance(each, dict) and isinstance(each.get("key"), str)):
-            raise InvalidRequest('a header is an object {"key": text, "value": text or null}')
+            raise InvalidRequest(
+                'a header must be an object {"key": string, "value": string or null}'
+            )
         what = f"header {each['key']!r}"
         value = content_of(each.get("value"), each.get("encoding"), what)
         pairs.append((_header_name(each["key"]), value))
@@ -181,7 +185,9 @@ def _header_name(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise InvalidRequest("a header's name has half a surrogate pair") from None
+        raise InvalidRequest(
+            "a header's key has an unpaired surrogate, which is not valid text"
+        ) from None
     return name
 
 

@@ -1,8 +1,8 @@
-"""The command line's own settings: flag, then environment, then file, then default.
+"""Client settings of the command line: a flag, the environment, a file, or the default.
 
 The file is $QUORUMLOG_CONFIG, else quorumlog.toml in the current folder, else the one in the
 user's configuration folder ($XDG_CONFIG_HOME/quorumlog, ~/.config/quorumlog); its table is
-[client]. A command says what its flags gave, None for what was not typed:
+[client]. A command passes the values of its flags, None for flags that were not given:
 
     with settings.open_log(bootstrap=bootstrap) as log: ...
     if settings.load(output=output).output == "json": ...
@@ -44,7 +44,7 @@ CLIENT_SETTINGS: Final = (
         attribute="bootstrap",
         kind=str,
         default="127.0.0.1:9094",
-        doc="A broker's gRPC address, host:port, or several separated by commas.",
+        doc="gRPC address of a broker, host:port, or a comma-separated list.",
         field_name="bootstrap.servers",
         changes="next command",
     ),
@@ -54,7 +54,7 @@ CLIENT_SETTINGS: Final = (
         kind=str,
         default="human",
         choices=("human", "json"),
-        doc="How commands print: human for tables and sentences, json for programs.",
+        doc="Output format of commands: human (tables and sentences) or json.",
         changes="next command",
     ),
     Setting(
@@ -65,8 +65,8 @@ CLIENT_SETTINGS: Final = (
         unit="ms",
         low=1,
         high=_DAY_MS,
-        doc="How long the first broker may take to answer: longer waits for a slow start, shorter"
-        " tells a wrong address sooner.",
+        doc="Timeout of the first connection. A longer one waits for a slow start, a shorter one"
+        " reports a wrong address sooner.",
         changes="next command",
     ),
     Setting(
@@ -77,7 +77,7 @@ CLIENT_SETTINGS: Final = (
         unit="ms",
         low=1,
         high=_DAY_MS,
-        doc="How long one attempt of one call may take before it is repeated.",
+        doc="Timeout of one attempt of a call, after which it is retried.",
         field_name="request.timeout.ms",
         changes="next command",
     ),
@@ -89,17 +89,17 @@ CLIENT_SETTINGS: Final = (
         unit="ms",
         low=1,
         high=_DAY_MS,
-        doc="How long a call may take with all its attempts.",
+        doc="Timeout of a call, including all retries.",
         field_name="default.api.timeout.ms",
         changes="next command",
     ),
 )
-"""The table of what the command line can be told as a client."""
+"""The table of client settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What a command works with."""
+    """The resolved settings of one command."""
 
     bootstrap: str
     output: str  # "human" or "json"
@@ -117,8 +117,9 @@ def load(
     call_timeout_ms: str | int | None = None,
     warn: bool = True,
 ) -> ClientSettings:
-    """Return the settings of a command that was given these flags; None: not given. Raises
-    InvalidConfig naming the place of what is wrong; `warn`: unknown variables are told."""
+    """Return the settings of a command with these flags, None for a flag that was not given. If
+    `warn`, print a warning for unknown variables. Raise InvalidConfig, with the source of the
+    invalid value."""
     given = {
         "bootstrap": bootstrap,
         "output": output,
@@ -137,7 +138,7 @@ def open_log(
     request_timeout_ms: str | int | None = None,
     call_timeout_ms: str | int | None = None,
 ) -> "Log":
-    """Connect as the settings say; the flags are as in `load`."""
+    """Connect with the settings of these flags; see `load`."""
     from ..clients.blocking import connect
 
     found = load(
@@ -160,7 +161,7 @@ def resolve_client(
     environment: Mapping[str, str] | None = None,
     warn: bool = True,
 ) -> Resolved:
-    """Return every client setting with where it comes from; `flags` are texts by setting name."""
+    """Return every client setting with its source; `flags` are texts by setting name."""
     environment = os.environ if environment is None else environment
     if warn:
         warn_of_unknown_variables(environment)
@@ -176,12 +177,12 @@ def resolve_client(
 
 
 def flag_of(name: str) -> str:
-    """Return the flag of a client setting: --connect-timeout-ms of connect_timeout_ms."""
+    """Return the flag of a client setting, --connect-timeout-ms for connect_timeout_ms."""
     return "--" + name.replace("_", "-")
 
 
 def config_file(environment: Mapping[str, str]) -> str | None:
-    """Return the path of the file that would be read, None when there is none."""
+    """Return the path of the configuration file, None if there is none."""
     named = environment.get(CONFIG_VARIABLE)
     if named:
         return named
@@ -206,12 +207,12 @@ def known_variables() -> set[str]:
 
 
 def warn_of_unknown_variables(environment: Mapping[str, str]) -> None:
-    """Tell on stderr of each QUORUMLOG_ variable that nothing reads."""
-    usual = {CONFIG_VARIABLE, DEBUG_VARIABLE, *(variable_of(row.name) for row in CLIENT_SETTINGS)}
-    if all(name in usual for name in environment if name.startswith("QUORUMLOG_")):
-        return  # the usual case, without loading a node's table
-    for sentence in unknown_variables(environment, known_variables()):
-        typer.echo(f"quorumlog: warning: {sentence}", err=True)
+    """Print a warning on stderr for each QUORUMLOG_ variable that no setting reads."""
+    common = {CONFIG_VARIABLE, DEBUG_VARIABLE, *(variable_of(row.name) for row in CLIENT_SETTINGS)}
+    if all(name in common for name in environment if name.startswith("QUORUMLOG_")):
+        return  # the common case, without importing a node's settings
+    for warning in unknown_variables(environment, known_variables()):
+        typer.echo(f"quorumlog: warning: {warning}", err=True)
 
 
 def _file(environment: Mapping[str, str]) -> Source:

@@ -1,13 +1,13 @@
-"""Times and places in a log, as people write them.
+"""Parser of offset specifications and timestamps on the command line.
 
 | text | means |
 |---|---|
-| earliest (beginning, start) | the first record that is left |
-| latest (end, now) | the end of what is committed now |
+| earliest (beginning, start) | the log start offset |
+| latest (end, now) | the high watermark |
 | 42 | offset 42 |
-| -5 | the five last records of each partition |
-| -90s, -15m, -1h, -2d | so long before now |
-| 2024-12-31, 2024-12-31T18:00+01:00 | a time (ISO 8601; UTC unless it says otherwise) |
+| -5 | the last five records of each partition |
+| -90s, -15m, -1h, -2d | a duration before now |
+| 2024-12-31, 2024-12-31T18:00+01:00 | a time (ISO 8601; UTC without a zone) |
 | 1735689600000ms | milliseconds since 1970 (UTC) |
 """
 
@@ -19,9 +19,9 @@ from typing import Any, Literal, TypeAlias
 from ..errors import InvalidRequest
 
 FORMS = (
-    "earliest, latest, an offset (42), the last records of each partition (-5), so long ago "
-    "(-90s, -15m, -1h, -2d), a time (2024-12-31T18:00, UTC unless it says otherwise) or "
-    "milliseconds since 1970 (1735689600000ms)"
+    "earliest, latest, an offset (42), a number of records before the end (-5), a duration ago "
+    "(-90s, -15m, -1h, -2d), a time (2024-12-31T18:00, UTC without a zone) or milliseconds since "
+    "1970 (1735689600000ms)"
 )
 OFFSET_MAX = 2**63 - 1
 
@@ -31,16 +31,16 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 @dataclass(frozen=True, slots=True)
 class FromEnd:
-    """So many records before the end of each partition."""
+    """A position a number of records before the end of each partition."""
 
     records: int
 
 
-Place: TypeAlias = Literal["earliest", "latest"] | int | datetime | FromEnd
+OffsetSpec: TypeAlias = Literal["earliest", "latest"] | int | datetime | FromEnd
 
 
-def parse_place(text: str, *, now: datetime) -> Place:
-    """Return the place that a text names (see the module); raises ValueError for anything else."""
+def parse_offset_spec(text: str, *, now: datetime) -> OffsetSpec:
+    """Return the position that a text names, see the module. Raise ValueError for other texts."""
     word = text.strip()
     if word in ("earliest", "beginning", "start"):
         return "earliest"
@@ -48,7 +48,7 @@ def parse_place(text: str, *, now: datetime) -> Place:
         return "latest"
     if _is_digits(word):
         if int(word) > OFFSET_MAX:
-            raise ValueError(f"{text!r} is larger than any offset")
+            raise ValueError(f"{text!r} is too large for an offset; the largest is {OFFSET_MAX}")
         return int(word)
     if word.startswith("-") and _is_digits(word[1:]):
         return FromEnd(min(int(word[1:]), OFFSET_MAX))
@@ -58,11 +58,12 @@ def parse_place(text: str, *, now: datetime) -> Place:
             return now - timedelta(milliseconds=float(ago[1]) * _UNITS_MS[ago[2]])
         return parse_time(word)
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is no place in a log: give {FORMS}") from None
+        raise ValueError(f"{text!r} is not an offset: give {FORMS}") from None
 
 
 def parse_time(text: str) -> datetime:
-    """Return the time of ISO 8601, or of milliseconds since 1970 with "ms"; raises ValueError."""
+    """Return the time of an ISO 8601 text, or of milliseconds since 1970 with the suffix ms. Raise
+    ValueError for other texts."""
     if text.endswith("ms") and _is_digits(text[:-2]):
         return datetime.fromtimestamp(int(text[:-2]) / 1000, UTC)
     time = datetime.fromisoformat(text)
@@ -70,8 +71,8 @@ def parse_time(text: str) -> datetime:
 
 
 def timestamp_of(value: Any) -> int | None:
-    """Return a record's timestamp, milliseconds since 1970, from a number or a text in digits or
-    ISO 8601; None for None and for -1, which stands for none. Raises InvalidRequest."""
+    """Return a record's timestamp in milliseconds since 1970. `value` is a number, digits or
+    ISO 8601; None and -1 mean no timestamp. Raise InvalidRequest for other values."""
     if isinstance(value, str):
         if _is_digits(value):
             return _bounded(int(value[:20]))
@@ -84,14 +85,14 @@ def timestamp_of(value: Any) -> int | None:
     elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return _bounded(value)
     raise InvalidRequest(
-        f"timestamp is {value!r}: give milliseconds since 1970, or a time such as "
+        f"timestamp is {value!r}; give milliseconds since 1970, or a time such as "
         "2024-12-31T18:00:00"
     )
 
 
 def _bounded(timestamp_ms: int) -> int:
     if timestamp_ms > OFFSET_MAX:
-        raise InvalidRequest(f"timestamp is {timestamp_ms}, which is beyond any time")
+        raise InvalidRequest(f"timestamp is {timestamp_ms}; the largest is {OFFSET_MAX}")
     return timestamp_ms
 
 

@@ -1,4 +1,4 @@
-"""A topic that does not exist: which one was meant, and how to make it."""
+"""Checks of topic and partition names, with suggestions for unknown topics."""
 
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def partitions_of(log: "Log", topic: str, *, wanted: int | None = None) -> int:
-    """Return the number of a topic's partitions; raises UnknownTopicOrPartition with the nearest
-    names, or where there is no partition `wanted`."""
+    """Return the partition count of a topic. Raise UnknownTopicOrPartition, with similar names, if
+    the topic does not exist or has no partition `wanted`."""
     try:
         count = log.partitions(topic)
     except UnknownTopicOrPartition:
@@ -22,19 +22,21 @@ def partitions_of(log: "Log", topic: str, *, wanted: int | None = None) -> int:
 
 
 def check_partition(topic: str, partition: int, count: int) -> None:
-    """Raise UnknownTopicOrPartition unless a topic of so many partitions has this one."""
+    """Raise UnknownTopicOrPartition if `partition` is not in [0, count)."""
     if partition >= count:
-        there = f"there is 0 to {count - 1}" if count > 1 else "there is 0 only"
+        existing = f"partitions 0 to {count - 1}" if count > 1 else "partition 0 only"
         raise UnknownTopicOrPartition(
-            f"there is no such partition, {there}", topic=topic, partition=partition
+            f"the partition does not exist; the topic has {existing}",
+            topic=topic,
+            partition=partition,
         )
 
 
 def unknown_topic(
-    log: "Log", topic: str, *, remedy: str = "`quorumlog topics create {topic}` makes it"
+    log: "Log", topic: str, *, remedy: str = "create it with `quorumlog topics create {topic}`"
 ) -> UnknownTopicOrPartition:
-    """Return the error that says what to do about a topic that does not exist; `remedy`: where no
-    name is near."""
+    """Return the error for a topic that does not exist. It suggests similar names, or `remedy` if
+    there are none."""
     try:
         names = [each.name for each in log.admin.list_topics(internal=True)]
     except QuorumlogError:
@@ -43,5 +45,5 @@ def unknown_topic(
     if near:
         hint = f"did you mean {' or '.join(near)}?"
     else:
-        hint = f"{remedy.format(topic=topic)}, `quorumlog topics list` shows all"
-    return UnknownTopicOrPartition(f"there is no such topic: {hint}", topic=topic)
+        hint = f"{remedy.format(topic=topic)}; `quorumlog topics list` lists all topics"
+    return UnknownTopicOrPartition(f"the topic does not exist; {hint}", topic=topic)

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ..clients import Topic, TopicListing
     from ..clients.blocking import Log
 
-END_MS_MAX = 2_000  # for the ends of one leader's partitions
+END_TIMEOUT_MS = 2_000  # per leader, for the high watermarks of its partitions
 
 app = typer.Typer(
-    help="Create, list, describe, grow and delete topics, or delete their first records.",
+    help="Create, list, describe, alter and delete topics, or delete their oldest records.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -36,22 +36,23 @@ AssignmentsOption = Annotated[
     typer.Option(
         "--assignments",
         metavar="IDS/IDS",
-        help="The brokers of each partition, the preferred leader first.",
+        help="Replicas of each partition, the preferred leader first; slashes separate partitions",
     ),
 ]
 
 
 @app.command(
     "create",
+    short_help="Create a topic",
     epilog="""\b
 Examples:
   quorumlog topics create flights --partitions 4
   quorumlog topics create audit --config flush.policy=fsync --config retention.ms=604800000
-  quorumlog topics create placed --assignments 1,2,3/2,3,1      two partitions, by broker
+  quorumlog topics create placed --assignments 1,2,3/2,3,1   # two partitions, three replicas each
 """,
 )
 def create(
-    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The new topic's name.")],
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the new topic")],
     partitions: Annotated[
         int | None,
         typer.Option(
@@ -59,7 +60,7 @@ def create(
             "-p",
             metavar="NUMBER",
             min=1,
-            help="How many partitions it has.  [default: the cluster's, 1 unless it was changed]",
+            help="Number of partitions  [default: num.partitions of the cluster]",
         ),
     ] = None,
     replication: Annotated[
@@ -69,27 +70,27 @@ def create(
             "-r",
             metavar="NUMBER",
             min=1,
-            help="Replicas of each partition.  [default: the cluster's]",
+            help="Replicas of each partition  [default: default.replication.factor of the cluster]",
         ),
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic config; repeatable."),
+        typer.Option("--config", "-c", metavar="KEY=VALUE", help="Set a topic config; repeatable"),
     ] = None,
     assignments: AssignmentsOption = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="An existing topic is fine.")
+        bool, typer.Option("--if-not-exists", help="Succeed if the topic exists")
     ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Create a topic; when this returns it can be used."""
+    """Create a topic. It is usable when the command returns."""
     from . import settings
 
     configs = parse_configs(config or [])
     if assignments is not None and (partitions, replication) != (None, None):
         raise typer.BadParameter(
-            "--assignments says how many partitions and replicas there are: leave out both"
+            "--assignments sets partitions and replicas; remove --partitions and --replication"
         )
     with settings.open_log(bootstrap=bootstrap) as log:
         try:
@@ -103,7 +104,7 @@ def create(
             )
         except TopicAlreadyExists as error:
             raise TopicAlreadyExists(
-                f"{error.message} already; --if-not-exists takes it as it is", topic=name
+                f"{error.message} already; --if-not-exists accepts an existing topic", topic=name
             ) from None
     if output is Output.JSON:
         print_json(topic_json(topic, {}))
@@ -114,20 +115,22 @@ def create(
         typer.echo(f"Topic {topic.name} has {partitions_text} with {replicas_text}{each}.")
 
 
-@app.command("list")
+@app.command("list", short_help="List topics")
 def list_topics(
     counts: Annotated[
         bool,
-        typer.Option("--counts", help="Count the offsets of each topic too: a call a partition."),
+        typer.Option(
+            "--counts", help="Show the number of offsets of each topic; one call per partition"
+        ),
     ] = False,
     internal: Annotated[
         bool,
-        typer.Option("--internal", help="List the topics too that brokers keep for themselves."),
+        typer.Option("--internal", help="Include internal topics"),
     ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """List all topics by name."""
+    """List topics by name."""
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
@@ -148,15 +151,15 @@ def list_topics(
             )
             for topic in topics
         ],
-        empty="There are no topics. Create one: quorumlog topics create NAME --partitions 4",
+        empty="No topics. Create one: quorumlog topics create NAME --partitions 4",
     )
 
 
-@app.command("describe", short_help="Show a topic's configs and its partitions.")
+@app.command("describe", short_help="Show a topic's configs and partitions")
 def describe(
     name: TopicArgument, bootstrap: BootstrapOption = None, output: OutputOption = None
 ) -> None:
-    """Show a topic's configs and its partitions: leader, replicas, in-sync replicas, end."""
+    """Show a topic's configs and, per partition, its leader, replicas, ISR and high watermark."""
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
@@ -164,7 +167,7 @@ def describe(
             topic = log.admin.describe_topic(name)
         except UnknownTopicOrPartition:
             raise unknown_topic(log, name) from None
-        ends = known_ends(log, topic)
+        ends = available_ends(log, topic)
     if output is Output.JSON:
         print_json(topic_json(topic, ends))
         return
@@ -185,17 +188,17 @@ def describe(
             )
             for entry in topic.partitions
         ],
-        empty="It has no partitions.",
+        empty="No partitions.",
     )
 
 
 @app.command(
     "alter",
-    short_help="Give a topic more partitions.",
+    short_help="Add partitions to a topic",
     epilog="""\b
 Examples:
   quorumlog topics alter flights --partitions 8
-  quorumlog topics alter flights --partitions 8 --assignments 1,2,3/2,3,1     two new ones
+  quorumlog topics alter flights --partitions 8 --assignments 1,2,3/2,3,1   # two are new
 """,
 )
 def alter(
@@ -203,20 +206,20 @@ def alter(
     partitions: Annotated[
         int,
         typer.Option(
-            "--partitions", "-p", metavar="NUMBER", min=1, help="How many it shall have in all."
+            "--partitions", "-p", metavar="NUMBER", min=1, help="New total number of partitions"
         ),
     ],
     assignments: AssignmentsOption = None,
     validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Say what would be, change nothing.")
+        bool, typer.Option("--validate-only", help="Validate and print the result, change nothing")
     ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Give a topic more partitions, while it is used; never fewer. As many as it has is fine.
+    """Add partitions to a topic while clients use it. The count cannot decrease.
 
-    Records with keys may go to other partitions from then on: what is ordered by key now is so up
-    to there. Configs are changed by `quorumlog configs alter`.
+    New records of a key may go to another partition than earlier ones, so the order by key holds
+    only up to the change. `quorumlog configs alter` changes configs.
     """
     from . import settings
 
@@ -237,41 +240,41 @@ def alter(
         typer.echo(f"Topic {name} {has} {count_text(len(topic.partitions), 'partition')}.")
 
 
-@app.command("delete")
+@app.command("delete", short_help="Delete a topic and all its records")
 def delete(
     name: TopicArgument,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask; nobody is asked without a terminal.")
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt")] = False,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Succeed if the topic does not exist")
     ] = False,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="No such topic is fine.")] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Delete a topic with all its records. In a terminal you are asked first."""
+    """Delete a topic and all its records. Asks for confirmation on a terminal."""
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
         try:
             if not yes:
                 partitions = count_text(log.partitions(name), "partition")
-                if not confirmed(f"Delete {name} with all records of its {partitions}?"):
-                    raise InvalidRequest(f"{name} is not deleted")
+                if not confirmed(f"Delete topic {name} and all records of its {partitions}?"):
+                    raise InvalidRequest(f"topic {name} was not deleted: not confirmed")
             log.admin.delete_topic(name)
             deleted = True
         except UnknownTopicOrPartition:
             if not if_exists:
-                remedy = "--if-exists takes that as done"
+                remedy = "--if-exists accepts a missing topic"
                 raise unknown_topic(log, name, remedy=remedy) from None
             deleted = False
     if output is Output.JSON:
         print_json({"deleted": name if deleted else None})
     else:
-        typer.echo(f"Topic {name} is deleted." if deleted else f"There is no topic {name}.")
+        typer.echo(f"Topic {name} is deleted." if deleted else f"Topic {name} does not exist.")
 
 
 @app.command(
     "delete-records",
-    short_help="Delete the first records of a topic's partitions.",
+    short_help="Delete the oldest records of a topic's partitions",
     epilog="""\b
 Examples:
   quorumlog topics delete-records flights --partition 0 --before 42
@@ -284,9 +287,9 @@ def delete_records(
         str,
         typer.Option(
             "--before",
-            metavar="PLACE",
-            help="The first record to keep: an offset, latest (keep none), -5 (the five last of "
-            "each partition), -7d, a time.",
+            metavar="OFFSET",
+            help="First record to keep: an offset, latest (keep none), -5 (keep the last five of "
+            "each partition), -7d, or a time",
         ),
     ],
     partition: Annotated[
@@ -296,24 +299,24 @@ def delete_records(
             "-p",
             metavar="NUMBER",
             min=0,
-            help="Only this partition; repeatable.",
+            help="Limit to this partition; repeatable",
         ),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask; nobody is asked without a terminal.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt")] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Delete the records of a topic's partitions that lie before a place, for good. In a terminal
-    you are asked first. Space on the disk comes back with retention."""
+    """Delete the records below an offset permanently. Asks for confirmation on a terminal.
+
+    The log start offset moves at once; retention frees the disk space later.
+    """
     from datetime import UTC, datetime
 
     from . import settings
-    from .times import FromEnd, parse_place
+    from .times import FromEnd, parse_offset_spec
 
     try:
-        place = parse_place(before, now=datetime.now(UTC))
+        offset = parse_offset_spec(before, now=datetime.now(UTC))
     except ValueError as error:
         raise typer.BadParameter(f"--before: {error}") from None
     with settings.open_log(bootstrap=bootstrap) as log:
@@ -321,25 +324,25 @@ def delete_records(
         chosen = sorted(set(partition or range(count)))
         check_partition(name, chosen[-1], count)
         if not yes:
-            where = count_text(len(chosen), "partition")
-            if not confirmed(f"Delete the records before {before} of {where} of {name}?"):
-                raise InvalidRequest(f"nothing of {name} is deleted")
-        if isinstance(place, FromEnd):
+            partitions = count_text(len(chosen), "partition")
+            if not confirmed(f"Delete the records before {before} in {partitions} of {name}?"):
+                raise InvalidRequest(f"no records of {name} were deleted: not confirmed")
+        if isinstance(offset, FromEnd):
             ends = log.list_offsets(name, partitions=chosen)
-            kept = place.records
+            kept = offset.records
             starts = log.admin.delete_records(name, {p: max(0, ends[p] - kept) for p in chosen})
         else:
-            starts = log.admin.delete_records(name, dict.fromkeys(chosen, place))
+            starts = log.admin.delete_records(name, dict.fromkeys(chosen, offset))
     if output is Output.JSON:
         rows = [{"partition": p, "log_start_offset": start} for p, start in starts.items()]
         print_json({"topic": name, "partitions": rows})
     else:
-        print_table(("partition", "first offset left"), list(starts.items()), empty="")
+        print_table(("partition", "log start offset"), list(starts.items()), empty="")
 
 
-def known_ends(log: "Log", topic: "Topic") -> dict[int, int]:
-    """Return the ends of the partitions whose leaders answer soon; one that has just died shall not
-    hide what is known of the others."""
+def available_ends(log: "Log", topic: "Topic") -> dict[int, int]:
+    """Return the high watermarks of the partitions whose leaders answer within END_TIMEOUT_MS. A
+    leader that just failed does not hide the partitions of the others."""
     by_leader: dict[int, list[int]] = {}
     for entry in topic.partitions:
         if entry.leader is not None:
@@ -347,7 +350,7 @@ def known_ends(log: "Log", topic: "Topic") -> dict[int, int]:
     ends: dict[int, int] = {}
     for partitions in by_leader.values():
         try:
-            ends |= log.list_offsets(topic.name, partitions=partitions, timeout_ms=END_MS_MAX)
+            ends |= log.list_offsets(topic.name, partitions=partitions, timeout_ms=END_TIMEOUT_MS)
         except QuorumlogError as error:
             if not error.retriable:
                 raise
@@ -355,8 +358,8 @@ def known_ends(log: "Log", topic: "Topic") -> dict[int, int]:
 
 
 def count_offsets(log: "Log", topic: "TopicListing") -> int | None:
-    """Return how many offsets a topic has between its partitions' starts and ends, None while it
-    is being deleted."""
+    """Return the number of offsets between the log start and the high watermark of all partitions,
+    None while the topic is being deleted."""
     try:
         first = log.list_offsets(topic.name, at="earliest")
         end = log.list_offsets(topic.name, at="latest")
@@ -366,7 +369,7 @@ def count_offsets(log: "Log", topic: "TopicListing") -> int | None:
 
 
 def listing_json(topic: "TopicListing", counted: Mapping[str, int | None]) -> dict[str, Any]:
-    """Return the JSON contract of a topic in a list; "offsets" only where they were counted."""
+    """Return the JSON object of a listed topic, with "offsets" only if they were counted."""
     row: dict[str, Any] = {
         "name": topic.name,
         "id": id_text(topic.topic_id),
@@ -379,19 +382,19 @@ def listing_json(topic: "TopicListing", counted: Mapping[str, int | None]) -> di
 
 
 def parse_configs(pairs: list[str]) -> dict[str, str]:
-    """Return KEY=VALUE pairs as a dict; anything else is a usage error."""
+    """Return KEY=VALUE pairs as a dict. Raise BadParameter for other texts."""
     configs = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"--config {pair!r}: give KEY=VALUE, e.g. retention.ms=7d")
+            raise typer.BadParameter(f"--config {pair!r}: give KEY=VALUE, such as retention.ms=7d")
         configs[name.strip()] = value.strip()
     return configs
 
 
 def topic_json(topic: "Topic", ends: Mapping[int, int]) -> dict[str, Any]:
-    """Return the JSON contract of a topic; `ends` are high watermarks by partition,
-    null where unknown."""
+    """Return the JSON object of a topic. `ends` are high watermarks by partition; a missing one is
+    null."""
     return {
         "name": topic.name,
         "id": id_text(topic.topic_id),

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 import quorumlog
 from quorumlog.cli.cluster.forming import Shape, form, new_cluster
-from quorumlog.cli.cluster.processes import ProcessName, send
+from quorumlog.cli.cluster.processes import ProcessIdentity, send
 from quorumlog.cli.main import app
 from quorumlog.clients import Quorum
 from quorumlog.runtime.files import RealFiles
@@ -127,7 +127,7 @@ def end(cluster: Cluster) -> None:
     """Whatever became of it, no process is left, also where the commands do not work."""
     for node in cluster.state()["nodes"]:
         if (process := node["process"]) is not None:
-            send(ProcessName(process["pid"], process["start"]), signal.SIGKILL)
+            send(ProcessIdentity(process["pid"], process["start"]), signal.SIGKILL)
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-"""`quorumlog bench`: what a cluster does, measured from this machine.
+"""`quorumlog bench`: benchmarks of a cluster, run from this machine.
 
-`command` is what it can be told, `runs` what all runs share; `produce`, `fetch` and `latency` are
-the runs, `report` prints what came out.
+`command` defines the options, `runs` the parts that all runs share; `produce`, `fetch` and
+`latency` are the runs, `report` prints the results.
 """

@@ -1,7 +1,7 @@
-"""`quorumlog bench produce|fetch|latency`: what a cluster does, measured from this machine.
+"""`quorumlog bench produce|fetch|latency`: benchmarks of a cluster, run from this machine.
 
-Each makes a topic of its own and deletes it, and says with the numbers what they depend on: the
-settings and the machine. One run is one sample.
+Each run creates a topic, deletes it, and prints the results with the settings and the machine. One
+run is one sample.
 """
 
 from enum import StrEnum
@@ -13,56 +13,62 @@ from ..options import BootstrapOption, Output, OutputOption
 from ..producing.options import Acks, Compression
 
 app = typer.Typer(
-    help="Measure producing, fetching and latency.", no_args_is_help=True, rich_markup_mode=None
+    help="Benchmark produce, fetch and latency.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
 class Api(StrEnum):
-    """Which face of the client is measured."""
+    """The client API that is measured."""
 
     RECORD = "record"
     ARROW = "arrow"
 
 
 RecordsOption = Annotated[
-    int, typer.Option("--records", "-n", metavar="COUNT", min=1, help="How many are measured.")
+    int,
+    typer.Option("--records", "-n", metavar="COUNT", min=1, help="Number of records to measure"),
 ]
 SizeOption = Annotated[
-    int, typer.Option("--size", metavar="BYTES", min=1, help="Bytes of each record's value.")
+    int, typer.Option("--size", metavar="BYTES", min=1, help="Size of each record's value")
 ]
 PartitionsOption = Annotated[
-    int, typer.Option("--partitions", metavar="NUMBER", min=1, help="Partitions of the topic.")
+    int, typer.Option("--partitions", metavar="NUMBER", min=1, help="Partitions of the topic")
 ]
 ReplicationOption = Annotated[
     int | None,
     typer.Option(
-        "--replication", metavar="NUMBER", min=1, help="Its replicas.  [default: the cluster's]"
+        "--replication",
+        metavar="NUMBER",
+        min=1,
+        help="Replicas of the topic  [default: the cluster's]",
     ),
 ]
 ConfigOption = Annotated[
     list[str] | None,
-    typer.Option("--config", "-c", metavar="KEY=VALUE", help="A config of it; repeatable."),
+    typer.Option(
+        "--config", "-c", metavar="KEY=VALUE", help="Set a config of the topic; repeatable"
+    ),
 ]
 WarmUpOption = Annotated[
     int,
-    typer.Option("--warm-up", metavar="COUNT", min=0, help="Records before the measurement."),
+    typer.Option(
+        "--warm-up", metavar="COUNT", min=0, help="Records to send or read before the measurement"
+    ),
 ]
-AcksOption = Annotated[Acks, typer.Option("--acks", help="Whose acknowledgement is awaited.")]
+AcksOption = Annotated[Acks, typer.Option("--acks", help="Replicas that must acknowledge a record")]
 CompressionOption = Annotated[
     Compression,
-    typer.Option("--compression", help="Of batches; values are half random, half repeated."),
+    typer.Option("--compression", help="Codec of batches; half of each value is random"),
 ]
-KeepOption = Annotated[
-    bool, typer.Option("--keep", help="Do not delete the topic afterwards; its name is told.")
-]
+KeepOption = Annotated[bool, typer.Option("--keep", help="Keep the topic and print its name")]
 ApiOption = Annotated[
-    Api, typer.Option("--api", help="record: one call a record; arrow: whole tables.")
+    Api, typer.Option("--api", help="Client API: record (one call per record) or arrow (tables)")
 ]
 
 
 @app.command(
     "produce",
-    short_help="Send records and time them.",
+    short_help="Measure produce throughput and latency",
     epilog="""\b
 Examples:
   quorumlog bench produce
@@ -74,10 +80,11 @@ def bench_produce(
     records: RecordsOption = 200_000,
     size: SizeOption = 1_000,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", metavar="BYTES", min=1, help="A full batch, bytes.")
+        int, typer.Option("--batch-size", metavar="BYTES", min=1, help="Size of a full batch")
     ] = 983_040,
     linger: Annotated[
-        int, typer.Option("--linger", metavar="MS", min=0, help="A batch waits so long, ms.")
+        int,
+        typer.Option("--linger", metavar="MS", min=0, help="Time a batch waits for more records"),
     ] = 5,
     acks: AcksOption = Acks.ALL,
     compression: CompressionOption = Compression.NONE,
@@ -86,7 +93,9 @@ def bench_produce(
     config: ConfigOption = None,
     producers: Annotated[
         int,
-        typer.Option("--producers", metavar="NUMBER", min=1, help="Threads with one each."),
+        typer.Option(
+            "--producers", metavar="NUMBER", min=1, help="Number of producers, one thread each"
+        ),
     ] = 1,
     rate: Annotated[
         float | None,
@@ -94,7 +103,7 @@ def bench_produce(
             "--rate",
             metavar="PER_SECOND",
             min=0.1,
-            help="Records a second of all producers together.  [default: as many as go]",
+            help="Records per second, all producers together  [default: unlimited]",
         ),
     ] = None,
     api: ApiOption = Api.RECORD,
@@ -103,10 +112,10 @@ def bench_produce(
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Send records and time them: records and MB a second, CPU, and how long a record took.
+    """Produce records and measure records and bytes per second, CPU time and latency.
 
-    A latency is the time from handing a record in to its acknowledgement. Without --rate it is
-    mostly the time in queues that are kept full.
+    Latency is the time from `send` to the acknowledgement. Without --rate it is mostly queueing
+    time.
     """
     from .. import settings
     from .produce import run_produce
@@ -137,7 +146,7 @@ def bench_produce(
 
 @app.command(
     "fetch",
-    short_help="Read records and time it.",
+    short_help="Measure fetch throughput",
     epilog="""\b
 Examples:
   quorumlog bench fetch
@@ -157,7 +166,7 @@ def bench_fetch(
         typer.Option(
             "--topic",
             metavar="TOPIC",
-            help="Read this one from the beginning, once; it is left alone.  [default: a new one]",
+            help="Read this existing topic from the beginning  [default: a new topic]",
         ),
     ] = None,
     api: ApiOption = Api.RECORD,
@@ -166,10 +175,10 @@ def bench_fetch(
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Read records and time it: records and MB a second, and CPU.
+    """Fetch records and measure records and bytes per second, and CPU time.
 
-    What is read was just written, so it comes from memory. A latency is that of one poll, or of
-    one table.
+    A new topic is read right after it is written, so its records come from the page cache. Latency
+    is the time of one poll, or of one table.
     """
     from .. import settings
     from ..topic_names import partitions_of
@@ -195,7 +204,7 @@ def bench_fetch(
 
 @app.command(
     "latency",
-    short_help="Time single records at a steady rate.",
+    short_help="Measure the latency of single records at a steady rate",
     epilog="""\b
 Examples:
   quorumlog bench latency
@@ -210,16 +219,16 @@ def bench_latency(
     config: ConfigOption = None,
     rate: Annotated[
         float,
-        typer.Option("--rate", metavar="PER_SECOND", min=0.1, help="Records a second."),
+        typer.Option("--rate", metavar="PER_SECOND", min=0.1, help="Records per second"),
     ] = 500.0,
     warm_up: WarmUpOption = 200,
     keep: KeepOption = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Send single records at a steady rate, and time each to its acknowledgement and to a reader.
+    """Send single records at a steady rate, and measure the time to acknowledgement and consumer.
 
-    Latencies count from when a record was due, so that a stall is not hidden by what it delays.
+    Latency starts at the time a record was due, so that a stall counts for every record it delays.
     """
     from .. import settings
     from .latency import run_latency

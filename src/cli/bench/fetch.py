@@ -1,4 +1,4 @@
-"""The run of `bench fetch`: a topic is read from its beginning, by polls or by tables."""
+"""The run of `bench fetch`: reads a topic from its beginning, by polls or as tables."""
 
 import time
 from collections.abc import Generator
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from ...clients.blocking import Log
 
 POLL_RECORDS_MAX = 500  # the consumer's own default
-FIRST_ROWS = 1_000  # of the first tables that are read, before their size is known
+FIRST_ROWS = 1_000  # rows of a table before the size of a row is known
 
 
 def fill(log: "Log", topic: str, plan: FetchPlan) -> None:
-    """Write what a fetch run reads."""
+    """Produce the records of a fetch run."""
     with log.producer(compression=plan.compression) as producer:
         send_tables(producer, topic, plan.records + plan.warm_up, values_of(plan.size), None, None)
 
@@ -26,19 +26,19 @@ def fill(log: "Log", topic: str, plan: FetchPlan) -> None:
 def run_fetch(log: "Log", topic: str, plan: FetchPlan) -> Measured:
     """Read a topic from its beginning: the warm-up, then the measured records.
 
-    Raises InvalidRequest where the warm-up leaves nothing to measure.
+    Raises InvalidRequest if the warm-up reads all records.
     """
-    reading = _polls(log, topic) if plan.api == "record" else _tables(log, topic)
-    with closing(reading):
-        next(reading)
-        warm = _read(reading, plan.warm_up)
+    reader = _polls(log, topic) if plan.api == "record" else _tables(log, topic)
+    with closing(reader):
+        next(reader)
+        warm = _read(reader, plan.warm_up)
         cpu_s, start_s = time.process_time(), time.perf_counter()
-        found = _read(reading, plan.records)
+        found = _read(reader, plan.records)
         seconds, cpu_s = time.perf_counter() - start_s, time.process_time() - cpu_s
     if not found.records:
         raise InvalidRequest(
-            f"{topic} has {count_text(warm.records, 'record')}, which the warm-up has read: "
-            "--warm-up 0 leaves them to be measured"
+            f"{topic}: the warm-up read all of its {count_text(warm.records, 'record')}; give "
+            "--warm-up 0"
         )
     return Measured(
         kind="fetch",
@@ -52,33 +52,33 @@ def run_fetch(log: "Log", topic: str, plan: FetchPlan) -> Measured:
 
 @dataclass(slots=True)
 class _Read:
-    """What was read, and how long each poll or table took."""
+    """The records read, and the time of each poll or table."""
 
     records: int = 0
     bytes: int = 0
     latencies_ns: list[int] = field(default_factory=list)
 
 
-Reading: TypeAlias = "Generator[tuple[int, int], int, None]"
-"""Is sent how many records may come next, gives how many came and their bytes. The first value is
-of nothing."""
+Reader: TypeAlias = "Generator[tuple[int, int], int, None]"
+"""A generator that receives the maximum number of records and yields (records, bytes). The first
+yield is (0, 0)."""
 
 
-def _read(reading: Reading, records: int) -> _Read:
-    """Read so many records, or what is left."""
+def _read(reader: Reader, records: int) -> _Read:
+    """Read `records` records, or fewer at the end of the topic."""
     found = _Read()
     with suppress(StopIteration):
         while found.records < records:
             before_ns = time.perf_counter_ns()
-            count, size = reading.send(records - found.records)
+            count, size = reader.send(records - found.records)
             found.latencies_ns.append(time.perf_counter_ns() - before_ns)
             found.records += count
             found.bytes += size
     return found
 
 
-def _polls(log: "Log", topic: str) -> Reading:
-    """Read by polls until the end."""
+def _polls(log: "Log", topic: str) -> Reader:
+    """Read by polls to the end."""
     wanted = yield 0, 0
     with log.consumer(topic, until_end=True) as consumer:
         while records := consumer.poll(max_records=min(wanted, POLL_RECORDS_MAX), timeout_ms=None):
@@ -86,8 +86,8 @@ def _polls(log: "Log", topic: str) -> Reading:
             wanted = yield len(records), size
 
 
-def _tables(log: "Log", topic: str) -> Reading:
-    """Read by tables of about `TABLE_BYTES`, partition by partition."""
+def _tables(log: "Log", topic: str) -> Reader:
+    """Read tables of about `TABLE_BYTES`, partition by partition."""
     wanted = yield 0, 0
     ends = log.list_offsets(topic, at="latest")
     rows = FIRST_ROWS

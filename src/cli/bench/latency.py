@@ -1,4 +1,4 @@
-"""The run of `bench latency`: single records at a steady rate, and a reader beside."""
+"""The run of `bench latency`: single records at a steady rate, and a concurrent consumer."""
 
 import threading
 import time
@@ -10,12 +10,12 @@ from .runs import LatencyPlan, Measured, Sampler, sleep_until, values_of
 if TYPE_CHECKING:
     from ...clients.blocking import Log
 
-FIRST_WAIT_S = 10.0  # for the reader to stand at the end
-LAST_WAIT_S = 30.0  # for its last records
+FIRST_WAIT_S = 10.0  # for the consumer to reach the end of the topic
+LAST_WAIT_S = 30.0  # for the last records
 
 
 def run_latency(log: "Log", topic: str, plan: LatencyPlan) -> Measured:
-    """Send single records at a rate, read them in another thread, and time both."""
+    """Send single records at a rate, consume them in another thread, and measure both latencies."""
     value = values_of(plan.size)[0]
     total = plan.warm_up + plan.records
     reader = _Reader(log, topic, total)
@@ -25,7 +25,9 @@ def run_latency(log: "Log", topic: str, plan: LatencyPlan) -> Measured:
     try:
         reader.wait_ready()
         with log.producer(acks=plan.acks, linger_ms=0) as producer:
-            producer.send(topic, value).result()  # the way is found before anything is timed
+            producer.send(
+                topic, value
+            ).result()  # looks up the leader and connects before the measurement
             start_ns = time.perf_counter_ns()
             for number in range(total):
                 if number == plan.warm_up:
@@ -57,12 +59,12 @@ def run_latency(log: "Log", topic: str, plan: LatencyPlan) -> Measured:
 
 
 class _Reader:
-    """A consumer in a thread of its own, which notes when each record arrived."""
+    """A consumer in its own thread, which records the arrival time of each record."""
 
     def __init__(self, log: "Log", topic: str, count: int) -> None:
         self._log = log
         self._topic = topic
-        self._count = count + 1  # one goes before
+        self._count = count + 1  # one record precedes the measurement
         self._arrivals: list[int] = []
         self._error: QuorumlogError | None = None
         self._is_ready = threading.Event()
@@ -71,19 +73,19 @@ class _Reader:
         self._thread.start()
 
     def wait_ready(self) -> None:
-        """Return when the reader stands at the end of the topic."""
+        """Wait until the consumer is at the end of the topic; raise TimedOut."""
         if not self._is_ready.wait(FIRST_WAIT_S):
-            raise TimedOut(f"no reader is ready after {FIRST_WAIT_S:.0f} s")
+            raise TimedOut(f"the consumer is not ready after {FIRST_WAIT_S:.0f} s")
         self._raise()
 
     def wait_end(self) -> list[int]:
-        """Return when all records have arrived, and when each did; raises TimedOut."""
+        """Wait for all records, and return their arrival times; raise TimedOut."""
         self._thread.join(LAST_WAIT_S)
         self._raise()
         if len(self._arrivals) < self._count:
             raise TimedOut(
-                f"{self._count - len(self._arrivals)} records have not arrived after "
-                f"{LAST_WAIT_S:.0f} s"
+                f"{self._count - len(self._arrivals)} of {self._count} records did not arrive "
+                f"within {LAST_WAIT_S:.0f} s"
             )
         return self._arrivals[1 : self._count]
 

@@ -1,4 +1,4 @@
-"""The run of `bench produce`: producers that send at once, in a thread each."""
+"""The run of `bench produce`: concurrent producers, one thread each."""
 
 import threading
 import time
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def run_produce(log: "Log", topic: str, plan: ProducePlan) -> Measured:
-    """Send the warm-up, then the measured records from every producer at once."""
+    """Send the warm-up, then the measured records from all producers concurrently."""
     values = values_of(plan.size)
     if plan.api == "arrow":
-        import pyarrow.compute  # noqa: F401 # a second or more, no part of what is measured
+        import pyarrow.compute  # noqa: F401 # takes a second or more, outside the measurement
     with _producers(log, plan) as producers:
         if plan.warm_up:
             _send_arrow_or_records(producers[0], topic, plan, plan.warm_up, values, None)
@@ -58,7 +58,7 @@ def run_produce(log: "Log", topic: str, plan: ProducePlan) -> Measured:
 
 @contextmanager
 def _producers(log: "Log", plan: ProducePlan) -> "Iterator[list[Producer]]":
-    made = [
+    producers = [
         log.producer(
             acks=plan.acks,
             compression=plan.compression,
@@ -67,13 +67,13 @@ def _producers(log: "Log", plan: ProducePlan) -> "Iterator[list[Producer]]":
         )
         for _ in range(plan.producers)
     ]
-    is_whole = False
+    succeeded = False
     try:
-        yield made
-        is_whole = True
+        yield producers
+        succeeded = True
     finally:
-        for producer in made:
-            producer.close(flush=is_whole)
+        for producer in producers:
+            producer.close(flush=succeeded)
 
 
 def _send_arrow_or_records(
@@ -104,7 +104,7 @@ def _send_arrow_or_records(
 
 
 def _in_threads(works: "Sequence[Any]") -> None:
-    """Run each in a thread of its own, one in this one; raise the first failure of any."""
+    """Run the functions concurrently, the first one in this thread; raise the first failure."""
     failures: list[Exception] = []
 
     def guarded(work: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a bench run prints: the numbers, then what they depend on."""
+"""The report of a bench run: results, settings, machine."""
 
 import os
 import platform
@@ -24,7 +24,7 @@ def print_report(
     partitions: int,
     as_json: bool,
 ) -> None:
-    """Print a run's numbers with its settings and the machine."""
+    """Print the results of a run with its settings and the machine."""
     row = report_json(measured) | {
         "settings": asdict(plan) | {"partitions": partitions},
         "machine": machine(),
@@ -60,7 +60,7 @@ def print_report(
 
 
 def report_json(measured: "Measured") -> dict[str, Any]:
-    """Return the JSON contract of a run's numbers."""
+    """Return the JSON object of a run's results."""
     seconds = max(measured.seconds, 1e-9)
     millions = measured.records / 1e6
     return {
@@ -88,15 +88,15 @@ def latency_json(latencies_ns: Sequence[int]) -> dict[str, Any]:
 
 
 def percentile(ordered: Sequence[int], percent: float) -> int:
-    """Return the smallest value that `percent` per cent of the values do not exceed (the nearest
-    rank); the values are in ascending order."""
-    assert ordered, "no values have no percentile"
+    """Return the percentile by nearest rank: the smallest value that at least `percent` per cent of
+    the values do not exceed. The values must be in ascending order."""
+    assert ordered, "no values"
     rank = -(-len(ordered) * percent // 100)  # rounded up
     return ordered[max(0, int(rank) - 1)]
 
 
 def machine() -> dict[str, Any]:
-    """Return what the numbers of a run depend on, as far as it can be asked."""
+    """Return the CPU, its count, the operating system and the Python version."""
     return {
         "cpu": _cpu_name(),
         "cpus": os.cpu_count() or 1,

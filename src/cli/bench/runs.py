@@ -1,7 +1,7 @@
-"""What the runs of `quorumlog bench` share: plans, the topic, the values, how time is taken.
+"""Parts that all bench runs share: plans, the topic, the values, latency sampling.
 
-CPU is this process's own, all threads; the server's is not in it. Latencies of a produce are
-sampled: a callback a record would be a part of what is measured.
+CPU time is that of this process, all threads, without the brokers. Produce latencies are sampled,
+because a callback per record would distort the throughput.
 """
 
 import os
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from ...clients.blocking import Log
     from ...clients.blocking.producer import Delivery, Producer
 
-SAMPLES = 10_000  # latencies of one run, about
-VALUES = 512  # different values that are sent in turn
-TABLE_BYTES = 8 << 20  # of one Arrow table
+SAMPLES = 10_000  # latencies per run, approximately
+VALUES = 512  # distinct values, sent in turn
+TABLE_BYTES = 8 << 20  # per Arrow table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducePlan:
-    """What `bench produce` does."""
+    """The options of `bench produce`."""
 
     records: int
     size: int
@@ -37,14 +37,14 @@ class ProducePlan:
     acks: str
     compression: str
     producers: int
-    rate: float | None  # records a second, all producers together; None: as many as go
+    rate: float | None  # records per second, all producers together; None: unlimited
     api: str
     warm_up: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPlan:
-    """What `bench fetch` does."""
+    """The options of `bench fetch`."""
 
     records: int
     size: int
@@ -55,7 +55,7 @@ class FetchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyPlan:
-    """What `bench latency` does."""
+    """The options of `bench latency`."""
 
     records: int
     size: int
@@ -66,14 +66,14 @@ class LatencyPlan:
 
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """What came out."""
+    """The results of a run."""
 
     kind: str
     records: int
     bytes: int  # of keys and values
     seconds: float
     cpu_seconds: float
-    latencies_ns: dict[str, list[int]]  # by what is timed
+    latencies_ns: dict[str, list[int]]  # by event: acknowledged, read, poll, table
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def bench_topic(
     configs: Sequence[str],
     keep: bool,
 ) -> Iterator[str]:
-    """Make a topic for a run and delete it afterwards, whatever ended the run."""
+    """Create a topic for a run, and delete it afterwards unless `keep`."""
     name = f"quorumlog-bench-{os.getpid()}-{random.randrange(2**32):08x}"
     try:
         log.admin.create_topic(
@@ -94,27 +94,27 @@ def bench_topic(
             replication=replication,
             configs=parse_configs(list(configs)),
         )
-    except KeyboardInterrupt:  # it may be there already, though nobody was told so
+    except KeyboardInterrupt:  # the broker may have created it before the interrupt
         with suppress(QuorumlogError):
             log.admin.delete_topic(name)
         raise
-    is_whole = False
+    succeeded = False
     try:
         yield name
-        is_whole = True
+        succeeded = True
     finally:
         if keep:
-            typer.echo(f"The topic {name} is kept.", err=True)
-        elif is_whole:
+            typer.echo(f"Kept topic {name}.", err=True)
+        elif succeeded:
             log.admin.delete_topic(name)
         else:
-            with suppress(QuorumlogError):  # the first failure is the one to tell
+            with suppress(QuorumlogError):  # report the first failure, not this one
                 log.admin.delete_topic(name)
 
 
 def values_of(size: int, *, seed: int = 0) -> list[bytes]:
-    """Return values of a size, half random and half repeated, so that codecs have work; the same
-    ones for the same seed."""
+    """Return values of a size, half random and half repetitive, so that they compress; equal for
+    equal seeds."""
     source = random.Random(seed)
     half = size // 2
     return [
@@ -125,13 +125,13 @@ def values_of(size: int, *, seed: int = 0) -> list[bytes]:
 
 @dataclass(slots=True)
 class Sampler:
-    """Times every n-th record from when it was due to its acknowledgement."""
+    """Latencies of every n-th record, from its due time to its acknowledgement."""
 
     every: int
     latencies_ns: list[int] = field(default_factory=list)  # appended to by the I/O thread
 
     def watch(self, delivery: "Delivery", due_ns: int) -> None:
-        """Note the time when a record has its outcome."""
+        """Record the latency of a record when its delivery completes."""
         delivery.add_done_callback(
             lambda _: self.latencies_ns.append(time.perf_counter_ns() - due_ns)
         )

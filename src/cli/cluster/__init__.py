@@ -1,1 +1,1 @@
-"""`quorumlog cluster`: nodes of a cluster as processes of this machine."""
+"""`quorumlog cluster`: a local cluster, one process per node."""

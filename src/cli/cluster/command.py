@@ -17,7 +17,7 @@ from ..brokers import describe_cluster
 from ..nodes import SetOption
 from ..options import Output, OutputOption
 from ..output import count_text, print_json, print_table
-from .processes import Life, ProcessName, life_of, send, spawn, wait_gone, wait_paused
+from .processes import Life, ProcessIdentity, life_of, send, spawn, wait_gone, wait_paused
 from .state import (
     NODES_MAX,
     LocalCluster,
@@ -30,30 +30,34 @@ from .state import (
 
 if TYPE_CHECKING:
     from .forming import Shape
-    from .watching import NodeHealth
+    from .probe import NodeHealth
 
 DATA_DIR = "quorumlog-cluster"
 STOP_S = 30.0  # an orderly stop that takes longer is ended by SIGKILL
 KILL_S = 10.0
 _LEFT_RUNNING = (
-    "Interrupted: nodes that were started run on. `quorumlog cluster up` waits for them again, "
+    "Interrupted; started nodes keep running. `quorumlog cluster up` waits for them again, "
     "`quorumlog cluster down` stops them."
 )
 
 app = typer.Typer(
-    help="The cluster; and clusters of processes on this machine, to try things on.",
+    help="Describe a cluster, or run a local one with one process per node.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.command("describe", short_help="Show the cluster's id, controller and sizes.")(describe_cluster)
+app.command("describe", short_help="Show the cluster id, the controller and sizes")(
+    describe_cluster
+)
 
 FolderOption = Annotated[
     str,
-    typer.Option("--data-dir", metavar="DIR", help="Where the cluster keeps all its files."),
+    typer.Option("--data-dir", metavar="DIR", help="Folder of the cluster's files"),
 ]
 TimeoutOption = Annotated[
     int,
-    typer.Option("--timeout", metavar="SECONDS", min=1, max=3_600, help="How long nodes may take."),
+    typer.Option(
+        "--timeout", metavar="SECONDS", min=1, max=3_600, help="Maximum time to wait for nodes"
+    ),
 ]
 NodesOption = Annotated[
     int | None,
@@ -62,7 +66,7 @@ NodesOption = Annotated[
         metavar="N",
         min=1,
         max=NODES_MAX,
-        help="Nodes that are controller and broker.  [default for a new cluster: 3]",
+        help="Nodes that are both controller and broker  [default for a new cluster: 3]",
     ),
 ]
 ControllersOption = Annotated[
@@ -72,25 +76,23 @@ ControllersOption = Annotated[
         metavar="N",
         min=1,
         max=NODES_MAX,
-        help="Nodes that are controllers alone, in place of --nodes.",
+        help="Controller-only nodes, instead of --nodes",
     ),
 ]
 BrokersOption = Annotated[
     int | None,
-    typer.Option(
-        "--brokers", metavar="N", min=1, max=NODES_MAX, help="Nodes that are brokers alone."
-    ),
+    typer.Option("--brokers", metavar="N", min=1, max=NODES_MAX, help="Broker-only nodes"),
 ]
 RacksOption = Annotated[
     str | None,
     typer.Option(
-        "--racks", metavar="NAMES", help="Failure zones, by commas, that brokers get in turn."
+        "--racks", metavar="NAMES", help="Comma-separated racks, assigned to brokers in turn"
     ),
 ]
-IdArgument = Annotated[int, typer.Argument(metavar="ID", min=0, help="The node's id.")]
+IdArgument = Annotated[int, typer.Argument(metavar="ID", min=0, help="Node id")]
 
 
-@app.command(short_help="Start a cluster of processes on this machine.")
+@app.command(short_help="Start a local cluster")
 def up(
     nodes: NodesOption = None,
     controllers: ControllersOption = None,
@@ -101,20 +103,20 @@ def up(
     assignments: SetOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Start every node of a cluster that is not running, and return once all of them serve.
+    """Start every node of a local cluster, and wait until all of them serve.
 
-    The first time the cluster is formed, with ports that it keeps; topics then have 3 replicas
-    unless they are told otherwise, or as many as there are brokers. Again with more nodes, it gets
-    further ones: controllers follow without a vote until `quorumlog quorum add-voter`. A node whose
-    data directory was deleted comes back as such a one too. --set is kept for later starts.
+    The first run forms the cluster and assigns its ports. Topics get 3 replicas by default, or as
+    many as there are brokers. A later run with more nodes adds nodes; new controllers are observers
+    until `quorumlog quorum add-voter`, as is a node whose data directory was deleted. Later starts
+    keep the settings of --set.
     """
     from .forming import Shape, check_settings, form
-    from .watching import look, wait_serving
+    from .probe import check_nodes, wait_serving
 
     if nodes is not None and controllers is not None:
         raise InvalidRequest(
-            "--nodes are controllers and brokers in one, --controllers are controllers alone: "
-            "give one of the two"
+            "--nodes (controller and broker) and --controllers (controller only) are exclusive; "
+            "give one of them"
         )
     shape = Shape(nodes=nodes, controllers=controllers, brokers=brokers)
     folder = os.path.abspath(data_dir)
@@ -122,57 +124,57 @@ def up(
         shape.check_new()
     if assignments is not None:
         check_settings(assignments, _environment())
-    names = _names(racks)
+    names = _rack_names(racks)
     with locked(folder, make=True):
-        cluster = _drawn_up(folder, shape, names)
+        cluster = _planned(folder, shape, names)
         if assignments is not None:
             cluster = replace(cluster, settings=tuple(assignments))
         cluster = form(cluster)
         try:
             for node in cluster.nodes:
-                cluster = _started(cluster, node)
+                cluster = _start(cluster, node)
             wait_serving(cluster, [node.id for node in cluster.nodes], timeout)
         except KeyboardInterrupt:
             typer.echo(_LEFT_RUNNING, err=True)
             raise
     if output is Output.JSON:
-        print_json(_json(cluster, look(cluster)))
+        print_json(_json(cluster, check_nodes(cluster)))
         return
-    doors = {
+    addresses = {
         "grpc": [node.grpc for node in cluster.nodes if node.grpc],
         "kafka": [node.kafka for node in cluster.nodes if node.kafka],
         "controller": [node.controller for node in cluster.nodes],
     }
-    places = [f"{name} {','.join(found)}" for name, found in doors.items() if found]
+    listed = [f"{name} {','.join(found)}" for name, found in addresses.items() if found]
     typer.echo(
-        f"quorumlog is ready: {count_text(len(cluster.nodes), 'node')}, {', '.join(places)}; "
+        f"quorumlog is ready: {count_text(len(cluster.nodes), 'node')}, {', '.join(listed)}; "
         f"data in {folder}"
     )
 
 
-@app.command(short_help="Stop every node in order.")
+@app.command(short_help="Stop every node")
 def down(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> None:
-    """Stop every node in order, and return once all have ended. Their data stay."""
+    """Stop every node with SIGTERM, and wait until all have exited. Their data remains."""
     folder = os.path.abspath(data_dir)
     with locked(folder):
         cluster = load(folder)
         killed = _stop(cluster.nodes)
-    are_down = "Its node is" if len(cluster.nodes) == 1 else f"All {len(cluster.nodes)} nodes are"
-    _tell(cluster, f"{are_down} down; the data stay in {folder}.", output)
+    are_down = "The node is" if len(cluster.nodes) == 1 else f"All {len(cluster.nodes)} nodes are"
+    _print_result(cluster, f"{are_down} down; the data remains in {folder}.", output)
     for node_id in killed:
-        typer.echo(f"Node {node_id} took longer than {STOP_S:.0f} s and was killed.", err=True)
+        typer.echo(f"Node {node_id} did not stop within {STOP_S:.0f} s; killed.", err=True)
 
 
-@app.command(short_help="Print the cluster's addresses, for QUORUMLOG_BOOTSTRAP.")
+@app.command(short_help="Print the bootstrap addresses")
 def bootstrap(
     kafka: Annotated[
-        bool, typer.Option("--kafka", help="As clients of the Kafka protocol take them.")
+        bool, typer.Option("--kafka", help="Print the addresses for Kafka clients")
     ] = False,
     data_dir: FolderOption = DATA_DIR,
     output: OutputOption = None,
 ) -> None:
-    """Print the cluster's addresses as --bootstrap takes them: of its brokers, or of its
-    controllers where it has none.
+    """Print the addresses of the brokers for --bootstrap, or of the controllers if there are no
+    brokers.
 
     export QUORUMLOG_BOOTSTRAP=$(quorumlog cluster bootstrap)
     """
@@ -184,16 +186,17 @@ def bootstrap(
         typer.echo(addresses)
 
 
-@app.command(short_help="Show each node's process, ports and state.")
+@app.command(short_help="Show the process, ports and state of each node")
 def status(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> None:
-    """Show each node's process, ports and state.
+    """Show the process, ports and state of each node.
 
-    running: it answers. silent: the process lives and does not answer. paused, down: as it says.
+    States: running (the node answers), silent (the process runs but does not answer), paused
+    (SIGSTOP), down.
     """
-    from .watching import look
+    from .probe import check_nodes
 
     cluster = load(os.path.abspath(data_dir))
-    health = look(cluster)
+    health = check_nodes(cluster)
     if output is Output.JSON:
         print_json(_json(cluster, health))
         return
@@ -214,69 +217,69 @@ def status(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> No
             )
             for row in _json(cluster, health)["nodes"]
         ],
-        empty="It has no nodes.",
+        empty="No nodes.",
     )
 
 
-@app.command(short_help="End a node at once, as a crash would (SIGKILL).")
+@app.command(short_help="Kill a node (SIGKILL), to simulate a crash")
 def kill(
     node_id: IdArgument, data_dir: FolderOption = DATA_DIR, output: OutputOption = None
 ) -> None:
-    """End a node at once, as a crash would (SIGKILL)."""
+    """Kill a node (SIGKILL), to simulate a crash."""
     folder = os.path.abspath(data_dir)
     with locked(folder):
         cluster = load(folder)
-        process = _living(cluster, node_id)
+        process = _running_process(cluster, node_id)
         if send(process, signal.SIGKILL):
             wait_gone(process, KILL_S)
-    _tell(cluster, f"Node {node_id} is down.", output)
+    _print_result(cluster, f"Node {node_id} is down.", output)
 
 
-@app.command(short_help="Start a node that is down.")
+@app.command(short_help="Start a node that is down")
 def start(
     node_id: IdArgument,
     data_dir: FolderOption = DATA_DIR,
     timeout: TimeoutOption = 60,
     output: OutputOption = None,
 ) -> None:
-    """Start a node that is down, and return once it serves; a paused one goes on.
+    """Start a node that is down, or resume a paused one, and wait until it serves.
 
-    Where no majority of the voters is up it returns once the node answers. A node whose data
-    directory was deleted gets a new one, with a new directory id and without a vote.
+    Without a majority of the voters, the command waits only until the node answers. A node whose
+    data directory was deleted gets a new directory id and is an observer.
     """
     from .forming import form
-    from .watching import wait_serving
+    from .probe import wait_serving
 
     folder = os.path.abspath(data_dir)
     with locked(folder):
         cluster = load(folder)
         cluster.node(node_id)
         cluster = form(cluster)
-        cluster = _started(cluster, cluster.node(node_id))
+        cluster = _start(cluster, cluster.node(node_id))
         wait_serving(cluster, [node_id], timeout)
-    _tell(cluster, f"Node {node_id} runs.", output)
+    _print_result(cluster, f"Node {node_id} is running.", output)
 
 
-@app.command(short_help="Stop a node's time (SIGSTOP): it lives and answers nothing.")
+@app.command(short_help="Pause a node (SIGSTOP)")
 def pause(
     node_id: IdArgument, data_dir: FolderOption = DATA_DIR, output: OutputOption = None
 ) -> None:
-    """Stop a node's time (SIGSTOP): it lives and answers nothing."""
+    """Pause a node (SIGSTOP): the process stays but does not answer."""
     cluster = _signal(node_id, data_dir, signal.SIGSTOP)
-    _tell(cluster, f"Node {node_id} is paused.", output)
+    _print_result(cluster, f"Node {node_id} is paused.", output)
 
 
-@app.command(short_help="Let a paused node go on (SIGCONT).")
+@app.command(short_help="Resume a paused node (SIGCONT)")
 def resume(
     node_id: IdArgument, data_dir: FolderOption = DATA_DIR, output: OutputOption = None
 ) -> None:
-    """Let a paused node go on (SIGCONT)."""
+    """Resume a paused node (SIGCONT)."""
     cluster = _signal(node_id, data_dir, signal.SIGCONT)
-    _tell(cluster, f"Node {node_id} goes on.", output)
+    _print_result(cluster, f"Node {node_id} is resumed.", output)
 
 
-def _drawn_up(folder: str, shape: "Shape", racks: tuple[str, ...]) -> LocalCluster:
-    """Return the cluster of a folder with the nodes that it shall have."""
+def _planned(folder: str, shape: "Shape", racks: tuple[str, ...]) -> LocalCluster:
+    """Return the cluster of a folder with the wanted nodes; nothing is written or started."""
     from .forming import Shape, grown, new_cluster
 
     found = load_if_any(folder)
@@ -285,22 +288,22 @@ def _drawn_up(folder: str, shape: "Shape", racks: tuple[str, ...]) -> LocalClust
     if racks not in ((), found.racks):
         has = ",".join(found.racks) or "none"
         raise InvalidRequest(
-            f"{folder} holds a cluster whose racks are {has}: they are given when it is formed; "
-            "--data-dir makes another cluster"
+            f"{folder} has a cluster with racks {has}, which cannot change; use another --data-dir "
+            "for another cluster"
         )
     return grown(found, shape)
 
 
-def _names(racks: str | None) -> tuple[str, ...]:
-    """Return the names of racks; raises InvalidRequest."""
+def _rack_names(racks: str | None) -> tuple[str, ...]:
+    """Return the names of --racks; raise InvalidRequest for an empty name."""
     names = tuple(name.strip() for name in racks.split(",")) if racks is not None else ()
     if not all(names):
-        raise InvalidRequest(f"--racks is {racks!r}; give names separated by commas, such as a,b,c")
+        raise InvalidRequest(f"--racks is {racks!r}; give a comma-separated list, such as a,b,c")
     return names
 
 
-def _started(cluster: LocalCluster, node: LocalNode) -> LocalCluster:
-    """Start a node unless it runs, and write down which process it is; a paused one goes on."""
+def _start(cluster: LocalCluster, node: LocalNode) -> LocalCluster:
+    """Start a node that is down and store its process; resume a paused one."""
     if node.process is not None and life_of(node.process) is not Life.DOWN:
         send(node.process, signal.SIGCONT)
         return cluster
@@ -308,21 +311,21 @@ def _started(cluster: LocalCluster, node: LocalNode) -> LocalCluster:
     command += ["--config", cluster.config_file(node.id), "--output", "json"]
     for assignment in cluster.settings:
         command += ["--set", assignment]
-    with _undisturbed():
+    with _sigint_deferred():
         process = spawn(
             command,
             output=cluster.log_file(node.id),
             folder=cluster.node_folder(node.id),
             environment=_environment(),
         )
-        started = cluster.having(replace(node, process=process))
+        started = cluster.with_node(replace(node, process=process))
         store(started)
     return started
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Hold a Ctrl-C back: a process that was started and not written down would be nobody's."""
+def _sigint_deferred() -> Iterator[None]:
+    """Defer Ctrl-C: a process that is started but not stored could not be found again."""
     held: list[int] = []
 
     def hold(number: int, _: FrameType | None) -> None:
@@ -338,7 +341,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    """This command's environment, without what would make all nodes one and the same."""
+    """Return this process's environment, without variables that differ from node to node."""
     from .forming import OWN_SETTINGS
 
     variables = {variable_of(name) for name in OWN_SETTINGS}
@@ -346,14 +349,14 @@ def _environment() -> dict[str, str]:
 
 
 def _stop(nodes: Iterable[LocalNode]) -> list[int]:
-    """Stop processes, all at once; return the nodes that had to be killed."""
-    asked = [node for node in nodes if node.process is not None]
-    for node in asked:
+    """Stop processes concurrently; return the ids of the nodes that had to be killed."""
+    stopping = [node for node in nodes if node.process is not None]
+    for node in stopping:
         assert node.process is not None
         if send(node.process, signal.SIGTERM):
-            send(node.process, signal.SIGCONT)  # a paused one hears of it only then
+            send(node.process, signal.SIGCONT)  # a paused process receives SIGTERM only then
     killed = []
-    for node in asked:
+    for node in stopping:
         assert node.process is not None
         try:
             wait_gone(node.process, STOP_S)
@@ -373,17 +376,17 @@ def _kafka_bootstrap(cluster: LocalCluster) -> str:
     addresses = [node.kafka for node in cluster.nodes if node.kafka]
     if not addresses:
         raise InvalidRequest(
-            f"no node of the cluster in {cluster.folder} has a Kafka listener: it was formed "
-            "without brokers, or by a release that had none"
+            f"the cluster in {cluster.folder} has no Kafka listener; it was formed without brokers"
+            " or by an older release"
         )
     return ",".join(addresses)
 
 
-def _living(cluster: LocalCluster, node_id: int) -> ProcessName:
+def _running_process(cluster: LocalCluster, node_id: int) -> ProcessIdentity:
     process = cluster.node(node_id).process
     if process is None or life_of(process) is Life.DOWN:
         raise InvalidRequest(
-            f"node {node_id} is down; `quorumlog cluster start {node_id}` starts it"
+            f"node {node_id} is down; start it with `quorumlog cluster start {node_id}`"
         )
     return process
 
@@ -392,20 +395,20 @@ def _signal(node_id: int, data_dir: str, number: signal.Signals) -> LocalCluster
     folder = os.path.abspath(data_dir)
     with locked(folder):
         cluster = load(folder)
-        process = _living(cluster, node_id)
+        process = _running_process(cluster, node_id)
         if send(process, number) and number == signal.SIGSTOP:
             wait_paused(process, KILL_S)  # the signal takes effect a moment later
     return cluster
 
 
-def _tell(cluster: LocalCluster, sentence: str, output: Output | None) -> None:
-    """Say what was done; for programs the cluster as `status` shows it."""
+def _print_result(cluster: LocalCluster, sentence: str, output: Output | None) -> None:
+    """Print a sentence, or the cluster as JSON, as `status` does."""
     if output is not Output.JSON:
         typer.echo(sentence)
         return
-    from .watching import look
+    from .probe import check_nodes
 
-    print_json(_json(cluster, look(cluster)))
+    print_json(_json(cluster, check_nodes(cluster)))
 
 
 def _json(cluster: LocalCluster, health: "dict[int, NodeHealth]") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A cluster's nodes before they run: ids, ports, configuration files, formatted directories."""
+"""Formation of a local cluster: ids, ports, configuration files, formatted directories."""
 
 import json
 import os
@@ -18,10 +18,10 @@ from ...settings import DEFAULT, Source, flag_source, split_assignments
 from .state import BOTH, BROKER, CONTROLLER, LocalCluster, LocalNode, store
 
 HOST = "127.0.0.1"
-PORTS = range(20_000, 32_000)  # below those that systems give to outgoing connections
+PORTS = range(20_000, 32_000)  # below the ephemeral ports of outgoing connections
 PORT_TRIES = 200
-PORTS_A_NODE = 4  # for clients, ours and those of the Kafka protocol, for other nodes, for metrics
-REPLICATION = 3  # replicas of a topic that is created without a number, where there are brokers
+PORTS_A_NODE = 4  # gRPC clients, Kafka clients, other nodes, metrics
+REPLICATION = 3  # the cluster's default.replication.factor, if there are as many brokers
 OWN_SETTINGS = (
     "data.dir",
     "node.id",
@@ -40,38 +40,38 @@ OWN_SETTINGS = (
     "controller.voters",
     "controller.bootstrap",
 )
-"""What differs from node to node: variables of the environment must not say it for all of them."""
+"""Settings that differ from node to node, and so must not come from the environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How many nodes of each kind a cluster shall have; None: as it has, or none."""
+    """The wanted number of nodes by roles. None: unchanged, or none for a new cluster."""
 
-    nodes: int | None = None  # controllers and brokers in one
-    controllers: int | None = None  # alone
-    brokers: int | None = None  # alone
+    nodes: int | None = None  # controller and broker
+    controllers: int | None = None  # controller only
+    brokers: int | None = None  # broker only
 
     @property
     def counts(self) -> dict[tuple[str, ...], int | None]:
-        """The number of nodes of each roles, in the order in which they are numbered: a cluster's
-        controllers are all brokers too, or none of them is."""
+        """The number of nodes by roles, in the order of their ids. The controllers of a cluster are
+        either all brokers or none is."""
         nodes, controllers = self.nodes, self.controllers
         if nodes is not None or controllers is not None:
             nodes, controllers = nodes or 0, controllers or 0
         return {BOTH: nodes, CONTROLLER: controllers, BROKER: self.brokers}
 
     def check_new(self) -> None:
-        """Raise InvalidRequest where nobody would vote."""
+        """Raise InvalidRequest for a cluster without controllers."""
         if not (self.nodes or self.controllers):
             raise InvalidRequest(
-                "brokers alone are no cluster: --controllers 3 gives them controllers, --nodes 3 "
-                "makes nodes that are both"
+                "a cluster needs controllers; add --controllers 3, or give --nodes 3 for nodes "
+                "with both roles"
             )
 
 
 def new_cluster(folder: str, shape: Shape, racks: Sequence[str] = ()) -> LocalCluster:
-    """Draw up a cluster of nodes 1, 2, ..., whose brokers are in these racks by turns; nothing is
-    written. Raises InvalidRequest where nobody would vote."""
+    """Return a cluster of nodes 1, 2, ..., with the brokers in these racks in turn; nothing is
+    written. Raise InvalidRequest for a cluster without controllers."""
     shape.check_new()
     roles = [kind for kind, count in shape.counts.items() for _ in range(count or 0)]
     brokers = sum("broker" in kind for kind in roles)
@@ -93,13 +93,13 @@ def new_cluster(folder: str, shape: Shape, racks: Sequence[str] = ()) -> LocalCl
 
 
 def check_settings(assignments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Refuse what no node could start with, before it is kept for all of them; raises InvalidConfig
-    and InvalidRequest. `environment` is what nodes get, and what the settings must agree with."""
+    """Raise InvalidConfig or InvalidRequest for settings with which no node could start, given the
+    `environment` of the nodes."""
     flags = split_assignments(assignments, flag="--set")
     for name, _, flag in flags:
         if name in OWN_SETTINGS:
             raise InvalidRequest(
-                f"{flag}: every node has its own, which `quorumlog cluster up` gives it"
+                f"{flag}: this setting differs from node to node; `quorumlog cluster up` sets it"
             )
     table = tuple(settings())
     place = Source(values={"data.dir": ("node", DEFAULT)})
@@ -107,31 +107,31 @@ def check_settings(assignments: Sequence[str], environment: Mapping[str, str]) -
 
 
 def grown(cluster: LocalCluster, shape: Shape) -> LocalCluster:
-    """Return the cluster with further nodes up to these numbers; raises InvalidRequest where that
-    would take away or change nodes that are there."""
+    """Return the cluster with nodes added up to these numbers. Raise InvalidRequest if existing
+    nodes would be removed or change their roles."""
     have = Counter(node.roles for node in cluster.nodes)
     wanted = {kind: have[kind] if n is None else n for kind, n in shape.counts.items()}
     if any(wanted[kind] < have[kind] for kind in wanted):
         raise InvalidRequest(
-            f"{cluster.folder} holds {describe_roles(have)}, not {describe_roles(wanted)}: nodes "
-            "can be added, not taken away or changed; --data-dir makes another cluster"
+            f"{cluster.folder} has {describe_roles(have)}, not {describe_roles(wanted)}; nodes can "
+            "be added but not removed or changed; use another --data-dir for another cluster"
         )
     return _with_more(cluster, [kind for kind in wanted for _ in range(wanted[kind] - have[kind])])
 
 
 def describe_roles(counts: Mapping[tuple[str, ...], int]) -> str:
-    """Return how many nodes of which kinds these are, in words."""
+    """Return the number of nodes by roles as text."""
     words = {BOTH: "node{} with both roles", CONTROLLER: "controller{}", BROKER: "broker{}"}
-    told = [
+    parts = [
         f"{counts[kind]} {word.format('s' * (counts[kind] != 1))}"
         for kind, word in words.items()
         if counts.get(kind)
     ]
-    return " and ".join(told) or "no nodes"
+    return " and ".join(parts) or "no nodes"
 
 
 def _with_more(cluster: LocalCluster, roles: Sequence[tuple[str, ...]]) -> LocalCluster:
-    """Return the cluster with further nodes of these roles, with the next ids and free ports."""
+    """Return the cluster with added nodes of these roles, with the next ids and free ports."""
     addresses = (
         address
         for node in cluster.nodes
@@ -157,10 +157,10 @@ def _with_more(cluster: LocalCluster, roles: Sequence[tuple[str, ...]]) -> Local
 
 
 def form(cluster: LocalCluster) -> LocalCluster:
-    """Write the configuration of every node and format what was never formatted.
+    """Write the configuration of every node, and format directories that are not formatted.
 
-    The nodes of a new cluster get its voters. A node that is added later, or whose data directory
-    is gone, gets a new disk without a vote: `quorum add-voter` gives it one.
+    The controllers of a new cluster are its voters. A node that is added later, or whose data
+    directory was deleted, is an observer until `quorum add-voter`.
     """
     _store_with_folders(cluster)
     for node in cluster.nodes:
@@ -176,19 +176,19 @@ def form(cluster: LocalCluster) -> LocalCluster:
 
 
 def _store_with_folders(cluster: LocalCluster) -> None:
-    """Write the state, and the folders of nodes that have none."""
+    """Create missing node folders, and store the state."""
     try:
         for node in cluster.nodes:
             os.makedirs(cluster.node_folder(node.id), exist_ok=True)
     except OSError as error:
         raise DirectoryUnusable(
-            f"{error.filename} cannot be made: {error.strerror or error}"
+            f"{error.filename} cannot be created: {error.strerror or error}"
         ) from None
     store(cluster)
 
 
 def free_ports(count: int, *, taken: Iterable[int]) -> list[int]:
-    """Return ports of this machine that nobody listens on now."""
+    """Return local ports that are free now; raise InvalidRequest if there are too few."""
     used = set(taken)
     candidates = [port for port in random.sample(PORTS, count + PORT_TRIES) if port not in used]
 
@@ -205,7 +205,10 @@ def free_ports(count: int, *, taken: Iterable[int]) -> list[int]:
 
     ports = run(main, name="ports")
     if len(ports) < count:
-        raise InvalidRequest(f"{count} free ports of {PORTS.start} to {PORTS.stop - 1} were sought")
+        raise InvalidRequest(
+            f"{count} free ports are needed; found {len(ports)} in"
+            f" {PORTS.start} to {PORTS.stop - 1}"
+        )
     return ports
 
 
@@ -251,5 +254,5 @@ def _write(path: str, text: str) -> None:
 
 
 def _new_id() -> str:
-    """Return a new id of a cluster or a disk."""
+    """Return a random id of a cluster or a disk."""
     return id_text(os.urandom(16))

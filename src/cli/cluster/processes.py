@@ -1,8 +1,7 @@
-"""Processes that outlive the command which started them, and are known again by later ones.
+"""Processes that outlive the command that started them, and that later commands find again.
 
-A process is named by its id and its start: the system gives an id to another process once the first
-one has gone, so an id alone may be anybody's. Nothing here signals a process whose start is another
-one.
+The identity of a process is its id and its start time: the operating system reuses ids. No function
+here signals a process with a different start time.
 """
 
 import os
@@ -19,34 +18,34 @@ from ...errors import NotImplementedHere, TimedOut
 _PROC = "/proc"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _STATE, _START = 0, 19  # fields of /proc/PID/stat behind the name
-_LOOK_S = 0.02  # between two looks, where the system tells nobody of an end
+_POLL_S = 0.02  # between two checks: a process that is not a child sends no SIGCHLD
 
 
 class Life(StrEnum):
-    """What a process is doing."""
+    """The state of a process."""
 
     RUNNING = "running"
     PAUSED = "paused"  # by SIGSTOP
-    DOWN = "down"  # there is none, or it has ended
+    DOWN = "down"  # it does not exist, or has exited
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessName:
-    """One process, told from all others there were and will be."""
+class ProcessIdentity:
+    """The identity of one process, unique over reboots and reused ids."""
 
     pid: int
-    start: str  # the boot of the machine, and when in it the process began
+    start: str  # boot id of the machine, and start time since that boot
 
 
 def spawn(
     command: Sequence[str], *, output: str, folder: str, environment: Mapping[str, str]
-) -> ProcessName:
-    """Start a process in a session of its own, which no Ctrl-C of this terminal reaches; what it
-    prints is appended to the file `output`."""
+) -> ProcessIdentity:
+    """Start a process in its own session, so that Ctrl-C in this terminal does not reach it. Its
+    output is appended to the file `output`."""
     if os.name != "posix":
         raise NotImplementedHere(
-            "this command looks after processes as Linux and macOS have them: run each node with "
-            "`quorumlog server` in a terminal of its own"
+            "`quorumlog cluster` runs on Linux and macOS only; run each node with "
+            "`quorumlog server` in its own terminal"
         )
     with open(output, "ab") as file:
         process = subprocess.Popen(
@@ -58,26 +57,26 @@ def spawn(
             env=dict(environment),
             start_new_session=True,
         )
-    found = _look(process.pid)
-    process.returncode = 0  # nobody waits for it here: it is meant to stay
-    return ProcessName(process.pid, "" if found is None else found[1])
+    found = _inspect(process.pid)
+    process.returncode = 0  # suppresses Popen's warning: the process outlives this command
+    return ProcessIdentity(process.pid, "" if found is None else found[1])
 
 
-def life_of(name: ProcessName) -> Life:
-    """Look whether the process is alive; another one under its id does not count."""
+def life_of(name: ProcessIdentity) -> Life:
+    """Return the state of the process; DOWN if its id belongs to another process now."""
     _reap(name.pid)
-    found = _look(name.pid)
+    found = _inspect(name.pid)
     if found is None or found[1] != name.start or found[0] in "ZX":
         return Life.DOWN
     return Life.PAUSED if found[0] in "Tt" else Life.RUNNING
 
 
-def send(name: ProcessName, number: signal.Signals) -> bool:
-    """Signal the process; False when it has gone."""
+def send(name: ProcessIdentity, number: signal.Signals) -> bool:
+    """Send a signal to the process; return False if it is down."""
     if life_of(name) is Life.DOWN:
         return False
     with suppress(ProcessLookupError):
-        if hasattr(os, "pidfd_open"):  # from here on the id cannot become another's
+        if hasattr(os, "pidfd_open"):  # pins the id: from here on it cannot be reused
             descriptor = os.pidfd_open(name.pid)
             try:
                 if life_of(name) is not Life.DOWN:
@@ -91,30 +90,30 @@ def send(name: ProcessName, number: signal.Signals) -> bool:
     return False
 
 
-def wait_gone(name: ProcessName, seconds: float) -> None:
-    """Return once the process has ended; raises TimedOut."""
-    _wait(name, (Life.DOWN,), seconds, "ended")
+def wait_gone(name: ProcessIdentity, seconds: float) -> None:
+    """Wait until the process has exited; raise TimedOut."""
+    _wait(name, (Life.DOWN,), seconds, "exited")
 
 
-def wait_paused(name: ProcessName, seconds: float) -> None:
-    """Return once the process stands still, or has ended; raises TimedOut."""
+def wait_paused(name: ProcessIdentity, seconds: float) -> None:
+    """Wait until the process is paused or has exited; raise TimedOut."""
     _wait(name, (Life.PAUSED, Life.DOWN), seconds, "stopped")
 
 
-def _wait(name: ProcessName, lives: Collection[Life], seconds: float, what: str) -> None:
+def _wait(name: ProcessIdentity, lives: Collection[Life], seconds: float, what: str) -> None:
     end = time.monotonic() + seconds
     while life_of(name) not in lives:
         if time.monotonic() >= end:
             raise TimedOut(f"process {name.pid} has not {what} within {seconds:.0f} s")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
-def _look(pid: int) -> tuple[str, str] | None:
-    """Return a process's state letter and its start, None when there is none."""
+def _inspect(pid: int) -> tuple[str, str] | None:
+    """Return the state letter and the start of a process, None if it does not exist."""
     if pid <= 0:
         return None
     if not os.path.isdir(f"{_PROC}/self"):
-        return _ask_ps(pid)
+        return _inspect_with_ps(pid)
     try:
         with open(f"{_PROC}/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -125,8 +124,9 @@ def _look(pid: int) -> tuple[str, str] | None:
     return fields[_STATE], f"{boot}/{fields[_START]}"
 
 
-def _ask_ps(pid: int) -> tuple[str, str] | None:
-    """The same where there is no /proc: to the second, which a reused id does not meet."""
+def _inspect_with_ps(pid: int) -> tuple[str, str] | None:
+    """Return the same by `ps`, on systems without /proc. Start times are in seconds, which is
+    enough to recognise a reused id."""
     done = subprocess.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
         capture_output=True,
@@ -139,6 +139,6 @@ def _ask_ps(pid: int) -> tuple[str, str] | None:
 
 
 def _reap(pid: int) -> None:
-    """Take the end of a child of this process; those of earlier commands are not its children."""
+    """Reap a child that has exited; processes of earlier commands are not children."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

@@ -1,7 +1,7 @@
-"""What a local cluster is, kept in one file of its folder: nodes, ports, processes.
+"""The state of a local cluster in one file of its folder: nodes, ports, processes.
 
-`cluster.json` is replaced as a whole and its folder synced, so that a command which is killed
-leaves the old state or the new one. A lock keeps two commands from changing it at once.
+Writes replace `cluster.json` atomically and sync its folder, so that a killed command leaves the
+old or the new state. A lock prevents concurrent changes by two commands.
 """
 
 import json
@@ -13,14 +13,14 @@ from typing import Any
 
 from ...errors import DirectoryInUse, DirectoryUnusable, InvalidRequest
 from ...runtime.files import RealFiles
-from .processes import ProcessName
+from .processes import ProcessIdentity
 
 FILE = "cluster.json"
 LOCK = ".cluster.lock"
 VERSION = 1
 NODES_MAX = 99
 BOTH, CONTROLLER, BROKER = ("controller", "broker"), ("controller",), ("broker",)
-"""The roles that a node may have."""
+"""The combinations of roles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,87 +29,88 @@ class LocalNode:
 
     id: int
     roles: tuple[str, ...]
-    grpc: str | None  # "host:port" for clients; None: it serves none
-    kafka: str | None  # "host:port" for clients of the Kafka protocol; None: as grpc, or as http
-    controller: str  # "host:port" for the other nodes
-    http: str | None  # "host:port" of metrics and health; None: made before there was one
-    rack: str  # its failure zone; empty: none
-    process: ProcessName | None  # the newest one that was started; it may have gone
+    grpc: str | None  # "host:port" for gRPC clients; None: not a broker
+    kafka: str | None  # "host:port" for Kafka clients; None: not a broker, or an older release
+    controller: str  # "host:port" for other nodes
+    http: str | None  # "host:port" of metrics and health; None: formed by an older release
+    rack: str  # failure zone; empty: none
+    process: ProcessIdentity | None  # the last one started; it may have exited
 
     @property
     def is_controller(self) -> bool:
-        """Whether it has a part in the decisions of the quorum."""
+        """True for a member of the metadata quorum."""
         return "controller" in self.roles
 
     @property
     def is_broker(self) -> bool:
-        """Whether it holds partitions."""
+        """True for a node that holds replicas."""
         return "broker" in self.roles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalCluster:
-    """All nodes, by ascending id."""
+    """A local cluster and its nodes, by ascending id."""
 
     folder: str
     cluster_id: str
-    settings: tuple[str, ...]  # "name=value" that every node is started with
-    voters: tuple[str, ...]  # with which it is formed, as in controller.voters
-    is_formed: bool  # every node of the first `up` has its voters on its disk
-    racks: tuple[str, ...]  # that its brokers get in turn; empty: none
-    replication: int  # replicas of a topic that is created without a number
+    settings: tuple[str, ...]  # "name=value" flags of every node
+    voters: tuple[str, ...]  # initial voters, in the form of controller.voters
+    is_formed: bool  # every node of the first `up` is formatted with the voters
+    racks: tuple[str, ...]  # assigned to brokers in turn; empty: none
+    replication: int  # default.replication.factor
     nodes: tuple[LocalNode, ...]
 
     def node(self, node_id: int) -> LocalNode:
-        """Return a node; raises InvalidRequest when there is none of this id."""
+        """Return the node of an id; raise InvalidRequest if it does not exist."""
         for node in self.nodes:
             if node.id == node_id:
                 return node
         ids = ", ".join(str(node.id) for node in self.nodes)
-        raise InvalidRequest(f"the cluster has no node {node_id}: it has {ids}")
+        raise InvalidRequest(f"the cluster has no node {node_id}; its nodes are {ids}")
 
-    def having(self, node: LocalNode) -> "LocalCluster":
-        """This cluster with a node in place of the one of its id."""
+    def with_node(self, node: LocalNode) -> "LocalCluster":
+        """Return the cluster with the node of this id replaced."""
         nodes = (node if each.id == node.id else each for each in self.nodes)
         return replace(self, nodes=tuple(nodes))
 
     def node_folder(self, node_id: int) -> str:
-        """Where a node has its files."""
+        """Return the folder of a node's files."""
         return os.path.join(self.folder, f"node-{node_id}")
 
     def data_dir(self, node_id: int) -> str:
-        """A node's data directory."""
+        """Return a node's data directory."""
         return os.path.join(self.node_folder(node_id), "data")
 
     def config_file(self, node_id: int) -> str:
-        """What a node is told."""
+        """Return the path of a node's configuration file."""
         return os.path.join(self.node_folder(node_id), "node.toml")
 
     def log_file(self, node_id: int) -> str:
-        """What a node has printed in all its lives."""
+        """Return the path of a node's output, of all its runs."""
         return os.path.join(self.node_folder(node_id), "node.log")
 
 
 def load(folder: str) -> LocalCluster:
-    """Read the state; raises InvalidRequest when the folder holds no cluster."""
+    """Read the state; raise InvalidRequest if the folder has no cluster."""
     cluster = load_if_any(folder)
     if cluster is None:
         raise InvalidRequest(
-            f"{folder} holds no cluster; `quorumlog cluster up` makes one, --data-dir names another"
+            f"{folder} has no cluster; form one with `quorumlog cluster up`, or give its --data-dir"
         )
     return cluster
 
 
 def load_if_any(folder: str) -> LocalCluster | None:
-    """Read the state; None when the folder holds no cluster. Raises DirectoryUnusable."""
+    """Read the state; None if the folder has no cluster. Raise DirectoryUnusable if the file cannot
+    be read."""
     path = os.path.join(folder, FILE)
     try:
         with open(path, encoding="utf-8") as file:
             row = json.load(file)
         if row["version"] != VERSION:
             raise DirectoryUnusable(
-                f"{path} has version {row['version']}, this command knows {VERSION}: use the "
-                "release that wrote it"
+                f"{path} has version {row['version']}; this release reads version {VERSION}; use "
+                "the release that wrote it"
             )
         return LocalCluster(
             folder=folder,
@@ -127,13 +128,12 @@ def load_if_any(folder: str) -> LocalCluster | None:
         raise DirectoryUnusable(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise DirectoryUnusable(
-            f"{path} is not what `quorumlog cluster` writes ({error!r}): mend it, or name another "
-            "folder with --data-dir"
+            f"{path} is malformed ({error!r}); repair it, or use another --data-dir"
         ) from None
 
 
 def store(cluster: LocalCluster) -> None:
-    """Replace the file; durable when this returns. Raises DirectoryUnusable."""
+    """Replace the file durably; raise DirectoryUnusable if it cannot be written."""
     path = os.path.join(cluster.folder, FILE)
     row = {
         "version": VERSION,
@@ -158,17 +158,17 @@ def store(cluster: LocalCluster) -> None:
 
 @contextmanager
 def locked(folder: str, *, make: bool = False) -> Iterator[None]:
-    """Keep other commands from changing the cluster; raises DirectoryInUse when one does."""
+    """Hold the lock of the cluster; raise DirectoryInUse if another command holds it."""
     files = RealFiles()
     try:
         if make:
             os.makedirs(folder, exist_ok=True)
         elif not os.path.isdir(folder):
-            load(folder)  # says that there is none
+            load(folder)  # raises InvalidRequest
         lock = files.lock(os.path.join(folder, LOCK))
     except BlockingIOError:
         raise DirectoryInUse(
-            f"another `quorumlog cluster` command works on {folder}: let it end, then repeat"
+            f"{folder} is locked by another `quorumlog cluster` command; retry when it has ended"
         ) from None
     except OSError as error:
         raise DirectoryUnusable(f"{folder} cannot be used: {error.strerror or error}") from None
@@ -188,5 +188,5 @@ def _node(row: dict[str, Any]) -> LocalNode:
         controller=row["controller"],
         http=row.get("http"),
         rack=row.get("rack", ""),
-        process=None if process is None else ProcessName(int(process["pid"]), process["start"]),
+        process=None if process is None else ProcessIdentity(int(process["pid"]), process["start"]),
     )

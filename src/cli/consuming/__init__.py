@@ -1,5 +1,5 @@
-"""`quorumlog consume`: records are printed, or written into a file.
+"""`quorumlog consume`: print records, or write them to a file.
 
-`command` and `options` are what it can be told; `reading` reads a stretch of partitions,
-`receiving` gives it to lines (`record_lines`) or to a file (`record_files`).
+`command` and `options` define the command line; `reading` reads ranges of partitions, `receiving`
+writes records as lines (`record_lines`) or to a file (`record_files`).
 """

@@ -1,4 +1,4 @@
-"""Reading as a member of a consumer group: what the group gives, from where it has got to."""
+"""Consumption as a member of a consumer group, from its committed offsets."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..times import FromEnd
-from .reading import Stretch, places_explained, read_on
+from .reading import ReadBounds, explain_out_of_range, read_on
 from .receiving import fill
 
 if TYPE_CHECKING:
@@ -15,51 +15,52 @@ if TYPE_CHECKING:
     from .record_files import RecordFile
 
 
-def check_group_options(stretch: Stretch, partitions: Sequence[int]) -> None:
-    """Raise a usage error where what is asked for is the group's to say."""
+def check_group_options(bounds: ReadBounds, partitions: Sequence[int]) -> None:
+    """Raise BadParameter for options that contradict membership in a group."""
     named = {
         "--partition": bool(partitions),
-        "--to": stretch.end is not None,
-        "--until-end": stretch.until_end,
-        "--from with records before the end": isinstance(stretch.start, FromEnd),
+        "--to": bounds.end is not None,
+        "--until-end": bounds.until_end,
+        "--from with records before the end": isinstance(bounds.start, FromEnd),
     }
     for option, is_given in named.items():
         if is_given:
             raise typer.BadParameter(
-                f"a group says which partitions are read, and from where: leave out {option} or "
-                "--group; --timeout and --max end the reading"
+                f"--group assigns partitions and offsets; remove {option} or --group; --timeout "
+                "and --max stop the command"
             )
 
 
 def read_as_member(
-    log: "Log", topics: Sequence[str], stretch: Stretch, group: str
+    log: "Log", topics: Sequence[str], bounds: ReadBounds, group: str
 ) -> "Iterator[list[ConsumerRecord]]":
-    """Yield what the group gives, as it comes. What was yielded is committed when the next is asked
-    for, and at the end: what could not be written is not."""
-    assert not isinstance(stretch.start, FromEnd), "checked before"
-    consumer = log.consumer(topics, group=group, start=stretch.start)
-    with consumer, places_explained():
-        yield from read_on(consumer, stretch)
+    """Yield records of the assigned partitions as they arrive. Each list is committed when the next
+    one is requested, and at the end, so that records that failed to be written are not committed.
+    """
+    assert not isinstance(bounds.start, FromEnd), "excluded by check_group_options"
+    consumer = log.consumer(topics, group=group, start=bounds.start)
+    with consumer, explain_out_of_range():
+        yield from read_on(consumer, bounds)
 
 
 def fill_as_member(
-    log: "Log", topics: Sequence[str], stretch: Stretch, group: str, file: "RecordFile"
+    log: "Log", topics: Sequence[str], bounds: ReadBounds, group: str, file: "RecordFile"
 ) -> None:
-    """Write what the group gives into a file of which nothing can be read before it is closed: what
-    is in it is committed then, and not before. A partition that goes to another member meanwhile is
-    read again by that one."""
-    assert not isinstance(stretch.start, FromEnd), "checked before"
+    """Write records of the assigned partitions to a file that is readable only after it is closed,
+    and commit them then. A partition that is revoked before is not committed; its next owner reads
+    those records again."""
+    assert not isinstance(bounds.start, FromEnd), "excluded by check_group_options"
 
-    def forget(places: list[tuple[str, int]]) -> None:
-        for place in places:
-            file.ends.pop(place, None)
+    def forget(revoked: list[tuple[str, int]]) -> None:
+        for partition in revoked:
+            file.ends.pop(partition, None)
 
     consumer = log.consumer(
-        topics, group=group, start=stretch.start, auto_commit=False, on_revoked=forget
+        topics, group=group, start=bounds.start, auto_commit=False, on_revoked=forget
     )
-    with consumer, places_explained():
+    with consumer, explain_out_of_range():
         try:
-            fill(file, read_on(consumer, stretch))
+            fill(file, read_on(consumer, bounds))
         finally:
             if file.is_whole and file.ends:
                 consumer.commit(file.ends)

@@ -1,4 +1,4 @@
-"""What `consume` can be told."""
+"""Options of `quorumlog consume`."""
 
 from enum import StrEnum
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ from ..options import resolve_output
 
 
 class RecordOutput(StrEnum):
-    """How records are printed."""
+    """The output formats of records."""
 
     HUMAN = "human"
     JSON = "json"
@@ -22,47 +22,46 @@ def _resolve_output(ctx: typer.Context, value: RecordOutput | None) -> Any:
     if value is RecordOutput.RAW:
         ctx.meta[IS_JSON] = False
         return value
-    found = resolve_output(ctx, value)  # type: ignore[arg-type] # its other values are the same
+    found = resolve_output(ctx, value)  # type: ignore[arg-type] # its other values are those of Output
     return None if found is None else RecordOutput(found)
 
 
 TopicsArgument = Annotated[
     list[str],
-    typer.Argument(metavar="TOPIC", help="One topic, or several.", autocompletion=topic_names),
+    typer.Argument(metavar="TOPIC", help="One or more topics", autocompletion=topic_names),
 ]
 StartOption = Annotated[
     str,
-    typer.Option("--from", metavar="PLACE", help="Where to begin; places are listed below."),
+    typer.Option("--from", metavar="OFFSET", help="First offset to read; see the forms below"),
 ]
 EndOption = Annotated[
     str | None,
     typer.Option(
         "--to",
-        metavar="PLACE",
-        help="Stop before this place in each partition; an offset that is not reached yet is "
-        "waited for.",
+        metavar="OFFSET",
+        help="Stop before this offset in each partition; waits for offsets that do not exist yet",
     ),
 ]
 UntilEndOption = Annotated[
     bool,
     typer.Option(
-        "--until-end", "--exit-at-end", "-e", help="Stop at the end of what is there now."
+        "--until-end", "--exit-at-end", "-e", help="Stop at the current end of each partition"
     ),
 ]
 MaxRecordsOption = Annotated[
     int | None,
-    typer.Option("--max", "-n", metavar="RECORDS", min=1, help="Stop after so many records."),
+    typer.Option("--max", "-n", metavar="RECORDS", min=1, help="Stop after this number of records"),
 ]
 TimeoutOption = Annotated[
     float | None,
     typer.Option(
-        "--timeout", metavar="SECONDS", min=0.001, help="Stop when nothing came for so long."
+        "--timeout", metavar="SECONDS", min=0.001, help="Stop after this time without records"
     ),
 ]
 PartitionOption = Annotated[
     list[int] | None,
     typer.Option(
-        "--partition", "-p", metavar="NUMBER", min=0, help="Only this partition; repeatable."
+        "--partition", "-p", metavar="NUMBER", min=0, help="Limit to this partition; repeatable"
     ),
 ]
 GroupOption = Annotated[
@@ -71,8 +70,8 @@ GroupOption = Annotated[
         "--group",
         "-g",
         metavar="GROUP",
-        help="Read as a member of this group, from where it has got to; --from counts where it "
-        "has got nowhere.",
+        help="Join this consumer group and read from its committed offsets; --from applies to "
+        "partitions without a committed offset",
     ),
 ]
 TemplateOption = Annotated[
@@ -80,8 +79,8 @@ TemplateOption = Annotated[
     typer.Option(
         "--format",
         metavar="TEMPLATE",
-        help="Print so: {topic} {partition} {offset} {timestamp} {timestamp_ms} {key} {value} "
-        "{headers}, and escapes \\n \\t \\r \\0 \\\\ \\xHH. Content is not changed.",
+        help="Print by a template of {topic} {partition} {offset} {timestamp} {timestamp_ms} {key} "
+        "{value} {headers} and the escapes \\n \\t \\r \\0 \\\\ \\xHH; bytes are unchanged",
     ),
 ]
 DelimiterOption = Annotated[
@@ -89,19 +88,21 @@ DelimiterOption = Annotated[
     typer.Option(
         "--delimiter",
         metavar="TEXT",
-        help="What ends a record of --format and of -o raw.  [default: \\n]",
+        help="Terminator of each record with --format or -o raw  [default: \\n]",
     ),
 ]
 ToFileOption = Annotated[
     str | None,
     typer.Option(
-        "--to-file", metavar="FILE", help="Write a .parquet, .arrow, .csv or .jsonl file."
+        "--to-file", metavar="FILE", help="Write to a .parquet, .arrow, .csv or .jsonl file"
     ),
 ]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="--to-file may replace a file.")]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an existing file with --to-file")
+]
 VerboseOption = Annotated[
     bool,
-    typer.Option("--verbose", "-v", help="Show partition, offset, time and key too."),
+    typer.Option("--verbose", "-v", help="Print partition, offset, time and key too"),
 ]
 RecordOutputOption = Annotated[
     RecordOutput | None,
@@ -109,7 +110,8 @@ RecordOutputOption = Annotated[
         "--output",
         "-o",
         callback=_resolve_output,
-        help="human: values as lines; json: an object a line; raw: values byte for byte.  "
+        help="Output format: human (values as lines), json (one object per line) or raw (values "
+        "byte for byte)  "
         "[env var: QUORUMLOG_OUTPUT; default: human]",
     ),
 ]

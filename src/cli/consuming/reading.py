@@ -1,4 +1,4 @@
-"""Reading stretches of several partitions: from a place, to a place, or for ever."""
+"""Consumption of a range of offsets of several partitions, bounded or unbounded."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import OffsetOutOfRange
-from ..times import FromEnd, Place
+from ..times import FromEnd, OffsetSpec
 from ..topic_names import check_partition, partitions_of
 
 if TYPE_CHECKING:
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
     from ...clients.blocking import Log
     from ...clients.blocking.consumer import Consumer
 
-POLL_RECORDS_MAX = 500  # at a time, where an end of the records is named
-END_CHECK_MS = 500  # a partition may end in a gap: looked for when nothing came for so long
+POLL_RECORDS_MAX = 500  # per poll, with a maximum number of records
+END_CHECK_MS = 500  # idle time before the check whether a partition ends in an offset gap
 
 Partitions = dict[str, list[int]]
 Offsets = dict[tuple[str, int], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """What is wanted of each partition: [start, end), at most `records` of all together."""
+class ReadBounds:
+    """The range to read of each partition, [start, end), and when to stop."""
 
-    start: Place
-    end: Place | None = None  # None: no end
-    until_end: bool = False  # also ends where a partition ended when the reading began
-    records: int | None = None
-    idle_ms: int | None = None  # ends when nothing came for so long
+    start: OffsetSpec
+    end: OffsetSpec | None = None  # None: unbounded
+    until_end: bool = False  # stop at the end that each partition has at the start
+    records: int | None = None  # stop after this number, of all partitions together
+    idle_ms: int | None = None  # stop after this time without records
 
 
 def choose_partitions(log: "Log", topics: Sequence[str], wanted: Sequence[int]) -> Partitions:
-    """Return the partitions to read by topic, all where none are named; raises
+    """Return the partitions to read by topic, all if none are given. Raise
     UnknownTopicOrPartition."""
     chosen: Partitions = {}
     for topic in topics:
@@ -44,45 +44,47 @@ def choose_partitions(log: "Log", topics: Sequence[str], wanted: Sequence[int]) 
     return chosen
 
 
-def read(log: "Log", partitions: Partitions, stretch: Stretch) -> "Iterator[list[ConsumerRecord]]":
-    """Yield what is read, as it comes; ends as the stretch says."""
-    start = stretch.start
+def read(
+    log: "Log", partitions: Partitions, bounds: ReadBounds
+) -> "Iterator[list[ConsumerRecord]]":
+    """Yield the records of a range as they arrive."""
+    start = bounds.start
     begins = _from_end(log, partitions, start.records) if isinstance(start, FromEnd) else {}
-    ends = {} if stretch.end is None else _places(log, partitions, stretch.end)
+    ends = {} if bounds.end is None else _offsets(log, partitions, bounds.end)
     consumer = log.consumer(
         assign=partitions,
         start="latest" if isinstance(start, FromEnd) else start,
-        until_end=stretch.until_end,
+        until_end=bounds.until_end,
     )
-    with consumer, places_explained():
+    with consumer, explain_out_of_range():
         for (topic, partition), offset in begins.items():
             consumer.seek(topic, partition, offset)
         if ends:
-            yield from _limited(_read_to(consumer, ends, stretch), stretch.records)
+            yield from _limited(_read_to(consumer, ends, bounds), bounds.records)
         else:
-            yield from read_on(consumer, stretch)
+            yield from read_on(consumer, bounds)
 
 
 @contextmanager
-def places_explained() -> Iterator[None]:
-    """Say what to type where an offset is none of the log."""
+def explain_out_of_range() -> Iterator[None]:
+    """Add a remedy to OffsetOutOfRange."""
     try:
         yield
     except OffsetOutOfRange as error:
         what = error.message.partition(";")[0]
         raise OffsetOutOfRange(
-            f"{what}: begin at --from earliest, latest or an offset between",
+            f"{what}; give --from earliest, latest or an offset between",
             topic=error.topic,
             partition=error.partition,
         ) from None
 
 
-def read_on(consumer: "Consumer", stretch: Stretch) -> "Iterator[list[ConsumerRecord]]":
-    """Yield what comes, so many records, or until nothing has come for a while."""
-    left = stretch.records
+def read_on(consumer: "Consumer", bounds: ReadBounds) -> "Iterator[list[ConsumerRecord]]":
+    """Yield records up to the maximum number, or until the idle time is over."""
+    left = bounds.records
     while left is None or left > 0:
         count = None if left is None else min(left, POLL_RECORDS_MAX)
-        records = consumer.poll(max_records=count, timeout_ms=stretch.idle_ms)
+        records = consumer.poll(max_records=count, timeout_ms=bounds.idle_ms)
         if not records:
             return
         yield records
@@ -104,11 +106,11 @@ def _limited(
 
 
 def _read_to(
-    consumer: "Consumer", ends: Offsets, stretch: Stretch
+    consumer: "Consumer", ends: Offsets, bounds: ReadBounds
 ) -> "Iterator[list[ConsumerRecord]]":
-    """Yield what is below each partition's end; a partition that has reached it is paused."""
+    """Yield the records below each partition's end; a partition that has reached it is paused."""
     left = dict(ends)
-    silent_ms = 0
+    idle_ms = 0
     _drop_reached(consumer, left)
     while left:
         records = consumer.poll(timeout_ms=END_CHECK_MS)
@@ -119,23 +121,23 @@ def _read_to(
         ]
         if wanted:
             yield wanted
-        for place, offset in {(r.topic, r.partition): r.offset for r in records}.items():
-            if offset + 1 >= left.get(place, offset + 2):
-                del left[place]
-                consumer.pause(*place)
-        silent_ms = 0 if records else silent_ms + END_CHECK_MS
+        for partition, offset in {(r.topic, r.partition): r.offset for r in records}.items():
+            if offset + 1 >= left.get(partition, offset + 2):
+                del left[partition]
+                consumer.pause(*partition)
+        idle_ms = 0 if records else idle_ms + END_CHECK_MS
         if not records:
             _drop_reached(consumer, left)
-            if stretch.until_end or (stretch.idle_ms is not None and silent_ms >= stretch.idle_ms):
+            if bounds.until_end or (bounds.idle_ms is not None and idle_ms >= bounds.idle_ms):
                 return
 
 
 def _drop_reached(consumer: "Consumer", left: Offsets) -> None:
-    """Forget the partitions whose position is at their end already."""
-    for place, end in list(left.items()):
-        if consumer.position(*place) >= end:
-            del left[place]
-            consumer.pause(*place)
+    """Remove and pause the partitions whose position is at their end, across offset gaps."""
+    for partition, end in list(left.items()):
+        if consumer.position(*partition) >= end:
+            del left[partition]
+            consumer.pause(*partition)
 
 
 def _from_end(log: "Log", partitions: Partitions, records: int) -> Offsets:
@@ -148,11 +150,11 @@ def _from_end(log: "Log", partitions: Partitions, records: int) -> Offsets:
     return begins
 
 
-def _places(log: "Log", partitions: Partitions, place: Place) -> Offsets:
-    if isinstance(place, FromEnd):
-        return _from_end(log, partitions, place.records)
+def _offsets(log: "Log", partitions: Partitions, spec: OffsetSpec) -> Offsets:
+    if isinstance(spec, FromEnd):
+        return _from_end(log, partitions, spec.records)
     found: Offsets = {}
     for topic, wanted in partitions.items():
-        offsets = log.list_offsets(topic, at=place, partitions=wanted)
+        offsets = log.list_offsets(topic, at=spec, partitions=wanted)
         found |= {(topic, partition): offset for partition, offset in offsets.items()}
     return found

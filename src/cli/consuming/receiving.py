@@ -1,4 +1,4 @@
-"""What `quorumlog consume` does with what it reads: lines of a chosen form, or a file."""
+"""Output of `quorumlog consume`: lines in the chosen format, or a file."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ import typer
 
 from ..escapes import encode_escaped, unescape
 from ..output import count_text
-from ..times import Place, parse_place
+from ..times import OffsetSpec, parse_offset_spec
 from .options import RecordOutput
 from .record_files import RecordFile
 from .record_lines import (
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 def fill(file: RecordFile, records: "Iterator[list[ConsumerRecord]]") -> None:
-    """Write records into a file, and say what is in it, whatever ended the reading; of a file that
-    could not be written nothing is said but that."""
+    """Write records to a file and print their number, also after an error or Ctrl-C, unless writing
+    the file itself failed."""
     try:
         with file, _count_of(file.path) as shown:
             for some in records:
@@ -43,7 +43,7 @@ def fill(file: RecordFile, records: "Iterator[list[ConsumerRecord]]") -> None:
 
 @contextmanager
 def _count_of(path: str) -> Iterator[Callable[[int], None]]:
-    """Show on stderr how many records are in a file so far, where somebody looks."""
+    """Show the number of records written on stderr, if it is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -60,10 +60,10 @@ def _count_of(path: str) -> Iterator[Callable[[int], None]]:
         yield lambda count: progress.update(task, completed=count)
 
 
-def place_of(option: str, text: str, now: datetime) -> Place:
-    """Return the place that an option names; raises a usage error."""
+def offset_option(option: str, text: str, now: datetime) -> OffsetSpec:
+    """Return the value of an offset option; raise BadParameter if it is malformed."""
     try:
-        return parse_place(text, now=now)
+        return parse_offset_spec(text, now=now)
     except ValueError as error:
         raise typer.BadParameter(f"{option}: {error}") from None
 
@@ -71,7 +71,7 @@ def place_of(option: str, text: str, now: datetime) -> Place:
 def check_file_options(
     *, output: RecordOutput | None, template: str | None, delimiter: str | None, verbose: bool
 ) -> None:
-    """Raise a usage error where a form is named for what goes into a file, which has its own."""
+    """Raise BadParameter for format options with --to-file, whose name determines the format."""
     named = {
         "--format": template is not None,
         "--delimiter": delimiter is not None,
@@ -80,13 +80,13 @@ def check_file_options(
     }
     for option, is_given in named.items():
         if is_given:
-            raise typer.BadParameter(f"the file's ending says its form: leave out {option}")
+            raise typer.BadParameter(f"the file's suffix sets the format; remove {option}")
 
 
 def writer_of(
     output: RecordOutput | None, template: str | None, delimiter: str | None, *, verbose: bool
 ) -> Writer:
-    """Return how a record is written; what does not fit together is a usage error."""
+    """Return the writer of these options; raise BadParameter if they contradict each other."""
     is_raw = output is RecordOutput.RAW
     if template is not None and is_raw:
         raise typer.BadParameter("give --format or --output raw, not both")

@@ -1,8 +1,8 @@
-"""Records into a file: Parquet, Arrow, CSV or JSON lines, by the name's ending.
+"""Files of records in Parquet, Arrow, CSV or JSON lines, by the suffix of the name.
 
-Columns: topic, partition, offset, timestamp, key, value, headers. In Parquet and Arrow the content
-is binary and the timestamp a timestamp (microseconds, UTC), as `read_arrow` gives them; CSV has
-text, content that is none in base64 with the encoding beside it, and headers as JSON.
+Columns: topic, partition, offset, timestamp, key, value, headers. Parquet and Arrow have binary
+keys and values, and timestamps in microseconds (UTC), as `read_arrow` returns them. CSV has text,
+base64 for content that is not UTF-8 (marked in the encoding columns), and headers as JSON.
 """
 
 import csv
@@ -23,39 +23,39 @@ if TYPE_CHECKING:
 
 ENDINGS = (".parquet", ".arrow", ".csv", ".jsonl")
 ARROW_ENDINGS = (".parquet", ".arrow")
-GROUP_RECORDS = 65_536  # of one row group or record batch
+GROUP_RECORDS = 65_536  # per row group or record batch
 GROUP_BYTES = 32 << 20
 
 
 class Sink(Protocol):
-    """Where records go."""
+    """A writer of one file format."""
 
     def write(self, records: "Sequence[ConsumerRecord]") -> None:
-        """Take records."""
+        """Write or buffer records."""
 
     def close(self) -> None:
-        """Write what is left, and the file's end."""
+        """Write buffered records and the footer."""
 
 
 class RecordFile:
-    """A file being written; leaving it closes it, so that what was read so far can be used.
+    """A file of records. Leaving the context completes it, also after an error.
 
-    Raises InvalidRequest for an ending that has no format and for a file that exists (unless
-    `overwrite`), StorageError when writing fails.
+    Raises InvalidRequest for an unknown suffix and for an existing file (unless `overwrite`), and
+    StorageError if writing fails.
     """
 
     def __init__(self, path: str, *, overwrite: bool) -> None:
         ending = os.path.splitext(path)[1].lower()
         if ending not in ENDINGS:
-            raise InvalidRequest(f"{path}: the name must end in one of {', '.join(ENDINGS)}")
+            raise InvalidRequest(f"{path}: unknown suffix; use one of {', '.join(ENDINGS)}")
         if os.path.exists(path) and not overwrite:
             raise InvalidRequest(f"{path} exists; --overwrite replaces it")
         self.path = path
         self.count = 0
-        self.is_whole = False  # closed, and every record of the count is in it
-        self.ends: dict[tuple[str, int], int] = {}  # behind the last record of each partition
+        self.is_whole = False  # closed, with every record of `count`
+        self.ends: dict[tuple[str, int], int] = {}  # next offset of each partition
         self._ending = ending
-        # Nothing of it can be read before it is closed.
+        # Parquet and Arrow files are readable only with their footer.
         self.is_read_when_closed = ending in ARROW_ENDINGS
         self._mode: Literal["wb", "xb"] = "wb" if overwrite else "xb"
         self._file: IO[bytes]
@@ -73,7 +73,7 @@ class RecordFile:
         return self
 
     def write(self, records: "Sequence[ConsumerRecord]") -> None:
-        """Add records."""
+        """Write records; raise StorageError if the file cannot be written."""
         try:
             self._sink.write(records)
         except OSError as error:
@@ -103,7 +103,7 @@ class RecordFile:
 
 
 class TextSink:
-    """JSON lines, or CSV."""
+    """The writer of JSON lines and CSV."""
 
     def __init__(self, file: IO[bytes], *, is_csv: bool) -> None:
         self._file = file
@@ -112,7 +112,7 @@ class TextSink:
             self._write_rows([dict.fromkeys(MEMBERS)], header=True)
 
     def write(self, records: "Sequence[ConsumerRecord]") -> None:
-        """Write records and let whoever follows the file see them."""
+        """Write and flush records, so that a reader of the growing file sees them."""
         if self._is_csv:
             self._write_rows([record_json(record) for record in records], header=False)
         else:
@@ -120,7 +120,7 @@ class TextSink:
         self._file.flush()
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Flush the file."""
         self._file.flush()
 
     def _write_rows(self, rows: list[dict[str, Any]], *, header: bool) -> None:
@@ -139,7 +139,7 @@ class TextSink:
 
 
 class ArrowSink:
-    """Parquet, or Arrow's file format; in groups of rows, bounded in memory."""
+    """The writer of Parquet and of Arrow's file format, in row groups of bounded size."""
 
     def __init__(self, file: IO[bytes], *, is_parquet: bool) -> None:
         import pyarrow as pa
@@ -167,14 +167,14 @@ class ArrowSink:
             self._writer = pa.ipc.new_file(file, self._schema)
 
     def write(self, records: "Sequence[ConsumerRecord]") -> None:
-        """Take records; a full group is written."""
+        """Buffer records; write a full row group."""
         self._held.extend(records)
         self._held_bytes += sum(len(r.key or b"") + len(r.value or b"") for r in records)
         if len(self._held) >= GROUP_RECORDS or self._held_bytes >= GROUP_BYTES:
             self._write_held()
 
     def close(self) -> None:
-        """Write the last group and the file's end."""
+        """Write the last row group and the footer."""
         if self._held:
             self._write_held()
         self._writer.close()
@@ -204,7 +204,7 @@ class ArrowSink:
     def _timestamps(self, records: "Sequence[ConsumerRecord]") -> "pa.Array":
         import pyarrow as pa
 
-        most = 2**63 // 1000 - 1  # microseconds end here
+        most = 2**63 // 1000 - 1  # the largest milliseconds that fit in 64-bit microseconds
         micros = [
             min(r.timestamp_ms, most) * 1000 if r.timestamp_ms >= 0 else None for r in records
         ]

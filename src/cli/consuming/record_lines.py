@@ -1,4 +1,4 @@
-"""How `consume` writes records on stdout: values, JSON lines, a template, or bytes as they are."""
+"""Line formats of `consume`: values, JSON lines, a template, or raw bytes."""
 
 import re
 from collections.abc import Callable
@@ -21,12 +21,12 @@ _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 def value_line(record: "ConsumerRecord") -> bytes:
-    """Return the value, as text or in base64."""
+    """Return the value and a line end; base64 if the value is not UTF-8."""
     return (text_or_base64(record.value)[0] or "").encode() + b"\n"
 
 
 def verbose_line(record: "ConsumerRecord") -> bytes:
-    """Return partition, offset, time, key and value with tabs between them."""
+    """Return partition, offset, time, key and value, separated by tabs."""
     key, _ = text_or_base64(record.key)
     value, _ = text_or_base64(record.value)
     time = time_text(record.timestamp_ms)
@@ -35,24 +35,24 @@ def verbose_line(record: "ConsumerRecord") -> bytes:
 
 
 def for_terminal(write: Writer) -> Writer:
-    """Return a writer of text that shows control characters as \\xHH, but for tabs and line ends:
-    content must not steer the terminal of whoever reads it."""
+    """Return a writer that escapes control characters as \\xHH, except tabs and line ends, so that
+    records cannot control the terminal."""
     return lambda record: write(record).decode().translate(_SHOWN).encode()
 
 
 def json_line(record: "ConsumerRecord") -> bytes:
-    """Return the JSON contract as a line."""
+    """Return the record as a JSON line."""
     return record_line(record).encode() + b"\n"
 
 
 def raw_writer(delimiter: bytes) -> Writer:
-    """Return the writer of values as they are, with a delimiter behind each."""
+    """Return the writer of unchanged values, each followed by the delimiter."""
     return lambda record: (record.value or b"") + delimiter
 
 
 def template_writer(template: str, delimiter: bytes) -> Writer:
-    """Return the writer of a template such as `{key}\\t{value}`: escapes, and fields of `FIELDS`
-    in braces, {{ and }} for braces. Keys and values are written byte for byte, null as nothing.
+    """Return the writer of a template such as `{key}\\t{value}`: escapes, fields of `FIELDS` in
+    braces, {{ and }} for braces. Keys and values are written byte for byte, null as empty.
 
     Raises ValueError for an unknown field or escape.
     """
@@ -65,7 +65,7 @@ def template_writer(template: str, delimiter: bytes) -> Writer:
         end = match.end()
         if match[1] is None:
             if len(match[0]) == 1:
-                raise ValueError(f"a single {match[0]} has no meaning; write {match[0] * 2}")
+                raise ValueError(f"unmatched {match[0]}; write {match[0] * 2} for the character")
             text += match[0][0]
             continue
         literals.append(encode_escaped(unescape(text)))
@@ -97,8 +97,8 @@ def _getter(name: str) -> Writer:
     }
     if name not in getters:
         near = get_close_matches(name, FIELDS, n=1)
-        hint = f"did you mean {{{near[0]}}}?" if near else f"there are {', '.join(FIELDS)}"
-        raise ValueError(f"there is no field {{{name}}}: {hint}")
+        hint = f"did you mean {{{near[0]}}}?" if near else f"fields are {', '.join(FIELDS)}"
+        raise ValueError(f"unknown field {{{name}}}; {hint}")
     return getters[name]
 
 

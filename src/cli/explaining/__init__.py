@@ -1,1 +1,1 @@
-"""`quorumlog explain`: why something is as it is, in a sentence, and what to do."""
+"""`quorumlog explain`: causes of unhealthy replicas, brokers and groups, with remedies."""

@@ -1,6 +1,6 @@
-"""Why a group is behind in a partition: who holds it, since when nothing moves, what to do; pure.
+"""Causes of consumer lag per partition: the owner, its progress, the remedy. Pure.
 
-Two looks at the group, some seconds apart, tell what moves.
+Two descriptions of the group, some seconds apart, show the progress.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from .sentences import Finding
 if TYPE_CHECKING:
     from ...clients import Group, GroupMember, GroupOffset, Partition
 
-MOVES_MS = 10_000  # a commit that is younger says that the member works
-SILENT_MS = 20_000  # whoever lives is heard of every few seconds
+RECENT_COMMIT_MS = 10_000  # a member with a younger commit makes progress
+SILENT_MS = 20_000  # a healthy member sends a heartbeat every few seconds
 Place = tuple[str, int]
 
 
@@ -25,8 +25,8 @@ def lags(
     now_ms: int,
     between_ms: int,
 ) -> list[Finding]:
-    """Say of each partition that the group is behind in, or cannot be read, why; `before` is the
-    group `between_ms` earlier, `partitions` are those that exist."""
+    """Return a finding for each partition with lag or without a leader. `before` is the group
+    `between_ms` earlier, `partitions` are the existing ones."""
     earlier = {(each.topic, each.partition): each for each in before.offsets}
     found = []
     for each in group.offsets:
@@ -34,12 +34,12 @@ def lags(
         partition = partitions.get(place)
         has_nothing = each.committed is None and each.log_end_offset == 0
         is_read = each.lag == 0 or has_nothing
-        is_well = is_read and partition is not None and partition.leader is not None
-        told = _beyond(each, earlier.get(place), group) if is_well else None
-        if is_well and told is None:
+        is_healthy = is_read and partition is not None and partition.leader is not None
+        cause = _beyond_end(each, earlier.get(place), group) if is_healthy else None
+        if is_healthy and cause is None:
             continue
-        told = told or _why(each, earlier.get(place), group, partition, now_ms, between_ms)
-        why, remedy = told
+        cause = cause or _cause(each, earlier.get(place), group, partition, now_ms, between_ms)
+        why, remedy = cause
         found.append(
             Finding(
                 what=f"{each.topic}-{each.partition}",
@@ -52,7 +52,7 @@ def lags(
     return found
 
 
-def _why(
+def _cause(
     offset: "GroupOffset",
     before: "GroupOffset | None",
     group: "Group",
@@ -60,69 +60,71 @@ def _why(
     now_ms: int,
     between_ms: int,
 ) -> tuple[str, str]:
-    behind = "nothing is committed" if offset.lag is None else f"{offset.lag:,} behind"
+    behind = "no committed offset" if offset.lag is None else f"lag {offset.lag:,}"
     if partition is None:
         return (
-            f"there is no such partition any more, and {behind}",
-            "What is stored of it expires; `quorumlog topics list` shows what there is",
+            f"{behind}; the partition does not exist any more",
+            "The committed offset expires; `quorumlog topics list` lists existing topics",
         )
     if partition.leader is None:
         return (
-            "nobody leads the partition, so that it can be neither read nor written",
-            f"`quorumlog explain under-min-isr {offset.topic} -p {offset.partition}` says who "
-            "could lead",
+            "the partition has no leader, so it can be neither read nor written",
+            f"`quorumlog explain under-min-isr {offset.topic} -p {offset.partition}` shows which "
+            "replica can lead",
         )
     if offset.member is None:
         if before is not None and (before.committed or 0) < (offset.committed or 0):
-            return _moved_from_outside(offset, before, behind, between_ms)
+            return _committed_by_non_member(offset, before, behind, between_ms)
         return _without_member(offset, group, behind, now_ms)
     name, last = _name(offset.member), _last(offset, now_ms)
     waiting = _waits_for(offset, group)
     if waiting:
-        return f"{behind}; {waiting}", _GIVE_BACK
+        return f"{behind}; {waiting}", _REVOCATION
     if offset.member.silent_ms > SILENT_MS:
         return (
-            f"{behind}; {name} holds it and was heard of {offset.member.silent_ms // 1000} s ago: "
-            "its process has died or hangs, or cannot reach the cluster",
-            "Look at that host; once the member's session is over others get the partition",
+            f"{behind}; its owner, {name}, sent the last heartbeat "
+            f"{offset.member.silent_ms // 1000} s ago: the process failed, hangs, or cannot reach "
+            "the cluster",
+            "Check that host; the partition is reassigned when the member's session expires",
         )
     if offset.committed is None:
         return (
-            f"{name} holds it and has committed nothing yet: it has just begun, is stuck with its "
-            "first records, or does not commit",
-            "Look at that program; a consumer without auto_commit commits only when it is told to",
+            f"its owner, {name}, has not committed an offset: it has just started, is stuck at the "
+            "first records, or never commits",
+            "Check that program; without auto_commit it must call commit()",
         )
     if before is not None and before.committed is not None and before.committed < offset.committed:
-        return _moving(offset, before, name, behind, between_ms)
-    if now_ms - offset.commit_ms <= MOVES_MS:
-        return f"{behind}; {name} holds it and committed {last}", ""
+        return _progress(offset, before, name, behind, between_ms)
+    if now_ms - offset.commit_ms <= RECENT_COMMIT_MS:
+        return f"{behind}; its owner, {name}, committed {last}", ""
     return (
-        f"{behind}; {name} holds it, sends its heartbeats, and has moved nothing since {last}: it "
-        "is paused, or stuck with a record",
-        "Look at what that program does; one that does not poll for max_poll_interval_ms loses the "
-        "partition to another member by itself",
+        f"{behind}; its owner, {name}, sends heartbeats but committed last {last}: it is paused or "
+        "stuck at a record",
+        "Check that program; a member that does not poll for max_poll_interval_ms loses the "
+        "partition",
     )
 
 
-def _beyond(
+def _beyond_end(
     offset: "GroupOffset", before: "GroupOffset | None", group: "Group"
 ) -> tuple[str, str] | None:
-    """Say that the group has been behind the log's end for a while, if it has: an offset that was
-    committed between two looks may be one of records that were written between them."""
+    """Return the finding for a committed offset beyond the log end offset, None if it is not. An
+    offset that changed since `before` is skipped: its records may be newer than the end offset."""
     at, end = offset.committed, offset.log_end_offset
     if at is None or end is None or at <= end or before is None or before.committed != at:
         return None
     return (
-        f"{at:,} is committed, and the log ends at {end:,}: who reads from there is told "
+        f"committed offset {at:,} is beyond the log end offset {end:,}; consumers fail with "
         "OffsetOutOfRange",
-        "Look at who committed it, or what was lost of the log; without members "
-        f"`quorumlog groups reset-offsets {group.name} --to latest --topic {offset.topic} "
-        f"--partition {offset.partition}` sets it back",
+        "Find out which client committed it, or whether the log lost records; stop the members, "
+        f"then reset: `quorumlog groups reset-offsets {group.name} --to latest --topic "
+        f"{offset.topic} --partition {offset.partition}`",
     )
 
 
-_GIVE_BACK = (
-    "It does so with its next poll; one that does not poll for max_poll_interval_ms is shut out"
+_REVOCATION = (
+    "It revokes the partition in its next poll; a member that does not poll for "
+    "max_poll_interval_ms is removed"
 )
 
 
@@ -130,50 +132,49 @@ def _without_member(
     offset: "GroupOffset", group: "Group", behind: str, now_ms: int
 ) -> tuple[str, str]:
     last = _last(offset, now_ms)
-    since = f"; it committed last {last}" if last else ""
+    since = f"; the last commit was {last}" if last else ""
     if not group.members:
         return (
-            f"{behind}; nobody reads it: group {group.name} has no members{since}",
-            "Start its consumers; if it is not needed any more, "
-            f"`quorumlog groups delete {group.name}`",
+            f"{behind}; group {group.name} has no members{since}",
+            f"Start its consumers, or delete the group: `quorumlog groups delete {group.name}`",
         )
     place = (offset.topic, offset.partition)
-    to_come = next((each for each in group.members if place in each.target), None)
-    if to_come is not None:
-        return f"{behind}; {_name(to_come)} is about to read it{since}", ""
+    next_owner = next((each for each in group.members if place in each.target), None)
+    if next_owner is not None:
+        return f"{behind}; it is assigned to {_name(next_owner)}, which has not taken it{since}", ""
     wanted = any(offset.topic in each.topics or each.pattern for each in group.members)
     if not wanted:
         return (
-            f"{behind}; none of the group's {count_text(len(group.members), 'member')} wants this "
-            f"topic{since}",
-            "Subscribe a member to it, or forget what is stored of it",
+            f"{behind}; none of the group's {count_text(len(group.members), 'member')} subscribes "
+            f"to the topic{since}",
+            "Subscribe a member to the topic, or ignore the committed offset",
         )
     return (
-        f"{behind}; the group is {group.state} and has not given it to a member yet{since}",
-        "Ask again; it is given out once members that had it have let go",
+        f"{behind}; the group is {group.state} and has not assigned the partition yet{since}",
+        "Retry; it is assigned once its previous owners have revoked it",
     )
 
 
-def _moved_from_outside(
+def _committed_by_non_member(
     offset: "GroupOffset", before: "GroupOffset", behind: str, between_ms: int
 ) -> tuple[str, str]:
-    """A program that is no member commits for the group: a streaming query, most likely."""
-    who = "no member, but a program outside of the group such as a streaming query"
-    why, remedy = _moving(offset, before, who, behind, between_ms)
+    """Return the finding for commits by a program that is not a member."""
+    reader = "a program outside of the group, such as a streaming query,"
+    why, remedy = _progress(offset, before, reader, behind, between_ms)
     return why, remedy and "Give the query more cores, or the topic more partitions"
 
 
 def _waits_for(offset: "GroupOffset", group: "Group") -> str:
-    """Say who is to give the partition to whom, where it is about to move."""
+    """Return the revocation that the partition waits for, "" if there is none."""
     place, member = (offset.topic, offset.partition), offset.member
     if member is None or place in member.target or place not in member.owned:
         return ""
-    to_come = next((each for each in group.members if place in each.target), None)
-    to = "" if to_come is None else f" to {_name(to_come)}"
-    return f"{_name(member)} is to give it{to}, and has not let go yet"
+    next_owner = next((each for each in group.members if place in each.target), None)
+    to = "" if next_owner is None else f" for {_name(next_owner)}"
+    return f"{_name(member)} must revoke it{to}, and has not done so yet"
 
 
-def _moving(
+def _progress(
     offset: "GroupOffset", before: "GroupOffset", name: str, behind: str, between_ms: int
 ) -> tuple[str, str]:
     seconds = max(between_ms, 1) / 1000
@@ -181,19 +182,18 @@ def _moving(
     written = 0.0
     if offset.log_end_offset is not None and before.log_end_offset is not None:
         written = (offset.log_end_offset - before.log_end_offset) / seconds
-    rates = f"{name} reads {read:,.0f} offsets a second, {written:,.0f} are written"
+    rates = f"{name} reads {read:,.0f} records/s, producers write {written:,.0f} records/s"
     if read > written:
         left_s = (offset.lag or 0) / (read - written)
         return f"{behind}; {rates}: it catches up in about {left_s:,.0f} s", ""
     return (
-        f"{behind}; {rates}: it falls behind",
-        "Give the group more members, up to one a partition, or more partitions to the topic, or "
-        "make the work on a record cheaper",
+        f"{behind}; {rates}: the lag grows",
+        "Add members, up to one per partition, add partitions, or reduce the work per record",
     )
 
 
 def _last(offset: "GroupOffset", now_ms: int) -> str:
-    """Say when the group committed last."""
+    """Return the time since the last commit as text, "" if there is none."""
     if offset.commit_ms < 0:
         return ""
     seconds = max(0, now_ms - offset.commit_ms) // 1000
@@ -206,6 +206,6 @@ def _last(offset: "GroupOffset", now_ms: int) -> str:
 
 def _name(member: "GroupMember") -> str:
     name = member.instance_id or member.client_id
-    told = f"{name}, " if name else ""
+    prefix = f"{name}, " if name else ""
     host = f" at {member.host}" if member.host else ""
-    return f"member {told}{member.member_id}{host}"
+    return f"member {prefix}{member.member_id}{host}"

@@ -1,1 +1,1 @@
-"""`quorumlog groups`: consumer groups, and setting them back; `resetting` reads where to."""
+"""`quorumlog groups`: list, describe and delete consumer groups, and reset their offsets."""

@@ -11,42 +11,50 @@ from ..completion import topic_names
 from ..confirmation import confirmed
 from ..options import BootstrapOption, Output, OutputOption
 from ..output import count_text, print_json, print_table, size_text, time_text
+from ..times import FromEnd, parse_offset_spec
+from ..topic_names import check_partition, partitions_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...clients import Group, GroupMember, GroupOffset, OffsetReset
+    from ...clients.admin.groups import Target
     from ...clients.blocking import Log
 
 app = typer.Typer(
-    help="See consumer groups and their lag, set them back, delete them.",
+    help="List, describe and delete consumer groups, and reset their offsets.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
-YesOption = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask; nobody is asked without a terminal.")
-]
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt")]
 
 
-@app.command("list")
+@app.command("list", short_help="List groups")
 def list_groups(
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", metavar="STATE", help="Only groups in this state; repeatable."),
+        typer.Option("--state", metavar="STATE", help="Limit to groups in this state; repeatable"),
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="TYPE", help="Only consumer or classic groups."),
+        typer.Option(
+            "--type", metavar="TYPE", help="Limit to this type, consumer or classic; repeatable"
+        ),
     ] = None,
     internal: Annotated[
         bool,
-        typer.Option("--internal", help="List the groups too that hold where a query starts."),
+        typer.Option(
+            "--internal",
+            help="Include internal groups, which store the start offsets of Spark queries",
+        ),
     ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """List all groups by name: consumer groups, whose coordinator shares partitions out, and
-    classic ones, of which a member does."""
+    """List groups by name. The type is consumer (KIP-848, the coordinator assigns partitions) or
+    classic (a member assigns them)."""
     from .. import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
@@ -70,18 +78,19 @@ def list_groups(
     print_table(
         ("group", "type", "state", "coordinator"),
         [(each.name, each.type, each.state, each.coordinator) for each in groups],
-        empty="No group is so; without --state and --type all are listed."
+        empty="No groups match --state and --type."
         if state or kind
-        else "There are no groups. One begins with its first consumer: "
+        else "No groups. A group is created by its first consumer: "
         "quorumlog consume TOPIC --group NAME",
     )
 
 
-@app.command("describe", short_help="Show a group's members, offsets and lag.")
+@app.command("describe", short_help="Show a group's members, offsets and lag")
 def describe(
     name: GroupArgument, bootstrap: BootstrapOption = None, output: OutputOption = None
 ) -> None:
-    """Show who is in a group, who reads what, and how far that is from the end."""
+    """Show the members of a group, their assignments, and the committed offset and lag of each
+    partition."""
     from time import time
 
     from .. import settings
@@ -100,14 +109,14 @@ def describe(
     )
     now_ms = round(time() * 1000)
     for hold in group.holds:
-        holds = "holds what it has" if hold.end_ms > now_ms else "held what it had"
+        verb = "holds" if hold.end_ms > now_ms else "held"
         typer.echo(
-            f"It {holds} not read of {hold.topic} until {time_text(hold.end_ms)}, in "
+            f"It {verb} its unread records of {hold.topic} until {time_text(hold.end_ms)}, in "
             f"partitions of up to {size_text(hold.bytes_max)}"
         )
     typer.echo("")
     print_table(
-        ("member", "client", "host", "instance", "epoch", "reads", "is to read", "heard (ms ago)"),
+        ("member", "client", "host", "instance", "epoch", "owned", "target", "heard (ms ago)"),
         [
             (
                 each.member_id,
@@ -121,7 +130,7 @@ def describe(
             )
             for each in group.members
         ],
-        empty="It has no members.",
+        empty="No members.",
     )
     typer.echo("")
     print_table(
@@ -139,13 +148,13 @@ def describe(
             )
             for each in group.offsets
         ],
-        empty="It has committed nothing, and reads nothing.",
+        empty="No committed offsets and no assigned partitions.",
     )
 
 
 @app.command(
     "reset-offsets",
-    short_help="Set how far a group has read.",
+    short_help="Set a group's committed offsets",
     epilog="""\b
 Examples:
   quorumlog groups reset-offsets billing --to earliest --dry-run
@@ -160,13 +169,15 @@ def reset_offsets(
         str | None,
         typer.Option(
             "--to",
-            metavar="PLACE",
-            help="earliest, latest, an offset, -5 (the five last of each partition), -1h, a time.",
+            metavar="OFFSET",
+            help="earliest, latest, an offset, -5 (the last five of each partition), -1h, a time",
         ),
     ] = None,
     shift: Annotated[
         int | None,
-        typer.Option("--shift", metavar="OFFSETS", help="So many on, or back (-100)."),
+        typer.Option(
+            "--shift", metavar="OFFSETS", help="Move by this number of offsets; negative moves back"
+        ),
     ] = None,
     topic: Annotated[
         list[str] | None,
@@ -174,44 +185,95 @@ def reset_offsets(
             "--topic",
             "-t",
             metavar="TOPIC",
-            help="Only this topic; repeatable.  [default: all that the group has committed]",
+            help="Limit to this topic; repeatable  [default: all topics with committed offsets]",
             autocompletion=topic_names,
         ),
     ] = None,
     partition: Annotated[
         list[int] | None,
         typer.Option(
-            "--partition", "-p", metavar="NUMBER", min=0, help="Only this partition; repeatable."
+            "--partition", "-p", metavar="NUMBER", min=0, help="Limit to this partition; repeatable"
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be, change nothing.")
+        bool, typer.Option("--dry-run", help="Print the new offsets, change nothing")
     ] = False,
     yes: YesOption = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Set how far a group without members has read, within what the logs have. In a terminal you
-    are asked first."""
+    """Set the committed offsets of a group without members, within the bounds of the logs. Asks for
+    confirmation on a terminal."""
     from .. import settings
-    from . import resetting
 
     with settings.open_log(bootstrap=bootstrap) as log:
-        places = resetting.chosen(log, topic or [], partition or [])
+        partitions = _chosen_partitions(log, topic or [], partition or [])
         try:
-            where = resetting.target(log, name, to, shift, places, datetime.now(UTC))
-            of = None if isinstance(where, dict) else places
-            planned = log.admin.reset_offsets(name, where, of=of, dry_run=True)
+            target = _reset_target(log, name, to, shift, partitions, datetime.now(UTC))
+            of = None if isinstance(target, dict) else partitions
+            planned = log.admin.reset_offsets(name, target, of=of, dry_run=True)
             if not dry_run:
                 if not yes and not confirmed(
                     f"Set {count_text(len(planned), 'offset')} of group {name}?"
                 ):
-                    raise InvalidRequest(f"nothing of {name} is set")
+                    raise InvalidRequest(f"offsets of group {name} were not changed: not confirmed")
                 exact: Any = {(each.topic, each.partition): each.after for each in planned}
                 planned = log.admin.reset_offsets(name, exact)
         except GroupNotFound:
             raise unknown_group(log, name) from None
     _print_resets(name, planned, dry_run=dry_run, output=output)
+
+
+def _chosen_partitions(
+    log: "Log", topics: "Sequence[str]", numbers: "Sequence[int]"
+) -> dict[str, list[int]] | None:
+    """Return the selected partitions by topic; None: all with committed offsets."""
+    if not topics:
+        if numbers:
+            raise typer.BadParameter("--partition requires --topic")
+        return None
+    found: dict[str, list[int]] = {}
+    for topic in topics:
+        count = partitions_of(log, topic)
+        for number in numbers:
+            check_partition(topic, number, count)
+        found[topic] = sorted(set(numbers)) or list(range(count))
+    return found
+
+
+def _reset_target(
+    log: "Log",
+    group: str,
+    to: str | None,
+    shift: int | None,
+    partitions: dict[str, list[int]] | None,
+    now: datetime,
+) -> "Target":
+    """Return the target of --to or --shift; raise BadParameter unless exactly one is given."""
+    from ...clients import Shift
+
+    if (to is None) == (shift is None):
+        raise typer.BadParameter("give exactly one of --to and --shift")
+    if shift is not None:
+        return Shift(shift)
+    assert to is not None, "neither --to nor --shift"
+    try:
+        spec = parse_offset_spec(to, now=now)
+    except ValueError as error:
+        raise typer.BadParameter(f"--to: {error}") from None
+    if not isinstance(spec, FromEnd):
+        return spec
+    if partitions is None:
+        partitions = {}
+        for each in log.admin.describe_group(group).offsets:
+            if each.committed is not None:
+                partitions.setdefault(each.topic, []).append(each.partition)
+    ends = {topic: log.list_offsets(topic, partitions=some) for topic, some in partitions.items()}
+    return {
+        (topic, number): max(0, end - spec.records)
+        for topic, some in ends.items()
+        for number, end in some.items()
+    }
 
 
 def _print_resets(
@@ -232,23 +294,23 @@ def _print_resets(
     print_table(
         ("topic", "partition", "before", "would be" if dry_run else "after"),
         [(each.topic, each.partition, each.before, each.after) for each in resets],
-        empty="Nothing is set.",
+        empty="No offsets to set.",
     )
 
 
-@app.command("delete")
+@app.command("delete", short_help="Delete a group and its offsets")
 def delete(
     name: GroupArgument,
     yes: YesOption = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Delete a group without members, with its offsets. In a terminal you are asked first."""
+    """Delete a group without members, with its offsets. Asks for confirmation on a terminal."""
     from .. import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
         if not yes and not confirmed(f"Delete group {name} with its offsets?"):
-            raise InvalidRequest(f"{name} is not deleted")
+            raise InvalidRequest(f"group {name} was not deleted: not confirmed")
         try:
             log.admin.delete_group(name)
         except GroupNotFound:
@@ -260,16 +322,18 @@ def delete(
 
 
 def unknown_group(log: "Log", name: str) -> GroupNotFound:
-    """Return the error that says which group may have been meant."""
+    """Return the error for a group that does not exist, with similar names."""
     from difflib import get_close_matches
 
     try:
         names = [each.name for each in log.admin.list_groups()]
-    except QuorumlogError:  # of a broker that does not answer just now: this one is told
+    except QuorumlogError:  # report GroupNotFound, not this one
         names = []
     near = get_close_matches(name, names, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`quorumlog groups list` shows all"
-    return GroupNotFound(f"there is no group {name}: {hint}")
+    hint = (
+        f"did you mean {' or '.join(near)}?" if near else "`quorumlog groups list` lists all groups"
+    )
+    return GroupNotFound(f"group {name} does not exist; {hint}")
 
 
 def places_text(places: tuple[tuple[str, int], ...]) -> str:
@@ -281,7 +345,7 @@ def places_text(places: tuple[tuple[str, int], ...]) -> str:
 
 
 def group_json(group: "Group") -> dict[str, Any]:
-    """Return the JSON contract of a group."""
+    """Return the JSON object of a group."""
     return {
         "group": group.name,
         "state": group.state,

@@ -1,1 +1,1 @@
-"""`quorumlog mirror`: run a mirror, promote copies, see them."""
+"""`quorumlog mirror`: run a mirror, promote mirror topics, show their lag."""

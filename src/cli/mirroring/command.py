@@ -17,13 +17,13 @@ app = typer.Typer(
     epilog="""\b
 Examples:
   quorumlog mirror --from old:9094 --to new:9094 --topics 'orders.*'
-  quorumlog mirror --from old:9094 --to new:9094 --topics .+ --once   until all is copied
-  quorumlog mirror promote orders -b new:9094                         from now on written there
+  quorumlog mirror --from old:9094 --to new:9094 --topics .+ --once   # stop when caught up
+  quorumlog mirror promote orders -b new:9094                         # accept producers
 """,
 )
 
-FROM_HELP = "A gRPC address of the cluster that is copied, or several by commas."
-KAFKA_HELP = " Of a Kafka cluster: kafka://HOST:PORT (needs quorumlog[kafka])."
+FROM_HELP = "gRPC address of the source cluster, or a comma-separated list"
+KAFKA_HELP = "; kafka://HOST:PORT for a Kafka cluster (requires quorumlog[kafka])"
 
 
 @app.callback()
@@ -34,55 +34,59 @@ def mirror(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option("--to", metavar="HOST:PORT", help="The same of the cluster copied to."),
+        typer.Option("--to", metavar="HOST:PORT", help="gRPC address of the target cluster"),
     ] = None,
     topics: Annotated[
         str | None,
-        typer.Option(
-            "--topics", metavar="REGEX", help="The topics whose whole names match are copied."
-        ),
+        typer.Option("--topics", metavar="REGEX", help="Mirror topics whose whole name matches"),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="End when the copies have all that there is.")
+        bool, typer.Option("--once", help="Stop when the mirror topics have caught up")
     ] = False,
     replication: Annotated[
         int | None,
         typer.Option(
-            "--replication", metavar="NUMBER", min=1, help="Of copies.  [default: the cluster's]"
+            "--replication",
+            metavar="NUMBER",
+            min=1,
+            help="Replicas of mirror topics  [default: the target cluster's]",
         ),
     ] = None,
     refresh: Annotated[
         float,
         typer.Option(
-            "--refresh", metavar="SECONDS", min=0.1, help="How often topics are looked at."
+            "--refresh", metavar="SECONDS", min=0.1, help="Interval between topic refreshes"
         ),
     ] = 5.0,
     progress: Annotated[
         float,
-        typer.Option("--progress", metavar="SECONDS", min=0, help="How often to tell; 0: never."),
+        typer.Option(
+            "--progress",
+            metavar="SECONDS",
+            min=0,
+            help="Interval between progress lines; 0 for none",
+        ),
     ] = 10.0,
     metrics: Annotated[
         str,
-        typer.Option(
-            "--metrics", metavar="HOST:PORT", help="Serve metrics there, at /metrics, over HTTP."
-        ),
+        typer.Option("--metrics", metavar="HOST:PORT", help="Serve metrics over HTTP at /metrics"),
     ] = "",
     output: OutputOption = None,
 ) -> None:
-    """Copy topics of one cluster into another, offset by offset, and keep the copies up to date.
+    """Mirror topics of one cluster to another continuously, offset for offset.
 
-    A copy has its source's offsets, times, keys and values, and takes records of nobody else until
-    it is promoted. A mirror may end at any moment: the next one goes on exactly there. Runs until
-    SIGINT or SIGTERM; what either side does meanwhile does not end it.
+    A mirror topic has the offsets, timestamps, keys and values of its source, and rejects other
+    producers until it is promoted. The command runs until SIGINT or SIGTERM, retries all failures
+    of both clusters, and resumes exactly where an earlier run stopped.
     """
     if ctx.invoked_subcommand is not None:
         return
     if not (source and target and topics):
         typer.echo(ctx.get_help())
         raise typer.Exit(2)
-    from .running import Plan, run_mirror
+    from .runner import MirrorPlan, run_mirror
 
-    plan = Plan(
+    plan = MirrorPlan(
         source=source,
         target=target,
         topics=topics,
@@ -98,8 +102,8 @@ def mirror(
 
 
 def _end(report: "MirrorReport", *, once: bool, is_json: bool) -> None:
-    """Tell how far it got; raises what was not mirrored, if that is to be an exit code."""
-    from .running import report_json, report_line
+    """Print the final report. Raise MirrorDiverged, or with --once the first problem."""
+    from .runner import report_json, report_line
 
     if is_json:
         print_json({"event": "end", **report_json(report)})
@@ -111,16 +115,16 @@ def _end(report: "MirrorReport", *, once: bool, is_json: bool) -> None:
         raise InvalidRequest(report.problems[0])
 
 
-@app.command(short_help="Make of copies topics that anybody writes.")
+@app.command(short_help="Promote mirror topics so that producers can write to them")
 def promote(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of the topics")],
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Make of copies topics that anybody writes: the next record gets the next offset.
+    """Promote mirror topics so that producers can write to them, from the next offset on.
 
-    Stop what writes to the source first, and let the mirror catch up: what is written there later
-    is not copied any more. A topic cannot become a copy again.
+    First stop the producers of the source and let the mirror catch up: later records of the source
+    are not copied. A promoted topic cannot become a mirror topic again.
     """
     from .. import settings
 
@@ -134,29 +138,31 @@ def promote(
         return
     for name in topics:
         typer.echo(
-            f"{name} takes records now." if name in promoted else f"{name} is no mirror: no change."
+            f"{name} is promoted."
+            if name in promoted
+            else f"{name} is not a mirror topic; unchanged."
         )
 
 
-@app.command(short_help="Show which topics are copies, and how far they are.")
+@app.command(short_help="Show mirror topics and their lag")
 def status(
     bootstrap: BootstrapOption = None,
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="HOST:PORT", help=FROM_HELP + " Tells how far copies lag."),
+        typer.Option("--from", metavar="HOST:PORT", help=FROM_HELP + "; shows the lag"),
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Show which topics of a cluster are copies, of what, and how far they are."""
+    """Show the mirror topics of a cluster, their sources, offsets and lag."""
     from .. import settings
-    from .standing import standing
+    from .status import mirror_status
 
     with settings.open_log(bootstrap=bootstrap) as log:
         if source is None:
-            found = standing(log, None)
+            found = mirror_status(log, None)
         else:
             with settings.open_log(bootstrap=source) as theirs:
-                found = standing(log, theirs)
+                found = mirror_status(log, theirs)
     if output is Output.JSON:
         print_json(found)
         return
@@ -176,5 +182,5 @@ def status(
             )
             for each in found
         ],
-        empty="No topic is a copy.",
+        empty="No mirror topics.",
     )

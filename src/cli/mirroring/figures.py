@@ -1,6 +1,6 @@
-"""What a mirror tells collectors of metrics, in Prometheus' text format. Pure.
+"""Metrics of a mirror in Prometheus' text format. Pure.
 
-A mirror is a process of its own with partitions of its own choice, so its metrics are by partition.
+A mirror process copies a bounded choice of partitions, so its metrics are labelled by partition.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,30 +12,30 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def metrics_page(courses: Sequence[Course], now_ms: int) -> bytes:
-    """Return all metrics; `now_ms` is Clock.now_ms(). -1 stands for what is not known yet."""
+    """Return the page of all metrics; `now_ms` is Clock.now_ms(). An unknown value is -1."""
     rows: tuple[tuple[str, str, str, Callable[[Course], float]], ...] = (
         (
             "quorumlog_mirror_lag_records",
             "gauge",
-            "Offsets that the source has committed and the copy has not.",
+            "Offsets below the source's high watermark that are not copied yet.",
             lambda course: course.lag,
         ),
         (
             "quorumlog_mirror_lag_seconds",
             "gauge",
-            "Time since the copy last had all that the source said it has.",
+            "Time since the mirror partition last reached the source's high watermark.",
             lambda course: _seconds(course.lag_ms(now_ms)),
         ),
         (
             "quorumlog_mirror_stopped",
             "gauge",
-            "1 where nothing more is copied, until somebody looks at it.",
+            "1 if the partition is stopped and needs an operator.",
             lambda course: course.state is State.STOPPED,
         ),
         (
             "quorumlog_mirror_diverged",
             "gauge",
-            "1 where that is since the source lost records that were copied.",
+            "1 if the partition is stopped because the source lost records that were copied.",
             lambda course: course.is_diverged,
         ),
         (

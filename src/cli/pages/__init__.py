@@ -1,1 +1,1 @@
-"""The pages of the docs that are rendered from the tables of the code; `make docs` writes them."""
+"""Generated pages of the documentation; `make docs` writes them."""

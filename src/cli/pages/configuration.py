@@ -1,6 +1,6 @@
 """The page of settings (docs/configuration.md), rendered from the typed tables.
 
-Pure text: `make docs` writes the page, a test holds the page against the tables.
+`make docs` writes the page; a test compares it with the tables.
 """
 
 from ...clients import reference as clients
@@ -11,9 +11,9 @@ from ..settings import CLIENT_SETTINGS
 _HEAD = """\
 # Configuration
 
-Generated from the tables that check the settings (`make docs`); edit those.
+Generated from the tables of settings in the source (`make docs`).
 
-| for | given by | see |
+| settings of | given by | see |
 |---|---|---|
 | a node | flags, environment, a file | [A node](#a-node) |
 | a topic | `topics create --config`, `configs alter`, Python, gRPC | [A topic](#a-topic) |
@@ -21,11 +21,10 @@ Generated from the tables that check the settings (`make docs`); edit those.
 | commands | flags, environment, a file | [The command line](#the-command-line) |
 | a Python client | keyword arguments | [A Python client](#a-python-client) |
 
-## Where a value comes from
+## Precedence
 
-One order holds for nodes and for the command line: **a flag wins over an environment variable, that
-over a file, and the file over the default.** `quorumlog config show` says of every value where it
-comes from:
+For nodes and for the command line, **a flag overrides an environment variable, which overrides the
+file, which overrides the default.** `quorumlog config show` shows the source of every value:
 
 ```text
 $ quorumlog config show --config node.toml --set node.rack=r1 --changed
@@ -35,24 +34,25 @@ $ quorumlog config show --config node.toml --set node.rack=r1 --changed
  fetch.bytes.max  8388608 (8MiB)   file node.toml:4        QUORUMLOG_FETCH_BYTES_MAX
 ```
 
-- A setting's **variable** is QUORUMLOG_ and its name in capitals with underscores: `data.dir` is
-  `QUORUMLOG_DATA_DIR`. A list is separated by commas. An empty variable counts as not given. A
-  QUORUMLOG_ variable that nothing reads is told on stderr, with the nearest right name.
-- A **file** is TOML; dotted keys and tables are the same thing.
-- An unknown name is refused with the nearest right one, a bad value with what it may be.
-- A number may have a **unit**, where it means one number and nothing is rounded: {units}.
-  In a file it is then text: `fetch.bytes.max = "8MiB"`. What has two readings (MB, m) is refused.
+- The **environment variable** of a setting is QUORUMLOG_ and its name in capitals with underscores:
+  `data.dir` is `QUORUMLOG_DATA_DIR`. Lists are separated by commas. An empty variable counts as
+  unset. A QUORUMLOG_ variable that no setting reads causes a warning with the nearest valid name.
+- The **file** is TOML; dotted keys and tables are equivalent.
+- An unknown name is an error with the nearest valid name, an invalid value an error with the valid
+  ones.
+- A number can have a **unit**: {units}. In a file it is then a string:
+  `fetch.bytes.max = "8MiB"`. Ambiguous units (MB, m) are errors.
 
-Four more variables: `QUORUMLOG_CONFIG` names the command line's file, `QUORUMLOG_LOG` is the level
-of what a node writes to stderr (DEBUG, INFO, WARNING, ERROR; default WARNING), `QUORUMLOG_DEBUG=1`
-shows tracebacks of errors, `QUORUMLOG_BOOTSTRAP` is in the table of the command line.
+Four more variables: `QUORUMLOG_CONFIG` is the path of the command line's file, `QUORUMLOG_LOG` the
+level of a node's log on stderr (DEBUG, INFO, WARNING, ERROR; default WARNING), `QUORUMLOG_DEBUG=1`
+prints tracebacks of errors, and `QUORUMLOG_BOOTSTRAP` is in the table of the command line.
 
 ## A node
 
-`quorumlog server --config node.toml`, with `--set name=value` for any setting. `quorumlog dev`
-needs no file: it reads flags and the environment, keeps its data in `./quorumlog-data` unless it is
-told another folder, and takes `--set` too. A setting changes with a restart. What a running node
-has, and from where: `quorumlog configs describe --broker ID`.
+`quorumlog server --config node.toml` accepts `--set name=value` for every setting. `quorumlog dev`
+has no file: it reads flags, `--set` and the environment, and stores its data in `./quorumlog-data`
+by default. A changed setting takes effect after a restart. `quorumlog configs describe --broker ID`
+shows the values of a running node and their sources.
 
 ```toml
 data.dir = "/var/lib/quorumlog"
@@ -62,14 +62,15 @@ advertised.grpc = "broker-1.example.net:9094"
 fetch.bytes.max = "8MiB"
 ```
 
-The directory is formatted once, with `quorumlog storage format --config node.toml`. The table
-`[client]` of the file is the command line's and is left alone here.
+Format the data directory once, with `quorumlog storage format --config node.toml`. A node ignores
+the table `[client]` of the file; it belongs to the command line.
 """
 
 _TOPIC = """\
 ## A topic
 
-Given when the topic is created, changed while it is in use, all of a change or nothing:
+Set topic configs when you create a topic, and change them while it is in use. All changes of a call
+apply, or none:
 
 ```text
 quorumlog topics create flights --config segment.bytes=64MiB
@@ -77,20 +78,20 @@ quorumlog configs alter flights --set retention.ms=7d --delete segment.bytes
 quorumlog configs describe flights --docs
 ```
 
-In Python `log.admin.create_topic(..., configs={...})`, `alter_configs`, `describe_configs`; in gRPC
-the calls of the same names. Running logs take a change without a restart. *At once*: from the next
-batch on. *Next segment*: segments begun later have it. *No effect yet*: the value is checked and
-kept, and nothing acts on it.
+In Python these are `log.admin.create_topic(..., configs={...})`, `alter_configs` and
+`describe_configs`; gRPC has calls of the same names. Changes apply without a restart. *At once*:
+from the next batch on. *Next segment*: for segments created later. *No effect yet*: the value is
+validated and stored, but not used.
 
-A change of `flush.policy` from replicated to fsync holds from the first acknowledgement after it:
-that one comes when the record and everything before it is on the disk. What was acknowledged before
-the change reaches the disk with it.
+A change of `flush.policy` from replicated to fsync applies from the next acknowledgement on, which
+is sent when its record and all earlier ones are on the disk.
 """
 
 _CLUSTER = """\
 ## The cluster
 
-Kept in the metadata, equal on every node and in force at once, all of a change or nothing:
+Cluster configs are stored in the metadata and apply to every node at once. All changes of a call
+apply, or none:
 
 ```text
 quorumlog configs alter --cluster --set replication.throttled.rate=50MiB
@@ -101,9 +102,9 @@ quorumlog configs describe --cluster --docs
 _CLIENT = """\
 ## The command line
 
-The file is the one that `QUORUMLOG_CONFIG` names, else `quorumlog.toml` in the current folder, else
-`quorumlog/quorumlog.toml` in `$XDG_CONFIG_HOME` or `~/.config`. Its table is `[client]`; other
-tables are left alone. `quorumlog config show --client` tells what comes of it.
+The file is the path in `QUORUMLOG_CONFIG`, else `quorumlog.toml` in the current folder, else
+`quorumlog/quorumlog.toml` in `$XDG_CONFIG_HOME` or `~/.config`. Only its table `[client]` is read.
+`quorumlog config show --client` shows the effective values.
 
 ```toml
 [client]
@@ -115,8 +116,8 @@ connect_timeout_ms = "10s"
 _PYTHON = """\
 ## A Python client
 
-Keyword arguments of `quorumlog.connect`, `log.producer` and `log.consumer`. They read neither the
-environment nor a file: a program says what it wants. More in [clients.md](clients.md).
+Keyword arguments of `quorumlog.connect`, `log.producer` and `log.consumer`, which read neither the
+environment nor a file. [clients.md](clients.md) explains them.
 """
 
 

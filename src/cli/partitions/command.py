@@ -11,65 +11,71 @@ from ..confirmation import confirmed
 from ..failures import EXIT_ERROR
 from ..options import BootstrapOption, Output, OutputOption
 from ..output import count_text, print_json, print_table
-from .health import STATES, needs_a_look, states_of, summary
-from .moving import Wanted, cancelled, places_of, plan_of, topics_of, wait_moved
+from .health import STATES, needs_attention, states_of, summary
 from .plans import Plan, plan_json
+from .reassignment import (
+    ReassignOptions,
+    cancel_reassignments,
+    make_plan,
+    partitions_of_topics,
+    topics_of,
+    wait_reassigned,
+)
 
 if TYPE_CHECKING:
     from ...clients import Partition, PartitionOutcome
 
 app = typer.Typer(
-    help="How partitions are, on which brokers they are, and who leads them.",
+    help="Show partition health, reassign replicas, elect leaders.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 SomeTopic = Annotated[
     str | None,
-    typer.Argument(metavar="TOPIC", help="Default: all topics.", autocompletion=topic_names),
+    typer.Argument(
+        metavar="TOPIC", help="Name of a topic  [default: all topics]", autocompletion=topic_names
+    ),
 ]
 PartitionOption = Annotated[
     list[int] | None,
     typer.Option(
-        "--partition", "-p", metavar="NUMBER", min=0, help="Only this partition; repeatable."
+        "--partition", "-p", metavar="NUMBER", min=0, help="Limit to this partition; repeatable"
     ),
 ]
 
 ToOption = Annotated[
     str | None,
-    typer.Option(
-        "--to", metavar="IDS", help="Brokers of the named partitions, the preferred leader first."
-    ),
+    typer.Option("--to", metavar="IDS", help="Set these replicas, the preferred leader first"),
 ]
 BrokersOption = Annotated[
-    str | None, typer.Option("--brokers", metavar="IDS", help="Use these brokers and no others.")
+    str | None,
+    typer.Option("--brokers", metavar="IDS", help="Place replicas on these brokers only"),
 ]
 DrainOption = Annotated[
-    str | None, typer.Option("--drain", metavar="IDS", help="Use these brokers no more.")
+    str | None, typer.Option("--drain", metavar="IDS", help="Move all replicas off these brokers")
 ]
 ReplicationOption = Annotated[
     int | None,
-    typer.Option("--replication", "-r", metavar="NUMBER", min=1, help="So many replicas."),
+    typer.Option("--replication", "-r", metavar="NUMBER", min=1, help="Set the number of replicas"),
 ]
 FileOption = Annotated[
-    str | None, typer.Option("--file", metavar="FILE", help="A plan in JSON; - is stdin.")
+    str | None, typer.Option("--file", metavar="FILE", help="Execute a plan in JSON; - for stdin")
 ]
 
 
 @app.command(
-    short_help="Show which partitions are not as they should be.",
+    short_help="Show unhealthy partitions",
     epilog="\b\nStates, the worst first:\n"
     + "\n".join(f"  {name:<17} {text}" for name, text in STATES.items()),
 )
 def status(
     topic: SomeTopic = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also partitions that are as they should be.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include healthy partitions")] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Count partitions by their state, and show those that are not as they should be."""
+    """Count partitions by state, and list unhealthy ones."""
     from .. import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
@@ -79,13 +85,13 @@ def status(
         for each in topics
         for partition in each.partitions
     ]
-    shown = [row for row in rows if everything or needs_a_look(row[2])]
+    shown = [row for row in rows if everything or needs_attention(row[2])]
     counts = summary(topics)
     if output is Output.JSON:
         print_json({"counts": counts, "partitions": [_state_json(*row) for row in shown]})
         return
     found = ", ".join(f"{counts[state]:,} {state}" for state in STATES if counts[state])
-    typer.echo(f"{count_text(counts['partitions'], 'partition')}: {found or 'all in order'}.")
+    typer.echo(f"{count_text(counts['partitions'], 'partition')}: {found or 'all healthy'}.")
     if shown:
         typer.echo("")
         print_table(
@@ -104,7 +110,7 @@ def status(
                 (
                     name,
                     partition.partition,
-                    ", ".join(states) or "in order",
+                    ", ".join(states) or "healthy",
                     partition.leader,
                     partition.replicas,
                     partition.isr,
@@ -119,19 +125,19 @@ def status(
 
 
 @app.command(
-    short_help="Move partitions to other brokers, or give up such moves.",
+    short_help="Move replicas to other brokers, or cancel moves",
     epilog="""\b
 Examples:
-  quorumlog partitions reassign flights -p 0 --to 2,3,1      these brokers; 2 is to lead
-  quorumlog partitions reassign flights --brokers 1,2,3      spread the topic over three brokers
-  quorumlog partitions reassign flights --replication 3      give it three replicas
-  quorumlog partitions reassign --drain 3 --wait             take everything off broker 3
-  quorumlog partitions reassign --drain 3 --dry-run > plan   look at the plan, change it
+  quorumlog partitions reassign flights -p 0 --to 2,3,1      # broker 2 becomes preferred leader
+  quorumlog partitions reassign flights --brokers 1,2,3      # use three brokers
+  quorumlog partitions reassign flights --replication 3      # three replicas each
+  quorumlog partitions reassign --drain 3 --wait             # remove all replicas from broker 3
+  quorumlog partitions reassign --drain 3 --dry-run > plan   # write a plan to edit
   quorumlog partitions reassign --file plan
   quorumlog partitions reassign flights --cancel
 
 \b
-What a move may read, so that clients have room:
+Limit the bandwidth of moves:
   quorumlog configs alter --cluster --set replication.throttled.rate=50MiB
 """,
 )
@@ -143,26 +149,29 @@ def reassign(
     drain: DrainOption = None,
     replication: ReplicationOption = None,
     file: FileOption = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Give up what is under way.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan for --file, change nothing.")
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Cancel reassignments in progress")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when all moves are over.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan for --file, change nothing")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all moves are complete")] = False,
     timeout: Annotated[
         int,
-        typer.Option("--timeout", metavar="SECONDS", min=1, help="How long --wait waits."),
+        typer.Option("--timeout", metavar="SECONDS", min=1, help="Maximum time of --wait"),
     ] = 86_400,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Move partitions to other brokers while they are used: new replicas catch up, then the old
-    ones go. A rule (--brokers, --drain, --replication) moves no more than it must.
+    """Move replicas to other brokers while the partitions are in use.
 
-    Exit code 1 when a partition was refused; the others are moved all the same.
+    New replicas catch up before old ones are removed. A rule (--brokers, --drain, --replication)
+    moves as few replicas as possible. The exit code is 1 if a partition is rejected; the others
+    move.
     """
     from .. import settings
 
-    wanted = Wanted(
+    options = ReassignOptions(
         topic=topic,
         numbers=tuple(partition or ()),
         to=to,
@@ -172,31 +181,31 @@ def reassign(
         drain=drain,
         replication=replication,
     )
-    wanted.check()
+    options.check()
     if dry_run and cancel:
-        raise typer.BadParameter("--dry-run prints a plan, and --cancel has none")
+        raise typer.BadParameter("--cancel has no plan for --dry-run to print; give one of them")
     with settings.open_log(bootstrap=bootstrap) as log:
-        plan = {} if cancel else plan_of(log, wanted)
+        plan = {} if cancel else make_plan(log, options)
         if dry_run:
             print_json(plan_json(plan))
             return
         if cancel:
-            outcomes = cancelled(log, wanted)
+            outcomes = cancel_reassignments(log, options)
         else:
             outcomes = log.admin.reassign_partitions(plan) if plan else []
         if wait:
-            begun = [(each.topic, each.partition) for each in outcomes if each.error is None]
-            wait_moved(log, begun, timeout)
-    done = "as before" if cancel else "where they shall be" if wait else "being moved"
-    _tell(outcomes, plan, done, output)
+            started = [(each.topic, each.partition) for each in outcomes if each.error is None]
+            wait_reassigned(log, started, timeout)
+    done = "no longer moving" if cancel else "moved" if wait else "being moved"
+    _print_outcomes(outcomes, plan, done, output)
 
 
 @app.command(
     "elect-leader",
-    short_help="Have the preferred replicas lead, or a replica that may lack records.",
+    short_help="Elect preferred leaders, or elect a leader uncleanly",
     epilog="""\b
 Examples:
-  quorumlog partitions elect-leader                         wherever it is not so
+  quorumlog partitions elect-leader                         # all partitions
   quorumlog partitions elect-leader flights -p 0 -p 1
   quorumlog partitions elect-leader flights -p 0 --unclean
 """,
@@ -208,54 +217,52 @@ def elect_leader(
         bool,
         typer.Option(
             "--unclean",
-            help="Where nobody can lead without possible loss: a live replica leads, and records "
-            "that were acknowledged may be lost.",
+            help="Elect a live replica outside the ISR if no other leader is possible; may lose "
+            "acknowledged records",
         ),
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask; nobody is asked without a terminal.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt")] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Have the first replicas of the assignments lead where they are in sync and others lead.
+    """Elect the preferred leader (the first replica of the assignment) where it is in sync.
 
-    Exit code 1 when a partition was refused.
+    The exit code is 1 if a partition is rejected.
     """
     from .. import settings
 
     if partition and topic is None:
-        raise typer.BadParameter("--partition goes with a topic")
+        raise typer.BadParameter("--partition requires TOPIC")
     if unclean and not (topic and partition):
-        raise typer.BadParameter("--unclean may lose records: name a topic and each --partition")
+        raise typer.BadParameter("--unclean may lose records; give TOPIC and each --partition")
     with settings.open_log(bootstrap=bootstrap) as log:
-        places = [] if topic is None else places_of(topics_of(log, topic), partition)
+        places = [] if topic is None else partitions_of_topics(topics_of(log, topic), partition)
         if unclean and not yes:
             named = ", ".join(f"{name}-{number}" for name, number in places)
-            if not confirmed(f"Let a replica lead {named} that may lack acknowledged records?"):
-                raise InvalidRequest("nobody was elected")
+            if not confirmed(f"Elect a leader of {named} that may lack acknowledged records?"):
+                raise InvalidRequest("no leader was elected: not confirmed")
         outcomes = log.admin.elect_leaders(places, unclean=unclean)
     done = [each for each in outcomes if not isinstance(each.error, ElectionNotNeeded)]
-    _tell(done, {}, "led by another replica now", output)
+    _print_outcomes(done, {}, "led by another replica now", output)
 
 
-def _tell(
+def _print_outcomes(
     outcomes: "Sequence[PartitionOutcome]", plan: Plan, done: str, output: Output | None
 ) -> None:
-    """Say what became of each partition; exit code 1 when one was refused."""
-    refused = [each for each in outcomes if each.error is not None]
+    """Print the outcome of each partition; exit with code 1 if one was rejected."""
+    rejected = [each for each in outcomes if each.error is not None]
     if output is Output.JSON:
         print_json({"partitions": [_outcome_json(each, plan) for each in outcomes]})
     else:
-        changed = len(outcomes) - len(refused)
+        changed = len(outcomes) - len(rejected)
         if outcomes:
             are = "is" if changed == 1 else "are"
             typer.echo(f"{count_text(changed, 'partition')} {are} {done}.")
         else:
-            typer.echo("There is nothing to do.")
-        for each in refused:
-            typer.echo(f"{each.topic}-{each.partition}: {_plain(each)}", err=True)
-    if refused:
+            typer.echo("Nothing to do.")
+        for each in rejected:
+            typer.echo(f"{each.topic}-{each.partition}: {_error_text(each)}", err=True)
+    if rejected:
         raise typer.Exit(EXIT_ERROR)
 
 
@@ -281,11 +288,11 @@ def _outcome_json(outcome: "PartitionOutcome", plan: Plan) -> dict[str, Any]:
         "partition": outcome.partition,
         "replicas": None if replicas is None else list(replicas),
         "error": None if outcome.error is None else outcome.error.name,
-        "message": None if outcome.error is None else _plain(outcome),
+        "message": None if outcome.error is None else _error_text(outcome),
     }
 
 
-def _plain(outcome: "PartitionOutcome") -> str:
+def _error_text(outcome: "PartitionOutcome") -> str:
     return "" if outcome.error is None else outcome.error.message
 
 

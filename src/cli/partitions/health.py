@@ -1,4 +1,4 @@
-"""What can be said of a partition in a word; pure."""
+"""Health states of partitions. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -7,21 +7,21 @@ if TYPE_CHECKING:
     from ...clients import Partition, Topic
 
 STATES: Mapping[str, str] = {
-    "offline": "nobody leads it: it can be neither read nor written",
-    "under-min-isr": "it refuses acks=all for want of replicas in sync",
+    "offline": "no leader: neither readable nor writable",
+    "under-min-isr": "the ISR is below min.insync.replicas: acks=all fails",
     "under-replicated": "a replica is not in sync",
-    "recovering": "its leader was elected with possible loss",
-    "moving": "a reassignment is under way",
-    "led-elsewhere": "its leader is not the first replica of the assignment",
+    "recovering": "the leader was elected uncleanly and may have lost records",
+    "moving": "a reassignment is in progress",
+    "led-elsewhere": "the leader is not the preferred replica",
 }
-"""By name, the worst first."""
+"""Descriptions by state, the worst first."""
 
-IN_ORDER: frozenset[str] = frozenset({"led-elsewhere"})
-"""States that call for nothing."""
+HEALTHY: frozenset[str] = frozenset({"led-elsewhere"})
+"""States that need no attention."""
 
 
 def states_of(partition: "Partition") -> list[str]:
-    """Return every state that holds, the worst first; empty: all is as it should be."""
+    """Return the states of a partition, the worst first; empty: healthy."""
     holds = {
         "offline": partition.leader is None,
         "under-min-isr": partition.is_under_min_isr,
@@ -33,13 +33,13 @@ def states_of(partition: "Partition") -> list[str]:
     return [state for state in STATES if holds[state]]
 
 
-def needs_a_look(states: Iterable[str]) -> bool:
-    """Whether any of these states calls for something."""
-    return not set(states) <= IN_ORDER
+def needs_attention(states: Iterable[str]) -> bool:
+    """Return True if any of these states needs attention."""
+    return not set(states) <= HEALTHY
 
 
 def summary(topics: Iterable["Topic"]) -> dict[str, int]:
-    """Count the partitions of topics, and those in each state."""
+    """Return the number of partitions, and of those in each state."""
     counts = {"partitions": 0, **dict.fromkeys(STATES, 0)}
     for topic in topics:
         for partition in topic.partitions:

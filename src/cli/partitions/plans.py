@@ -1,8 +1,8 @@
-"""Where replicas shall be: plans for `quorumlog partitions reassign`, as files and as rules; pure.
+"""Reassignment plans for `quorumlog partitions reassign`, from files and from rules. Pure.
 
-A plan moves as little as it can: a replica stays where it is unless the rule says that it may not.
-New replicas go to racks that have none of the partition first (KIP-36), then to the brokers that
-hold the fewest replicas.
+A plan moves as few replicas as possible: a replica stays unless the rule excludes its broker. New
+replicas are placed first on racks without a replica of the partition (KIP-36), then on the brokers
+with the fewest replicas.
 """
 
 import json
@@ -15,14 +15,14 @@ from ...errors import InvalidReplicaAssignment, InvalidReplicationFactor, Invali
 if TYPE_CHECKING:
     from ...clients import Broker, Topic
 
-Place: TypeAlias = tuple[str, int]
+TopicPartition: TypeAlias = tuple[str, int]
 """(topic, partition)."""
-Plan: TypeAlias = dict[Place, tuple[int, ...]]
-"""The brokers of each partition, the preferred leader first."""
+Plan: TypeAlias = dict[TopicPartition, tuple[int, ...]]
+"""The replicas of each partition, the preferred leader first."""
 
 
-def present_of(topics: Iterable["Topic"]) -> Plan:
-    """Return where partitions are, or will be once the moves under way are over."""
+def current_assignment(topics: Iterable["Topic"]) -> Plan:
+    """Return the replicas of partitions after the reassignments in progress."""
     return {
         (topic.name, each.partition): tuple(
             node for node in each.replicas if node not in each.removing
@@ -32,34 +32,34 @@ def present_of(topics: Iterable["Topic"]) -> Plan:
     }
 
 
-def planned(
-    present: Mapping[Place, Sequence[int]],
-    chosen: Collection[Place],
+def plan_reassignment(
+    current: Mapping[TopicPartition, Sequence[int]],
+    chosen: Collection[TopicPartition],
     brokers: Iterable["Broker"],
     *,
     allowed: Collection[int],
     replication: int | None = None,
 ) -> Plan:
-    """Return new replicas for the chosen partitions that are not placed so yet.
+    """Return the new replicas of the chosen partitions whose assignment changes.
 
-    Replicas are on `allowed` brokers only, and as many as there are now unless `replication` says
-    otherwise; of too many, those on brokers that are down go first. `present` is all that the
-    brokers hold, by which the load is judged. Raises InvalidReplicationFactor where there are too
-    few brokers.
+    Replicas are placed on `allowed` brokers only. Their number stays unless `replication` is given;
+    surplus replicas on brokers that are down are removed first. `current` is the assignment of all
+    partitions, which determines the load. Raises InvalidReplicationFactor if there are too few
+    brokers.
     """
     known = list(brokers)
     racks = {broker.id: broker.rack for broker in known}
     alive = {broker.id for broker in known if not broker.fenced}
-    load = Counter(node for replicas in present.values() for node in replicas)
-    leads = Counter(replicas[0] for replicas in present.values() if replicas)
+    load = Counter(node for replicas in current.values() for node in replicas)
+    leads = Counter(replicas[0] for replicas in current.values() if replicas)
     plan: Plan = {}
     for place in sorted(chosen):
-        now = tuple(present[place])
+        now = tuple(current[place])
         count = replication or len(now)
         if count > len(allowed):
             raise InvalidReplicationFactor(
-                f"{count} replicas need as many brokers, and {len(allowed)} may be used: give more "
-                "brokers or fewer replicas",
+                f"{count} replicas need as many brokers, but only {len(allowed)} are allowed; give "
+                "more brokers or a smaller --replication",
                 topic=place[0],
                 partition=place[1],
             )
@@ -87,8 +87,8 @@ def _shrunk(
     racks: Mapping[int, str],
     load: Mapping[int, int],
 ) -> list[int | None]:
-    """Return `count` replicas at most: those that must go anyhow (None) are given up first, then
-    those on brokers that are down, the preferred leader never while its broker lives."""
+    """Return at most `count` replicas. Slots to fill (None) are removed first, then replicas on
+    brokers that are down. The preferred leader stays if its broker is alive."""
     while len(replicas) > count:
         if None in replicas:
             del replicas[len(replicas) - 1 - replicas[::-1].index(None)]
@@ -106,7 +106,7 @@ def _best(
     loads: Mapping[int, int],
     load: Mapping[int, int],
 ) -> int:
-    """Return the broker that takes one more replica of a partition."""
+    """Return the broker for one more replica of a partition."""
     used = Counter(racks.get(node, "") for node in replicas if node is not None)
 
     def cost(node: int) -> tuple[int, int, int, int]:
@@ -122,7 +122,7 @@ def _worst(
     racks: Mapping[int, str],
     load: Mapping[int, int],
 ) -> int:
-    """Return the replica that is given up first."""
+    """Return the replica to remove first."""
     used = Counter(racks.get(node, "") for node in replicas)
 
     def value(node: int) -> tuple[int, int, int]:
@@ -133,45 +133,45 @@ def _worst(
 
 
 def parse_nodes(text: str, *, flag: str) -> tuple[int, ...]:
-    """Return node ids separated by commas; raises InvalidReplicaAssignment."""
+    """Return the node ids of a comma-separated list; raise InvalidReplicaAssignment."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
         raise InvalidReplicaAssignment(
-            f"{flag} is {text!r}; give node ids separated by commas, such as 1,2,3"
+            f"{flag} is {text!r}; give a comma-separated list of node ids, such as 1,2,3"
         )
     nodes = tuple(int(part) for part in parts)
     if len(set(nodes)) < len(nodes):
-        raise InvalidReplicaAssignment(f"{flag} is {text!r}; name each broker once")
+        raise InvalidReplicaAssignment(f"{flag} is {text!r}; give each broker once")
     return nodes
 
 
 def parse_assignments(text: str, *, flag: str = "--assignments") -> tuple[tuple[int, ...], ...]:
-    """Return the brokers of each partition from "1,2,3/2,3,1": a partition between slashes."""
+    """Return the replicas of each partition of "1,2,3/2,3,1": slashes separate partitions."""
     return tuple(parse_nodes(part, flag=flag) for part in text.split("/"))
 
 
 def parse_plan(text: str, *, source: str) -> Plan:
-    """Read a plan as `plan_json` writes it, and as Kafka's tool does; raises InvalidRequest."""
+    """Parse a plan in the format of `plan_json` and of Kafka's tool; raise InvalidRequest."""
     try:
         rows = json.loads(text)["partitions"]
         plan: Plan = {}
         for row in rows:
             place = (str(row["topic"]), _whole(row["partition"]))
             if place in plan:
-                raise InvalidRequest(f"{source}: {place[0]}-{place[1]} is there twice")
+                raise InvalidRequest(f"{source}: {place[0]}-{place[1]} occurs more than once")
             plan[place] = tuple(_whole(node) for node in row["replicas"])
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidRequest(
-            f"{source} is no plan ({type(error).__name__}: {error}): give "
+            f"{source}: not a reassignment plan ({type(error).__name__}: {error}); give "
             '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2, 3]}]}'
         ) from None
     if not plan:
-        raise InvalidRequest(f"{source} names no partition")
+        raise InvalidRequest(f"{source}: the plan has no partitions")
     return plan
 
 
-def plan_json(plan: Mapping[Place, Sequence[int]]) -> dict[str, Any]:
-    """Return a plan as it is kept in a file."""
+def plan_json(plan: Mapping[TopicPartition, Sequence[int]]) -> dict[str, Any]:
+    """Return a plan in its file format."""
     return {
         "version": 1,
         "partitions": [
@@ -183,5 +183,5 @@ def plan_json(plan: Mapping[Place, Sequence[int]]) -> dict[str, Any]:
 
 def _whole(value: object) -> int:
     if type(value) is not int or value < 0:
-        raise TypeError(f"{value!r} is no number of 0 or more")
+        raise TypeError(f"{value!r} is not a number, 0 or more")
     return value

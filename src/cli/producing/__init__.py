@@ -1,6 +1,5 @@
-"""`quorumlog produce`: an input becomes records.
+"""`quorumlog produce`: produce the lines, JSON objects, CSV rows or raw bytes of an input.
 
-`command` and `options` are what it can be told; `inputs` reads files and stdin, `pieces` cuts them,
-`forms` makes records of the pieces, `sending` hands them to the producer, `report` tells what
-became of each.
+`command` and `options` define the command line; `inputs` and `pieces` read and split the input,
+`forms` parses records, `sending` sends them, `report` prints the outcomes.
 """

@@ -1,6 +1,6 @@
-"""`quorumlog produce`: the lines, JSON objects, CSV rows or raw bytes of an input become records.
+"""`quorumlog produce`: produce the lines, JSON objects, CSV rows or raw bytes of an input.
 
-The work is in `sending`, which is loaded when the command is called.
+`sending` does the work; it is imported when the command is called.
 """
 
 from ..options import BootstrapOption, Output, OutputOption, TopicArgument
@@ -22,10 +22,10 @@ from .options import (
     NullValueOption,
     OnError,
     OnErrorOption,
+    Partitioner,
     PartitionerOption,
     PartitionOption,
     QuoteOption,
-    Spread,
     TimestampFieldOption,
     VerboseOption,
 )
@@ -65,10 +65,10 @@ def produce(
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Send each line, object, row or piece of the input as one record, and say what was stored.
+    """Produce each line, JSON object, CSV row or delimited piece of the input as one record.
 
-    A record that could not be delivered is reported with its line, and the exit code is 1 then.
-    After Ctrl-C it is told what was stored and what was not.
+    A record that cannot be delivered is reported with its line, and the exit code is then 1. Ctrl-C
+    prints how many records were stored, failed, or have an unknown outcome.
     """
     from .. import settings
     from ..topic_names import partitions_of
@@ -76,7 +76,7 @@ def produce(
     from .inputs import STDIN, check_readable
     from .report import Report
 
-    form = sending.form_of(
+    form = sending.input_format(
         format_=format_,
         delimiter=delimiter,
         quote=quote,
@@ -91,9 +91,9 @@ def produce(
     as_json = output is Output.JSON
     check_readable(paths)
     with settings.open_log(bootstrap=bootstrap) as log:
-        partitions = partitions_of(log, topic, wanted=partition)  # told before anything is read
+        partitions = partitions_of(log, topic, wanted=partition)  # fails before any input is read
         with log.producer(
-            partitioner=(partitioner or Spread.KEY).value,
+            partitioner=(partitioner or Partitioner.KEY).value,
             acks=acks,
             compression=compression,
             compression_level=compression_level,
@@ -109,6 +109,6 @@ def produce(
                 on_error=on_error,
                 keeps_partition=partitioner is None,
             )
-            sending.invite(paths, as_json=as_json)
+            sending.print_prompt(paths, as_json=as_json)
             work.run(paths, form, show_progress=not (verbose or as_json))
     work.end()

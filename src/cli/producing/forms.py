@@ -1,6 +1,6 @@
-"""How the pieces of an input become records: lines, JSON, CSV, raw bytes.
+"""Parsers of records: lines, JSON, CSV, raw bytes.
 
-A piece that has not the form is an error in its place; the pieces behind it are still read.
+A malformed piece of the input yields an error in its position; later pieces are still read.
 """
 
 import csv
@@ -16,28 +16,28 @@ from ..times import timestamp_of
 from .options import Format
 from .pieces import Piece, split
 
-RECORD_BYTES_MAX = 8 << 20  # no request carries more (`request_size_max`)
+RECORD_BYTES_MAX = 8 << 20  # the limit of a request (`request_size_max`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """How an input is read; `check_form` says what fits together."""
+class InputFormat:
+    """The format of an input and its options."""
 
     format: Format
-    delimiter: bytes | None = None  # raw: between records, "" none; csv: between fields
+    delimiter: bytes | None = None  # raw: between records, b"" for none; csv: between fields
     quote: str = '"'  # csv
     key_separator: bytes | None = None
     key_field: str | None = None
     timestamp_field: str | None = None
-    null_value: bytes | None = None  # content equal to it is null
-    headers: Headers = ()  # for each record, before its own
+    null_value: bytes | None = None  # keys, values and fields equal to it are null
+    headers: Headers = ()  # added to each record, before its own
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A piece of the input: its place, and the record or why it is none."""
+    """A piece of the input: its position, and its record or error."""
 
-    first: int  # 1-based line, or record where there are no lines
+    first: int  # 1-based number of the line, or of the record in raw input
     last: int
     record: NewRecord | QuorumlogError
 
@@ -45,9 +45,9 @@ class Entry:
 Rows: TypeAlias = Iterator[Entry]
 
 
-def read_entries(chunks: Iterable[bytes], form: Form) -> Rows:
-    """Yield the entries of an input in order. Raises InvalidRequest when it cannot be read at all
-    (a CSV without a header line)."""
+def read_entries(chunks: Iterable[bytes], form: InputFormat) -> Rows:
+    """Yield the entries of an input in order. Raise InvalidRequest if the input as a whole is
+    malformed (a CSV without a valid header line)."""
     if form.format is Format.CSV:
         yield from _csv_entries(chunks, form)
         return
@@ -66,7 +66,7 @@ def read_entries(chunks: Iterable[bytes], form: Form) -> Rows:
             yield Entry(number, number, piece)
 
 
-def _record_or_error(piece: bytes, form: Form) -> NewRecord | QuorumlogError:
+def _record_or_error(piece: bytes, form: InputFormat) -> NewRecord | QuorumlogError:
     try:
         record = parse_record(piece) if form.format is Format.JSON else _record(piece, form)
     except QuorumlogError as error:
@@ -76,8 +76,8 @@ def _record_or_error(piece: bytes, form: Form) -> NewRecord | QuorumlogError:
     return record
 
 
-def _record(piece: bytes, form: Form) -> NewRecord:
-    """Return the record of a line, or of raw bytes."""
+def _record(piece: bytes, form: InputFormat) -> NewRecord:
+    """Return the record of a line or of raw bytes."""
     if form.key_separator is not None:
         key, found, value = piece.partition(form.key_separator)
         if not found:
@@ -87,7 +87,7 @@ def _record(piece: bytes, form: Form) -> NewRecord:
     if form.key_field is not None or form.timestamp_field is not None:
         row = parse_line(piece)
         if not isinstance(row, dict):
-            raise InvalidRequest('not a JSON object such as {"id": 7}')
+            raise InvalidRequest('not a JSON object, such as {"id": 7}')
         if form.key_field is not None:
             record.key = content_of(_member(row, form.key_field), None, "key")
         if form.timestamp_field is not None:
@@ -101,7 +101,7 @@ def _member(row: dict[str, object], name: str) -> object:
     return row[name]
 
 
-def _unless_null(content: bytes, form: Form) -> bytes | None:
+def _unless_null(content: bytes, form: InputFormat) -> bytes | None:
     return None if content == form.null_value else content
 
 
@@ -109,11 +109,11 @@ def _unless_null(content: bytes, form: Form) -> bytes | None:
 
 
 class _Lines:
-    """The lines of a CSV as text; an error in one of them does not end the others."""
+    """The lines of a CSV as text. An invalid line raises its error; later lines are still read."""
 
     def __init__(self, pieces: Iterator[Piece]) -> None:
         self._pieces = pieces
-        self.number = 0  # of the newest line
+        self.number = 0  # of the last line
 
     def __iter__(self) -> "_Lines":
         return self
@@ -130,9 +130,9 @@ class _Lines:
         return text + "\n"
 
 
-def _csv_entries(chunks: Iterable[bytes], form: Form) -> Rows:
+def _csv_entries(chunks: Iterable[bytes], form: InputFormat) -> Rows:
     lines = _Lines(split(chunks, b"\n", limit=RECORD_BYTES_MAX))
-    csv.field_size_limit(RECORD_BYTES_MAX)  # of the process: csv knows no other
+    csv.field_size_limit(RECORD_BYTES_MAX)  # per process; the csv module has no other limit
     delimiter = "," if form.delimiter is None else form.delimiter.decode()
     rows = csv.reader(lines, delimiter=delimiter, quotechar=form.quote, strict=True)
     names: list[str] | None = None
@@ -144,7 +144,7 @@ def _csv_entries(chunks: Iterable[bytes], form: Form) -> Rows:
             return
         except (csv.Error, QuorumlogError) as error:
             if names is None:
-                raise InvalidRequest(f"the header line is no CSV: {error}") from None
+                raise InvalidRequest(f"the header line is not valid CSV: {error}") from None
             yield Entry(first, lines.number, _csv_error(error))
             continue
         if not row:  # an empty line
@@ -159,25 +159,25 @@ def _csv_error(error: csv.Error | QuorumlogError) -> QuorumlogError:
     if isinstance(error, QuorumlogError):
         return error
     if "unexpected end" in str(error):
-        return InvalidRequest("a quote is opened and never closed")
-    return InvalidRequest(f"not CSV: {error}")
+        return InvalidRequest("unclosed quote")
+    return InvalidRequest(f"not valid CSV: {error}")
 
 
-def _header(row: list[str], form: Form) -> list[str]:
+def _header(row: list[str], form: InputFormat) -> list[str]:
     names = [name.strip() for name in row]
     twice = {name for name in names if names.count(name) > 1}
     if twice or "" in names:
         what = f"{min(twice)!r} twice" if twice - {""} else "a column without a name"
-        raise InvalidRequest(f"the header line has {what}: each column needs a name of its own")
+        raise InvalidRequest(f"the header line has {what}; give each column a unique name")
     for name in (form.key_field, form.timestamp_field):
         if name is not None and name not in names:
-            raise InvalidRequest(f"there is no column {name!r}: there are {', '.join(names)}")
+            raise InvalidRequest(f"column {name!r} does not exist; columns are {', '.join(names)}")
     return names
 
 
-def _csv_record(names: list[str], row: list[str], form: Form) -> NewRecord | QuorumlogError:
+def _csv_record(names: list[str], row: list[str], form: InputFormat) -> NewRecord | QuorumlogError:
     if len(row) != len(names):
-        return InvalidRequest(f"{count_text(len(row), 'field')}, the header line has {len(names)}")
+        return InvalidRequest(f"{count_text(len(row), 'field')}; the header line has {len(names)}")
     null = None if form.null_value is None else form.null_value.decode("utf-8", "replace")
     fields = {
         name: None if null is not None and field == null else field

@@ -1,7 +1,7 @@
-"""Where records are read from: files, or stdin; with progress where someone looks.
+"""Inputs of `produce`: files and stdin, with a progress bar on a terminal.
 
-Input is read in chunks as they come. Before a wait for more, `on_idle` is called, so that what is
-known of the records so far can be told to whoever is typing.
+Input is read in chunks as they arrive. Before a wait for more input `on_idle` is called, so that
+interactive users see the outcomes of the records so far.
 """
 
 import contextlib
@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 CHUNK_BYTES = 256 << 10
-IDLE_S = 0.05  # an input that is silent for so long is waited for
+IDLE_S = 0.05  # time without input after which `on_idle` is called
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One source of records, open."""
+    """One open source of records."""
 
-    name: str  # "" where there is one only and no name is needed
+    name: str  # "" if it is the only one
     chunks: Iterator[bytes]
 
 
 def check_readable(paths: Sequence[str]) -> None:
-    """Raise InvalidRequest for the first file that cannot be opened; a pipe is left alone."""
+    """Raise InvalidRequest for the first regular file that cannot be opened. Pipes are not opened:
+    that would consume them."""
     for path in paths:
         if path != STDIN and (os.path.isfile(path) or not os.path.exists(path)):
             _open(path).close()
@@ -40,7 +41,7 @@ def check_readable(paths: Sequence[str]) -> None:
 
 @contextmanager
 def progress_of(paths: Sequence[str], *, wanted: bool) -> Iterator["Progress | None"]:
-    """Show a progress bar on stderr while files, or a pipe, are read; None where nobody looks."""
+    """Show a progress bar on stderr, unless stdin or stderr makes it pointless; then yield None."""
     from_terminal = STDIN in paths and _is_terminal(sys.stdin)
     if not wanted or from_terminal or not sys.stderr.isatty():
         yield None
@@ -69,7 +70,7 @@ def progress_of(paths: Sequence[str], *, wanted: bool) -> Iterator["Progress | N
 def inputs(
     paths: Sequence[str], progress: "Progress | None", *, on_idle: Callable[[], None]
 ) -> Iterator[Input]:
-    """Yield each source in order; one is open until the next is asked for."""
+    """Yield each source in order; each is open until the next one is requested."""
     for path in paths:
         file = sys.stdin.buffer if path == STDIN else _open(path)
         try:
@@ -97,7 +98,7 @@ def _chunks(
         try:
             chunk = read(CHUNK_BYTES)
         except OSError as error:
-            raise InvalidRequest(f"reading stopped: {error.strerror}") from None
+            raise InvalidRequest(f"the input cannot be read: {error.strerror}") from None
         if not chunk:
             return
         if progress is not None and task is not None:
@@ -106,10 +107,10 @@ def _chunks(
 
 
 def _has_more(file: BinaryIO) -> bool:
-    """Whether there is something to read now, or soon; a file that cannot be asked has."""
+    """Return True if input is available within IDLE_S, or if the file does not support select."""
     try:
         return bool(select.select([file], [], [], IDLE_S)[0])
-    except (OSError, ValueError):  # no descriptor, or no system that could wait for it
+    except (OSError, ValueError):  # no descriptor, or a system that cannot select on it
         return True
 
 

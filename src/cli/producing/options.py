@@ -1,4 +1,4 @@
-"""What `produce` can be told."""
+"""Options of `quorumlog produce`."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -7,7 +7,7 @@ import typer
 
 
 class Format(StrEnum):
-    """What the input is."""
+    """The formats of the input."""
 
     LINES = "lines"
     JSON = "json"
@@ -16,7 +16,7 @@ class Format(StrEnum):
 
 
 class Acks(StrEnum):
-    """Whose acknowledgement a record waits for."""
+    """The replicas that must acknowledge a record."""
 
     ALL = "all"
     LEADER = "leader"
@@ -24,7 +24,7 @@ class Acks(StrEnum):
 
 
 class Compression(StrEnum):
-    """How batches are compressed."""
+    """The codecs of batches."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -33,8 +33,8 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
-class Spread(StrEnum):
-    """How records find their partition."""
+class Partitioner(StrEnum):
+    """The partitioners of records."""
 
     KEY = "murmur2"
     CRC32 = "crc32"
@@ -43,7 +43,7 @@ class Spread(StrEnum):
 
 
 class OnError(StrEnum):
-    """What a record that cannot be sent means for those behind it."""
+    """The reaction to a record that cannot be sent."""
 
     CONTINUE = "continue"
     STOP = "stop"
@@ -51,14 +51,14 @@ class OnError(StrEnum):
 
 FileOption = Annotated[
     list[str] | None,
-    typer.Option("--file", "-f", metavar="FILE", help="Read this file, - for stdin; repeatable."),
+    typer.Option("--file", "-f", metavar="FILE", help="Read this file, - for stdin; repeatable"),
 ]
 FormatOption = Annotated[
     Format,
     typer.Option(
         "--format",
-        help="lines: a record a line. json: an object a line, as `consume -o json` prints. "
-        "csv: a header line, then a JSON object a row. raw: bytes between delimiters.",
+        help="Input format: lines (one record per line), json (one object per line, as `consume "
+        "-o json` prints), csv (one JSON object per row) or raw (bytes between delimiters)",
     ),
 ]
 DelimiterOption = Annotated[
@@ -66,12 +66,12 @@ DelimiterOption = Annotated[
     typer.Option(
         "--delimiter",
         metavar="TEXT",
-        help="raw: what ends a record, '' for none (each input is one record); csv: what is "
-        "between fields. Escapes: \\n \\t \\r \\0 \\\\ \\xHH.  [default: \\n; csv: a comma]",
+        help="raw: terminator of records, '' for one record per input; csv: separator of fields; "
+        "escapes are \\n \\t \\r \\0 \\\\ \\xHH  [default: \\n; csv: a comma]",
     ),
 ]
 QuoteOption = Annotated[
-    str, typer.Option("--quote", metavar="CHARACTER", help="csv: what fields are quoted with.")
+    str, typer.Option("--quote", metavar="CHARACTER", help="csv: quote character")
 ]
 KeySeparatorOption = Annotated[
     str | None,
@@ -79,7 +79,7 @@ KeySeparatorOption = Annotated[
         "--key-separator",
         "-K",
         metavar="TEXT",
-        help="lines, raw: a record is KEY, this text, VALUE. Escapes as above.",
+        help="lines, raw: separator of key and value; escapes as for --delimiter",
     ),
 ]
 KeyFieldOption = Annotated[
@@ -87,7 +87,7 @@ KeyFieldOption = Annotated[
     typer.Option(
         "--key-field",
         metavar="NAME",
-        help="The key is this member of the JSON on a line, or this column of a CSV.",
+        help="Use this member of a JSON line, or this CSV column, as the key",
     ),
 ]
 TimestampFieldOption = Annotated[
@@ -95,7 +95,7 @@ TimestampFieldOption = Annotated[
     typer.Option(
         "--timestamp-field",
         metavar="NAME",
-        help="The timestamp is this member or column: milliseconds since 1970, or ISO 8601.",
+        help="Use this member or column as the timestamp: milliseconds since 1970, or ISO 8601",
     ),
 ]
 NullValueOption = Annotated[
@@ -103,55 +103,55 @@ NullValueOption = Annotated[
     typer.Option(
         "--null-value",
         metavar="TEXT",
-        help="A key, value or CSV field that is this text is null (a tombstone).",
+        help="Send null for keys, values and CSV fields equal to this text (a null value is a "
+        "tombstone)",
     ),
 ]
 HeaderOption = Annotated[
     list[str] | None,
-    typer.Option("--header", "-H", metavar="NAME=VALUE", help="For each record; repeatable."),
+    typer.Option(
+        "--header", "-H", metavar="NAME=VALUE", help="Add this header to each record; repeatable"
+    ),
 ]
 PartitionOption = Annotated[
     int | None,
     typer.Option(
-        "--partition", "-p", metavar="NUMBER", min=0, help="Send everything to this partition."
+        "--partition", "-p", metavar="NUMBER", min=0, help="Send all records to this partition"
     ),
 ]
 PartitionerOption = Annotated[
-    Spread | None,
+    Partitioner | None,
     typer.Option(
         "--partitioner",
-        help="murmur2, crc32: by the key's hash, without a key as sticky. sticky: one until a "
-        "batch is full. round_robin: one after the other. Goes before what JSON records say.  "
-        "[default: murmur2]",
+        help="murmur2 or crc32 (hash of the key; sticky without a key), sticky (one partition per "
+        "batch) or round_robin; overrides the partition of JSON records  [default: murmur2]",
     ),
 ]
 AcksOption = Annotated[
     Acks,
-    typer.Option("--acks", help="Whose acknowledgement to wait for."),
+    typer.Option("--acks", help="Replicas that must acknowledge a record"),
 ]
-CompressionOption = Annotated[
-    Compression, typer.Option("--compression", help="How batches are compressed.")
-]
+CompressionOption = Annotated[Compression, typer.Option("--compression", help="Codec of batches")]
 CompressionLevelOption = Annotated[
     int | None,
     typer.Option(
         "--compression-level",
         metavar="LEVEL",
-        help="How hard gzip (1 to 9) or zstd (1 to 22) try.  [default: the codec's own]",
+        help="Level of gzip (1 to 9) or zstd (1 to 22)  [default: the codec's own]",
     ),
 ]
 LingerOption = Annotated[
     int,
-    typer.Option("--linger", metavar="MS", min=0, help="A batch waits so long for more, ms."),
+    typer.Option("--linger", metavar="MS", min=0, help="Time a batch waits for more records"),
 ]
 BatchSizeOption = Annotated[
     int,
-    typer.Option("--batch-size", metavar="BYTES", min=1, help="A full batch, bytes."),
+    typer.Option("--batch-size", metavar="BYTES", min=1, help="Size of a full batch"),
 ]
 OnErrorOption = Annotated[
     OnError,
-    typer.Option("--on-error", help="Whether a record that cannot be sent ends the rest."),
+    typer.Option("--on-error", help="Continue or stop after a record that cannot be sent"),
 ]
 VerboseOption = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Print where each record is stored.")
+    bool, typer.Option("--verbose", "-v", help="Print the partition and offset of each record")
 ]

@@ -1,7 +1,7 @@
-"""Bytes in, pieces between delimiters out.
+"""Splitter of a byte stream at delimiters.
 
-A piece is bounded: of one that is longer than the limit nothing is kept, and it stands as an error
-in its place, so that the pieces behind it are still found.
+Pieces are bounded: a piece above the limit is discarded and yields an error in its position, and
+later pieces are still found.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,16 +13,16 @@ Piece: TypeAlias = bytes | MessageTooLarge
 
 
 def split(chunks: Iterable[bytes], delimiter: bytes, *, limit: int) -> Iterator[Piece]:
-    """Yield what is between delimiters, in order; a delimiter at the very end begins no piece.
+    """Yield the pieces between delimiters; a delimiter at the end of the input starts no piece.
 
-    An empty delimiter makes one piece of everything. Memory: a chunk and a piece.
+    An empty delimiter yields the whole input as one piece. Memory: one chunk and one piece.
     """
     if not delimiter:
         yield _whole(chunks, limit)
         return
     overlap = len(delimiter) - 1
-    held = bytearray()  # of the piece that has no end yet
-    dropped = 0  # bytes of it that are gone, because it is too long
+    held = bytearray()  # the start of the incomplete piece
+    dropped = 0  # its discarded bytes, if it is too long
     for chunk in chunks:
         if held or dropped:
             searched = max(0, len(held) - overlap)
@@ -63,4 +63,4 @@ def _bounded(piece: bytes, dropped: int, limit: int) -> Piece:
 
 
 def _too_large(size: int, limit: int) -> MessageTooLarge:
-    return MessageTooLarge(f"{size:,} bytes are more than a record may have, {limit:,}")
+    return MessageTooLarge(f"the record has {size:,} bytes; the limit is {limit:,}")

@@ -1,4 +1,4 @@
-"""What became of each record of a `produce`: counted, and told in the order of the input."""
+"""Outcomes of the records of a `produce`: counted, and printed in the order of the input."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ...errors import QuorumlogError
-from ..failures import error_json, tell
+from ..failures import error_json, print_error
 from ..output import count_text, print_json, size_text, text_or_base64
 from ..record_json import NewRecord
 from .forms import Entry
@@ -18,13 +18,13 @@ from .forms import Entry
 if TYPE_CHECKING:
     from ...clients.blocking.producer import Delivery, Producer
 
-WAITING_MAX = 100_000  # records without a told outcome: behind one that is late others wait
-LAST_WAIT_MS = 2_000  # after Ctrl-C, for the answers that are under way
+WAITING_MAX = 100_000  # records without a printed outcome: a late one delays those after it
+LAST_WAIT_MS = 2_000  # after Ctrl-C, for outstanding acknowledgements
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a record was read: an input's name, "" where there is one only, and its lines."""
+class InputPosition:
+    """The position of a record in the input: the input's name, "" for a single input, and lines."""
 
     input: str
     unit: str  # line or record
@@ -32,8 +32,8 @@ class Place:
     last: int
 
     @classmethod
-    def of(cls, name: str, unit: str, entry: Entry) -> "Place":
-        """Return the place of an entry."""
+    def of(cls, name: str, unit: str, entry: Entry) -> "InputPosition":
+        """Return the position of an entry."""
         return cls(name, unit, entry.first, entry.last)
 
     def __str__(self) -> str:
@@ -45,30 +45,32 @@ class Place:
 
 @dataclass(slots=True)
 class Report:
-    """See the module."""
+    """The outcomes of one run; see the module."""
 
     verbose: bool
     as_json: bool
-    records: int = 0  # stored, or sent where no acknowledgement was asked for
+    records: int = 0  # stored, or sent with acks=none
     stored_bytes: int = 0  # of their keys and values
     errors: int = 0
-    unknown: int = 0  # given, but interrupted before the outcome was known
-    _given: int = 0  # to the producer, or just about to be: Ctrl-C may come between any two steps
-    _known: int = 0  # of those; counted last, so that at no point one is missing
-    _waiting: "deque[tuple[Place, bytes | None, int, Delivery]]" = field(default_factory=deque)
+    unknown: int = 0  # sent, but interrupted before the outcome
+    _sent: int = 0  # counted before the send, because Ctrl-C may arrive between any two steps
+    _known: int = 0  # outcomes of those; counted last for the same reason
+    _waiting: "deque[tuple[InputPosition, bytes | None, int, Delivery]]" = field(
+        default_factory=deque
+    )
     _start_s: float = field(default_factory=time.monotonic)
 
-    def giving(self) -> None:
-        """Note that a record is about to be given to the producer."""
-        self._given += 1
+    def sending(self) -> None:
+        """Count a record that is about to be sent."""
+        self._sent += 1
 
-    def not_taken(self) -> None:
-        """Note that the producer refused it."""
+    def not_sent(self) -> None:
+        """Count a record that the producer rejected."""
         self._known += 1
 
-    def sent(self, place: Place, record: NewRecord, delivery: "Delivery") -> None:
-        """Note a record on its way; tell of those in front that have arrived. Waits for the first
-        where too many are behind it: what is told is told in order, and memory is bounded."""
+    def sent(self, place: InputPosition, record: NewRecord, delivery: "Delivery") -> None:
+        """Add a record in flight, and print the outcomes at the front of the queue. Wait for the
+        first outcome if the queue is full, which bounds memory and keeps the order."""
         key = record.key if self.verbose else None
         self._waiting.append((place, key, record.size, delivery))
         if len(self._waiting) > WAITING_MAX:
@@ -76,24 +78,24 @@ class Report:
         self.settle_done()
 
     def settle_done(self) -> None:
-        """Tell of what has its outcome by now."""
+        """Print the outcomes at the front of the queue that are known."""
         waiting = self._waiting
         while waiting and waiting[0][3].done():
             self._settle()
 
     def settle_all(self) -> None:
-        """Wait for what is on its way and tell of it."""
+        """Wait for all outcomes and print them."""
         while self._waiting:
             self._settle()
 
     def finish(self, producer: "Producer") -> None:
-        """Send what lingers, and wait for everything."""
-        with suppress(QuorumlogError):  # told below, record by record
+        """Flush the producer, and wait for all outcomes."""
+        with suppress(QuorumlogError):  # reported below, record by record
             producer.flush()
         self.settle_all()
 
     def interrupt(self, producer: "Producer") -> None:
-        """Give what is under way a last moment; what has no outcome then is unknown."""
+        """Flush the producer for LAST_WAIT_MS; outcomes that are missing then are unknown."""
         with suppress(QuorumlogError):
             producer.flush(timeout_ms=LAST_WAIT_MS)
         while self._waiting:
@@ -101,10 +103,10 @@ class Report:
                 self._settle()
             else:
                 self._waiting.popleft()
-        self.unknown = self._given - self._known
+        self.unknown = self._sent - self._known
 
-    def failed(self, place: Place, error: QuorumlogError, *, is_last: bool = False) -> None:
-        """Tell of an entry that is not stored; `is_last`: the input is not read on behind it."""
+    def failed(self, place: InputPosition, error: QuorumlogError, *, is_last: bool = False) -> None:
+        """Print the error of an entry; `is_last`: the rest of the input is not read."""
         self.errors += 1
         if self.as_json:
             lines = {"line": place.first, "last_line": place.last}
@@ -114,15 +116,15 @@ class Report:
         else:
             typer.echo(f"quorumlog: {place}: {error}", err=True)
             if is_last:
-                typer.echo(f"quorumlog: the input is not read on behind {place}", err=True)
+                typer.echo(f"quorumlog: stopped reading the input after {place}", err=True)
 
     def refused(self, error: QuorumlogError) -> None:
-        """Tell of an input that cannot be read, or not to its end."""
+        """Print the error of an input that cannot be read to its end."""
         self.errors += 1
-        tell(error, as_json=self.as_json)
+        print_error(error, as_json=self.as_json)
 
     def print_summary(self, *, interrupted_at: str = "") -> None:
-        """Print what the whole run did; `interrupted_at` says how far the input was read."""
+        """Print the totals of the run; `interrupted_at` is the position at Ctrl-C."""
         seconds = time.monotonic() - self._start_s
         if self.as_json:
             if not self.verbose or interrupted_at:
@@ -135,7 +137,7 @@ class Report:
         if interrupted_at:
             text = f"interrupted, {interrupted_at}: {text}"
             if self.unknown:
-                text += f", {self.unknown:,} sent without an answer yet, which may be stored or not"
+                text += f", {self.unknown:,} with an unknown outcome"
         typer.echo(text, err=self.verbose or bool(interrupted_at))
 
     def _print_json_summary(self, seconds: float, *, interrupted: bool) -> None:

@@ -1,4 +1,4 @@
-"""The work of `quorumlog produce`: entries of the input to the producer, outcomes to the report."""
+"""The work of `quorumlog produce`: sends the entries of the input, reports their outcomes."""
 
 import sys
 from dataclasses import dataclass
@@ -16,66 +16,72 @@ from ...errors import (
 from ..escapes import encode_escaped, unescape
 from ..failures import EXIT_ERROR, EXIT_INTERRUPTED
 from ..record_json import Headers, NewRecord
-from .forms import Form, read_entries
+from .forms import InputFormat, read_entries
 from .inputs import STDIN, Input, inputs, progress_of
-from .options import Compression, Format, OnError, Spread
-from .report import Place, Report
+from .options import Compression, Format, OnError, Partitioner
+from .report import InputPosition, Report
 
 if TYPE_CHECKING:
     from ...clients.blocking.producer import Producer
 
-OF_ONE_RECORD = (InvalidRequest, InvalidTimestamp, MessageTooLarge)  # the next ones may do
+OF_ONE_RECORD = (
+    InvalidRequest,
+    InvalidTimestamp,
+    MessageTooLarge,
+)  # errors of one record, not of the producer
 
 
 @dataclass(slots=True, kw_only=True)
 class Sending:
-    """The work of one `produce`: entries to the producer, outcomes to the report."""
+    """One run of `produce`."""
 
     producer: "Producer"
     report: Report
     topic: str
-    partitions: int  # of the topic when the command began
+    partitions: int  # partition count of the topic at the start
     partition: int | None  # for all records
     on_error: OnError
-    keeps_partition: bool  # whether records may name their own
-    _interrupted_at: str = ""  # how far it came, where Ctrl-C ended it
-    _place: Place | None = None  # of the newest entry
+    keeps_partition: bool  # True: use the partition of JSON records
+    _interrupted_at: str = ""  # position at Ctrl-C
+    _position: InputPosition | None = None  # of the last entry
 
-    def run(self, paths: list[str], form: Form, *, show_progress: bool) -> None:
-        """Send everything; returns when each record has its outcome, or is known to have none."""
-        is_told = False
+    def run(self, paths: list[str], form: InputFormat, *, show_progress: bool) -> None:
+        """Send all entries; return when each record has an outcome, or is known to have none."""
+        is_reported = False
         try:
             try:
                 with progress_of(paths, wanted=show_progress) as progress:
                     for source in inputs(paths, progress, on_idle=self.report.settle_all):
                         if not self._send_all(source, form):
                             break
-            except InvalidRequest as error:  # of an input as a whole: what was read is sent
+            except InvalidRequest as error:  # of an input as a whole; entries before it are sent
                 self.report.refused(error)
             self.report.finish(self.producer)
-            is_told = True
+            is_reported = True
         except KeyboardInterrupt:
-            unread = "nothing was read" if self._place is None else f"read up to {self._place}"
+            unread = (
+                "nothing was read" if self._position is None else f"read up to {self._position}"
+            )
             self._interrupted_at = unread
             self.report.interrupt(self.producer)
         finally:
-            if not is_told:  # nobody waits for what is left
+            if not is_reported:  # no result is reported any more
                 self.producer.close(flush=False)
 
     def end(self) -> None:
-        """Print the summary and leave with the exit code that belongs to it."""
+        """Print the summary, and exit with a code other than 0 after errors or Ctrl-C."""
         self.report.print_summary(interrupted_at=self._interrupted_at)
         if self._interrupted_at:
             raise typer.Exit(EXIT_INTERRUPTED)
         if self.report.errors:
             raise typer.Exit(EXIT_ERROR)
 
-    def _send_all(self, source: Input, form: Form) -> bool:
-        """Send an input's entries; whether the next input is wanted."""
+    def _send_all(self, source: Input, form: InputFormat) -> bool:
+        """Send the entries of an input; return True to continue with the next input."""
         unit = "record" if form.format is Format.RAW else "line"
         try:
             for entry in read_entries(source.chunks, form):
-                self._place = place = Place.of(source.name, unit, entry)
+                self._position = place = InputPosition.of(source.name, unit, entry)
                 if not self._send(place, entry.record):
                     return False
         except InvalidRequest as error:
@@ -83,12 +89,12 @@ class Sending:
             raise InvalidRequest(f"{here}{error.message}") from None
         return True
 
-    def _send(self, place: Place, record: NewRecord | QuorumlogError) -> bool:
-        """Send one record; whether the next one is wanted."""
+    def _send(self, place: InputPosition, record: NewRecord | QuorumlogError) -> bool:
+        """Send one record; return True to continue with the next one."""
         if isinstance(record, QuorumlogError):
             return self._failed(place, record)
         named = record.partition if self.keeps_partition else None
-        self.report.giving()
+        self.report.sending()
         try:
             delivery = self.producer.send(
                 self.topic,
@@ -99,24 +105,24 @@ class Sending:
                 partition=named if self.partition is None else self.partition,
             )
         except OF_ONE_RECORD as error:
-            self.report.not_taken()
+            self.report.not_sent()
             return self._failed(place, error)
         except QuorumlogError as error:
-            self.report.not_taken()
+            self.report.not_sent()
             if isinstance(error, UnknownTopicOrPartition) and (named or 0) >= self.partitions:
                 return self._failed(place, error)
-            self.report.failed(place, error, is_last=True)  # it keeps out the rest, too
+            self.report.failed(place, error, is_last=True)  # later records would fail too
             return False
         self.report.sent(place, record, delivery)
         return self.on_error is OnError.CONTINUE or not self.report.errors
 
-    def _failed(self, place: Place, error: QuorumlogError) -> bool:
+    def _failed(self, place: InputPosition, error: QuorumlogError) -> bool:
         self.report.failed(place, error)
         return self.on_error is OnError.CONTINUE
 
 
 def parse_headers(pairs: list[str]) -> Headers:
-    """Return NAME=VALUE pairs; anything else is a usage error."""
+    """Return NAME=VALUE pairs as headers; raise BadParameter for other texts."""
     headers = []
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -125,12 +131,12 @@ def parse_headers(pairs: list[str]) -> Headers:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise typer.BadParameter(f"--header {pair!r}: the name is not UTF-8") from None
+            raise typer.BadParameter(f"--header {pair!r}: the name is not valid UTF-8") from None
         headers.append((name, value.encode("utf-8", "surrogateescape")))
     return tuple(headers)
 
 
-def form_of(
+def input_format(
     *,
     format_: Format,
     delimiter: str | None,
@@ -140,10 +146,10 @@ def form_of(
     timestamp_field: str | None,
     null_value: str | None,
     headers: list[str],
-) -> Form:
-    """Return the form that options describe; what does not fit together is a usage error."""
+) -> InputFormat:
+    """Return the input format of the options; raise BadParameter if they contradict each other."""
     return _checked(
-        Form(
+        InputFormat(
             format=format_,
             delimiter=_bytes_of(delimiter, "--delimiter"),
             quote=quote,
@@ -156,8 +162,8 @@ def form_of(
     )
 
 
-def _checked(form: Form) -> Form:
-    """Return the form unless its parts do not fit together; that is a usage error."""
+def _checked(form: InputFormat) -> InputFormat:
+    """Return the format; raise BadParameter if its options contradict each other."""
     name = form.format
     is_csv, is_raw, is_json = name is Format.CSV, name is Format.RAW, name is Format.JSON
     refusals = (
@@ -167,11 +173,20 @@ def _checked(form: Form) -> Form:
         (form.key_field and (is_raw or is_json), f"--format {name} has no --key-field"),
         (form.timestamp_field and (is_raw or is_json), f"--format {name} has no --timestamp-field"),
         (form.key_separator and form.timestamp_field, "--timestamp-field needs JSON lines or csv"),
-        (form.null_value is not None and is_json, "--format json has null, and no --null-value"),
-        (form.delimiter is not None and not (is_csv or is_raw), f"{name} has no --delimiter"),
-        (is_csv and not _is_character(form.delimiter or b","), "csv has one ASCII --delimiter"),
-        (is_csv and len(form.quote) != 1, "--quote is one character"),
-        (is_csv and form.quote.encode() == (form.delimiter or b","), "--quote is the delimiter"),
+        (form.null_value is not None and is_json, "--format json has no --null-value; use null"),
+        (
+            form.delimiter is not None and not (is_csv or is_raw),
+            f"--format {name} has no --delimiter",
+        ),
+        (
+            is_csv and not _is_character(form.delimiter or b","),
+            "--format csv needs a --delimiter of one ASCII character",
+        ),
+        (is_csv and len(form.quote) != 1, "--quote must be one character"),
+        (
+            is_csv and form.quote.encode() == (form.delimiter or b","),
+            "--quote and --delimiter must differ",
+        ),
     )
     for is_wrong, reason in refusals:
         if is_wrong:
@@ -194,18 +209,18 @@ def _bytes_of(text: str | None, option: str) -> bytes | None:
 
 def check_options(
     partition: int | None,
-    partitioner: Spread | None,
+    partitioner: Partitioner | None,
     compression: Compression,
     compression_level: int | None,
 ) -> None:
-    """Raise a usage error for options that contradict each other."""
+    """Raise BadParameter for options that contradict each other."""
     if partition is not None and partitioner is not None:
         raise typer.BadParameter("give --partition or --partitioner, not both")
     if compression_level is not None and compression not in (Compression.GZIP, Compression.ZSTD):
         raise typer.BadParameter("--compression-level needs --compression gzip or zstd")
 
 
-def invite(paths: list[str], *, as_json: bool) -> None:
-    """Tell whoever sits in front of a silent terminal what it waits for."""
+def print_prompt(paths: list[str], *, as_json: bool) -> None:
+    """Print a hint if records are read from a terminal."""
     if STDIN in paths and not as_json and sys.stdin.isatty() and sys.stderr.isatty():
-        typer.echo("Type records, one a line; Ctrl-D ends.", err=True)
+        typer.echo("Type one record per line; Ctrl-D ends the input.", err=True)

@@ -504,14 +504,17 @@ def test_a_mistyped_command_names_the_nearest() -> None:
 def test_an_unforeseen_error_is_one_line_that_names_the_way_to_its_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from quorumlog.cli.failures import unexpected
+    from quorumlog.cli.failures import print_unexpected
 
-    assert unexpected(UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates not allowed")) == 1
+    assert (
+        print_unexpected(UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates not allowed"))
+        == 1
+    )
     told = capsys.readouterr().err
-    assert told == "quorumlog: 'a\\udcff' is not UTF-8 text; give it as text\n"
-    assert unexpected(RuntimeError("two\nlines")) == 1
+    assert told == "quorumlog: 'a\\udcff' is not valid UTF-8; give UTF-8 text\n"
+    assert print_unexpected(RuntimeError("two\nlines")) == 1
     told = capsys.readouterr().err
-    assert told.startswith("quorumlog: unexpected RuntimeError: two lines: this is a bug; ")
+    assert told.startswith("quorumlog: unexpected RuntimeError: two lines; this is a bug, ")
     assert "QUORUMLOG_DEBUG=1" in told
     assert told.count("\n") == 1
 

@@ -15,11 +15,11 @@ from quorumlog.cli.consuming.record_lines import (
     verbose_line,
 )
 from quorumlog.cli.escapes import encode_escaped, unescape
-from quorumlog.cli.producing.forms import RECORD_BYTES_MAX, Entry, Form, read_entries
+from quorumlog.cli.producing.forms import RECORD_BYTES_MAX, Entry, InputFormat, read_entries
 from quorumlog.cli.producing.options import Format
 from quorumlog.cli.producing.pieces import split
 from quorumlog.cli.record_json import NewRecord, parse_record, record_line
-from quorumlog.cli.times import FromEnd, parse_place, timestamp_of
+from quorumlog.cli.times import FromEnd, parse_offset_spec, timestamp_of
 from quorumlog.clients import ConsumerRecord
 from quorumlog.errors import InvalidRequest, MessageTooLarge, QuorumlogError
 
@@ -32,12 +32,12 @@ def record(
     return ConsumerRecord("t", 1, 42, 1_700_000_000_123, key, value, headers)  # type: ignore[arg-type]
 
 
-def entries(content: bytes, form: Form, *, chunk: int = 7) -> list[Entry]:
+def entries(content: bytes, form: InputFormat, *, chunk: int = 7) -> list[Entry]:
     chunks = [content[at : at + chunk] for at in range(0, len(content), chunk)]
     return list(read_entries(chunks, form))
 
 
-def sent(content: bytes, form: Form) -> list[tuple[bytes | None, bytes | None]]:
+def sent(content: bytes, form: InputFormat) -> list[tuple[bytes | None, bytes | None]]:
     found = []
     for entry in entries(content, form):
         assert isinstance(entry.record, NewRecord), entry
@@ -45,7 +45,7 @@ def sent(content: bytes, form: Form) -> list[tuple[bytes | None, bytes | None]]:
     return found
 
 
-def refusals(content: bytes, form: Form) -> list[tuple[int, int, str]]:
+def refusals(content: bytes, form: InputFormat) -> list[tuple[int, int, str]]:
     return [
         (entry.first, entry.last, entry.record.message)
         for entry in entries(content, form)
@@ -82,7 +82,7 @@ def test_a_piece_beyond_the_limit_is_an_error_in_its_place(parts: list[bytes], c
             assert piece == whole
         else:
             assert isinstance(piece, MessageTooLarge)
-            assert piece.message.startswith(f"{len(whole)} bytes")
+            assert piece.message.startswith(f"the record has {len(whole)} bytes")
 
 
 def test_a_line_without_an_end_is_not_kept_in_memory() -> None:
@@ -90,7 +90,7 @@ def test_a_line_without_an_end_is_not_kept_in_memory() -> None:
     pieces = split((chunk for _ in range(200)), b"\n", limit=1_000)  # 200 MB
     (piece,) = pieces
     assert isinstance(piece, MessageTooLarge)
-    assert piece.message.startswith("200,000,000 bytes are more than")
+    assert piece.message.startswith("the record has 200,000,000 bytes")
 
 
 def test_an_empty_delimiter_takes_the_whole_input() -> None:
@@ -103,7 +103,7 @@ def test_an_empty_delimiter_takes_the_whole_input() -> None:
 def test_escapes_stand_for_bytes() -> None:
     assert encode_escaped(unescape(r"a\n\t\r\0\\\x1e\xffé")) == b"a\n\t\r\0\\\x1e\xff\xc3\xa9"
     for wrong in (r"\q", "\\", r"\x1"):
-        with pytest.raises(ValueError, match="no escape"):
+        with pytest.raises(ValueError, match="not an escape"):
             unescape(wrong)
 
 
@@ -112,12 +112,12 @@ def test_escapes_stand_for_bytes() -> None:
 
 def test_lines_lose_their_ends_and_nothing_else() -> None:
     content = b"\xef\xbb\xbfa\r\n\n b \n\xff\r\r\nlast"
-    values = [value for _, value in sent(content, Form(format=Format.LINES))]
+    values = [value for _, value in sent(content, InputFormat(format=Format.LINES))]
     assert values == [b"a", b"", b" b ", b"\xff\r", b"last"]
 
 
 def test_a_separator_parts_key_and_value_and_a_text_stands_for_null() -> None:
-    form = Form(format=Format.LINES, key_separator=b"::", null_value=b"-")
+    form = InputFormat(format=Format.LINES, key_separator=b"::", null_value=b"-")
     assert sent(b"a::1\n-::x::y\nk::-\n::\n", form) == [
         (b"a", b"1"),
         (None, b"x::y"),
@@ -128,7 +128,7 @@ def test_a_separator_parts_key_and_value_and_a_text_stands_for_null() -> None:
 
 
 def test_members_of_a_json_line_give_key_and_time() -> None:
-    form = Form(format=Format.LINES, key_field="id", timestamp_field="at")
+    form = InputFormat(format=Format.LINES, key_field="id", timestamp_field="at")
     (one, two) = entries(b'{"id": 7, "at": "1970-01-01T00:00:01"}\n{"id": null, "at": 5}\n', form)
     assert one.record == NewRecord(
         b"7", b'{"id": 7, "at": "1970-01-01T00:00:01"}', timestamp_ms=1_000
@@ -138,25 +138,25 @@ def test_members_of_a_json_line_give_key_and_time() -> None:
         message for _, _, message in refusals(b'x\n[1]\n{"id": 1}\n{"id": 1, "at": "noon"}\n', form)
     ]
     assert messages[0].startswith("not JSON at column 1: ")
-    assert messages[1] == 'not a JSON object such as {"id": 7}'
+    assert messages[1] == 'not a JSON object, such as {"id": 7}'
     assert messages[2] == "the JSON object has no member 'at'"
-    assert messages[3].startswith("timestamp is 'noon': give milliseconds")
+    assert messages[3].startswith("timestamp is 'noon'; give milliseconds")
 
 
 def test_raw_pieces_are_not_touched() -> None:
-    assert sent(b"a\r\n\0\0b\n", Form(format=Format.RAW, delimiter=b"\0")) == [
+    assert sent(b"a\r\n\0\0b\n", InputFormat(format=Format.RAW, delimiter=b"\0")) == [
         (None, b"a\r\n"),
         (None, b""),
         (None, b"b\n"),
     ]
-    assert sent(b"a\nb", Form(format=Format.RAW, delimiter=b"")) == [(None, b"a\nb")]
+    assert sent(b"a\nb", InputFormat(format=Format.RAW, delimiter=b"")) == [(None, b"a\nb")]
 
 
 # --- CSV -----------------------------------------------------------------------------------------
 
 
-def csv_form(**changes: object) -> Form:
-    return Form(format=Format.CSV, **changes)  # type: ignore[arg-type]
+def csv_form(**changes: object) -> InputFormat:
+    return InputFormat(format=Format.CSV, **changes)  # type: ignore[arg-type]
 
 
 def test_csv_rows_become_objects() -> None:
@@ -177,10 +177,10 @@ def test_a_csv_row_that_is_none_does_not_end_the_others() -> None:
     assert values == [b'{"a": "2", "b": "3"}']
     told = refusals(content, csv_form())
     assert [(first, last) for first, last, _ in told] == [(2, 2), (3, 3), (4, 4), (6, 7)]
-    assert told[0][2] == "1 field, the header line has 2"
-    assert told[1][2].startswith("not CSV: ")
+    assert told[0][2] == "1 field; the header line has 2"
+    assert told[1][2].startswith("not valid CSV: ")
     assert told[2][2] == "not UTF-8"
-    assert told[3][2] == "a quote is opened and never closed"
+    assert told[3][2] == "unclosed quote"
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_a_csv_row_that_is_none_does_not_end_the_others() -> None:
     [
         (b"a,a\n", "'a' twice"),
         (b"a,,b\n", "a column without a name"),
-        (b"x,y\n1,2\n", "there is no column 'id': there are x, y"),
-        (b'"a\n', "the header line is no CSV"),
+        (b"x,y\n1,2\n", "column 'id' does not exist; columns are x, y"),
+        (b'"a\n', "the header line is not valid CSV"),
     ],
 )
 def test_a_csv_without_a_good_header_line_is_refused(content: bytes, message: str) -> None:
@@ -227,27 +227,27 @@ def test_json_records_may_be_short() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"[]", "give an object"),
+        (b"[]", "not a JSON object"),
         (b"{", "not JSON"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"vlaue": 1}', "did you mean 'value'?"),
-        (b'{"value": "!", "encoding": "base64"}', "the value is not base64"),
-        (b'{"value": 5, "encoding": "base64"}', "the value is not base64"),
-        (b'{"key": "a", "key_encoding": "hex"}', "encoding is 'hex'"),
-        (b'{"value": "\\ud800"}', "half a surrogate"),
-        (b'{"headers": {"\\ud800": "a"}}', "half a surrogate"),
-        (b'{"headers": 1}', "headers are a list"),
-        (b'{"headers": [{"k": 1}]}', "a header is an object"),
+        (b'{"value": "!", "encoding": "base64"}', "the value is not valid base64"),
+        (b'{"value": 5, "encoding": "base64"}', "the value is not valid base64"),
+        (b'{"key": "a", "key_encoding": "hex"}', "key is 'hex'"),
+        (b'{"value": "\\ud800"}', "unpaired surrogate"),
+        (b'{"headers": {"\\ud800": "a"}}', "unpaired surrogate"),
+        (b'{"headers": 1}', "headers must be a list"),
+        (b'{"headers": [{"k": 1}]}', "a header must be an object"),
         (b'{"partition": -1}', "partition is -1"),
         (b'{"partition": true}', "partition is True"),
         (b'{"timestamp": "soon"}', "timestamp is 'soon'"),
-        (b'{"timestamp": 9999999999999999999999}', "beyond any time"),
+        (b'{"timestamp": 9999999999999999999999}', "the largest is"),
         (b"\xff", "not UTF-8"),
         (b'{"a": 1,}', "not JSON at column 9: "),
-        (b'{"value": NaN}', "NaN is no JSON"),
-        (b'{"value": [-Infinity]}', "-Infinity is no JSON"),
-        (b'{"value": 1e400}', "beyond every number"),
-        (b'{"headers": {"h": [1e400]}}', "beyond every number"),
+        (b'{"value": NaN}', "NaN is not valid JSON"),
+        (b'{"value": [-Infinity]}', "-Infinity is not valid JSON"),
+        (b'{"value": 1e400}', "infinite number"),
+        (b'{"headers": {"h": [1e400]}}', "infinite number"),
     ],
 )
 def test_a_json_record_that_is_none_says_why(line: bytes, message: str) -> None:
@@ -257,7 +257,7 @@ def test_a_json_record_that_is_none_says_why(line: bytes, message: str) -> None:
 
 
 def test_headers_of_the_command_line_go_before_those_of_the_record() -> None:
-    form = Form(format=Format.JSON, headers=(("a", b"1"),))
+    form = InputFormat(format=Format.JSON, headers=(("a", b"1"),))
     (entry,) = entries(b'{"headers": {"b": "2"}}\n', form)
     assert isinstance(entry.record, NewRecord)
     assert entry.record.headers == (("a", b"1"), ("b", b"2"))
@@ -265,7 +265,7 @@ def test_headers_of_the_command_line_go_before_those_of_the_record() -> None:
 
 def test_a_line_beyond_every_request_is_named() -> None:
     content = b"a\n" + b"x" * (RECORD_BYTES_MAX + 1) + b"\nb\n"
-    found = entries(content, Form(format=Format.LINES), chunk=1 << 18)
+    found = entries(content, InputFormat(format=Format.LINES), chunk=1 << 18)
     assert [type(entry.record) for entry in found] == [NewRecord, MessageTooLarge, NewRecord]
     assert found[1].first == 2
 
@@ -287,9 +287,9 @@ def test_a_template_writes_content_byte_for_byte() -> None:
     ("template", "message"),
     [
         ("{vlaue}", r"did you mean \{value\}\?"),
-        ("{}", "there are topic, partition"),
-        ("{value", r"a single \{ has no meaning; write \{\{"),
-        (r"\d", "no escape"),
+        ("{}", "fields are topic, partition"),
+        ("{value", r"unmatched \{; write \{\{"),
+        (r"\d", "not an escape"),
     ],
 )
 def test_a_template_that_is_none_says_why(template: str, message: str) -> None:
@@ -321,13 +321,13 @@ def test_a_template_that_is_none_says_why(template: str, message: str) -> None:
     ],
 )
 def test_places_are_read_as_people_write_them(text: str, place: object) -> None:
-    assert parse_place(text, now=NOW) == place
+    assert parse_offset_spec(text, now=NOW) == place
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-", "-x", "-1y", "1.5", "9" * 30, "-99999999999d"])
 def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"place|offset"):
-        parse_place(text, now=NOW)
+        parse_offset_spec(text, now=NOW)
 
 
 def test_timestamps_are_numbers_or_times() -> None:

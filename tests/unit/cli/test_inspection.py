@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from quorumlog.cli.checking import what_is_known
+from quorumlog.cli.checking import known_topics
 from quorumlog.cli.main import app
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.proto import metadata_records_pb2 as pb
@@ -89,11 +89,11 @@ def test_a_repair_says_what_it_does_and_cuts_damage_when_asked(data: Path, tmp_p
     result = invoke("check", str(data), "--repair")
     assert result.exit_code == 0
     assert "done: flights-0: write leader-epoch-checkpoint from the batches" in result.stdout
-    assert "There was nothing to repair." in invoke("check", str(data), "--repair").stdout
+    assert "Nothing to repair." in invoke("check", str(data), "--repair").stdout
     damage(data / LOG)
     refused = invoke("check", str(data), "--repair")
     assert refused.exit_code == 1
-    assert "let be: flights-0 is damaged and stays unchanged" in refused.stdout
+    assert "refused: flights-0 is damaged and stays unchanged" in refused.stdout
     aside = tmp_path / "aside"
     cut = invoke_json("check", str(data), "--repair", "--cut-damage", str(aside))
     assert cut["ok"]
@@ -105,11 +105,11 @@ def test_a_repair_says_what_it_does_and_cuts_damage_when_asked(data: Path, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "sentence"),
     [
-        (["check", "{data}", "--cut-damage", "x"], 2, "--cut-damage goes with --repair"),
+        (["check", "{data}", "--cut-damage", "x"], 2, "--cut-damage requires --repair"),
         (["check", "{data}/none"], 1, "is not a folder"),
         (["check", "{data}/flights-0", "--repair"], 1, "is not a data directory"),
-        (["check", "{data}", "--repair", "--cut-damage", "{data}/x"], 1, "lies in"),
-        (["check", "{data}", "--repair", "--cut-damage", "{data}/../data/x"], 1, "lies in"),
+        (["check", "{data}", "--repair", "--cut-damage", "{data}/x"], 1, "is inside"),
+        (["check", "{data}", "--repair", "--cut-damage", "{data}/../data/x"], 1, "is inside"),
         (["diff", "{data}", "{data}/flights-0"], 1, "differ in kind"),
         (["diff", "{data}", "{data}/none"], 1, "is not a folder"),
     ],
@@ -125,7 +125,7 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(
 def test_copies_are_compared_record_by_record(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(data, copy)
-    assert "They hold the same records." in invoke("diff", str(data), str(copy)).stdout
+    assert "The copies are equal." in invoke("diff", str(data), str(copy)).stdout
     damage(copy / LOG)
     result = invoke("diff", str(data), str(copy))
     assert result.exit_code == 1
@@ -153,10 +153,10 @@ def test_copies_of_damage_are_kept_out_of_the_directory_by_any_path(
     monkeypatch.chdir(data)
     result = invoke("check", ".", "--repair", "--cut-damage", "aside")
     assert result.exit_code == 1
-    assert "lies in ." in result.stderr
+    assert "is inside ." in result.stderr
     (data.parent / "link").symlink_to(data)
     result = invoke("check", str(data), "--repair", "--cut-damage", "../link/aside")
-    assert "copies must be kept outside of it" in " ".join(result.stderr.split())
+    assert "give a folder outside of it" in " ".join(result.stderr.split())
 
 
 def metadata_log(data: Path) -> Path:
@@ -184,7 +184,7 @@ def test_a_metadata_log_with_a_torn_end_still_says_which_topics_are_compacted(
 ) -> None:
     log = metadata_log(data)
     log.write_bytes(log.read_bytes() + torn)
-    known = what_is_known(RealFiles(), str(data), frozenset())
+    known = known_topics(RealFiles(), str(data), frozenset())
     assert known.is_compacted("flights-0", {})
     assert (known.topics is None) == bool(torn)
 

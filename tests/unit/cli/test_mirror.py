@@ -49,8 +49,8 @@ def test_a_topic_is_copied_shown_and_promoted(address: str, target: str, topic: 
     assert (row["copied_to"], row["source_end"], row["lag"]) == (2, 3, 1)
     assert topic in succeed("mirror", "status", address=target)
     said = succeed("mirror", "promote", topic, address=target)
-    assert said == f"{topic} takes records now.\n"
-    assert "no change" in succeed("mirror", "promote", topic, address=target)
+    assert said == f"{topic} is promoted.\n"
+    assert "unchanged" in succeed("mirror", "promote", topic, address=target)
     succeed("produce", topic, address=target, stdin="mine\n")
     code, said = mirror(address, target, topic)
     assert code != 0

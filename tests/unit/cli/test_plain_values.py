@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from quorumlog.cli.main import ENTRIES, load
-from quorumlog.cli.plain_values import OTHER, plain_value, take_plain_values
+from quorumlog.cli.plain_values import OTHER, convert_plain_values, plain_value
 
 TYPED: tuple[str, ...] = (
     "",
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_told_by_typer(
     for is_plain in (False, True):
         command = typer.main.get_command(app)
         if is_plain:
-            take_plain_values(command)
+            convert_plain_values(command)
         with pytest.raises(SystemExit) as ending:
             command.main(["--number", typed], "show")
         outcomes.append((ending.value.code, *capsys.readouterr()))

@@ -147,14 +147,14 @@ def test_a_node_that_waits_for_the_others_stops_in_order(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("up", "--nodes", "1", "--controllers", "1"), "give one of the two"),
-        (("up", "--brokers", "1"), "brokers alone are no cluster"),
-        (("up", "--nodes", "1", "--racks", "a,"), "give names separated by commas"),
-        (("status",), "holds no cluster"),
-        (("down",), "holds no cluster"),
-        (("start", "1"), "holds no cluster"),
-        (("kill", "1"), "holds no cluster"),
-        (("bootstrap",), "holds no cluster"),
+        (("up", "--nodes", "1", "--controllers", "1"), "give one of them"),
+        (("up", "--brokers", "1"), "a cluster needs controllers"),
+        (("up", "--nodes", "1", "--racks", "a,"), "give a comma-separated list"),
+        (("status",), "has no cluster"),
+        (("down",), "has no cluster"),
+        (("start", "1"), "has no cluster"),
+        (("kill", "1"), "has no cluster"),
+        (("bootstrap",), "has no cluster"),
     ],
 )
 def test_a_cluster_that_is_not_there_is_refused(

@@ -13,7 +13,7 @@ def test_quotas_are_set_shown_and_deleted(address: str) -> None:
     alice = ("--user", "alice")
     rates = ("--set", "producer_byte_rate=1MiB", "--set", "request_percentage=12.5")
     said = succeed(*ALTER, *alice, *rates, address=address)
-    assert said == "Set for user alice: producer_byte_rate=1MiB/s, request_percentage=12.5%.\n"
+    assert said == "Quotas of user alice: producer_byte_rate=1MiB/s, request_percentage=12.5%.\n"
     both = ("--default-user", "--client-id", "etl")
     succeed(*ALTER, *both, "--set", "consumer_byte_rate=1000", address=address)
     table = succeed("quotas", "describe", address=address).splitlines()
@@ -29,7 +29,7 @@ def test_quotas_are_set_shown_and_deleted(address: str) -> None:
         }
     ]
     gone = ("--delete", "producer_byte_rate", "--delete", "request_percentage")
-    assert succeed(*ALTER, *alice, *gone, address=address) == "Set for user alice: nothing.\n"
+    assert succeed(*ALTER, *alice, *gone, address=address) == "Quotas of user alice: none.\n"
     answer = succeed(*ALTER, *both, "--delete", "consumer_byte_rate", "-o", "json", address=address)
     assert json.loads(answer) == {
         "entity": {"user": None, "client_id": "etl"},
@@ -37,26 +37,26 @@ def test_quotas_are_set_shown_and_deleted(address: str) -> None:
         "validate_only": False,
     }
     nothing = succeed("quotas", "describe", address=address)
-    assert nothing == "No quotas are set: clients take what there is.\n"
+    assert nothing == "No quotas are set; clients are not limited.\n"
 
 
 def test_a_look_sets_nothing(address: str) -> None:
     change = (*ALTER, "--user", "bob", "--set", "producer_byte_rate=1")
     said = succeed(*change, "--validate-only", address=address)
-    assert said == "These quotas can be set and deleted so.\n"
+    assert said == "The change is valid.\n"
     assert succeed("quotas", "describe", "--user", "bob", "-o", "json", address=address) == "[]\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--set", "producer_byte_rate=1"), "say whose quotas"),
+        (("--set", "producer_byte_rate=1"), "no entity"),
         (("--user", "a"), "nothing to change"),
-        (("--user", "a", "--default-user", "--delete", "x"), "give one of both"),
+        (("--user", "a", "--default-user", "--delete", "x"), "not both"),
         (("--user", "a", "--set", "producer_byte_rate"), "give NAME=VALUE"),
         (("--user", "a", "--set", "producer_byte_rate=1MB"), "two readings"),
         (("--user", "a", "--set", "request_percentage=much"), "give a number above 0"),
-        (("--user", "a", "--set", "x=1", "--delete", "x"), "given twice"),
+        (("--user", "a", "--set", "x=1", "--delete", "x"), "more than once"),
     ],
 )
 def test_wrong_arguments_are_refused_without_a_call(arguments: tuple[str, ...], why: str) -> None:

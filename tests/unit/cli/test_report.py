@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from quorumlog.cli.producing import report as module
-from quorumlog.cli.producing.report import Place, Report
+from quorumlog.cli.producing.report import InputPosition, Report
 from quorumlog.cli.record_json import NewRecord
 from quorumlog.clients import Delivered
 
@@ -27,7 +27,7 @@ def test_records_behind_one_that_is_late_are_not_gathered_without_end(
     report = Report(verbose=False, as_json=False)
     late: list[Any] = [Late() for _ in range(100)]
     for line, delivery in enumerate(late, start=1):
-        report.sent(Place("", "line", line, line), NewRecord(None, b"xyz"), delivery)
+        report.sent(InputPosition("", "line", line, line), NewRecord(None, b"xyz"), delivery)
         assert sum(not each.done() for each in late[:line]) <= 10
     assert (report.records, report.stored_bytes) == (90, 270)
     report.settle_all()

@@ -17,7 +17,7 @@ import quorumlog
 from quorumlog.cli.completion import candidates
 from quorumlog.cli.main import app
 from quorumlog.cli.output import print_table
-from quorumlog.cli.producing.forms import Form
+from quorumlog.cli.producing.forms import InputFormat
 from quorumlog.cli.producing.options import Format, OnError
 from quorumlog.cli.producing.report import Report
 from quorumlog.cli.producing.sending import Sending
@@ -94,7 +94,7 @@ def test_several_files_are_read_and_lines_named_by_theirs(
     result = invoke("produce", topic, *files, address=address)
     assert result.exit_code == 1
     assert result.stderr == (
-        f"quorumlog: {second} line 2: a record has no member 'vlaue': did you mean 'value'?\n"
+        f"quorumlog: {second} line 2: unknown member 'vlaue'; did you mean 'value'?\n"
     )
     assert succeed("consume", topic, "-e", address=address) == "1\n2\n4\n"
     stopped = invoke("produce", topic, *files, "--on-error", "stop", address=address)
@@ -125,7 +125,7 @@ def test_a_partition_that_does_not_exist_fails_those_records_alone(
         assert (result.exit_code, result.stdout, result.stderr) == (
             1,
             "",
-            f"quorumlog: {topic}-3: there is no such partition, there is 0 only\n",
+            f"quorumlog: {topic}-3: the partition does not exist; the topic has partition 0 only\n",
         )
     stdin = '{"value": "a"}\n{"value": "b", "partition": 7}\n{"value": "c"}\n'
     mixed = invoke("produce", topic, "--format", "json", address=address, stdin=stdin)
@@ -163,8 +163,8 @@ def test_an_offset_outside_of_the_log_names_the_ones_inside(address: str, topic:
     result = invoke("consume", topic, "--from", "2025", address=address)
     assert (result.exit_code, result.stderr) == (
         1,
-        f"quorumlog: {topic}-0: offset 2025 is outside [0, 0]: "
-        "begin at --from earliest, latest or an offset between\n",
+        f"quorumlog: {topic}-0: offset 2025 is outside [0, 0]; "
+        "give --from earliest, latest or an offset between\n",
     )
 
 
@@ -219,12 +219,12 @@ def test_an_unknown_topic_is_told_with_the_nearest(address: str, topic: str) -> 
         result = invoke(*command, "depatures", address=address)
         assert (result.exit_code, result.stderr) == (
             1,
-            "quorumlog: depatures: there is no such topic: did you mean departures?\n",
+            "quorumlog: depatures: the topic does not exist; did you mean departures?\n",
         )
     result = invoke("consume", "qqq", address=address)
-    assert "`quorumlog topics create qqq` makes it" in result.stderr
+    assert "create it with `quorumlog topics create qqq`" in result.stderr
     gone = succeed("topics", "delete", "qqq", "--if-exists", address=address)
-    assert gone == "There is no topic qqq.\n"
+    assert gone == "Topic qqq does not exist.\n"
 
 
 def test_offsets_are_counted_on_demand(address: str, topic: str) -> None:
@@ -253,7 +253,7 @@ def test_whoever_sits_at_a_terminal_is_asked_before_a_topic_is_deleted(
             asked = b""
             while b"[y/N]" not in asked:
                 asked += os.read(ours, 1_000)
-            assert f"Delete {topic} with all records of its 1 partition?".encode() in asked
+            assert f"Delete topic {topic} and all records of its 1 partition?".encode() in asked
             os.write(ours, answer)
             assert process.wait(WAIT_S) == code
         os.close(ours)
@@ -442,7 +442,11 @@ def test_what_is_told_after_ctrl_c_covers_all_that_is_stored(
                     partition=None,
                     on_error=OnError.STOP,
                     keeps_partition=True,
-                ).run([str(tmp_path / "two.txt")], Form(format=Format.LINES), show_progress=False)
+                ).run(
+                    [str(tmp_path / "two.txt")],
+                    InputFormat(format=Format.LINES),
+                    show_progress=False,
+                )
             end = log.list_offsets(topic, at="latest")[0]
             assert report.records <= end - before <= report.records + report.unknown, come
             before = end

@@ -16,7 +16,7 @@ from quorumlog.cli.cluster.forming import (
     new_cluster,
     port_of,
 )
-from quorumlog.cli.cluster.processes import ProcessName
+from quorumlog.cli.cluster.processes import ProcessIdentity
 from quorumlog.cli.cluster.state import (
     BROKER,
     CONTROLLER,
@@ -42,8 +42,8 @@ def disk(cluster: LocalCluster, node_id: int) -> str:
 
 def test_a_state_reads_as_it_was_stored(tmp_path: Path) -> None:
     cluster = new_cluster(str(tmp_path), Shape(controllers=1, brokers=1), ["r1"])
-    running = replace(cluster.nodes[0], process=ProcessName(7, "boot/9"))
-    cluster = replace(cluster.having(running), settings=("a=b",), is_formed=True)
+    running = replace(cluster.nodes[0], process=ProcessIdentity(7, "boot/9"))
+    cluster = replace(cluster.with_node(running), settings=("a=b",), is_formed=True)
     store(cluster)
     assert load(str(tmp_path)) == cluster
 
@@ -165,7 +165,7 @@ def test_topics_have_as_many_replicas_as_there_are_brokers_up_to_three(
 
 
 def test_brokers_without_controllers_are_no_cluster(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="brokers alone are no cluster"):
+    with pytest.raises(InvalidRequest, match="a cluster needs controllers"):
         new_cluster(str(tmp_path), Shape(brokers=2))
 
 
@@ -178,7 +178,7 @@ def test_ports_are_free_and_none_twice() -> None:
 
 def test_a_folder_without_a_cluster_is_told_from_a_broken_file(tmp_path: Path) -> None:
     assert load_if_any(str(tmp_path)) is None
-    with pytest.raises(InvalidRequest, match="holds no cluster"):
+    with pytest.raises(InvalidRequest, match="has no cluster"):
         load(str(tmp_path))
     for text in ("", "[]", "{}", json.dumps({"version": 2})):
         (tmp_path / "cluster.json").write_text(text)
@@ -195,12 +195,12 @@ def test_two_commands_do_not_change_a_cluster_at_once(tmp_path: Path) -> None:
         raise AssertionError("both have it")
     with locked(str(tmp_path)):
         pass
-    with pytest.raises(InvalidRequest, match="holds no cluster"), locked(str(tmp_path / "none")):
+    with pytest.raises(InvalidRequest, match="has no cluster"), locked(str(tmp_path / "none")):
         pass
 
 
 def test_an_unknown_node_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="no node 4: it has 1, 2, 3"):
+    with pytest.raises(InvalidRequest, match="no node 4; its nodes are 1, 2, 3"):
         new_cluster(str(tmp_path), Shape(controllers=3)).node(4)
 
 
@@ -210,8 +210,8 @@ def test_an_unknown_node_is_refused_with_those_there_are(tmp_path: Path) -> None
         ("fetch.bytes", "unknown setting fetch.bytes"),
         ("fetch.bytes.max=lots", "fetch.bytes.max"),
         ("controller.election.timeout.ms=100", "give at most 50"),
-        ("node.id=4", "every node has its own"),
-        ("listeners.grpc=127.0.0.1:9094", "every node has its own"),
+        ("node.id=4", "differs from node to node"),
+        ("listeners.grpc=127.0.0.1:9094", "differs from node to node"),
     ],
 )
 def test_a_setting_that_no_node_could_start_with_is_refused(assignment: str, said: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from quorumlog.cli.cluster.processes import (
     Life,
-    ProcessName,
+    ProcessIdentity,
     life_of,
     send,
     spawn,
@@ -25,7 +25,7 @@ WAIT_S = 120.0
 
 
 @pytest.fixture
-def sleeper(tmp_path: Path) -> Iterator[ProcessName]:
+def sleeper(tmp_path: Path) -> Iterator[ProcessIdentity]:
     """A process that does nothing for long."""
     name = spawn(
         SLEEPER,
@@ -40,7 +40,7 @@ def sleeper(tmp_path: Path) -> Iterator[ProcessName]:
         wait_gone(name, WAIT_S)
 
 
-def test_a_process_runs_pauses_goes_on_and_ends(sleeper: ProcessName) -> None:
+def test_a_process_runs_pauses_goes_on_and_ends(sleeper: ProcessIdentity) -> None:
     assert life_of(sleeper) is Life.RUNNING
     assert send(sleeper, signal.SIGSTOP)
     while life_of(sleeper) is not Life.PAUSED:
@@ -54,9 +54,11 @@ def test_a_process_runs_pauses_goes_on_and_ends(sleeper: ProcessName) -> None:
     assert not send(sleeper, signal.SIGKILL)
 
 
-def test_another_process_under_the_id_is_neither_seen_nor_signalled(sleeper: ProcessName) -> None:
+def test_another_process_under_the_id_is_neither_seen_nor_signalled(
+    sleeper: ProcessIdentity,
+) -> None:
     """What a stale file names after its process has gone and the id was given again."""
-    other = ProcessName(sleeper.pid, "boot/12345")
+    other = ProcessIdentity(sleeper.pid, "boot/12345")
     assert life_of(other) is Life.DOWN
     assert not send(other, signal.SIGKILL)
     wait_gone(other, 0)
@@ -65,16 +67,18 @@ def test_another_process_under_the_id_is_neither_seen_nor_signalled(sleeper: Pro
 
 @pytest.mark.parametrize("pid", [-1, 0, 2**22 + 1])
 def test_an_id_that_cannot_be_is_down(pid: int) -> None:
-    assert life_of(ProcessName(pid, "")) is Life.DOWN
-    assert not send(ProcessName(pid, ""), signal.SIGTERM)
+    assert life_of(ProcessIdentity(pid, "")) is Life.DOWN
+    assert not send(ProcessIdentity(pid, ""), signal.SIGTERM)
 
 
-def test_a_process_that_does_not_end_in_time_is_told(sleeper: ProcessName) -> None:
+def test_a_process_that_does_not_end_in_time_is_told(sleeper: ProcessIdentity) -> None:
     with pytest.raises(TimedOut, match=f"process {sleeper.pid}"):
         wait_gone(sleeper, 0.05)
 
 
-def test_a_process_that_was_stopped_is_paused_once_that_is_waited_for(sleeper: ProcessName) -> None:
+def test_a_process_that_was_stopped_is_paused_once_that_is_waited_for(
+    sleeper: ProcessIdentity,
+) -> None:
     with pytest.raises(TimedOut, match="has not stopped"):
         wait_paused(sleeper, 0.05)
     send(sleeper, signal.SIGSTOP)
@@ -83,7 +87,7 @@ def test_a_process_that_was_stopped_is_paused_once_that_is_waited_for(sleeper: P
 
 
 def test_a_process_is_out_of_reach_of_this_terminal_and_writes_to_its_file(
-    sleeper: ProcessName, tmp_path: Path
+    sleeper: ProcessIdentity, tmp_path: Path
 ) -> None:
     assert os.getsid(sleeper.pid) == sleeper.pid != os.getsid(0)
     while not (tmp_path / "log").read_text().endswith("\n"):
@@ -92,12 +96,12 @@ def test_a_process_is_out_of_reach_of_this_terminal_and_writes_to_its_file(
 
 
 def test_where_there_is_no_proc_ps_tells_the_same(
-    sleeper: ProcessName, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    sleeper: ProcessIdentity, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("quorumlog.cli.cluster.processes._PROC", str(tmp_path))
     started = subprocess.check_output(
         ["ps", "-o", "lstart=", "-p", str(sleeper.pid)], text=True, env={"LC_ALL": "C"}
     ).strip()
-    assert life_of(ProcessName(sleeper.pid, started)) is Life.RUNNING
-    assert life_of(ProcessName(sleeper.pid, "Thu Jan  1 00:00:00 1970")) is Life.DOWN
-    assert life_of(ProcessName(2**22 + 1, started)) is Life.DOWN
+    assert life_of(ProcessIdentity(sleeper.pid, started)) is Life.RUNNING
+    assert life_of(ProcessIdentity(sleeper.pid, "Thu Jan  1 00:00:00 1970")) is Life.DOWN
+    assert life_of(ProcessIdentity(2**22 + 1, started)) is Life.DOWN

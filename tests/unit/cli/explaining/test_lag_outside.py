@@ -37,17 +37,15 @@ def said(before: Group, now: Group) -> str:
 def test_a_query_that_moves_is_told_by_its_rate() -> None:
     text = said(group(10, 100), group(30, 100))
     assert text == (
-        "t-0: 70 behind; no member, but a program outside of the group such as a streaming query "
-        "reads 10 offsets a second, 0 are written: it catches up in about 7 s."
+        "t-0: lag 70; a program outside of the group, such as a streaming query, reads 10 "
+        "records/s, producers write 0 records/s: it catches up in about 7 s."
     )
 
 
 def test_a_query_that_falls_behind_is_given_more_cores() -> None:
     text = said(group(10, 100), group(20, 200))
-    assert text.endswith(
-        "it falls behind. Give the query more cores, or the topic more partitions."
-    )
+    assert text.endswith("the lag grows. Give the query more cores, or the topic more partitions.")
 
 
 def test_a_group_that_stands_is_read_by_nobody() -> None:
-    assert "nobody reads it: group g has no members" in said(group(10, 100), group(10, 100))
+    assert "group g has no members" in said(group(10, 100), group(10, 100))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from quorumlog.cli.explaining.sentences import (
-    Seen,
+    BrokerProbe,
     fenced,
     not_in_sync,
     not_registered,
@@ -69,23 +69,23 @@ def told(reason: str = "", error: QuorumlogError | None = None) -> PartitionRepl
     [
         (partition(), told(), {1: broker(1)}, ["3 is not registered", "--drain 3"]),
         (partition(), told(), brokers(fenced=True), ["3 is fenced", "explain fenced 3"]),
-        (partition(), told(), brokers(stopping=True), ["3 is stopping", "catches up by itself"]),
+        (partition(), told(), brokers(stopping=True), ["3 is stopping", "catches up after"]),
         (
             partition(leader=None, isr=(), elr=(1, 2), replicas=(3, 1, 2)),
             None,
             {3: broker(3)},
-            ["nobody leads", "explain under-min-isr"],
+            ["no leader", "explain under-min-isr"],
         ),
-        (partition(), told(error=Lost("cut")), brokers(), ["does not tell how far", "(cut)"]),
-        (partition(), None, brokers(), ["does not tell how far"]),
-        (partition(), told("broker 3 is 7 behind"), brokers(), ["3 is 7 behind", "its journal"]),
+        (partition(), told(error=Lost("cut")), brokers(), ["did not report", "(cut)"]),
+        (partition(), None, brokers(), ["did not report"]),
+        (partition(), told("broker 3 is 7 behind"), brokers(), ["3 is 7 behind", "check the log"]),
         (
             partition(adding=(3,)),
             told("broker 3 is 7 behind"),
             brokers(),
-            ["3 is 7 behind", "A reassignment adds it", "replication.throttled.rate"],
+            ["3 is 7 behind", "A reassignment adds the replica", "replication.throttled.rate"],
         ),
-        (partition(), told(""), brokers(), ["has joined a moment ago"]),
+        (partition(), told(""), brokers(), ["has just joined the ISR"]),
     ],
 )
 def test_a_replica_out_of_sync_is_told_with_its_reason_and_the_remedy(
@@ -93,7 +93,7 @@ def test_a_replica_out_of_sync_is_told_with_its_reason_and_the_remedy(
 ) -> None:
     finding = next(iter(not_in_sync("t", state, seen, known)))
     assert (finding.topic, finding.partition, finding.broker) == ("t", 0, 3)
-    assert finding.text.startswith("t-0: broker 3 ") or "nobody leads" in finding.text
+    assert finding.text.startswith("t-0: broker 3 ") or "no leader" in finding.text
     for word in words:
         assert word in finding.text
 
@@ -107,23 +107,27 @@ def test_replicas_in_sync_are_not_spoken_of() -> None:
     [
         (
             partition(isr=(1,)),
-            ["1 replica in sync (broker 1)", "asks for 2", "broker 2 (behind), broker 3 (fenced)"],
+            [
+                "1 replica in sync (broker 1)",
+                "min.insync.replicas is 2",
+                "broker 2 (behind), broker 3 (fenced)",
+            ],
         ),
         (
             partition(replicas=(1,), isr=(1,)),
-            ["It has 1 replica in all", "partitions reassign t -p 0 --replication 2"],
+            ["The partition has only 1 replica", "partitions reassign t -p 0 --replication 2"],
         ),
         (
             partition(leader=None, isr=(), elr=(1, 3)),
-            ["nobody leads it", "Start brokers 1 or 3: it has all that was acknowledged"],
+            ["no leader:", "Start brokers 1 or 3, which has all acknowledged records"],
         ),
         (
             partition(leader=None, isr=(), last_known_elr=(2,)),
-            ["broker 2 had everything last", "Start broker 2", "--unclean"],
+            ["broker 2 had them last", "Start broker 2", "--unclean"],
         ),
         (
             partition(leader=None, isr=()),
-            ["nobody is known to have all", "elect-leader t -p 0 --unclean"],
+            ["no replica is known to have all", "elect-leader t -p 0 --unclean"],
         ),
     ],
 )
@@ -139,34 +143,42 @@ def test_a_partition_under_its_min_isr_is_told_with_who_is_missing(
 @pytest.mark.parametrize(
     ("state", "seen", "words"),
     [
-        ({}, Seen(controller=1, metadata_offset=50), "not fenced: the controller counts on it."),
-        ({"fenced": True}, Seen(is_refused=True), "is down: nothing listens at b3:9094."),
+        (
+            {},
+            BrokerProbe(controller=1, metadata_offset=50),
+            "is not fenced.",
+        ),
+        ({"fenced": True}, BrokerProbe(is_refused=True), "is down: nothing listens at b3:9094."),
         (
             {"fenced": True, "stopping": True},
-            Seen(is_refused=True),
-            "Broker 3 was stopped in order: nothing listens",
+            BrokerProbe(is_refused=True),
+            "Broker 3 was shut down: nothing listens",
         ),
         (
             {"fenced": True},
-            Seen(error="took the connection and says nothing; check that"),
-            "does not answer at b3:9094 (took the connection and says nothing): its process is",
+            BrokerProbe(error="took the connection and says nothing; check that"),
+            "does not answer at b3:9094 (took the connection and says nothing): the process is",
         ),
-        ({"stopping": True}, Seen(controller=1, metadata_offset=50), "is about to stop"),
+        ({"stopping": True}, BrokerProbe(controller=1, metadata_offset=50), "is shutting down"),
         (
             {"fenced": True},
-            Seen(controller=1, metadata_offset=39),
-            "has applied it up to 39, and registered at 40. Wait",
+            BrokerProbe(controller=1, metadata_offset=39),
+            "has applied offset 39 and registered at 40. Wait",
         ),
-        ({"fenced": True}, Seen(metadata_offset=40), "has no session with the active controller"),
         (
             {"fenced": True},
-            Seen(controller=2, metadata_offset=40),
-            "has a session with controller 2. Ask again",
+            BrokerProbe(metadata_offset=40),
+            "has no session with the active controller",
+        ),
+        (
+            {"fenced": True},
+            BrokerProbe(controller=2, metadata_offset=40),
+            "has a session with controller 2. Retry",
         ),
     ],
 )
 def test_a_fenced_broker_is_told_by_what_becomes_of_asking_it(
-    state: dict[str, Any], seen: Seen, words: str
+    state: dict[str, Any], seen: BrokerProbe, words: str
 ) -> None:
     finding = fenced(broker(3, **state), seen)
     assert finding.broker == 3
@@ -175,5 +187,5 @@ def test_a_fenced_broker_is_told_by_what_becomes_of_asking_it(
 
 
 def test_a_broker_that_nobody_knows_is_told_with_those_that_are_known() -> None:
-    assert "registered are: 1, 2." in not_registered(9, [2, 1]).text
+    assert "registered brokers: 1, 2." in not_registered(9, [2, 1]).text
     assert "registered are: none." in not_registered(9, []).text

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.cli.partitions.health import STATES, needs_a_look, states_of, summary
+from quorumlog.cli.partitions.health import STATES, needs_attention, states_of, summary
 from quorumlog.clients import Partition, Topic
 
 
@@ -44,7 +44,7 @@ def partition(**fields: Any) -> Partition:
 )
 def test_each_state_is_told_the_worst_first(fields: dict[str, Any], states: list[str]) -> None:
     assert states_of(partition(**fields)) == states
-    assert needs_a_look(states) == (states not in ([], ["led-elsewhere"]))
+    assert needs_attention(states) == (states not in ([], ["led-elsewhere"]))
 
 
 def test_a_summary_counts_every_state_also_those_that_nothing_is_in() -> None:

@@ -12,7 +12,7 @@ from quorumlog.cli.partitions.plans import (
     parse_nodes,
     parse_plan,
     plan_json,
-    planned,
+    plan_reassignment,
 )
 from quorumlog.clients import Broker
 from quorumlog.errors import InvalidReplicaAssignment, InvalidReplicationFactor, InvalidRequest
@@ -34,13 +34,13 @@ def brokers(*ids: int, racks: str = "", down: tuple[int, ...] = ()) -> list[Brok
 
 def test_draining_replaces_only_the_broker_that_goes_and_keeps_the_order() -> None:
     present = {("t", 0): (1, 2, 3), ("t", 1): (2, 3, 1), ("t", 2): (4, 1, 2)}
-    plan = planned(present, present.keys(), brokers(1, 2, 3, 4), allowed={1, 2, 4})
+    plan = plan_reassignment(present, present.keys(), brokers(1, 2, 3, 4), allowed={1, 2, 4})
     assert plan == {("t", 0): (1, 2, 4), ("t", 1): (2, 4, 1)}
 
 
 def test_leaderships_of_a_drained_broker_go_to_those_that_lead_least() -> None:
     present = {("t", index): (9, 8) for index in range(4)} | {("t", 4): (1, 8), ("t", 5): (2, 8)}
-    plan = planned(present, present.keys(), brokers(1, 2, 3, 8, 9), allowed={1, 2, 3, 8})
+    plan = plan_reassignment(present, present.keys(), brokers(1, 2, 3, 8, 9), allowed={1, 2, 3, 8})
     leaders = Counter(replicas[0] for replicas in plan.values())
     assert plan.keys() == {("t", index) for index in range(4)}
     assert leaders == {1: 1, 2: 1, 3: 2}
@@ -49,27 +49,33 @@ def test_leaderships_of_a_drained_broker_go_to_those_that_lead_least() -> None:
 def test_a_new_replica_goes_to_a_rack_without_one_though_its_broker_holds_more() -> None:
     present = {("t", 0): (1,), ("u", 0): (3,), ("u", 1): (3,)}
     known = brokers(1, 2, 3, racks="aab")
-    plan = planned(present, [("t", 0)], known, allowed={1, 2, 3}, replication=2)
+    plan = plan_reassignment(present, [("t", 0)], known, allowed={1, 2, 3}, replication=2)
     assert plan == {("t", 0): (1, 3)}
 
 
 def test_fewer_replicas_give_up_the_rack_that_is_used_twice_and_never_the_first() -> None:
     known = brokers(1, 2, 3, racks="aab")
-    plan = planned({("t", 0): (1, 2, 3)}, [("t", 0)], known, allowed={1, 2, 3}, replication=2)
+    plan = plan_reassignment(
+        {("t", 0): (1, 2, 3)}, [("t", 0)], known, allowed={1, 2, 3}, replication=2
+    )
     assert plan == {("t", 0): (1, 3)}
-    plan = planned({("t", 0): (1, 2, 3)}, [("t", 0)], known, allowed={1, 2, 3}, replication=1)
+    plan = plan_reassignment(
+        {("t", 0): (1, 2, 3)}, [("t", 0)], known, allowed={1, 2, 3}, replication=1
+    )
     assert plan == {("t", 0): (1,)}
 
 
 def test_fewer_replicas_give_up_those_on_brokers_that_are_down() -> None:
     known = brokers(1, 2, 3, down=(1, 2))
-    plan = planned({("t", 0): (1, 2, 3)}, [("t", 0)], known, allowed={1, 2, 3}, replication=1)
+    plan = plan_reassignment(
+        {("t", 0): (1, 2, 3)}, [("t", 0)], known, allowed={1, 2, 3}, replication=1
+    )
     assert plan == {("t", 0): (3,)}
 
 
 def test_more_replicas_than_brokers_are_refused_by_name() -> None:
     with pytest.raises(InvalidReplicationFactor, match=r"t-0: 3 replicas need as many brokers"):
-        planned({("t", 0): (1, 2, 3)}, [("t", 0)], brokers(1, 2, 3), allowed={1, 2})
+        plan_reassignment({("t", 0): (1, 2, 3)}, [("t", 0)], brokers(1, 2, 3), allowed={1, 2})
 
 
 PLACES = st.dictionaries(
@@ -93,7 +99,7 @@ def test_a_plan_obeys_its_rule_and_moves_nothing_without_need(
     racks: str,
 ) -> None:
     known = brokers(*range(1, 9), racks=racks)
-    plan = planned(present, present, known, allowed=allowed, replication=replication)
+    plan = plan_reassignment(present, present, known, allowed=allowed, replication=replication)
     after = {**present, **plan}
     for place, now in present.items():
         new = after[place]
@@ -104,7 +110,7 @@ def test_a_plan_obeys_its_rule_and_moves_nothing_without_need(
         wanted = replication or len(now)
         kept = sum(node in new for node in now)
         assert kept == min(wanted, sum(node in allowed for node in now))
-    assert planned(after, after, known, allowed=allowed, replication=replication) == {}
+    assert plan_reassignment(after, after, known, allowed=allowed, replication=replication) == {}
 
 
 def test_a_plan_goes_through_a_file_as_it_is() -> None:
@@ -115,17 +121,20 @@ def test_a_plan_goes_through_a_file_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("nonsense", "f is no plan"),
-        ("{}", "f is no plan"),
-        ('{"partitions": []}', "f names no partition"),
-        ('{"partitions": [{"topic": "t", "partition": 0}]}', "f is no plan"),
-        ('{"partitions": [{"topic": "t", "partition": "0", "replicas": [1]}]}', "no number"),
-        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [true]}]}', "no number"),
-        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": 1}]}', "f is no plan"),
+        ("nonsense", "f: not a reassignment plan"),
+        ("{}", "f: not a reassignment plan"),
+        ('{"partitions": []}', "f: the plan has no partitions"),
+        ('{"partitions": [{"topic": "t", "partition": 0}]}', "f: not a reassignment plan"),
+        ('{"partitions": [{"topic": "t", "partition": "0", "replicas": [1]}]}', "not a number"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [true]}]}', "not a number"),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": 1}]}',
+            "f: not a reassignment plan",
+        ),
         (
             '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1]},'
             '{"topic": "t", "partition": 0, "replicas": [2]}]}',
-            "t-0 is there twice",
+            "t-0 occurs more than once",
         ),
     ],
 )
@@ -137,7 +146,9 @@ def test_what_is_no_plan_is_refused_with_the_reason(text: str, why: str) -> None
 def test_brokers_are_read_by_commas_and_partitions_by_slashes() -> None:
     assert parse_assignments("1,2,3/ 2,3 ,1") == ((1, 2, 3), (2, 3, 1))
     for text in ("", "1,", "1/", "1;2", "-1", "x"):
-        with pytest.raises(InvalidReplicaAssignment, match="give node ids separated by commas"):
+        with pytest.raises(
+            InvalidReplicaAssignment, match="give a comma-separated list of node ids"
+        ):
             parse_assignments(text)
-    with pytest.raises(InvalidReplicaAssignment, match="--to is '1,1'; name each broker once"):
+    with pytest.raises(InvalidReplicaAssignment, match="--to is '1,1'; give each broker once"):
         parse_nodes("1,1", flag="--to")

@@ -1,4 +1,4 @@
-"""A mirror in a process of its own: its two clients, its signals, what it tells meanwhile."""
+"""The process of a mirror: its two connections, signals, progress and metrics."""
 
 import asyncio
 import signal
@@ -23,12 +23,12 @@ from .. import settings
 from ..output import print_json
 from .figures import CONTENT_TYPE, metrics_page
 
-KAFKA = "kafka://"  # before the addresses of a Kafka cluster
+KAFKA = "kafka://"  # prefix of the addresses of a Kafka cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What was asked for."""
+class MirrorPlan:
+    """The options of `quorumlog mirror`."""
 
     source: str
     target: str
@@ -36,13 +36,13 @@ class Plan:
     once: bool
     replication: int | None
     refresh_ms: int
-    progress_s: float  # 0: tell nothing
+    progress_s: float  # 0: no progress lines
     is_json: bool
-    metrics: str  # "host:port" to serve them at; empty: nowhere
+    metrics: str  # "host:port" of the metrics listener; empty: none
 
 
-def run_mirror(plan: Plan) -> MirrorReport:
-    """Run a mirror until it has ended; raises what makes it impossible at its start."""
+def run_mirror(plan: MirrorPlan) -> MirrorReport:
+    """Run a mirror until it ends; raise the error of a failed start."""
 
     async def main(runtime: Runtime) -> MirrorReport:
         return await _run(runtime, plan)
@@ -51,12 +51,12 @@ def run_mirror(plan: Plan) -> MirrorReport:
     return run(main, name="mirror")
 
 
-async def _run(runtime: Runtime, plan: Plan) -> MirrorReport:
+async def _run(runtime: Runtime, plan: MirrorPlan) -> MirrorReport:
     found = settings.load(bootstrap=plan.target)
     config = ClientConfig(
         connect_timeout_ms=found.connect_timeout_ms,
         request_timeout_ms=found.request_timeout_ms,
-        call_timeout_ms=min(found.call_timeout_ms, 15_000),  # it is repeated for ever anyway
+        call_timeout_ms=min(found.call_timeout_ms, 15_000),  # the mirror retries without limit
     )
     target = Connection(runtime, parse_bootstrap(plan.target), config)
     async with AsyncExitStack() as stack:
@@ -73,13 +73,13 @@ async def _run(runtime: Runtime, plan: Plan) -> MirrorReport:
             topics=plan.topics,
             refresh_ms=plan.refresh_ms,
             copy_groups=copy_groups,
-            say=lambda sentence: _say(sentence, is_json=plan.is_json),
+            say=lambda message: _print_event(message, is_json=plan.is_json),
         )
-        async with runtime.tasks.scope("telling") as scope:
+        async with runtime.tasks.scope("progress") as scope:
             if plan.metrics:
                 await _serve(runtime, scope, mirror, plan.metrics)
             if plan.progress_s:
-                scope.spawn(_tell(mirror, plan), name="progress")
+                scope.spawn(_print_progress(mirror, plan), name="progress")
             with _stopping(mirror):
                 report = await mirror.run(once=plan.once)
             scope.cancel()
@@ -89,8 +89,8 @@ async def _run(runtime: Runtime, plan: Plan) -> MirrorReport:
 async def _source(
     runtime: Runtime, address: str, config: ClientConfig, stack: AsyncExitStack
 ) -> tuple[Source, Connection | None]:
-    """Return the cluster that is copied, connected to, and how groups are asked for there; `stack`
-    closes it."""
+    """Connect to the source cluster. Return it, and its connection for group offsets, None for a
+    Kafka cluster. `stack` closes it."""
     if address.startswith(KAFKA):
         from ...clients.mirror.kafka_source import KafkaSource
 
@@ -111,7 +111,7 @@ async def _copy_groups(
 
 
 async def _serve(runtime: Runtime, scope: Scope, mirror: Mirror, address: str) -> None:
-    """Serve metrics as long as the runtime lives."""
+    """Serve metrics until the scope ends."""
 
     async def page(_: HttpRequest) -> HttpResponse:
         body = metrics_page(mirror.courses, runtime.clock.now_ms())
@@ -120,7 +120,7 @@ async def _serve(runtime: Runtime, scope: Scope, mirror: Mirror, address: str) -
     await HttpServer.open(runtime, scope, address, {"/metrics": page})
 
 
-async def _tell(mirror: Mirror, plan: Plan) -> None:
+async def _print_progress(mirror: Mirror, plan: MirrorPlan) -> None:
     while True:
         await asyncio.sleep(plan.progress_s)
         report = mirror.report()
@@ -130,16 +130,16 @@ async def _tell(mirror: Mirror, plan: Plan) -> None:
             typer.echo(report_line(report), err=True)
 
 
-def _say(sentence: str, *, is_json: bool) -> None:
+def _print_event(message: str, *, is_json: bool) -> None:
     if is_json:
-        print_json({"event": "news", "message": sentence})
+        print_json({"event": "news", "message": message})
     else:
-        typer.echo(sentence, err=True)
+        typer.echo(message, err=True)
 
 
 @contextmanager
 def _stopping(mirror: Mirror) -> Iterator[None]:
-    """Have SIGINT and SIGTERM end the mirror in order."""
+    """Stop the mirror gracefully on SIGINT and SIGTERM."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.getsignal(number) for number in numbers}
@@ -153,7 +153,7 @@ def _stopping(mirror: Mirror) -> Iterator[None]:
 
 
 def report_line(report: MirrorReport) -> str:
-    """Return how far a mirror is, in a line."""
+    """Return the progress of a mirror as one line."""
     line = (
         f"{report.caught_up} of {report.partitions} partitions of {report.topics} topics are caught"
         f" up, lag {report.lag:,}; copied {report.records:,} records, {report.bytes:,} bytes"
@@ -164,7 +164,7 @@ def report_line(report: MirrorReport) -> str:
 
 
 def report_json(report: MirrorReport) -> dict[str, Any]:
-    """Return the same for programs."""
+    """Return the progress of a mirror as a JSON object."""
     return {
         "topics": report.topics,
         "partitions": report.partitions,

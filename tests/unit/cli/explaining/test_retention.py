@@ -1,6 +1,6 @@
 """What is said of groups that hold records back from retention."""
 
-from quorumlog.cli.explaining.holding import holdings
+from quorumlog.cli.explaining.retention import retention_holds
 from quorumlog.clients import Group, GroupOffset, Partition, Topic
 from quorumlog.errors import CoordinatorNotAvailable, GroupNotFound, QuorumlogError
 
@@ -60,7 +60,7 @@ def said(holds: str, found: Group | QuorumlogError, partitions: int = 2) -> list
             raise found
         return found
 
-    told = holdings([topic(holds, partitions)], describe, now_ms=NOW_MS)
+    told = retention_holds([topic(holds, partitions)], describe, now_ms=NOW_MS)
     return [each.text for each in told]
 
 
@@ -70,7 +70,7 @@ NOBODY = GroupNotFound("there is no group g")
 def test_a_hold_says_how_much_from_where_on_and_until_when() -> None:
     (text,) = said(f"g@{NOW_MS + DAY_MS}/5000", group(offset(0, 4, 5), offset(1, 40, 100)))
     assert text.startswith(
-        "t: group g holds 61 records that it has not read, the most in t-1 from offset 40 on, "
+        "t: group g holds 61 records that it has not read, most of them in t-1 from offset 40, "
         "until 2027-01-16T08:00:00.000+00:00, in partitions of up to 5.0 KB. "
     )
     assert "quorumlog configs alter t --delete retention.holds." in text
@@ -79,15 +79,15 @@ def test_a_hold_says_how_much_from_where_on_and_until_when() -> None:
 def test_a_group_that_has_committed_nothing_holds_everything() -> None:
     for found in (NOBODY, group(), group(offset(0, None, 5))):
         (text,) = said(f"g@{NOW_MS + DAY_MS}/5000", found)
-        assert text.startswith("t: group g has committed nothing and holds everything until")
+        assert text.startswith("t: group g has no committed offset and holds all records until")
 
 
 def test_partitions_of_which_nothing_is_committed_are_held_as_they_are() -> None:
     """They were added while the query is down, or nobody has read a record of them."""
     (text,) = said(f"g@{NOW_MS + DAY_MS}/5000", group(offset(1, 4, 5)), partitions=4)
     assert (
-        "holds 1 record that it has not read, the most in t-1 from offset 4 on, and all of "
-        "partitions 0, 2, 3, of which it has committed nothing, until"
+        "holds 1 record that it has not read, most of them in t-1 from offset 4, and all of "
+        "partitions 0, 2, 3, which have no committed offset, until"
     ) in text
 
 
@@ -95,17 +95,17 @@ def test_where_nobody_says_how_far_a_group_is_everything_is_held() -> None:
     away = CoordinatorNotAvailable("nobody leads the partition now")
     (text,) = said(f"g@{NOW_MS + DAY_MS}/5000", away)
     assert text.startswith(
-        "t: nobody says now how far group g has read (nobody leads the partition now), so that "
-        "everything is held until"
+        "t: the offsets of group g are not available (nobody leads the partition now), so that all "
+        "records are held until"
     )
 
 
 def test_a_lease_that_does_not_count_says_why() -> None:
     assert said(f"g@{NOW_MS}/5", NOBODY) == [
-        "t: group g holds nothing any more: its lease has ended 2027-01-15T08:00:00.000+00:00."
+        "t: group g holds no records: its lease expired 2027-01-15T08:00:00.000+00:00."
     ]
     (text,) = said(f"g@{NOW_MS + 9 * DAY_MS}/5", NOBODY)
-    assert "later than any may. Set the clock" in text
+    assert "beyond the maximum. Correct the clock" in text
 
 
 def test_without_holds_nothing_is_said() -> None:

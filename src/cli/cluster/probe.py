@@ -1,4 +1,4 @@
-"""Asks the nodes of a local cluster how they are, over the network as anybody would."""
+"""Health checks of the nodes of a local cluster, over their gRPC listeners."""
 
 import asyncio
 import json
@@ -17,76 +17,74 @@ from .state import LocalCluster, LocalNode
 
 T = TypeVar("T")
 
-ANSWER_MS = 1_000  # a node that takes longer is silent
-LOOK_S = 0.05  # between two rounds of questions
-TAIL_BYTES = 4_096  # of what a node printed, to find why it ended
+PROBE_TIMEOUT_MS = 1_000  # a node that takes longer is silent
+POLL_S = 0.05  # between two rounds of probes
+TAIL_BYTES = 4_096  # of a node's output, to find the error that ended it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeHealth:
-    """How one node is."""
+    """The result of probing one node."""
 
     life: Life
     answers: bool = False
-    leader: int | None = None  # as it knows; None: it knows none, or does not answer
-    is_counted_on: bool = False  # as a broker; true for a node that is none
+    leader: int | None = None  # of the quorum; None: the node has none, or does not answer
+    is_unfenced: bool = False  # as a broker; True for a node that is not a broker
 
     @property
     def serves(self) -> bool:
-        """Whether it does what its roles are."""
-        return self.leader is not None and self.is_counted_on
+        """True if the node has a leader and, as a broker, is not fenced."""
+        return self.leader is not None and self.is_unfenced
 
     @property
     def state(self) -> str:
-        """One word for people and programs."""
+        """The state as one word: running, silent, paused or down."""
         if self.life is not Life.RUNNING:
             return self.life.value
         return "running" if self.answers else "silent"
 
 
-def look(cluster: LocalCluster) -> dict[int, NodeHealth]:
-    """Ask every node once."""
-    return _asking(cluster, lambda questions: questions.ask_all(cluster.nodes))
+def check_nodes(cluster: LocalCluster) -> dict[int, NodeHealth]:
+    """Probe every node once, concurrently."""
+    return _with_probes(cluster, lambda probes: probes.probe_all(cluster.nodes))
 
 
 def wait_serving(cluster: LocalCluster, ids: Iterable[int], seconds: float) -> None:
-    """Return once these nodes serve; raises what one of them says when it ends instead, and
-    TimedOut.
+    """Wait until these nodes serve. Raise the error of a node that exits, or TimedOut.
 
-    A node serves when it knows the quorum's leader and, as a broker, when the controller counts on
-    it. Where no node of the cluster knows a leader, one that answers has to do for a single node
-    of several: a majority may be down.
+    A node serves if it has a quorum leader and, as a broker, is not fenced. For a single node of
+    several an answer is enough if no node has a leader: the majority of the voters may be down.
     """
     wanted = [cluster.node(number) for number in ids]
 
-    async def watch(questions: "_Questions") -> None:
+    async def wait(probes: "_Probes") -> None:
         deadline = asyncio.get_running_loop().time() + seconds
         while True:
-            found = await questions.ask_all(cluster.nodes)
+            found = await probes.probe_all(cluster.nodes)
             for node in wanted:
                 if found[node.id].life is Life.DOWN:
                     others = [n for n in wanted if found[n.id].life is not Life.DOWN]
-                    raise why_ended(cluster, node, do_others_run=bool(others))
-            waited_for = [n.id for n in wanted if not _is_well(n, found, len(wanted))]
-            if not waited_for:
+                    raise exit_error(cluster, node, do_others_run=bool(others))
+            waiting = [n.id for n in wanted if not _is_ready(n, found, len(wanted))]
+            if not waiting:
                 return
             if asyncio.get_running_loop().time() > deadline:
-                number = waited_for[0]
+                number = waiting[0]
                 raise TimedOut(
-                    f"node {number} does not serve within {seconds:.0f} s: "
-                    f"{_what_lacks(found[number])}; see `quorumlog cluster status` and "
+                    f"node {number} does not serve after {seconds:.0f} s: "
+                    f"{_not_ready_reason(found[number])}; see `quorumlog cluster status` and "
                     f"{cluster.log_file(number)}"
                 )
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
-    _asking(cluster, watch)
+    _with_probes(cluster, wait)
 
 
-def why_ended(
+def exit_error(
     cluster: LocalCluster, node: LocalNode, *, do_others_run: bool = False
 ) -> QuorumlogError:
-    """Return the error with which a node's process ended, from the end of what it printed."""
-    others = "; the others run on, `quorumlog cluster down` stops them" if do_others_run else ""
+    """Return the error that ended a node's process, from the end of its output."""
+    others = "; the other nodes run, `quorumlog cluster down` stops them" if do_others_run else ""
     path = cluster.log_file(node.id)
     try:
         with open(path, "rb") as file:
@@ -100,53 +98,53 @@ def why_ended(
             kind, message = ERROR_BY_NAME[row["error"]], str(row["message"])
         except (ValueError, KeyError, TypeError):
             continue
-        return kind(f"node {node.id} does not run: {message}{others}")
-    said = lines[-1].strip() if lines else "it printed nothing"
-    return UnknownServerError(f"node {node.id} does not run: {said}; see {path}{others}")
+        return kind(f"node {node.id} exited: {message}{others}")
+    last = lines[-1].strip() if lines else "it printed nothing"
+    return UnknownServerError(f"node {node.id} exited: {last}; see {path}{others}")
 
 
-def _what_lacks(health: NodeHealth) -> str:
-    """What a node that runs does not serve for."""
+def _not_ready_reason(health: NodeHealth) -> str:
+    """Return the reason why a running node does not serve."""
     if not health.answers:
         return f"it is {health.state}"
     if health.leader is None:
-        return "it knows no leader of the quorum, for which a majority of the voters must be up"
-    return "the controller does not count on it as a broker yet"
+        return "the quorum has no leader, which needs a majority of the voters"
+    return "the broker is fenced"
 
 
-def _is_well(node: LocalNode, found: dict[int, NodeHealth], wanted: int) -> bool:
+def _is_ready(node: LocalNode, found: dict[int, NodeHealth], wanted: int) -> bool:
     health = found[node.id]
     if health.serves:
         return True
     is_one_of_several = wanted == 1 < len(found)
-    nobody_leads = all(each.leader is None for each in found.values())
-    return is_one_of_several and nobody_leads and health.answers
+    has_no_leader = all(each.leader is None for each in found.values())
+    return is_one_of_several and has_no_leader and health.answers
 
 
-def _asking(cluster: LocalCluster, work: "Callable[[_Questions], Coroutine[Any, Any, T]]") -> T:
+def _with_probes(cluster: LocalCluster, work: "Callable[[_Probes], Coroutine[Any, Any, T]]") -> T:
     async def main(runtime: Runtime) -> T:
-        questions = _Questions(runtime)
+        probes = _Probes(runtime)
         try:
-            return await work(questions)
+            return await work(probes)
         finally:
-            await questions.close()
+            await probes.close()
 
     return run(main, name="cluster")
 
 
-class _Questions:
-    """Channels to the nodes, kept from one round to the next."""
+class _Probes:
+    """Probes of nodes; channels are kept from one round to the next."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._channels: dict[str, Channel] = {}
 
-    async def ask_all(self, nodes: Iterable[LocalNode]) -> dict[int, NodeHealth]:
-        asked = list(nodes)
+    async def probe_all(self, nodes: Iterable[LocalNode]) -> dict[int, NodeHealth]:
+        probed = list(nodes)
         return dict(
             zip(
-                [node.id for node in asked],
-                await asyncio.gather(*(self._ask(node) for node in asked)),
+                [node.id for node in probed],
+                await asyncio.gather(*(self._probe(node) for node in probed)),
                 strict=True,
             )
         )
@@ -155,7 +153,7 @@ class _Questions:
         for channel in self._channels.values():
             await channel.close()
 
-    async def _ask(self, node: LocalNode) -> NodeHealth:
+    async def _probe(self, node: LocalNode) -> NodeHealth:
         life = Life.DOWN if node.process is None else life_of(node.process)
         if life is not Life.RUNNING:
             return NodeHealth(life=life)
@@ -163,23 +161,23 @@ class _Questions:
             quorum = await self._channel(node.controller).call(
                 QUORUM_DESCRIBE,
                 quorum_pb2.DescribeQuorumRequest(local=True),
-                timeout_ms=ANSWER_MS,
+                timeout_ms=PROBE_TIMEOUT_MS,
             )
         except QuorumlogError:
             return NodeHealth(life=life)
         leader = None if quorum.leader_id < 0 else quorum.leader_id
         return NodeHealth(
-            life=life, answers=True, leader=leader, is_counted_on=await self._is_counted_on(node)
+            life=life, answers=True, leader=leader, is_unfenced=await self._is_unfenced(node)
         )
 
-    async def _is_counted_on(self, node: LocalNode) -> bool:
+    async def _is_unfenced(self, node: LocalNode) -> bool:
         if node.grpc is None:
             return True
         try:
             answer = await self._channel(node.grpc).call(
                 ADMIN_DESCRIBE_CLUSTER,
                 admin_pb2.DescribeClusterRequest(),
-                timeout_ms=ANSWER_MS,
+                timeout_ms=PROBE_TIMEOUT_MS,
             )
         except QuorumlogError:
             return False

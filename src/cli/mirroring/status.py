@@ -1,4 +1,4 @@
-"""How far the copies of a cluster are, asked of the cluster, and of the one that they copy."""
+"""The offsets and lag of mirror topics, from the target and the source cluster."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -9,23 +9,22 @@ from ...clients.blocking import Log
 from ...clients.mirror.source import source_name, topic_id_text
 from ...errors import Lost, QuorumlogError, TimedOut
 
-END_MS: Final = 3_000
-"""For one broker to tell the ends of what it leads; one that has just died shall not hide what is
-known of the others."""
+END_TIMEOUT_MS: Final = 3_000
+"""Timeout for the end offsets of one leader, so that a failed leader does not hide the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Where partitions of a topic end, and of those that do not say so, why."""
+    """The end offsets of a topic's partitions, and the errors of those without one."""
 
     found: dict[int, int]
     problems: dict[int, str]
 
 
-def standing(log: Log, source: Log | None) -> list[dict[str, Any]]:
-    """Return a row for each partition of each mirror; `source_end` and `lag` are None where the
-    source is not asked, is another cluster, or has no such topic, but perhaps a new one of its
-    name. A partition whose end nobody tells has `problem`, which is None for the others."""
+def mirror_status(log: Log, source: Log | None) -> list[dict[str, Any]]:
+    """Return a row for each partition of each mirror topic. `source_end` and `lag` are None without
+    a source, and if the source is another cluster or has recreated the topic. `problem` is the
+    error of a partition whose end offset is not available, else None."""
     cluster = None if source is None else source.admin.describe_cluster().cluster_id
     rows: list[dict[str, Any]] = []
     for topic in log.admin.describe_topics():
@@ -44,7 +43,7 @@ def standing(log: Log, source: Log | None) -> list[dict[str, Any]]:
             end, source_end = ours.found.get(partition), theirs.found.get(partition)
             problem = ours.problems.get(partition)
             if problem is None and partition in theirs.problems:
-                problem = f"of the source: {theirs.problems[partition]}"
+                problem = f"source: {theirs.problems[partition]}"
             rows.append(
                 {
                     "topic": topic.name,
@@ -60,27 +59,27 @@ def standing(log: Log, source: Log | None) -> list[dict[str, Any]]:
 
 
 def _ends(log: Log, topic: Topic) -> _Ends:
-    """Ask each leader of a topic once for what it leads."""
+    """Request the end offsets of a topic, once per leader."""
     ends = _Ends({}, {})
     by_leader: dict[int, list[int]] = defaultdict(list)
     for each in topic.partitions:
         if each.leader is None:
             ends.problems[each.partition] = (
-                "it has no leader now: its replicas are down or being elected"
+                "it has no leader: its replicas are down, or an election is under way"
             )
         else:
             by_leader[each.leader].append(each.partition)
     for led in by_leader.values():
-        error = _ask(log, topic.name, led, ends)
-        if error is not None and not isinstance(error, Lost | TimedOut):  # of one of them, perhaps
+        error = _list_ends(log, topic.name, led, ends)
+        if error is not None and not isinstance(error, Lost | TimedOut):  # perhaps of one partition
             for partition in led:
-                _ask(log, topic.name, [partition], ends)
+                _list_ends(log, topic.name, [partition], ends)
     return ends
 
 
-def _ask(log: Log, topic: str, partitions: list[int], ends: _Ends) -> QuorumlogError | None:
+def _list_ends(log: Log, topic: str, partitions: list[int], ends: _Ends) -> QuorumlogError | None:
     try:
-        ends.found.update(log.list_offsets(topic, partitions=partitions, timeout_ms=END_MS))
+        ends.found.update(log.list_offsets(topic, partitions=partitions, timeout_ms=END_TIMEOUT_MS))
     except QuorumlogError as error:
         ends.problems.update(dict.fromkeys(partitions, error.message))
         return error
