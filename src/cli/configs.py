@@ -57,7 +57,7 @@ def describe(
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Show the value, source and default of configs of a topic or cluster, or settings of a broker."""
+    """Show the value, source and default of topic or cluster configs, or of broker settings."""
     from . import settings
 
     if (topic is not None) + (broker is not None) + cluster != 1:

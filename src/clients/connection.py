@@ -181,7 +181,7 @@ class Connection:
         address = self.topology.address_of(node_id)
         if address is None:
             ids = ", ".join(str(broker.id) for broker in answer.brokers)
-            raise InvalidRequest(f"there is no broker {node_id}; registered are: {ids}")
+            raise InvalidRequest(f"broker {node_id} is not registered; registered brokers: {ids}")
 
         async def attempt(remaining_ms: int) -> R:
             timeout_ms = min(remaining_ms, self.config.request_timeout_ms)

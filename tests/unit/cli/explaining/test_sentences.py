@@ -188,4 +188,4 @@ def test_a_fenced_broker_is_told_by_what_becomes_of_asking_it(
 
 def test_a_broker_that_nobody_knows_is_told_with_those_that_are_known() -> None:
     assert "registered brokers: 1, 2." in not_registered(9, [2, 1]).text
-    assert "registered are: none." in not_registered(9, []).text
+    assert "registered brokers: none." in not_registered(9, []).text
