@@ -23,6 +23,7 @@ Examples:
 )
 
 FROM_HELP = "gRPC address of the source cluster, or a comma-separated list"
+REPLICATION_HELP = "Replicas of mirror topics  [default: the target cluster's]"
 KAFKA_HELP = "; kafka://HOST:PORT for a Kafka cluster (requires quorumlog[kafka])"
 
 
@@ -45,12 +46,7 @@ def mirror(
     ] = False,
     replication: Annotated[
         int | None,
-        typer.Option(
-            "--replication",
-            metavar="NUMBER",
-            min=1,
-            help="Replicas of mirror topics  [default: the target cluster's]",
-        ),
+        typer.Option("--replication", metavar="NUMBER", min=1, help=REPLICATION_HELP),
     ] = None,
     refresh: Annotated[
         float,
