@@ -19,10 +19,10 @@ from quorumlog.metadata.shell import ControllerShell, ControllerShellConfig, Met
 from quorumlog.metadata.snapshots import SLICE_RECORDS, image_of
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.raftlog import RaftConfig
-from quorumlog.raftlog.core.log_view import SnapshotId
-from quorumlog.raftlog.core.voters import VoterSet
-from quorumlog.raftlog.formats.snapshot_file import SnapshotEncoder, checkpoint_name
+from quorumlog.raftlog.log_view import SnapshotId
 from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
+from quorumlog.raftlog.snapshot import SnapshotEncoder, checkpoint_name
+from quorumlog.raftlog.voters import VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.server.member import METADATA_BATCH_BYTES
 from quorumlog.storage.shell.data_directory import Directory

@@ -6,26 +6,15 @@ both. The package is independent of topics and brokers: the metadata is one stat
 log.
 """
 
-from .core import (
-    Entry,
-    EntryKind,
-    HardState,
-    LogEnd,
-    LogView,
-    MemberStatus,
-    Message,
-    QuorumStatus,
-    Raft,
-    RaftConfig,
-    Ready,
-    RoleName,
-    SnapshotId,
-    Voter,
-    VoterHistory,
-    VoterSet,
-)
-from .formats.names import METADATA_LOG_NAME
-from .formats.quorum_state import QUORUM_STATE_NAME
+from .config import METADATA_LOG_NAME, RaftConfig
+from .log_view import Entry, EntryKind, LogEnd, LogView, SnapshotId
+from .messages import Message
+from .quorum_state import QUORUM_STATE_NAME
+from .raft import Raft
+from .ready import HardState, Ready
+from .roles import RoleName
+from .status import MemberStatus, QuorumStatus
+from .voters import Voter, VoterHistory, VoterSet
 
 __all__ = [
     "METADATA_LOG_NAME",

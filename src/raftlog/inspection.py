@@ -14,9 +14,8 @@ from ..storage.inspect.findings import CheckReport, Kind, LogReport
 from ..storage.inspect.log_check import Progress
 from ..storage.layout import join
 from ..storage.small_files import read_file
-from .core.log_view import SnapshotId
-from .core.voters import Voter, VoterSet
-from .formats.control import (
+from .config import METADATA_LOG_NAME
+from .control_records import (
     Control,
     KRaftVersion,
     LeaderChange,
@@ -24,9 +23,10 @@ from .formats.control import (
     SnapshotHeader,
     decode_controls,
 )
-from .formats.names import METADATA_LOG_NAME
-from .formats.quorum_state import QUORUM_STATE_NAME, decode_quorum_state
-from .formats.snapshot_file import SnapshotDecoder, checkpoint_name, snapshot_of_name
+from .log_view import SnapshotId
+from .quorum_state import QUORUM_STATE_NAME, decode_quorum_state
+from .snapshot import SnapshotDecoder, checkpoint_name, snapshot_of_name
+from .voters import Voter, VoterSet
 
 if TYPE_CHECKING:
     from ..runtime.ports import Files

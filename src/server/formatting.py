@@ -6,8 +6,8 @@ from functools import partial
 from ..errors import CorruptionError, DirectoryUnusable, InvalidRequest
 from ..ids import ClusterId, DirectoryId, NodeId
 from ..raftlog import METADATA_LOG_NAME
-from ..raftlog.core.voters import Voter, VoterSet
-from ..raftlog.shell.disk.formatting import format_directory as format_member
+from ..raftlog.shell.format import format_directory as format_member
+from ..raftlog.voters import Voter, VoterSet
 from ..runtime import Runtime
 from ..storage import DirectoryMeta
 from ..storage.checkpoints import decode_meta

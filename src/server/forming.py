@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ..errors import InvalidRequest
 from ..ids import DirectoryId
-from ..raftlog.core.voters import Voter, VoterSet
+from ..raftlog.voters import Voter, VoterSet
 from .config import NodeConfig
 
 

@@ -19,9 +19,9 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from tests.simulation.cluster.registers import Registers, RegisterService
 
 from quorumlog.ids import ClusterId, DirectoryId, NodeId
-from quorumlog.raftlog.core.config import RaftConfig
-from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.raftlog.config import RaftConfig
 from quorumlog.raftlog.shell import ProposalService, RaftNode, RaftNodeConfig, format_directory
+from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.runtime import CallContext, Handler, Method, Runtime, real
 from quorumlog.storage.shell.data_directory import Directory
 

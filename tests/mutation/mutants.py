@@ -23,24 +23,21 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation.mutators import mutation_operators
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-CORE: Final = ROOT / "src" / "raftlog" / "core"
+CORE: Final = ROOT / "src" / "raftlog"
 MODULES: Final = (
-    "electing",
-    "following",
-    "leading",
-    "feeding",
-    "member",
+    "candidate",
+    "follower",
+    "leader",
     "writes",
     "voters",
     "progress",
-    "reads",
-    "replica",
-    "soundness",
+    "state",
+    "messages",
     "log_view",
     "raft",
 )
-"""Where something is decided. Left out: vocabulary (config, messages, ready, roles: a table, which
-`docs/raft.md` is generated from) and what only describes (status)."""
+"""The pure modules that make decisions. Left out: values (config, ready, status) and the transition
+table (roles), from which `docs/raft.md` is generated."""
 
 UNTOUCHED: Final = frozenset(
     {"check_invariants", "__str__", "drop", "_report_role_change", "_voters_changed"}

@@ -167,7 +167,7 @@ def _first_failure(mutant: Mutant | None, tests: list[str], reached: Reached) ->
 
 def infect(mutant: Mutant) -> None:
     """Put the mutant's code into the function of this process."""
-    found: Any = importlib.import_module(f"quorumlog.raftlog.core.{mutant.module}")
+    found: Any = importlib.import_module(f"quorumlog.raftlog.{mutant.module}")
     for name in mutant.function.split("."):
         found = vars(found)[name]
     if isinstance(found, property):

@@ -5,7 +5,7 @@ The run itself is `make mutate`; these tests are about the tool and its page.
 
 import pytest
 
-from quorumlog.raftlog.core.reads import Reads
+from quorumlog.raftlog.leader import ReadIndexQueue
 
 from .mutants import CORE, Mutant, mutants_of
 from .page import BEGIN, END, PAGE, Explanation, Outcome, explanations, survivors, table
@@ -32,7 +32,7 @@ def test_the_page_has_every_explanation() -> None:
 def test_a_table_counts_each_end_of_a_mutant_once() -> None:
     ends = ["", "types", "endless", "tests/x.py::test_a", "tests/x.py::test_b"]
     outcomes = [
-        Outcome(module="reads", place="p", change=str(n), line=1, killed_by=end)
+        Outcome(module="leader", place="p", change=str(n), line=1, killed_by=end)
         for n, end in enumerate(ends)
     ]
     assert table(outcomes).splitlines()[-1] == "| all | 5 | 3 | 1 | 1 |"
@@ -40,7 +40,8 @@ def test_a_table_counts_each_end_of_a_mutant_once() -> None:
 
 @pytest.fixture(scope="module")
 def of_reads() -> list[Mutant]:
-    return mutants_of("reads")
+    found = mutants_of("leader")
+    return [each for each in found if each.function.startswith("ReadIndexQueue.")]
 
 
 @pytest.mark.slow
@@ -49,8 +50,11 @@ def test_functions_and_properties_are_changed_but_neither_words_nor_assertions(
 ) -> None:
     changes = {(each.place, each.change) for each in of_reads}
     assert len(changes) == len(of_reads), "each is told from the others"
-    assert ("reads.Reads.has_round", "return bool(self._asked) -> return False") in changes
-    assert ("reads.Reads.add", "self._count += 1 -> self._count -= 1") in changes
+    assert (
+        "leader.ReadIndexQueue.has_round",
+        "return bool(self._asked) -> return False",
+    ) in changes
+    assert ("leader.ReadIndexQueue.add", "self._count += 1 -> self._count -= 1") in changes
     assert not [each for each in of_reads if "wait for the quorum" in each.change]
 
 
@@ -58,9 +62,9 @@ def test_functions_and_properties_are_changed_but_neither_words_nor_assertions(
 def test_a_mutants_code_is_what_runs(
     of_reads: list[Mutant], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    has_round = vars(Reads)["has_round"].fget
+    has_round = vars(ReadIndexQueue)["has_round"].fget
     monkeypatch.setattr(has_round, "__code__", has_round.__code__)  # taken back afterwards
-    reads = Reads(reads_max=2)
+    reads = ReadIndexQueue(reads_max=2)
     assert reads.has_round is False
     (mutant,) = (m for m in of_reads if m.change == "return bool(self._asked) -> return True")
     infect(mutant)

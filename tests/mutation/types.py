@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from .mutants import ROOT, Mutant
+from .mutants import CORE, MODULES, ROOT, Mutant
 
 CACHE: Final = ROOT / "build" / "mypy-mutation"
 
@@ -40,14 +40,16 @@ def _copy(folder: Path) -> Path:
     """Lay the package out in the folder, its core copied, the rest linked; returns the core."""
     shutil.copy(ROOT / "pyproject.toml", folder)
     package = folder / ".pkg" / "quorumlog"
-    core = package / "raftlog" / "core"
+    core = package / "raftlog"
     core.mkdir(parents=True)
-    for place, kept in ((package, "raftlog"), (core.parent, "core")):
-        for child in (ROOT / "src" / place.relative_to(package)).iterdir():
-            if child.name not in (kept, "__pycache__"):
-                (place / child.name).symlink_to(child)
-    for module in (ROOT / "src" / "raftlog" / "core").glob("*.py"):
-        shutil.copy(module, core)
+    for child in (ROOT / "src").iterdir():
+        if child.name not in ("raftlog", "__pycache__"):
+            (package / child.name).symlink_to(child)
+    for child in CORE.iterdir():
+        if child.stem in MODULES:
+            shutil.copy(child, core)
+        elif child.name != "__pycache__":
+            (core / child.name).symlink_to(child)
     return core
 
 
@@ -56,7 +58,7 @@ def _problem(folder: Path) -> str:
         [
             *(sys.executable, "-m", "mypy", "--cache-dir", str(CACHE)),
             *("--no-warn-unreachable", "--disable-error-code", "redundant-expr"),
-            *("-p", "quorumlog.raftlog.core"),
+            *(word for module in MODULES for word in ("-m", f"quorumlog.raftlog.{module}")),
         ],
         cwd=folder,
         capture_output=True,

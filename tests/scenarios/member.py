@@ -5,18 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
-from quorumlog.raftlog.core.config import RaftConfig
-from quorumlog.raftlog.core.log_view import (
-    LOG_START,
-    Entry,
-    EntryKind,
-    LogEnd,
-    LogView,
-    SnapshotId,
-)
-from quorumlog.raftlog.core.raft import Raft
-from quorumlog.raftlog.core.ready import Event, HardState, Ready
-from quorumlog.raftlog.core.voters import Voter, VoterHistory, VoterSet
+from quorumlog.raftlog.config import RaftConfig
+from quorumlog.raftlog.log_view import LOG_START, Entry, EntryKind, LogEnd, LogView, SnapshotId
+from quorumlog.raftlog.raft import Raft
+from quorumlog.raftlog.ready import Event, HardState, Ready
+from quorumlog.raftlog.voters import Voter, VoterHistory, VoterSet
 
 
 def voter(node_id: int, disk: int = 0) -> Voter:

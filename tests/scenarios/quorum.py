@@ -13,13 +13,9 @@ from typing import Any, Final
 
 from quorumlog.errors import VoterNotFound
 from quorumlog.ids import Epoch, NodeId
-from quorumlog.raftlog.core.config import RaftConfig
-from quorumlog.raftlog.core.log_view import (
-    Entry,
-    EntryKind,
-    SnapshotId,
-)
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.config import RaftConfig
+from quorumlog.raftlog.log_view import Entry, EntryKind, SnapshotId
+from quorumlog.raftlog.messages import (
     AppendRequest,
     AppendResponse,
     FollowRequest,
@@ -29,15 +25,9 @@ from quorumlog.raftlog.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.core.raft import Raft
-from quorumlog.raftlog.core.ready import (
-    HardState,
-    Outgoing,
-    Ready,
-    SendChunk,
-    SendEntries,
-)
-from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.raftlog.raft import Raft
+from quorumlog.raftlog.ready import HardState, Outgoing, Ready, SendChunk, SendEntries
+from quorumlog.raftlog.voters import Voter, VoterSet
 
 from .member import Disk, Member, SnapshotFile, address_of, data, voter, voters
 

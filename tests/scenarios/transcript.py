@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from quorumlog.errors import QuorumlogError
-from quorumlog.raftlog.core.messages import Message
-from quorumlog.raftlog.core.ready import RoleChanged
+from quorumlog.raftlog.messages import Message
+from quorumlog.raftlog.ready import RoleChanged
 
 from .quorum import Quorum
 from .words import (

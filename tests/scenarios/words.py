@@ -7,8 +7,8 @@ disk was wiped has a prime for each time: `3'`.
 from typing import Final, TypeAlias
 
 from quorumlog.ids import Offset
-from quorumlog.raftlog.core.log_view import Entry, EntryKind, LogEnd, SnapshotId
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.log_view import Entry, EntryKind, LogEnd, SnapshotId
+from quorumlog.raftlog.messages import (
     AppendRejected,
     AppendRequest,
     AppendResponse,
@@ -24,15 +24,15 @@ from quorumlog.raftlog.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.core.ready import (
-    Committed,
+from quorumlog.raftlog.ready import (
+    CommittedRange,
     MessageDropped,
     ReadReady,
     Ready,
     RoleChanged,
     VotersChanged,
 )
-from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.raftlog.voters import Voter, VoterSet
 
 
 def name(of: Voter | None) -> str:
@@ -179,7 +179,7 @@ def happening_text(what: object) -> str:
             return f"drops a message of {name(what.sender)}: {what.reason}"
         case Ready():
             return f"writes {write_text(what)}"
-        case Committed():
+        case CommittedRange():
             return f"commits [{what.start}, {what.end})"
         case ReadReady():
             return f"read {what.context} may be answered, at {what.offset}"

@@ -25,9 +25,9 @@ from tests.simulation.levels.core.trace import (
 )
 
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
-from quorumlog.raftlog.core.log_view import Entry, EntryKind, LogEnd, SnapshotId
-from quorumlog.raftlog.core.messages import SnapshotChunk
-from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.raftlog.log_view import Entry, EntryKind, LogEnd, SnapshotId
+from quorumlog.raftlog.messages import SnapshotChunk
+from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.simulation.entropy import SimEntropy
 
 ME = Voter(NodeId(1), DirectoryId(b"1" * 16))

@@ -21,8 +21,8 @@ from ...errors import (
 )
 from ...ids import NO_NODE, ClusterId, DirectoryId, NodeId
 from ...proto import quorum_pb2 as pb
-from ...raftlog.core.status import MemberStatus, QuorumStatus
-from ...raftlog.core.voters import Voter
+from ...raftlog.status import MemberStatus, QuorumStatus
+from ...raftlog.voters import Voter
 from ...runtime import CallContext, Channel, Handler, Method, Runtime
 from ...services import (
     QUORUM_ADD_VOTER,

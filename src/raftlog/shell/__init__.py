@@ -3,14 +3,14 @@
 It makes no protocol decision.
 """
 
-from .disk.formatting import format_directory
-from .gathering import Proposal
+from .driver import RaftNodeConfig
+from .format import format_directory
+from .link import TransportConfig
 from .node import RaftNode
-from .node_config import RaftNodeConfig
-from .peers.links import TransportConfig
-from .peers.transport import TransportStatistics
-from .proposals import ProposalService
+from .proposal_queue import Proposal
+from .propose_service import ProposalService
 from .state_machine import StateMachine
+from .transport import TransportStatistics
 
 __all__ = [
     "Proposal",

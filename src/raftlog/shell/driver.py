@@ -10,31 +10,179 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
-from ...errors import DiskFull, Lost, NotController, Overloaded, QuorumlogError, StorageError
+from ...errors import (
+    DiskFull,
+    InvalidRequest,
+    Lost,
+    NotController,
+    Overloaded,
+    QuorumlogError,
+    StorageError,
+)
 from ...ids import NO_NODE, ClusterId, Epoch, NodeId, Offset
-from ...runtime import Runtime, Scope
-from ..core.config import RaftConfig
-from ..core.log_view import Entry, EntryKind, SnapshotId
-from ..core.messages import AppendRequest, Heartbeat, Message, SnapshotChunk
-from ..core.raft import Raft
-from ..core.ready import Event, MessageDropped, Ready, RoleChanged, VotersChanged
-from ..core.voters import Voter, VoterSet
-from ..formats.control import LeaderChange, control_batch
-from .alarm import Alarm
-from .delivery import Delivery
-from .disk.metadata_log import MetadataLog
-from .gathering import Gathering
-from .leadership import LeadershipNews, Readiness
-from .node_config import RaftNodeConfig
-from .peers.transport import Transport
-from .reading import IndexReads
-from .sending import Sending
-from .snapshotting import Snapshotting
+from ...runtime import Clock, Runtime, Scope
+from ..config import RaftConfig
+from ..control_records import LeaderChange, control_batch
+from ..log_view import Entry, EntryKind, SnapshotId
+from ..messages import AppendRequest, Heartbeat, Message, SnapshotChunk
+from ..raft import Raft
+from ..ready import Event, MessageDropped, Ready, RoleChanged, VotersChanged
+from ..voters import Voter, VoterSet
+from .applier import Applier
+from .index_reads import IndexReads
+from .link import TransportConfig
+from .metadata_log import MetadataLog
+from .persistence import STORAGE_FAILURES, Persister, WriteAbandoned
+from .proposal_queue import ProposalQueue
+from .sender import Sender
+from .snapshot_writer import SnapshotWriter
 from .state_machine import StateMachine
-from .tail import Tail
-from .writing import STORAGE_FAILURES, GaveUp, Writing
+from .tail import LogTail
+from .transport import Transport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftNodeConfig:
+    """The limits of one node's shell, in bytes. Raise InvalidRequest if one is invalid."""
+
+    # "host:port" for streams of other nodes; port 0 selects a free one. Empty: a free port on the
+    # host of this node's address, or on 127.0.0.1.
+    listener: str = ""
+    # A snapshot is taken after this log growth since the last one.
+    snapshot_every_bytes: int = 20 * 1024 * 1024  # metadata.log.max.record.bytes.between.snapshots
+    # Limit on the newest batches in memory, for followers and the delivery.
+    tail_bytes_max: int = 16 * 1024 * 1024
+    # Limit on the proposals in one batch, or one larger proposal. A follower's state machine
+    # applies a batch in one step.
+    batch_bytes_max: int = 512 * 1024
+    transport: TransportConfig = field(default_factory=TransportConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("snapshot_every_bytes", "tail_bytes_max", "batch_bytes_max"):
+            if getattr(self, name) < 1:
+                raise InvalidRequest(f"{name}: {getattr(self, name)} is too small; set at least 1")
+
+
+class LeadershipNotifier:
+    """Detects changes of the leader."""
+
+    def __init__(self, raft: Raft, machine: StateMachine) -> None:
+        self._raft = raft
+        self._machine = machine
+        self._told: tuple[NodeId | None, Epoch] = (None, raft.epoch)  # last notified
+        self._was_leader = False
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def note(self) -> bool:
+        """Notify the state machine of a change. Return True if this node's leadership ended.
+
+        The start of this node's leadership is notified later by opened().
+        """
+        raft = self._raft
+        leads = (raft.leader_id, raft.epoch)
+        if leads == self._told:
+            return False
+        before, self._told = self._told, leads
+        is_over, self._was_leader = self._was_leader, raft.is_leader
+        if is_over:
+            self.release()
+        if not raft.is_leader and (leads[0] is not None or before[0] is not None):
+            self._machine.leadership(*leads)
+        return is_over
+
+    def opened(self) -> None:
+        """Notify that this node leads and that everything before was delivered."""
+        self._machine.leadership(self._raft.leader_id, self._raft.epoch)
+
+    def end(self) -> None:
+        """Notify that there is no leader when the node ends."""
+        if self._told[0] is not None:
+            self._told = (None, self._raft.epoch)
+            self._machine.leadership(*self._told)
+
+    async def wait_deposed(self) -> None:
+        """Return after this node's leadership has ended."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(over)
+        try:
+            await over
+        finally:
+            self._waiting = [each for each in self._waiting if each is not over]
+
+    def release(self) -> None:
+        """Release all waiting calls."""
+        for over in self._waiting:
+            if not over.done():
+                over.set_result(None)
+
+
+class CatchUp:
+    """Detects when this node first caught up: it has a leader, and applied the entries that were
+    committed when it first had contact with the leader. Set permanently."""
+
+    def __init__(self, raft: Raft) -> None:
+        self._raft = raft
+        self.reached = asyncio.Event()
+        self.goal: Offset | None = None  # committed end at the first contact with a leader
+
+    def heard(self, epoch: Epoch, committed_end: Offset, applied_end: Offset) -> None:
+        """Record a leader's high watermark."""
+        if not self.reached.is_set() and epoch == self._raft.epoch:
+            self.goal = max(self.goal or Offset(0), committed_end)
+            self.applied(applied_end)
+
+    def applied(self, end: Offset) -> None:
+        """Record the applied offset."""
+        if not self.reached.is_set() and self._has_caught_up(end):
+            self.reached.set()
+
+    def _has_caught_up(self, end: Offset) -> bool:
+        """Return True if the state has all entries committed before the contact with the leader.
+
+        A new leader's high watermark may be low until it commits in its own epoch (thesis 6.4). An
+        entry of its epoch must therefore be applied as well.
+        """
+        log = self._raft.log
+        if self.goal is None or not self.goal <= end or end < log.start_offset:
+            return False
+        return log.epoch_before(end) == self._raft.epoch
+
+
+class DeadlineTimer:
+    """One timer."""
+
+    __slots__ = ("_clock", "_due_ms", "_timer", "_wake")
+
+    def __init__(self, clock: Clock, wake: Callable[[], None]) -> None:
+        """`wake` may be called before the deadline, and is called soon after it."""
+        self._clock = clock
+        self._wake = wake
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_ms = 0
+
+    def set(self, deadline_ms: int) -> None:
+        """Schedule a call of `wake` at the deadline or earlier."""
+        if self._timer is not None:
+            if self._due_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        delay_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
+        self._due_ms = deadline_ms
+
+    def cancel(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._wake()
+
 
 _LOG = logging.getLogger("quorumlog.raftlog")
 
@@ -70,8 +218,8 @@ class Driver:
             encode_control=self._encode_control,
             now_ms=runtime.clock.now_ms(),
         )
-        self._tail = tail = Tail(raft.log.end_offset, bytes_max=node_config.tail_bytes_max)
-        self.gathering = gathering = Gathering(
+        self._tail = tail = LogTail(raft.log.end_offset, bytes_max=node_config.tail_bytes_max)
+        self.gathering = gathering = ProposalQueue(
             bytes_max=config.uncommitted_bytes_max, batch_bytes_max=node_config.batch_bytes_max
         )
         self.transport = Transport(
@@ -83,8 +231,8 @@ class Driver:
             unreachable=self._receive,
             config=node_config.transport,
         )
-        self.sending = Sending(raft, log, tail=tail, transport=self.transport)
-        self.delivery = Delivery(
+        self.sending = Sender(raft, log, tail=tail, transport=self.transport)
+        self.delivery = Applier(
             runtime.clock,
             log,
             raft,
@@ -94,25 +242,25 @@ class Driver:
             applied=self._on_applied,
             opened=self._on_opened,
         )
-        self.snapshotting = Snapshotting(
+        self.snapshotting = SnapshotWriter(
             raft, log, state_machine, node_config.snapshot_every_bytes, taken=self.wake
         )
-        self._writing = Writing(
+        self._writing = Persister(
             config.node_id,
             log,
             delivery=self.delivery,
             snapshotting=self.snapshotting,
             disk_full=self._on_disk_full,
         )
-        self.news = LeadershipNews(raft, state_machine)
-        self.readiness = Readiness(raft)
+        self.news = LeadershipNotifier(raft, state_machine)
+        self.readiness = CatchUp(raft)
         self.reads = IndexReads(raft, wake=self.wake, waiters_max=config.reads_max)
         self.led = asyncio.Event()  # set permanently when this node first led, failed or was closed
         self.ended: QuorumlogError | None = None  # the error that ended the driver
         self.dropped = 0  # messages dropped because the inbox was full
         self._inbox: deque[Message | Voter] = deque()  # a Voter: the connection to it broke
         self._woken = asyncio.Event()  # the driver has work
-        self._alarm = Alarm(runtime.clock, self.wake)
+        self._alarm = DeadlineTimer(runtime.clock, self.wake)
         self._write: Ready | None = None  # the round whose token is outstanding
         self._write_given = asyncio.Event()
         self._clean_to: SnapshotId | None = None
@@ -307,7 +455,7 @@ class Driver:
                     snapshot, self._clean_to = self._clean_to, None
                     with self._fail_stop():
                         await self._writing.clean_to(snapshot)
-        except GaveUp:
+        except WriteAbandoned:
             return  # the node ended: unwritten entries were not acknowledged
 
     async def _make_durable(self, ready: Ready) -> None:
@@ -361,7 +509,7 @@ class Driver:
             yield
         except STORAGE_FAILURES as error:
             self._storage_failed(error)
-            raise GaveUp(str(error)) from error
+            raise WriteAbandoned(str(error)) from error
 
     async def guard(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run work that uses the disk beside the writer. End the node if the disk fails."""

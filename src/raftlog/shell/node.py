@@ -11,18 +11,16 @@ from ...errors import CorruptionError, Overloaded, Stopping, TimedOut
 from ...ids import ClusterId, Epoch, NodeId, Offset
 from ...runtime import Handler, Runtime, Scope
 from ...storage.shell.data_directory import Directory
-from ..core.config import RaftConfig
-from ..core.leading import Leader
-from ..core.log_view import Entry
-from ..core.status import QuorumStatus
-from ..core.voters import Voter, VoterSet
-from ..formats.names import METADATA_LOG_NAME
-from .disk.metadata_log import MetadataLog
-from .driver import Driver
-from .gathering import Proposal
-from .node_config import RaftNodeConfig
-from .peers.transport import TransportStatistics
+from ..config import METADATA_LOG_NAME, RaftConfig
+from ..leader import Leader
+from ..log_view import Entry
+from ..status import QuorumStatus
+from ..voters import Voter, VoterSet
+from .driver import Driver, RaftNodeConfig
+from .metadata_log import MetadataLog
+from .proposal_queue import Proposal
 from .state_machine import StateMachine
+from .transport import TransportStatistics
 
 
 class RaftNode:

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Iterator
 
 from ...ids import Offset
-from ..core.log_view import Entry, LogView
+from ..log_view import Entry, LogView
 
 
-class Tail:
+class LogTail:
     """The contiguous batches [start_offset, end_offset) at the end of the log."""
 
     __slots__ = ("_bases", "_bytes_max", "_durable_end", "_entries", "_size", "end_offset")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import LOG_START, LogEnd, LogView
-from quorumlog.raftlog.core.voters import VoterHistory, VoterSet
+from quorumlog.raftlog.log_view import LOG_START, LogEnd, LogView
+from quorumlog.raftlog.voters import VoterHistory, VoterSet
 
 from ...scenarios.member import voters
 

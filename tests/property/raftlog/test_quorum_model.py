@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from quorumlog.errors import QuorumlogError
-from quorumlog.raftlog.core.log_view import Entry
-from quorumlog.raftlog.core.ready import Committed
-from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.raftlog.log_view import Entry
+from quorumlog.raftlog.ready import CommittedRange
+from quorumlog.raftlog.voters import Voter, VoterSet
 
 from ...scenarios.member import voters
 from ...scenarios.quorum import Quorum
@@ -139,7 +139,7 @@ class QuorumModel(RuleBasedStateMachine):
     def happened(self, node_id: int, what: object) -> None:
         """A leader commits: count the disks of those who vote by its newest set."""
         member = self.quorum.members[node_id]
-        if not isinstance(what, Committed) or not member.raft.is_leader:
+        if not isinstance(what, CommittedRange) or not member.raft.is_leader:
             return
         last = member.tail[max(base for base in member.tail if base < what.end)]
         assert last.epoch == member.raft.epoch, "committed by counting, of an older epoch"

@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from quorumlog.errors import CorruptionError, InvalidRequest
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
 from quorumlog.proto import raft_pb2 as pb
-from quorumlog.raftlog.core.log_view import Entry, EntryKind, LogEnd, SnapshotId
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.codec import decode_message, encode_message
+from quorumlog.raftlog.control_records import LeaderChange, control_batch
+from quorumlog.raftlog.log_view import Entry, EntryKind, LogEnd, SnapshotId
+from quorumlog.raftlog.messages import (
     AppendRejected,
     AppendRequest,
     AppendResponse,
@@ -24,9 +26,7 @@ from quorumlog.raftlog.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.core.voters import Voter, VoterSet
-from quorumlog.raftlog.formats.control import LeaderChange, control_batch
-from quorumlog.raftlog.formats.wire import decode_message, encode_message
+from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.records import Codec, Record, encode_batch
 
 VOTERS = st.builds(

@@ -10,7 +10,7 @@ from tests.simulation.cluster.scripted import ScriptedCluster
 
 from quorumlog.errors import DuplicateBrokerRegistration, InconsistentClusterId
 from quorumlog.ids import ClusterId, DirectoryId
-from quorumlog.raftlog.core.voters import VoterSet
+from quorumlog.raftlog.voters import VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.forming import Forming

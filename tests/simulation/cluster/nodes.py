@@ -15,8 +15,8 @@ from quorumlog.errors import CorruptionError, QuorumlogError
 from quorumlog.ids import ClusterId, DirectoryId, NodeId
 from quorumlog.metadata import EMPTY_IMAGE, MetadataImage
 from quorumlog.metadata.commands import Command
-from quorumlog.raftlog.core.voters import Voter, VoterSet
 from quorumlog.raftlog.shell import RaftNode
+from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig

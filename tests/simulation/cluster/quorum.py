@@ -13,11 +13,11 @@ from typing import Final
 
 from quorumlog.errors import CorruptionError, QuorumlogError
 from quorumlog.ids import ClusterId, DirectoryId, NodeId, Offset
-from quorumlog.raftlog.core.config import RaftConfig
-from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.raftlog.config import RaftConfig
 from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
-from quorumlog.raftlog.shell.disk.formatting import format_directory
-from quorumlog.raftlog.shell.proposals import ProposalService
+from quorumlog.raftlog.shell.format import format_directory
+from quorumlog.raftlog.shell.propose_service import ProposalService
+from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import SimNode, SimWorld

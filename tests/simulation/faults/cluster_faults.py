@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 from quorumlog.ids import NodeId
 from quorumlog.metadata.commands import AlterReassignments, ElectLeaders, Reassignment
-from quorumlog.raftlog.core.voters import Voter
 from quorumlog.raftlog.shell import RaftNode
+from quorumlog.raftlog.voters import Voter
 from quorumlog.simulation.barriers import Direction, apart, between
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.files import CrashPoint

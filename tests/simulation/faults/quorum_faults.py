@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.simulation.barriers import Direction, apart, between
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.files import CrashPoint

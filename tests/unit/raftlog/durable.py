@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from quorumlog.ids import ClusterId, DirectoryId, Epoch, NodeId, Offset
-from quorumlog.raftlog.core.log_view import Entry, EntryKind, SnapshotId
-from quorumlog.raftlog.core.messages import SnapshotChunk
-from quorumlog.raftlog.core.voters import Voter, VoterSet
-from quorumlog.raftlog.formats.control import LeaderChange, control_batch
-from quorumlog.raftlog.formats.snapshot_file import SnapshotEncoder
-from quorumlog.raftlog.shell.disk.metadata_log import METADATA_LOG_CONFIG, MetadataLog
+from quorumlog.raftlog.control_records import LeaderChange, control_batch
+from quorumlog.raftlog.log_view import Entry, EntryKind, SnapshotId
+from quorumlog.raftlog.messages import SnapshotChunk
+from quorumlog.raftlog.shell.metadata_log import METADATA_LOG_CONFIG, MetadataLog
+from quorumlog.raftlog.snapshot import SnapshotEncoder
+from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from quorumlog.ids import Epoch
-from quorumlog.raftlog.core.ready import HardState
-from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
+from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.shell.metadata_log import MetadataLog
 from quorumlog.simulation import SimWorld
 
 from .durable import ALONE, data, live, snapshot_id

@@ -6,9 +6,9 @@ import pytest
 
 from quorumlog.errors import CorruptionError, DirectoryMismatch, InvalidRequest
 from quorumlog.ids import ClusterId, DirectoryId
-from quorumlog.raftlog.core.voters import VoterSet
-from quorumlog.raftlog.shell.disk.formatting import format_directory
-from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
+from quorumlog.raftlog.shell.format import format_directory
+from quorumlog.raftlog.shell.metadata_log import MetadataLog
+from quorumlog.raftlog.voters import VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, SimNode, SimWorld
 from quorumlog.storage import DirectoryMeta

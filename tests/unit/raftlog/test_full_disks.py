@@ -6,8 +6,8 @@ import pytest
 
 from quorumlog.errors import DiskFull, QuorumlogError, SnapshotDamaged, StorageError
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.ready import HardState
-from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
+from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.shell.metadata_log import MetadataLog
 from quorumlog.simulation import SimWorld
 
 from .durable import PAIR, chunks, data, live, snapshot_bytes, snapshot_id

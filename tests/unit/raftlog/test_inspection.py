@@ -5,15 +5,15 @@ import json
 import pytest
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.ready import HardState
-from quorumlog.raftlog.formats.control import (
+from quorumlog.raftlog.control_records import (
     KRaftVersion,
     SnapshotFooter,
     SnapshotHeader,
     control_batch,
 )
 from quorumlog.raftlog.inspection import check, describe_controls, newest_snapshot, read_snapshot
-from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
+from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.shell.metadata_log import MetadataLog
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage.inspect.dump import dump_file
 

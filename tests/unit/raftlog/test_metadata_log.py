@@ -6,10 +6,10 @@ import pytest
 
 from quorumlog.errors import CorruptionError, DirectoryMismatch, OffsetOutOfRange, SnapshotDamaged
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
-from quorumlog.raftlog.core.log_view import LogEnd
-from quorumlog.raftlog.core.ready import HardState
-from quorumlog.raftlog.core.voters import Voter
-from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
+from quorumlog.raftlog.log_view import LogEnd
+from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.shell.metadata_log import MetadataLog
+from quorumlog.raftlog.voters import Voter
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage.shell.data_directory import Directory

@@ -13,10 +13,10 @@ from tests.simulation.checkers.data_directory import check_directory
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import LogEnd, SnapshotId
-from quorumlog.raftlog.core.ready import HardState
-from quorumlog.raftlog.core.voters import VoterSet
-from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
+from quorumlog.raftlog.log_view import LogEnd, SnapshotId
+from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.shell.metadata_log import MetadataLog
+from quorumlog.raftlog.voters import VoterSet
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.simulation.crash_states import Recording, crash_states
 from quorumlog.simulation.disk import Disk

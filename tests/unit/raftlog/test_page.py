@@ -5,12 +5,12 @@ from pathlib import Path
 
 from quorumlog.ids import DirectoryId, Epoch, NodeId
 from quorumlog.raftlog import HardState, Voter
-from quorumlog.raftlog.core.roles import TRANSITIONS, RoleName, Trigger
-from quorumlog.raftlog.formats.quorum_state import encode_quorum_state
+from quorumlog.raftlog.quorum_state import encode_quorum_state
+from quorumlog.raftlog.roles import TRANSITIONS, RoleName, Trigger
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "raft.md").read_text()
-CORE = ROOT / "src" / "raftlog" / "core"
+CORE = ROOT / "src" / "raftlog"
 
 
 def transition_table() -> str:

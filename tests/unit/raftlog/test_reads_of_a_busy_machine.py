@@ -3,8 +3,8 @@
 import asyncio
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.ready import HardState
-from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
+from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.shell.metadata_log import MetadataLog
 from quorumlog.runtime.lanes import lane_limits
 from quorumlog.simulation import Faults, SimWorld
 

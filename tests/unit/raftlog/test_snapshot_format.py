@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 
 from quorumlog.errors import CorruptionError, InvalidRequest, SnapshotDamaged
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
-from quorumlog.raftlog.core.log_view import EntryKind, SnapshotId
-from quorumlog.raftlog.core.ready import HardState
-from quorumlog.raftlog.core.voters import Voter, VoterSet
-from quorumlog.raftlog.formats.control import (
+from quorumlog.raftlog.control_records import (
     Control,
     KRaftVersion,
     LeaderChange,
@@ -25,8 +22,10 @@ from quorumlog.raftlog.formats.control import (
     encode_control,
     entry_kind,
 )
-from quorumlog.raftlog.formats.quorum_state import decode_quorum_state, encode_quorum_state
-from quorumlog.raftlog.formats.snapshot_file import (
+from quorumlog.raftlog.log_view import EntryKind, SnapshotId
+from quorumlog.raftlog.quorum_state import decode_quorum_state, encode_quorum_state
+from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.snapshot import (
     BATCH_BYTES,
     CHECKPOINT_SUFFIX,
     PART_SUFFIX,
@@ -35,6 +34,7 @@ from quorumlog.raftlog.formats.snapshot_file import (
     checkpoint_name,
     snapshot_of_name,
 )
+from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.records.batch import iterate_batches, parse_header
 
 from .durable import PAIR, data, snapshot_bytes, snapshot_id

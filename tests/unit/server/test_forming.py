@@ -7,7 +7,7 @@ import pytest
 
 from quorumlog.errors import DirectoryMismatch, InvalidRequest
 from quorumlog.ids import DirectoryId, NodeId
-from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.forming import first_voters

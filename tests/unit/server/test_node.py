@@ -22,7 +22,7 @@ from quorumlog.errors import (
 )
 from quorumlog.ids import Epoch, Offset
 from quorumlog.proto import admin_pb2, log_pb2
-from quorumlog.raftlog.shell.gathering import Gathering
+from quorumlog.raftlog.shell.proposal_queue import ProposalQueue
 from quorumlog.records import Record, decode_all, encode_batch
 from quorumlog.runtime import Channel, Runtime, Stream
 from quorumlog.server.config import NodeConfig
@@ -468,7 +468,7 @@ def test_a_caller_that_names_an_error_class_sees_it_as_that_class(folder: str) -
 
 
 def test_commands_that_share_a_batch_are_no_more_than_a_step_of_the_loop_replays() -> None:
-    gathering = Gathering(bytes_max=2**30, batch_bytes_max=METADATA_BATCH_BYTES)
+    gathering = ProposalQueue(bytes_max=2**30, batch_bytes_max=METADATA_BATCH_BYTES)
     for _ in range(1_000):
         gathering.add([b"x" * 20], log_end_offset=Offset(0), epoch=Epoch(1))
     assert len(gathering.next_batch().values) <= 300

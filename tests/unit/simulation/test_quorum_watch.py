@@ -10,9 +10,9 @@ from tests.simulation.checkers.quorum_logs import compare_logs
 from tests.simulation.cluster.registers import Applied
 
 from quorumlog.ids import DirectoryId, Epoch, NodeId
-from quorumlog.raftlog.core.ready import HardState
-from quorumlog.raftlog.core.voters import Voter
-from quorumlog.raftlog.formats.quorum_state import encode_quorum_state
+from quorumlog.raftlog.quorum_state import encode_quorum_state
+from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.voters import Voter
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.simulation import SimWorld

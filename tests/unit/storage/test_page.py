@@ -7,7 +7,7 @@ import pytest
 
 from quorumlog.ids import ClusterId, DirectoryId, Epoch, NodeId, TopicId
 from quorumlog.raftlog import QUORUM_STATE_NAME, HardState, Voter
-from quorumlog.raftlog.formats.quorum_state import encode_quorum_state
+from quorumlog.raftlog.quorum_state import encode_quorum_state
 from quorumlog.records import Record
 from quorumlog.records.batch import PREFIX_SIZE, check_crc, parse_header, stamp
 from quorumlog.records.codec import decode_batch, encode_batch

@@ -9,7 +9,7 @@ from tests.simulation.checkers.data_directory import check_directory
 
 from quorumlog.ids import ClusterId, Epoch, NodeId, TopicId
 from quorumlog.raftlog import HardState
-from quorumlog.raftlog.formats.quorum_state import encode_quorum_state
+from quorumlog.raftlog.quorum_state import encode_quorum_state
 from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from quorumlog.ids import Offset
-from quorumlog.raftlog.core.log_view import Entry, SnapshotId
-from quorumlog.raftlog.core.messages import Message
-from quorumlog.raftlog.core.ready import HardState, ReadReady
+from quorumlog.raftlog.log_view import Entry, SnapshotId
+from quorumlog.raftlog.messages import Message
+from quorumlog.raftlog.ready import HardState, ReadReady
 
 from .clients import Read
 from .disks import MemberDisk, SnapshotFile

@@ -16,10 +16,10 @@ from hashlib import blake2b
 from typing import Final
 
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
-from quorumlog.raftlog.core.log_view import LOG_START, Entry, LogEnd, LogView, SnapshotId
-from quorumlog.raftlog.core.messages import SnapshotChunk
-from quorumlog.raftlog.core.ready import HardState
-from quorumlog.raftlog.core.voters import Voter, VoterHistory, VoterSet
+from quorumlog.raftlog.log_view import LOG_START, Entry, LogEnd, LogView, SnapshotId
+from quorumlog.raftlog.messages import SnapshotChunk
+from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.voters import Voter, VoterHistory, VoterSet
 
 SNAPSHOT: Final = struct.Struct(">qqq")  # end offset, epoch, running hash
 CHECKSUM_BYTES: Final = 8

@@ -9,7 +9,7 @@ from math import log
 from random import Random
 
 from quorumlog.ids import DirectoryId
-from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.raftlog.voters import Voter, VoterSet
 
 from .disks import MemberDisk
 from .harness import Harness

@@ -15,10 +15,10 @@ from random import Random
 from typing import Any, TypeAlias
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import Entry, SnapshotId
-from quorumlog.raftlog.core.messages import Message
-from quorumlog.raftlog.core.ready import Outgoing, Ready, SendChunk, SendEntries
-from quorumlog.raftlog.core.voters import Voter
+from quorumlog.raftlog.log_view import Entry, SnapshotId
+from quorumlog.raftlog.messages import Message
+from quorumlog.raftlog.ready import Outgoing, Ready, SendChunk, SendEntries
+from quorumlog.raftlog.voters import Voter
 from quorumlog.simulation.entropy import SimEntropy
 
 from .checks import Checks

@@ -4,11 +4,11 @@ from collections import deque
 from random import Random
 
 from quorumlog.ids import Epoch, NodeId, Offset
-from quorumlog.raftlog.core.log_view import LogEnd, SnapshotId
-from quorumlog.raftlog.core.raft import Raft
-from quorumlog.raftlog.core.ready import Ready
-from quorumlog.raftlog.core.replica import EncodeControl
-from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.raftlog.log_view import LogEnd, SnapshotId
+from quorumlog.raftlog.raft import Raft
+from quorumlog.raftlog.ready import Ready
+from quorumlog.raftlog.state import EncodeControl
+from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.simulation.entropy import SimEntropy
 
 from .clients import Proposal, Read

@@ -11,8 +11,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from quorumlog.ids import DirectoryId, Epoch, NodeId
-from quorumlog.raftlog.core.config import EPOCH_JUMP_MAX
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.config import EPOCH_JUMP_MAX
+from quorumlog.raftlog.messages import (
     AppendRejected,
     AppendRequest,
     AppendResponse,
@@ -28,7 +28,7 @@ from quorumlog.raftlog.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.core.voters import Voter
+from quorumlog.raftlog.voters import Voter
 
 from .member import Member
 from .options import QuorumOptions

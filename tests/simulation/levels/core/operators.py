@@ -4,8 +4,8 @@ from random import Random
 from typing import Final
 
 from quorumlog.errors import QuorumlogError
-from quorumlog.raftlog.core.log_view import Entry
-from quorumlog.raftlog.core.voters import Voter
+from quorumlog.raftlog.log_view import Entry
+from quorumlog.raftlog.voters import Voter
 
 from .faults import Weather
 from .harness import Harness

@@ -9,7 +9,7 @@ virtual time between two faults 0 when the class is off.
 from dataclasses import asdict, dataclass, fields
 from typing import Final
 
-from quorumlog.raftlog.core.config import RaftConfig
+from quorumlog.raftlog.config import RaftConfig
 from quorumlog.simulation.entropy import SimEntropy
 
 MEMBERS_MAX: Final = 7

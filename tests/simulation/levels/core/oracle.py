@@ -6,8 +6,8 @@ afterwards. Everything here is filled in by the harness and the invariants, and 
 
 from bisect import bisect_right
 
-from quorumlog.raftlog.core.log_view import Entry
-from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.raftlog.log_view import Entry
+from quorumlog.raftlog.voters import Voter, VoterSet
 
 from .disks import MemberDisk, RunningLog
 from .member import Member

@@ -1,11 +1,11 @@
 """The bytes of entries: cheap ones, or real record batches where messages go through protobuf."""
 
 from quorumlog.ids import Epoch, NodeId, Offset
-from quorumlog.raftlog.core.log_view import EntryKind
-from quorumlog.raftlog.core.messages import FollowRequest, Message
-from quorumlog.raftlog.core.voters import Voter, VoterSet
-from quorumlog.raftlog.formats.control import LeaderChange, control_batch
-from quorumlog.raftlog.formats.wire import decode_message, encode_message
+from quorumlog.raftlog.codec import decode_message, encode_message
+from quorumlog.raftlog.control_records import LeaderChange, control_batch
+from quorumlog.raftlog.log_view import EntryKind
+from quorumlog.raftlog.messages import FollowRequest, Message
+from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.records import Record, encode_batch
 
 NOBODY = Voter(NodeId(0), b"")  # type: ignore[arg-type]

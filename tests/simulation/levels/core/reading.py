@@ -1,7 +1,7 @@
 """What a member sends from its own log and its own files, as a shell reads it when it is asked."""
 
-from quorumlog.raftlog.core.messages import AppendRequest, SnapshotChunk
-from quorumlog.raftlog.core.ready import SendChunk, SendEntries
+from quorumlog.raftlog.messages import AppendRequest, SnapshotChunk
+from quorumlog.raftlog.ready import SendChunk, SendEntries
 
 from .member import Member
 

@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from quorumlog.ids import DirectoryId, NodeId
-from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.simulation.entropy import SimEntropy
 
 from .disks import MemberDisk

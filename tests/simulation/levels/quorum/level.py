@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from quorumlog.raftlog.core.voters import VoterSet
+from quorumlog.raftlog.voters import VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.barriers import apart
 from quorumlog.simulation.entropy import SimEntropy

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from quorumlog.errors import InvalidRequest
-from quorumlog.raftlog.core.config import EPOCH_JUMP_MAX, EPOCH_MAX, RaftConfig
+from quorumlog.raftlog.config import EPOCH_JUMP_MAX, EPOCH_MAX, RaftConfig
 
 from ....scenarios.member import voter
 

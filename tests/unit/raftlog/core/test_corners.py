@@ -6,9 +6,9 @@ import pytest
 
 from quorumlog.errors import InvalidRequest, Overloaded, VoterNotFound
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.config import EPOCH_MAX
-from quorumlog.raftlog.core.log_view import LOG_START, LogEnd, SnapshotId
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.config import EPOCH_MAX
+from quorumlog.raftlog.log_view import LOG_START, LogEnd, SnapshotId
+from quorumlog.raftlog.messages import (
     AppendRejected,
     AppendRequest,
     AppendResponse,
@@ -23,7 +23,7 @@ from quorumlog.raftlog.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.core.ready import HardState, MessageDropped
+from quorumlog.raftlog.ready import HardState, MessageDropped
 
 from ....scenarios.member import address_of, data, voter, voters
 from ....scenarios.quorum import Quorum

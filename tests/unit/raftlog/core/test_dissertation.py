@@ -7,8 +7,8 @@ import pytest
 
 from quorumlog.errors import NotController
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
-from quorumlog.raftlog.core.messages import Heartbeat, SnapshotChunk, VoteRequest, VoteResponse
-from quorumlog.raftlog.core.voters import Voter
+from quorumlog.raftlog.messages import Heartbeat, SnapshotChunk, VoteRequest, VoteResponse
+from quorumlog.raftlog.voters import Voter
 
 from ....scenarios.member import voter, voters
 from ....scenarios.quorum import Quorum

@@ -12,8 +12,8 @@ from quorumlog.errors import (
     VoterNotFound,
 )
 from quorumlog.ids import Epoch
-from quorumlog.raftlog.core.messages import TimeoutNow, VoteRequest, VoteResponse
-from quorumlog.raftlog.core.ready import VotersChanged
+from quorumlog.raftlog.messages import TimeoutNow, VoteRequest, VoteResponse
+from quorumlog.raftlog.ready import VotersChanged
 
 from ....scenarios.member import address_of, voter, voters
 from ....scenarios.quorum import Quorum

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from quorumlog.ids import Epoch
-from quorumlog.raftlog.core.log_view import LOG_START, LogEnd
-from quorumlog.raftlog.core.messages import FollowRequest, FollowResponse, VoteRequest, VoteResponse
-from quorumlog.raftlog.core.ready import HardState
+from quorumlog.raftlog.log_view import LOG_START, LogEnd
+from quorumlog.raftlog.messages import FollowRequest, FollowResponse, VoteRequest, VoteResponse
+from quorumlog.raftlog.ready import HardState
 
 from ....scenarios.member import address_of, voter
 from ....scenarios.quorum import Quorum

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import LOG_START, Entry, LogEnd, SnapshotId
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.log_view import LOG_START, Entry, LogEnd, SnapshotId
+from quorumlog.raftlog.messages import (
     AppendRejected,
     AppendRequest,
     AppendResponse,

@@ -7,8 +7,8 @@ The rest is in test_known_bugs_log.py and test_known_bugs_members.py.
 import pytest
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import LogEnd
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.log_view import LogEnd
+from quorumlog.raftlog.messages import (
     AppendResponse,
     Heartbeat,
     Message,
@@ -16,7 +16,7 @@ from quorumlog.raftlog.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.core.ready import HardState
+from quorumlog.raftlog.ready import HardState
 
 from ....scenarios.member import voter
 from ....scenarios.quorum import Quorum

@@ -7,15 +7,15 @@ from collections import Counter
 import pytest
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import LogEnd, SnapshotId
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.log_view import LogEnd, SnapshotId
+from quorumlog.raftlog.messages import (
     AppendRequest,
     AppendResponse,
     Heartbeat,
     HeartbeatResponse,
     SnapshotChunk,
 )
-from quorumlog.raftlog.core.voters import VoterSet
+from quorumlog.raftlog.voters import VoterSet
 
 from ....scenarios.member import SnapshotFile, data, voter, voters
 from ....scenarios.quorum import Quorum

@@ -11,13 +11,8 @@ import pytest
 
 from quorumlog.errors import VoterChangePending
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import LogEnd
-from quorumlog.raftlog.core.messages import (
-    AppendRequest,
-    AppendResponse,
-    Heartbeat,
-    HeartbeatResponse,
-)
+from quorumlog.raftlog.log_view import LogEnd
+from quorumlog.raftlog.messages import AppendRequest, AppendResponse, Heartbeat, HeartbeatResponse
 
 from ....scenarios.member import data, voter, voters
 from ....scenarios.quorum import Quorum

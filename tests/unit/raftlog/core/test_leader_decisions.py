@@ -9,9 +9,9 @@ import pytest
 
 from quorumlog.errors import Overloaded, VoterChangePending, VoterLagging
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
-from quorumlog.raftlog.core.config import RaftConfig
-from quorumlog.raftlog.core.log_view import LOG_START, EntryKind, LogEnd, SnapshotId
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.config import RaftConfig
+from quorumlog.raftlog.log_view import LOG_START, EntryKind, LogEnd, SnapshotId
+from quorumlog.raftlog.messages import (
     AppendRejected,
     AppendRequest,
     AppendResponse,
@@ -22,9 +22,9 @@ from quorumlog.raftlog.core.messages import (
     SnapshotChunk,
     SnapshotResponse,
 )
-from quorumlog.raftlog.core.ready import HardState, MessageDropped
-from quorumlog.raftlog.core.status import MemberStatus
-from quorumlog.raftlog.core.voters import VoterSet
+from quorumlog.raftlog.ready import HardState, MessageDropped
+from quorumlog.raftlog.status import MemberStatus
+from quorumlog.raftlog.voters import VoterSet
 
 from ....scenarios.member import (
     Disk,

@@ -6,15 +6,15 @@ import pytest
 
 from quorumlog.errors import Overloaded, VoterLagging
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import SnapshotId
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.leader import ReadIndexQueue
+from quorumlog.raftlog.log_view import SnapshotId
+from quorumlog.raftlog.messages import (
     AppendResponse,
     Heartbeat,
     HeartbeatResponse,
     SnapshotChunk,
     TimeoutNow,
 )
-from quorumlog.raftlog.core.reads import Reads
 
 from ....scenarios.member import SnapshotFile, voter, voters
 from ....scenarios.quorum import Quorum
@@ -150,7 +150,7 @@ def test_a_snapshot_that_gives_way_gives_it_to_the_newest() -> None:
 
 
 def test_reads_that_were_lost_make_room() -> None:
-    reads = Reads(reads_max=2)
+    reads = ReadIndexQueue(reads_max=2)
     for context in (1, 2):
         reads.add(context)
     assert not reads.has_round, "no round was begun"

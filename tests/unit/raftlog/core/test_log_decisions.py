@@ -3,7 +3,7 @@
 import pytest
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import LOG_START, LogEnd, LogView
+from quorumlog.raftlog.log_view import LOG_START, LogEnd, LogView
 
 
 def log(*epochs: int) -> LogView:

@@ -3,14 +3,7 @@
 import pytest
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import (
-    LOG_START,
-    Entry,
-    EntryKind,
-    LogEnd,
-    LogView,
-    SnapshotId,
-)
+from quorumlog.raftlog.log_view import LOG_START, Entry, EntryKind, LogEnd, LogView, SnapshotId
 
 
 def end(offset: int, epoch: int) -> LogEnd:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import SnapshotId
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.log_view import SnapshotId
+from quorumlog.raftlog.messages import (
     AppendRequest,
     EndEpoch,
     FollowRequest,
@@ -15,7 +15,7 @@ from quorumlog.raftlog.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.core.voters import VoterHistory
+from quorumlog.raftlog.voters import VoterHistory
 
 from ....scenarios.member import SnapshotFile, address_of, data, voter, voters
 from ....scenarios.quorum import Quorum

@@ -6,8 +6,8 @@ The paper's term is the epoch, its RequestVote RPC a VoteRequest, its log index 
 import pytest
 
 from quorumlog.ids import Epoch, NodeId, Offset
-from quorumlog.raftlog.core.log_view import LogEnd
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.log_view import LogEnd
+from quorumlog.raftlog.messages import (
     AppendRequest,
     Heartbeat,
     HeartbeatResponse,
@@ -15,8 +15,8 @@ from quorumlog.raftlog.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.core.ready import HardState
-from quorumlog.raftlog.core.voters import Voter
+from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.voters import Voter
 
 from ....scenarios.member import data, voter
 from ....scenarios.quorum import Quorum

@@ -9,13 +9,8 @@ import pytest
 
 from quorumlog.errors import NotController
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import Entry, EntryKind, LogEnd
-from quorumlog.raftlog.core.messages import (
-    AppendRejected,
-    AppendRequest,
-    AppendResponse,
-    Message,
-)
+from quorumlog.raftlog.log_view import Entry, EntryKind, LogEnd
+from quorumlog.raftlog.messages import AppendRejected, AppendRequest, AppendResponse, Message
 
 from ....scenarios.member import data, voter
 from ....scenarios.quorum import Quorum

@@ -3,8 +3,8 @@
 import pytest
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import SnapshotId
-from quorumlog.raftlog.core.progress import ROUNDS_MAX, Progress, ProgressState
+from quorumlog.raftlog.log_view import SnapshotId
+from quorumlog.raftlog.progress import ROUNDS_MAX, Progress, ProgressState
 
 SNAPSHOT = SnapshotId(Offset(50), Epoch(2))
 

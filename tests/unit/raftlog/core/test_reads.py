@@ -4,12 +4,12 @@ import pytest
 
 from quorumlog.errors import Overloaded
 from quorumlog.ids import Offset
-from quorumlog.raftlog.core.reads import Reads
-from quorumlog.raftlog.core.ready import ReadReady
+from quorumlog.raftlog.leader import ReadIndexQueue
+from quorumlog.raftlog.ready import ReadReady
 
 
-def asked(*contexts: int, reads_max: int = 100) -> Reads:
-    reads = Reads(reads_max=reads_max)
+def asked(*contexts: int, reads_max: int = 100) -> ReadIndexQueue:
+    reads = ReadIndexQueue(reads_max=reads_max)
     for context in contexts:
         reads.add(context)
     return reads
@@ -45,7 +45,7 @@ def test_a_later_round_confirms_the_earlier_ones() -> None:
 
 def test_only_so_many_rounds_are_under_way() -> None:
     reads = asked()
-    for number in range(Reads.ROUNDS_MAX):
+    for number in range(ReadIndexQueue.ROUNDS_MAX):
         reads.add(number)
         assert reads.wants_round
         reads.begin_round(number, Offset(0))

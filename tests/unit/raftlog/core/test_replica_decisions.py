@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.config import RaftConfig
-from quorumlog.raftlog.core.log_view import LOG_START, LogEnd, LogView, SnapshotId
-from quorumlog.raftlog.core.messages import SnapshotChunk
-from quorumlog.raftlog.core.ready import HardState
-from quorumlog.raftlog.core.replica import Reception, Replica
-from quorumlog.raftlog.core.soundness import validate_message
-from quorumlog.raftlog.core.voters import VoterHistory
+from quorumlog.raftlog.config import RaftConfig
+from quorumlog.raftlog.log_view import LOG_START, LogEnd, LogView, SnapshotId
+from quorumlog.raftlog.messages import SnapshotChunk, validate_message
+from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.state import RaftState, Reception
+from quorumlog.raftlog.voters import VoterHistory
 
 from ....scenarios.member import Drawn, encode_control, voter, voters
 
@@ -22,14 +21,14 @@ def snapshot(end: int) -> SnapshotId:
     return SnapshotId(Offset(end), Epoch(1))
 
 
-def replica(*snapshots: int, start: int = 0, end: int = 10) -> Replica:
+def replica(*snapshots: int, start: int = 0, end: int = 10) -> RaftState:
     """A log of batches of one record in epoch 1; the voters change at offset 3."""
     log_start = LogEnd(Epoch(1), Offset(start)) if start else LOG_START
     batches = [(Offset(base), Offset(base + 1), Epoch(1), 10) for base in range(start, end)]
     history = VoterHistory(voters(1, 2), start_offset=Offset(start))
     if start <= 3:
         history.append(Offset(3), voters(1, 2, 3))
-    made = Replica(
+    made = RaftState(
         RaftConfig(node_id=ME.node_id, directory_id=ME.directory_id),
         LogView.of(log_start, batches),
         HardState(Epoch(1), None),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorumlog.raftlog.core.roles import TRANSITIONS, RoleName, Trigger, next_role
+from quorumlog.raftlog.roles import TRANSITIONS, RoleName, Trigger, next_role
 
 PAIRS = [(role, trigger) for role in RoleName for trigger in Trigger]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.raftlog.core.messages import AppendRequest, Message, SnapshotChunk
+from quorumlog.raftlog.messages import AppendRequest, Message, SnapshotChunk
 
 from ....scenarios.member import voter
 from ....scenarios.quorum import Quorum

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.config import EPOCH_JUMP_MAX, EPOCH_MAX
-from quorumlog.raftlog.core.log_view import LogEnd, SnapshotId
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.config import EPOCH_JUMP_MAX, EPOCH_MAX
+from quorumlog.raftlog.log_view import LogEnd, SnapshotId
+from quorumlog.raftlog.messages import (
     AppendRequest,
     AppendResponse,
     FollowRequest,
@@ -17,8 +17,8 @@ from quorumlog.raftlog.core.messages import (
     Message,
     SnapshotChunk,
     TimeoutNow,
+    validate_message,
 )
-from quorumlog.raftlog.core.soundness import validate_message
 
 from ....scenarios.member import data, voter, voters
 

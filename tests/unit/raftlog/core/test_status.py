@@ -1,6 +1,6 @@
 """What a member tells of the quorum."""
 
-from quorumlog.raftlog.core.voters import VoterSet
+from quorumlog.raftlog.voters import VoterSet
 
 from ....scenarios.member import address_of, voter
 from ....scenarios.quorum import Quorum

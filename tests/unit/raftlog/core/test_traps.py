@@ -5,15 +5,15 @@ import pytest
 
 from quorumlog.errors import VoterLagging
 from quorumlog.ids import Epoch
-from quorumlog.raftlog.core.log_view import LOG_START
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.log_view import LOG_START
+from quorumlog.raftlog.messages import (
     FollowRequest,
     Message,
     SnapshotChunk,
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.core.progress import ROUNDS_MAX
+from quorumlog.raftlog.progress import ROUNDS_MAX
 
 from ....scenarios.member import address_of, voter
 from ....scenarios.quorum import Quorum

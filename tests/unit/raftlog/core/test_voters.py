@@ -4,7 +4,7 @@ import pytest
 
 from quorumlog.errors import DuplicateVoter, InvalidRequest, VoterNotFound
 from quorumlog.ids import DirectoryId, NodeId, Offset
-from quorumlog.raftlog.core.voters import Voter, VoterHistory, VoterSet
+from quorumlog.raftlog.voters import Voter, VoterHistory, VoterSet
 
 from ....scenarios.member import address_of, voter, voters
 

@@ -1,10 +1,10 @@
 """What is handed out to the disk after truncations and pieces, to the letter."""
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import SnapshotId
-from quorumlog.raftlog.core.messages import SnapshotChunk
-from quorumlog.raftlog.core.ready import HardState
-from quorumlog.raftlog.core.writes import Writes
+from quorumlog.raftlog.log_view import SnapshotId
+from quorumlog.raftlog.messages import SnapshotChunk
+from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.writes import WriteQueue
 
 from ....scenarios.member import data, voter, voters
 
@@ -22,7 +22,7 @@ PIECE = SnapshotChunk(
 
 
 def test_a_truncation_keeps_what_was_gathered_below_it() -> None:
-    writes = Writes(STATE, Offset(0))
+    writes = WriteQueue(STATE, Offset(0))
     entries = [data(base, 1) for base in range(3)]
     for entry in entries:
         writes.append(entry)
@@ -34,7 +34,7 @@ def test_a_truncation_keeps_what_was_gathered_below_it() -> None:
 
 def test_a_truncation_of_what_was_gathered_leaves_the_one_below_as_it_was() -> None:
     """The disk is cut at 5 and then written on, whatever stood at 7 before."""
-    writes = Writes(STATE, Offset(10))
+    writes = WriteQueue(STATE, Offset(10))
     writes.truncate_to(Offset(5))
     entries = [data(base, 2) for base in range(5, 8)]
     for entry in entries:
@@ -45,7 +45,7 @@ def test_a_truncation_of_what_was_gathered_leaves_the_one_below_as_it_was() -> N
 
 
 def test_each_kind_of_work_alone_is_a_write() -> None:
-    writes = Writes(STATE, Offset(10))
+    writes = WriteQueue(STATE, Offset(10))
     assert not writes.has_write(STATE)
     assert writes.has_write(HardState(Epoch(1), voter(1)))
     writes.add_chunk(PIECE)
@@ -65,7 +65,7 @@ def test_each_kind_of_work_alone_is_a_write() -> None:
 
 
 def test_an_install_goes_without_entries_and_they_follow() -> None:
-    writes = Writes(STATE, Offset(10))
+    writes = WriteQueue(STATE, Offset(10))
     writes.truncate_to(Offset(9))
     writes.append(data(9, 1))
     writes.add_chunk(PIECE)
@@ -80,7 +80,7 @@ def test_an_install_goes_without_entries_and_they_follow() -> None:
 
 
 def test_pieces_wait_until_they_are_on_the_disk() -> None:
-    writes = Writes(STATE, Offset(10))
+    writes = WriteQueue(STATE, Offset(10))
     writes.append(data(10, 1))
     first = writes.begin(STATE, bytes_max=100)
     waits = [writes.has_chunks]  # entries alone are being written
@@ -95,7 +95,7 @@ def test_pieces_wait_until_they_are_on_the_disk() -> None:
 
 
 def test_what_waited_for_the_log_before_a_snapshot_is_not_written_behind_it() -> None:
-    writes = Writes(STATE, Offset(10))
+    writes = WriteQueue(STATE, Offset(10))
     writes.truncate_to(Offset(9))
     writes.append(data(9, 1))
     writes.add_chunk(PIECE)

@@ -3,10 +3,10 @@
 import pytest
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.core.log_view import Entry, EntryKind, SnapshotId
-from quorumlog.raftlog.core.messages import SnapshotChunk
-from quorumlog.raftlog.core.ready import HardState, Token
-from quorumlog.raftlog.core.writes import Write, Writes
+from quorumlog.raftlog.log_view import Entry, EntryKind, SnapshotId
+from quorumlog.raftlog.messages import SnapshotChunk
+from quorumlog.raftlog.ready import HardState, Token
+from quorumlog.raftlog.writes import PendingWrite, WriteQueue
 
 from ....scenarios.member import voter, voters
 
@@ -37,14 +37,14 @@ def chunk(position: int = 0) -> SnapshotChunk:
     )
 
 
-def writes(*appended: Entry, durable: int = 0) -> Writes:
-    made = Writes(STATE, Offset(durable))
+def writes(*appended: Entry, durable: int = 0) -> WriteQueue:
+    made = WriteQueue(STATE, Offset(durable))
     for each in appended:
         made.append(each)
     return made
 
 
-def begin(of: Writes, state: HardState = STATE, *, bytes_max: int = 1000) -> Write:
+def begin(of: WriteQueue, state: HardState = STATE, *, bytes_max: int = 1000) -> PendingWrite:
     assert of.has_write(state)
     return of.begin(state, bytes_max=bytes_max)
 

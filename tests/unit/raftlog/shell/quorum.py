@@ -8,11 +8,10 @@ from typing import Any
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import ClusterId, DirectoryId, NodeId
-from quorumlog.raftlog.core.config import RaftConfig
-from quorumlog.raftlog.core.voters import Voter, VoterSet
-from quorumlog.raftlog.formats.names import METADATA_LOG_NAME
-from quorumlog.raftlog.formats.snapshot_file import BOOTSTRAP, SnapshotEncoder, checkpoint_name
+from quorumlog.raftlog.config import METADATA_LOG_NAME, RaftConfig
 from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
+from quorumlog.raftlog.snapshot import BOOTSTRAP, SnapshotEncoder, checkpoint_name
+from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
 from quorumlog.storage.shell.data_directory import Directory

@@ -4,22 +4,22 @@ import pytest
 
 from quorumlog.errors import Lost, NotController, Overloaded, QuorumlogError
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.shell.gathering import VALUE_OVERHEAD, Gathering, Proposal
+from quorumlog.raftlog.shell.proposal_queue import VALUE_OVERHEAD, Proposal, ProposalQueue
 from quorumlog.records.batch import HEADER_SIZE, parse_header
 from quorumlog.records.codec import decode_batch
 
 LOST, REFUSED = Lost("unknown"), NotController("not appended")
 
 
-def gathering(*, bytes_max: int = 100_000, batch_bytes_max: int = 10_000) -> Gathering:
-    return Gathering(bytes_max=bytes_max, batch_bytes_max=batch_bytes_max)
+def gathering(*, bytes_max: int = 100_000, batch_bytes_max: int = 10_000) -> ProposalQueue:
+    return ProposalQueue(bytes_max=bytes_max, batch_bytes_max=batch_bytes_max)
 
 
-def add(into: Gathering, *values: bytes, end: int = 7) -> Proposal:
+def add(into: ProposalQueue, *values: bytes, end: int = 7) -> Proposal:
     return into.add(list(values), log_end_offset=Offset(end), epoch=Epoch(3))
 
 
-def append(gathered: Gathering) -> int:
+def append(gathered: ProposalQueue) -> int:
     batch = gathered.next_batch()
     gathered.appended(batch)
     return len(batch.proposals)

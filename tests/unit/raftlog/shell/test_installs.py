@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from quorumlog.raftlog.shell import RaftNodeConfig
-from quorumlog.raftlog.shell.snapshotting import Snapshotting
+from quorumlog.raftlog.shell.snapshot_writer import SnapshotWriter
 from quorumlog.simulation import SimWorld
 
 from .quorum import Journal, Member, Quorum
@@ -123,7 +123,7 @@ def test_no_snapshot_begins_once_the_log_is_to_be_replaced() -> None:
         async def race() -> None:
             driver = member.raft._driver
             log = driver.sending._log
-            taker = Snapshotting(driver.raft, log, member.journal, 1, taken=lambda: None)
+            taker = SnapshotWriter(driver.raft, log, member.journal, 1, taken=lambda: None)
             running = asyncio.ensure_future(taker.run())
             await asyncio.sleep(0)
             taker.applied(driver.raft.applied_end)

@@ -13,7 +13,7 @@ from quorumlog.errors import (
     VoterNotFound,
 )
 from quorumlog.ids import NodeId
-from quorumlog.raftlog.core.voters import VoterSet
+from quorumlog.raftlog.voters import VoterSet
 from quorumlog.simulation import SimWorld
 
 from .quorum import Member, Quorum, refused

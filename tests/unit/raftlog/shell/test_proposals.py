@@ -11,7 +11,7 @@ from quorumlog.ids import NodeId
 from quorumlog.proto import raft_pb2 as pb
 from quorumlog.raftlog import RaftConfig
 from quorumlog.raftlog.shell import ProposalService
-from quorumlog.raftlog.shell.proposals import ANSWERS_A_MESSAGE_MAX, UNANSWERED_MAX
+from quorumlog.raftlog.shell.propose_service import ANSWERS_A_MESSAGE_MAX, UNANSWERED_MAX
 from quorumlog.runtime import Runtime, Stream
 from quorumlog.services import RAFT_PROPOSE
 from quorumlog.storage.shell.data_directory import Directory

@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog.raftlog import LogView
 from quorumlog.raftlog.shell import RaftNodeConfig
-from quorumlog.raftlog.shell.snapshotting import grown_past
+from quorumlog.raftlog.shell.snapshot_writer import grown_past
 from quorumlog.simulation import SimWorld
 from quorumlog.simulation.faults import Faults
 

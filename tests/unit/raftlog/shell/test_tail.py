@@ -4,7 +4,7 @@ import pytest
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog import Entry, EntryKind, LogView
-from quorumlog.raftlog.shell.tail import Tail
+from quorumlog.raftlog.shell.tail import LogTail
 
 
 def entry(base: int, count: int = 1, *, epoch: int = 1, size: int = 100) -> Entry:
@@ -17,8 +17,8 @@ def entry(base: int, count: int = 1, *, epoch: int = 1, size: int = 100) -> Entr
     )
 
 
-def filled(*entries: Entry, bytes_max: int = 10_000) -> tuple[Tail, LogView]:
-    tail, log = Tail(Offset(0), bytes_max=bytes_max), LogView()
+def filled(*entries: Entry, bytes_max: int = 10_000) -> tuple[LogTail, LogView]:
+    tail, log = LogTail(Offset(0), bytes_max=bytes_max), LogView()
     for each in entries:
         tail.put(each)
         log.append(each.base_offset, each.next_offset, each.epoch, each.size)

@@ -14,8 +14,9 @@ from quorumlog import simulation
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import ClusterId, DirectoryId, Epoch, NodeId, Offset
 from quorumlog.proto import raft_pb2 as pb
-from quorumlog.raftlog.core.log_view import Entry, EntryKind, LogEnd
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.codec import Introduction, encode_introduction
+from quorumlog.raftlog.log_view import Entry, EntryKind, LogEnd
+from quorumlog.raftlog.messages import (
     AppendRequest,
     AppendResponse,
     FollowRequest,
@@ -26,10 +27,9 @@ from quorumlog.raftlog.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.core.voters import Voter
-from quorumlog.raftlog.formats.wire import Introduction, encode_introduction
-from quorumlog.raftlog.shell.peers.streams import FrameStream, open_stream
-from quorumlog.raftlog.shell.peers.transport import Transport, TransportConfig
+from quorumlog.raftlog.shell.stream import FrameStream, open_stream
+from quorumlog.raftlog.shell.transport import Transport, TransportConfig
+from quorumlog.raftlog.voters import Voter
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Listener, Runtime, Scope
 from quorumlog.services import RAFT_ENDPOINT

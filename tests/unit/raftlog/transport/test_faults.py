@@ -20,7 +20,8 @@ from quorumlog.errors import (
 )
 from quorumlog.ids import ClusterId, Epoch
 from quorumlog.proto import raft_pb2 as pb
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.codec import encode_message, encode_voter
+from quorumlog.raftlog.messages import (
     AppendRequest,
     EndEpoch,
     FollowRequest,
@@ -30,8 +31,7 @@ from quorumlog.raftlog.core.messages import (
     TimeoutNow,
     VoteResponse,
 )
-from quorumlog.raftlog.formats.wire import encode_message, encode_voter
-from quorumlog.raftlog.shell.peers.transport import TransportConfig
+from quorumlog.raftlog.shell.transport import TransportConfig
 from quorumlog.runtime import ByteConnection, Runtime
 from quorumlog.services import RAFT_FOLLOW, RAFT_VOTE
 

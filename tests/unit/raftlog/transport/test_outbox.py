@@ -5,8 +5,9 @@ import pytest
 from quorumlog.errors import InvalidRequest
 from quorumlog.ids import Epoch, Offset
 from quorumlog.proto import raft_pb2 as pb
-from quorumlog.raftlog.core.log_view import Entry, LogEnd
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.codec import decode_message
+from quorumlog.raftlog.log_view import Entry, LogEnd
+from quorumlog.raftlog.messages import (
     AppendRequest,
     AppendResponse,
     EndEpoch,
@@ -14,8 +15,7 @@ from quorumlog.raftlog.core.messages import (
     HeartbeatResponse,
     Message,
 )
-from quorumlog.raftlog.formats.wire import decode_message
-from quorumlog.raftlog.shell.peers.outbox import Outbox, OutboxLimits
+from quorumlog.raftlog.shell.outbox import Outbox, OutboxLimits
 
 from .conftest import batch, voter
 

@@ -10,8 +10,8 @@ from quorumlog import simulation
 from quorumlog.errors import StreamBroken
 from quorumlog.ids import Epoch, Offset
 from quorumlog.proto import raft_pb2 as pb
-from quorumlog.raftlog.core.log_view import LogEnd, SnapshotId
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.log_view import LogEnd, SnapshotId
+from quorumlog.raftlog.messages import (
     AppendRequest,
     AppendResponse,
     Heartbeat,
@@ -19,8 +19,8 @@ from quorumlog.raftlog.core.messages import (
     SnapshotChunk,
     VoteResponse,
 )
-from quorumlog.raftlog.core.voters import VoterSet
-from quorumlog.raftlog.shell.peers.transport import TransportConfig
+from quorumlog.raftlog.shell.transport import TransportConfig
+from quorumlog.raftlog.voters import VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import Faults, SimWorld
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.messages import (
     AppendRequest,
     AppendResponse,
     FollowResponse,

@@ -1,7 +1,7 @@
 """What may be committed, applied and acknowledged."""
 
-from quorumlog.raftlog.core.messages import AppendResponse, HeartbeatResponse
-from quorumlog.raftlog.core.voters import VoterSet
+from quorumlog.raftlog.messages import AppendResponse, HeartbeatResponse
+from quorumlog.raftlog.voters import VoterSet
 
 from ....checkers.violation import Violation
 from ..member import Member

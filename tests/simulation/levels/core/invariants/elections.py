@@ -1,8 +1,8 @@
 """Who may lead: epochs, votes, and what a leader brings with it."""
 
-from quorumlog.raftlog.core.messages import VoteRequest, VoteResponse
-from quorumlog.raftlog.core.ready import HardState
-from quorumlog.raftlog.core.voters import Voter
+from quorumlog.raftlog.messages import VoteRequest, VoteResponse
+from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.voters import Voter
 
 from ....checkers.violation import Violation
 from ..checks import Delivered

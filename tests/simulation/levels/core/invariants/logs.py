@@ -3,8 +3,8 @@
 from typing import Final
 
 from quorumlog.ids import Offset
-from quorumlog.raftlog.core.log_view import Entry
-from quorumlog.raftlog.core.voters import VoterSet
+from quorumlog.raftlog.log_view import Entry
+from quorumlog.raftlog.voters import VoterSet
 
 from ....checkers.violation import Violation
 from ..disks import MemberDisk

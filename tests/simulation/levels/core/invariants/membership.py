@@ -1,8 +1,8 @@
 """Who votes, and how that changes."""
 
-from quorumlog.raftlog.core.log_view import Entry, EntryKind
-from quorumlog.raftlog.core.messages import FollowRequest, Message, VoteRequest
-from quorumlog.raftlog.core.voters import VoterSet
+from quorumlog.raftlog.log_view import Entry, EntryKind
+from quorumlog.raftlog.messages import FollowRequest, Message, VoteRequest
+from quorumlog.raftlog.voters import VoterSet
 
 from ....checkers.violation import Violation
 from ..checks import Delivered

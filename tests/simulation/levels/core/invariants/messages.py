@@ -1,6 +1,6 @@
 """What may be said, and by whom."""
 
-from quorumlog.raftlog.core.messages import (
+from quorumlog.raftlog.messages import (
     AppendRequest,
     EndEpoch,
     Heartbeat,
@@ -8,8 +8,8 @@ from quorumlog.raftlog.core.messages import (
     SnapshotChunk,
     TimeoutNow,
 )
-from quorumlog.raftlog.core.ready import ReadReady
-from quorumlog.raftlog.core.voters import Voter
+from quorumlog.raftlog.ready import ReadReady
+from quorumlog.raftlog.voters import Voter
 
 from ....checkers.violation import Violation
 from ..clients import Read

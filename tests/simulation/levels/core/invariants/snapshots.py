@@ -1,7 +1,7 @@
 """What a snapshot is, and what its installation may do."""
 
-from quorumlog.raftlog.core.log_view import SnapshotId
-from quorumlog.raftlog.core.messages import SnapshotChunk
+from quorumlog.raftlog.log_view import SnapshotId
+from quorumlog.raftlog.messages import SnapshotChunk
 
 from ....checkers.violation import Violation
 from ..disks import SnapshotFile

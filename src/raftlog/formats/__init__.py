@@ -1,1 +1,0 @@
-"""The byte formats of the metadata log on disk and on the wire. Pure."""

@@ -1,1 +1,0 @@
-"""The durable state of a Raft node: its log, snapshots, epoch and vote."""

@@ -1,0 +1,163 @@
+"""The identity of this node in streams and calls. Pure values."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ...errors import InvalidRequest, NotSent, QuorumlogError
+from ...ids import ClusterId
+from ...proto import raft_pb2 as pb
+from ...runtime import Network
+from ...services import RAFT_ENDPOINT
+from ..codec import Introduction, encode_introduction
+from ..voters import Voter
+from .stream import Ended, FrameStream, open_stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerIdentity:
+    """The identity that this node sends to others."""
+
+    cluster_id: ClusterId
+    me: Voter
+    incarnation: bytes  # 8 bytes, drawn at the node's start
+    next_stream_number: Callable[[], int]  # increasing over all of its streams
+
+    def introduction(
+        self, receiver: Voter | None, *, stream_number: int = 0, is_snapshot: bool = False
+    ) -> pb.Introduction:
+        """Return the introduction, the first part of a stream or call."""
+        mine = Introduction(
+            sender=self.me,
+            incarnation=self.incarnation,
+            stream_number=stream_number,
+            is_snapshot=is_snapshot,
+        )
+        return encode_introduction(mine, cluster_id=self.cluster_id, receiver=receiver)
+
+
+_LOG = logging.getLogger("quorumlog.raftlog")
+
+# (peer, error); beyond it the oldest is dropped and may be logged again
+REMEMBERED_MAX: Final = 1_000
+
+
+class PeerErrorLog:
+    """The errors that were logged per peer."""
+
+    def __init__(self) -> None:
+        self._logged: dict[str, dict[str, None]] = {}  # names of errors by peer, oldest first
+
+    def note(self, event: str, who: str, error: QuorumlogError) -> None:
+        """Log an error of a peer unless it was logged before."""
+        names = self._logged.setdefault(who, {})
+        if error.name in names:
+            return
+        names[error.name] = None
+        if len(self._logged) > REMEMBERED_MAX:
+            del self._logged[next(iter(self._logged))]
+        level = logging.INFO if error.retriable else logging.WARNING
+        _LOG.log(level, "%s peer=%s error=%s: %s", event, who, error.name, error)
+
+    def settle(self, who: str) -> None:
+        """Reset a peer after a success: its next error is logged."""
+        self._logged.pop(who, None)
+
+
+class AddressBook:
+    """Addresses by node. O(1), except for an eviction."""
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._addresses: dict[Voter, str] = {}  # "host:port", oldest first
+        self._voters: set[Voter] = set()  # the nodes that a voter set named
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def find(self, voter: Voter) -> str:
+        """Return the address of a node, "" if unknown."""
+        return self._addresses.get(voter, "")
+
+    def learn(self, voter: Voter, address: str, *, is_voter: bool) -> bool:
+        """Record an address. Return True if it is new. "" changes nothing."""
+        if is_voter:
+            self._voters.add(voter)
+        if not address or self._addresses.get(voter) == address:
+            return False
+        self._addresses.pop(voter, None)
+        self._addresses[voter] = address
+        if len(self._addresses) > self._entries_max:
+            self._forget_one()
+        return True
+
+    def _forget_one(self) -> None:
+        """Evict the oldest node that no voter set named, or else the oldest one."""
+        oldest = next((v for v in self._addresses if v not in self._voters), None)
+        voter = next(iter(self._addresses)) if oldest is None else oldest
+        del self._addresses[voter]
+        self._voters.discard(voter)
+
+
+PORT_MAX = 65_535
+
+
+class StreamPorts:
+    """The stream ports by node address. Bounded."""
+
+    def __init__(
+        self, network: Network, *, member: PeerIdentity, call_ms_max: int, entries_max: int
+    ) -> None:
+        self._network = network
+        self._member = member
+        self._call_ms_max = call_ms_max
+        self._entries_max = entries_max
+        self._ports: dict[str, int] = {}
+
+    async def connect(
+        self,
+        peer: Voter,
+        address: str,
+        *,
+        take: Callable[[pb.RaftFrame], None],
+        room: Callable[[], None],
+        ended: Ended,
+    ) -> FrameStream:
+        """Open a stream to the peer at the address. Raise Lost, or the error of another node
+        there."""
+        port = self._ports.get(address)
+        if port is not None:
+            try:
+                return await open_stream(
+                    self._network, _beside(address, port), take=take, room=room, ended=ended
+                )
+            except NotSent:  # restarted, with another port
+                self.forget(address)
+        port = await self._ask(peer, address)
+        return await open_stream(
+            self._network, _beside(address, port), take=take, room=room, ended=ended
+        )
+
+    def forget(self, address: str) -> None:
+        """Drop the port of an address that did not lead to the peer."""
+        self._ports.pop(address, None)
+
+    async def _ask(self, peer: Voter, address: str) -> int:
+        call = pb.EndpointCall(introduction=self._member.introduction(peer))
+        channel = self._network.channel(address)
+        try:
+            answer = await channel.call(RAFT_ENDPOINT, call, timeout_ms=self._call_ms_max)
+        finally:
+            await channel.close()
+        if not 0 < answer.port <= PORT_MAX:
+            raise InvalidRequest(f"{address}: stream port {answer.port} is not in 1 to {PORT_MAX}")
+        if len(self._ports) >= self._entries_max:
+            del self._ports[next(iter(self._ports))]
+        self._ports[address] = answer.port
+        return answer.port
+
+
+def _beside(address: str, port: int) -> str:
+    """Return the address with another port."""
+    return f"{address.rpartition(':')[0]}:{port}"

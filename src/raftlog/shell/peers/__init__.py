@@ -1,1 +1,0 @@
-"""Communication between Raft nodes: streams of frames, calls, addresses and queues."""
