@@ -230,7 +230,7 @@ def cluster_scale(result: Result) -> Iterator[str]:
         f"{result['create_s']:.1f} s",
         f"< {result['goal_create_s']:.0f} s{verdict(created)}",
     )
-    yield line("longest stall of a loop meanwhile", f"{result['create_stall_s']:.3f} s", "")
+    yield line("longest stall of a loop during that", f"{result['create_stall_s']:.3f} s", "")
     for name, partitions, goal in (
         ("idle_shares_empty", 0, ""),
         ("idle_shares", result["idle_partitions"], f"< {result['goal_idle']:.0%}{verdict(rested)}"),
@@ -242,7 +242,7 @@ def cluster_scale(result: Result) -> Iterator[str]:
             goal,
         )
     yield line("memory of a node without partitions", f"{result['node_mb_empty']:.0f} MB", "")
-    for name, what in (("unused", "that nobody used"), ("used", "with a record")):
+    for name, what in (("unused", "that was never used"), ("used", "with a record")):
         yield line(f"memory of a replica {what}", f"{result[f'bytes_{name}_replica']:,} bytes", "")
 
 
@@ -321,11 +321,11 @@ SECTIONS = (
         title="Python clients",
         name="clients",
         about=(
-            "Record by record and in Arrow, both faces, to and from a topic of one partition with "
-            "`flush.policy=replicated`. *Of codec* and *of bare stream* compare rates with the "
-            "record codec alone and with a bare gRPC stream that carries the same bytes. "
-            "Microseconds a record are seconds a million; the budget is what the client may take. "
-            "`--profile` says where its CPU time goes."
+            "Both clients, record by record and in Arrow, with a topic of one partition and "
+            "`flush.policy=replicated`. *Of codec* is the rate relative to the record codec "
+            "alone, *of bare stream* relative to a bare gRPC stream with the same bytes. "
+            "Microseconds a record equal seconds a million records; the budget is the goal for "
+            "the client. `--profile` shows the client's CPU time by function."
         ),
         rows=clients,
     ),
@@ -333,8 +333,8 @@ SECTIONS = (
         title="Produce and fetch over gRPC",
         name="grpc_throughput",
         about=(
-            "Batches of 1 MiB that are encoded already, beside a bare Python gRPC stream; *and "
-            "written* is the bare stream whose server also writes the bytes to a file."
+            "Encoded batches of 1 MiB, compared with a bare Python gRPC stream. *And written* "
+            "is the bare stream with a server that also writes the bytes to a file."
         ),
         rows=grpc_throughput,
     ),
@@ -383,64 +383,70 @@ SECTIONS = (
     Section(
         title="Storage: sequential",
         name="storage_sequential",
-        about="One log from end to end, beside bare `pwrite` and `pread` of the same bytes.",
+        about=("One log from end to end, compared with `pwrite` and `pread` of the same bytes."),
         rows=storage,
     ),
     Section(
         title="Storage: codec beside aiokafka",
         name="storage_codec_beside_aiokafka",
         about=(
-            "Building batches and reading them into Arrow and into records, beside aiokafka's C "
-            "extension and kafka-python: keys of 8 bytes, uncompressed, CRC included, on one core."
+            "Building batches, and reading them into Arrow and into records, compared with "
+            "aiokafka's C extension and kafka-python: keys of 8 bytes, uncompressed, CRC "
+            "included, on one core."
         ),
         rows=storage,
     ),
     Section(
         title="Storage: lookup by offset",
         name="storage_lookup",
-        about="Finding an offset in a log of many segments; *anywhere* meets closed files too.",
+        about=("Lookup of an offset in a log of many segments; *anywhere* includes closed files."),
         rows=storage,
     ),
     Section(
         title="Storage: opening",
         name="storage_opening",
-        about="A data directory of many partitions after a clean stop, and one partition of it.",
+        about=(
+            "A data directory of many partitions after a clean shutdown, and one of its partitions."
+        ),
         rows=storage,
     ),
     Section(
         title="Storage: recovery",
         name="storage_recovery",
-        about="After an unclean stop: what is read of a log by how far its recovery point is.",
+        about=(
+            "Bytes that recovery reads after an unclean shutdown, by the position of the "
+            "recovery point."
+        ),
         rows=storage,
     ),
     Section(
         title="Storage: compaction",
         name="storage_compaction",
         about=(
-            "One round over a log that says each key many times, without a node's throttle, beside "
-            "a bare copy of its files. The rate is of the log's bytes; the round reads them twice."
+            "One round over a log with many records for each key, without a node's throttle, "
+            "compared with a copy of its files. The rate counts the log's bytes; the round "
+            "reads them twice."
         ),
         rows=storage,
     ),
     Section(
         title="Storage: group commit",
         name="storage_group_commit",
-        about="Durable appends of so many callers, beside bare `fdatasync`.",
+        about="Durable appends by concurrent callers, compared with `fdatasync`.",
         rows=storage,
     ),
     Section(
         title="Consensus",
         name="raft",
         about=(
-            "Three voters on one machine, each in a folder of its own, beside etcd and PySyncObj in"
-            " the same rounds. Ours and etcd sync before they answer, PySyncObj never does. Ours is"
-            " asked over one stream of proposals, each of which is answered for itself: *gathered*"
-            " sends as many in a message as were answered in one, *one by one* each alone. etcd is"
-            " asked by puts over 8 connections to its leader, and both by the same client."
-            " *Injected* is proposed in the leader's process, and the client's CPU is a part of the"
-            " members'. PySyncObj as it"
-            " comes sends what has gathered every 100 ms; *tuned* is every 10 ms for many, and each"
-            " command at once for one."
+            "Three voters on one machine, each in a folder of its own, and etcd and PySyncObj "
+            "in the same rounds. quorumlog and etcd fsync before they answer, PySyncObj never "
+            "does. quorumlog gets proposals over one stream, with a response for each: "
+            "*gathered* sends as many in a message as were answered in one, *one by one* sends "
+            "each alone. etcd gets puts over 8 connections to its leader, from the same client. "
+            "*Injected* proposals are made in the leader's process, and the client's CPU is "
+            "part of the members'. PySyncObj sends every 100 ms by default; *tuned* sends every "
+            "10 ms for many commands, and at once for one."
         ),
         rows=raft,
     ),
@@ -448,10 +454,9 @@ SECTIONS = (
         title="Failover of the quorum",
         name="raft_failover",
         about=(
-            "Three controllers of ours, three members of etcd, and a client that asks the living"
-            " ones every 10 ms: from the signal that ends the active one to the next committed"
-            " proposal. By default there is a heartbeat every 100 ms and an election after 1 to 2 s"
-            " of silence."
+            "Three controllers, and a client that calls the live ones every 10 ms: the time "
+            "from the signal to the active controller until the next committed proposal. The "
+            "default heartbeat interval is 100 ms, the election timeout 1 to 2 s."
         ),
         rows=raft_failover,
     ),
@@ -459,10 +464,10 @@ SECTIONS = (
         title="Replicas",
         name="cluster_replication",
         about=(
-            "Three nodes on one machine, and one client. A topic of three replicas written with"
-            " `acks=all` beside one of a single replica written with `acks=1`, both with a"
-            " partition a node and `flush.policy=replicated`. Latency is that of one record at a"
-            " time. Three replicas are written three times, on the same cores here."
+            "Three nodes on one machine, and one client. A topic of three replicas with "
+            "`acks=all`, compared with one of a single replica with `acks=1`, both with one "
+            "partition for each node and `flush.policy=replicated`. Latency is that of one "
+            "record at a time. Three replicas are three writes on the same cores."
         ),
         rows=cluster_replication,
     ),
@@ -470,10 +475,10 @@ SECTIONS = (
         title="Failover of the cluster",
         name="cluster_failover",
         about=(
-            "kill -9 of the broker that leads a partition, of the controller that decides, and of"
-            " a node that is both. *Served* asks the nodes that are left every 10 ms, until a"
-            " record is acknowledged by all in-sync replicas (for a controller: a change of the"
-            " metadata is committed); *client* is one call of the Python client with its defaults."
+            "kill -9 of the leader of a partition, of the active controller, and of a node with "
+            "both roles. *Served* calls the remaining nodes every 10 ms until all in-sync "
+            "replicas acknowledge a record (for a controller: until a metadata change is "
+            "committed). *Client* is one call of the Python client with default settings."
         ),
         rows=raft_failover,
     ),
@@ -481,9 +486,9 @@ SECTIONS = (
         title="Restart of every node",
         name="cluster_restart",
         about=(
-            "Three nodes are stopped in order and started again, one after the other, while a"
-            " producer sends 500 records a second and a consumer reads them, both with their"
-            " defaults."
+            "Three nodes are stopped in order and started again, one after the other, while a "
+            "producer with default settings sends 500 records a second and a consumer reads "
+            "them."
         ),
         rows=cluster_restart,
     ),
@@ -491,8 +496,8 @@ SECTIONS = (
         title="Many partitions",
         name="cluster_scale",
         about=(
-            "Topics of ten partitions with three replicas on three nodes: how fast they are made,"
-            " what they cost at rest, and in memory."
+            "Topics of ten partitions with three replicas on three nodes: the time to create "
+            "them, and their cost in CPU and memory at rest."
         ),
         rows=cluster_scale,
     ),
@@ -504,8 +509,8 @@ SECTIONS = (
         title="Spark",
         name="spark_read",
         about=(
-            "A batch read of 100-byte records, beside a Python source that yields tuples and one "
-            "that yields prepared Arrow batches, which is the ceiling of Spark's interface."
+            "A batch read of 100-byte records, compared with a Python source of tuples and with "
+            "one of prepared Arrow batches, the ceiling of Spark's interface."
         ),
         rows=spark_read,
     ),
@@ -513,9 +518,9 @@ SECTIONS = (
         title="Spark streaming",
         name="spark_stream",
         about=(
-            "Micro-batches of a million 100-byte records, and of a thousand for what one costs "
-            "whatever is in it, beside a Python streaming source that yields prepared Arrow "
-            "batches, which is the ceiling of Spark's interface."
+            "Micro-batches of a million 100-byte records, and of a thousand for the fixed cost "
+            "of a micro-batch, compared with a Python streaming source of prepared Arrow "
+            "batches, the ceiling of Spark's interface."
         ),
         rows=spark_stream,
     ),
@@ -523,10 +528,10 @@ SECTIONS = (
         title="Metadata of large clusters",
         name="metadata",
         about=(
-            "A controller alone that starts on a snapshot of so many partitions of three replicas, "
-            "ten a topic. One broker falls, which holds its share; commands are decided, committed "
-            "and replayed one at a time, medians. *Stall* is the longest that the loop kept "
-            "everybody else waiting."
+            "A controller alone that starts on a snapshot of that many partitions with three "
+            "replicas, ten a topic. One broker with its share of replicas fails; commands are "
+            "decided, committed and replayed one at a time, medians. *Stall* is the longest "
+            "blocking of the event loop."
         ),
         rows=metadata,
     ),
@@ -534,9 +539,9 @@ SECTIONS = (
         title="What partitions, topics and brokers cost",
         name="metadata_sweep",
         about=(
-            "The same controller, in seconds of processor: one size grows and the others stay, with"
-            " 20 brokers, ten partitions a topic, and 20,000 partitions where others grow. Both"
-            " axes are logarithmic: a level curve is a cost that does not grow with the cluster."
+            "The same controller, in seconds of CPU: one size grows while the others stay at 20 "
+            "brokers, ten partitions a topic and 20,000 partitions. Both axes are logarithmic: "
+            "a level curve is a cost that does not grow with the cluster."
         ),
         rows=metadata_sweep,
     ),
@@ -544,11 +549,11 @@ SECTIONS = (
         title="Brokers that fail among 100,000 partitions",
         name="metadata_rolling",
         about=(
-            "A simulation: the product's own decisions of the controller and of all 300,000"
-            " replicas on 100 brokers, over modelled logs, messages and time, with every invariant"
-            " checked. Ten brokers crash and come back one after the other, then ten at once, while"
-            " clients append to one partition in twenty. A broker is fenced at a random time"
-            " within a second of its crash, and back after five."
+            "A simulation with the product's decisions of the controller and of all 300,000 "
+            "replicas on 100 brokers, over modelled logs, messages and time, with every "
+            "invariant checked. Ten brokers crash and return one after the other, then ten at "
+            "once, while clients append to one partition in twenty. A broker is fenced at a "
+            "random time within a second of its crash, and returns after five."
         ),
         rows=metadata_rolling,
     ),

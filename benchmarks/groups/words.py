@@ -7,34 +7,36 @@ from benchmarks.pages.tables import Result, compared, head, line, subject, verdi
 
 COMMAND = "python -m benchmarks.groups --only"
 REBALANCE = (
-    "One broker, and beside it one of Apache Kafka, asked by the same program: members with a"
-    " connection each that do what clients' members do by default. All join a new group at once;"
-    " one more joins; it leaves. The time runs from the first request until every member has its"
-    " share and every partition is one's. Members of the classic protocol hear of a change with"
-    " their next heartbeat, which comes every three seconds, those of KIP-848 every five."
-    " `group.initial.rebalance.delay.ms` is 0 for both."
+    "One broker of quorumlog, and one of Apache Kafka with the same program: members with one "
+    "connection each that send what clients send by default. All join a new group at once; one "
+    "more joins; it leaves. The time runs from the first request until every member has its "
+    "assignment and every partition has one owner. Classic members learn of a change with their "
+    "next heartbeat, after up to 3 s, KIP-848 members after up to 5 s. "
+    "`group.initial.rebalance.delay.ms` is 0 for both."
 )
 RATES = (
-    "The same brokers. 32 members, each alone in its group, join and leave again and again; 32"
-    " members commit as soon as the last commit is stored; 100 members of one group send a"
-    " heartbeat as soon as the last is answered. Kafka's commits wait for replicas and for no disk,"
-    " and so do ours with `flush.policy=replicated`; a row for `fsync`, which a single replica of"
-    " the groups' topic has by default."
+    "The same brokers. 32 members, each in a group of its own, join and leave repeatedly; 32 "
+    "members commit as soon as the previous commit is stored; 100 members of one group send a "
+    "heartbeat as soon as the previous one is answered. Commits wait for replicas, not for "
+    "disks, in Kafka and with `flush.policy=replicated`; one row has `fsync`, the default with "
+    "a single replica of the groups' topic."
 )
 IDLE = (
-    "Members of one group that do nothing but live, every three seconds in the classic protocol and"
-    " every five in KIP-848. *More* is what the broker takes with them beyond what it took before."
+    "Members of one group that only send heartbeats, every 3 s in the classic protocol and "
+    "every 5 s in KIP-848. *More* is the broker's additional CPU with these members."
 )
 FAILOVER = (
-    "Three brokers that are controllers too. kill -9 of the broker that has a group, until a member"
-    " of it commits again: its commit goes to each broker that is left every 10 ms. A broker whose"
-    " process has died is noticed here by its connections; Kafka waits for its session to end, 9 s"
-    " by default, and so would quorumlog for one that falls silent."
+    "Three brokers that are also controllers. kill -9 of a group's coordinator, until a member "
+    "of the group commits again: it sends its commit to each remaining broker every 10 ms. "
+    "quorumlog detects an ended process by its connections; Kafka waits for the end of the "
+    "broker's session, 9 s by default. For a silent machine quorumlog also waits for the "
+    "session, 3 s by default."
 )
 MIRROR = (
-    "Two clusters of one node on this machine, a topic of six partitions. The mirror moves batches"
-    " as they are; a loop consumes and produces record by record with our Python client, or on"
-    " librdkafka by its Python package. Copies have one replica, on the disk when acknowledged."
+    "Two clusters of one node on this machine, a topic of six partitions. The mirror copies "
+    "batches unchanged; a loop consumes and produces record by record with the Python client, "
+    "or with librdkafka's Python package. Copies have one replica and are on disk when "
+    "acknowledged."
 )
 
 

@@ -6,33 +6,33 @@ from benchmarks.pages.tables import Result, compared, head, line, subject
 
 COMMAND = "python -m benchmarks.kafka_wire --only"
 THROUGHPUT = (
-    "Apache Kafka from its Maven artifacts, with its default settings, beside ours with"
-    " `flush.policy=replicated`, which is what Kafka's brokers do; a row for `fsync`. tansu and"
-    " noida-db speak the same protocol and hold records in memory only (noida-db the newest 50 MB)."
-    " The ceiling is a C program that receives and writes, or sends a file by `sendfile`, and does"
-    " nothing else. Our load generator replays the same encoded requests over raw sockets to each,"
-    " from six connections with five produce requests or one fetch of 1 MiB under way each. A"
-    " gigabyte is one of record batches. *Cores* are those that brokers and generator took of the"
-    " machine's; where they come to all of them, the rate is what the machine could, shared between"
-    " both, and the CPU a gigabyte says which broker is cheaper."
+    "Apache Kafka from its Maven artifacts with default settings, and quorumlog with "
+    "`flush.policy=replicated`, as Kafka's brokers do; one row has `fsync`. tansu and noida-db "
+    "speak the same protocol and keep records in memory only (noida-db the newest 50 MB). The "
+    "ceiling is a C program that only receives and writes, or sends a file by `sendfile`. The "
+    "load generator replays the same encoded requests over raw sockets, from six connections "
+    "with five produce requests or one fetch of 1 MiB in flight each. A gigabyte counts record "
+    "batches. *Cores* are the machine's cores in use by brokers and generator. Where they add "
+    "up to all cores, the machine limits the rate, and the CPU a gigabyte shows the cheaper "
+    "broker."
 )
 REPLICAS = (
-    "The same with three brokers on this machine, three replicas, `acks=all` and one connection a"
-    " partition to its leader. CPU is that of all three brokers."
+    "The same with three brokers on this machine, three replicas, `acks=all` and one connection "
+    "for each partition to its leader. CPU is the sum of the three brokers."
 )
 LATENCY = (
-    "Three brokers, three replicas, `acks=all`, records of 100 bytes at fixed rates: from when a"
-    " request was due to its acknowledgement, and to when a consumer that waits for it has it. Also"
-    " requests that could not leave in time count from when they were due. A rate that a system did"
-    " not hold says so."
+    "Three brokers, three replicas, `acks=all`, records of 100 bytes at fixed rates: the time "
+    "from the due time of a request to its acknowledgement, and to its arrival at a waiting "
+    "consumer. Requests that are sent late also count from their due time. A rate that a system "
+    "did not sustain is marked."
 )
 CLIENTS = (
-    "The same brokers through clients that people use, and two systems that have their own. A"
-    " gigabyte is one of values. Where the client takes a whole core, the rate is the client's."
+    "The same brokers with common clients, and two systems with clients of their own. A "
+    "gigabyte counts values. Where the client uses a whole core, the client limits the rate."
 )
 STARTS = (
-    "One broker on a new directory that is formatted already: from its command to the first"
-    " acknowledged record by the Kafka protocol, and what it takes at rest."
+    "One broker on a new, formatted directory: the time from its command to the first record "
+    "acknowledged over the Kafka protocol, and its use of memory and CPU at rest."
 )
 
 

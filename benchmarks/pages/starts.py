@@ -18,7 +18,7 @@ def startup(result: Result) -> Iterator[str]:
     yield line("memory when idle", f"{result['idle_mb_max']:.0f} MB")
     for what, key in (
         (
-            "a test's own broker, to the first record that librdkafka hears is stored",
+            "a test's broker, to the first record acknowledged to librdkafka",
             "first_record",
         ),
         ("a run of pytest with one such test, start to end", "pytest"),
