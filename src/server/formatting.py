@@ -15,7 +15,7 @@ from ..storage.layout import META_PROPERTIES
 from ..storage.shell.data_directory import Directory
 from ..storage.small_files import read_file
 from .config import NodeConfig
-from .forming import Forming
+from .forming import FormatOptions
 
 
 def is_formatted(runtime: Runtime, config: NodeConfig) -> bool:
@@ -24,7 +24,11 @@ def is_formatted(runtime: Runtime, config: NodeConfig) -> bool:
 
 
 async def format_directory(
-    runtime: Runtime, config: NodeConfig, *, cluster_id: str = "", forming: Forming | None = None
+    runtime: Runtime,
+    config: NodeConfig,
+    *,
+    cluster_id: str = "",
+    forming: FormatOptions | None = None,
 ) -> DirectoryMeta:
     """Format the data directory for this node. Formatting is idempotent.
 
@@ -35,9 +39,9 @@ async def format_directory(
     it cannot be created or written; InvalidRequest if a node without the controller role has no
     cluster id.
     """
-    forming = forming or Forming()
+    forming = forming or FormatOptions()
     if not config.is_controller:
-        forming = Forming(directory_id=forming.directory_id, voters=VoterSet(()))
+        forming = FormatOptions(directory_id=forming.directory_id, voters=VoterSet(()))
     entropy, node_id = runtime.entropy.stream("format"), NodeId(config.node_id)
     known = await _meta_of(runtime, config)
     text = cluster_id or (known.cluster_id if known is not None else "")

@@ -9,7 +9,7 @@ from .config import NodeConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forming:
+class FormatOptions:
     """The directory id and the initial voters for formatting."""
 
     directory_id: DirectoryId | None = None  # None: random
@@ -22,9 +22,9 @@ class Forming:
         return VoterSet(((me, address),)) if self.standalone else self.voters
 
 
-def first_voters(
+def initial_voters(
     config: NodeConfig, *, standalone: bool = False, no_initial_voters: bool = False
-) -> Forming:
+) -> FormatOptions:
     """Return the initial voters of a configuration; raises InvalidRequest for contradictions.
 
     `standalone`: this node alone; commands add others. `no_initial_voters`: none; the node joins an
@@ -47,7 +47,7 @@ def first_voters(
         return _alone(config)
     if own is None:
         if config.is_alone:
-            return Forming()
+            return FormatOptions()
         raise InvalidRequest(
             f"controller.voters: node {config.node_id} is missing; to join the existing quorum, run"
             " `quorumlog storage format --no-initial-voters`; to form a quorum, add this node"
@@ -59,7 +59,7 @@ def first_voters(
             f"controller.voters: {own} or another voter has no directory id; generate one with"
             " `quorumlog storage random-id`"
         )
-    return Forming(
+    return FormatOptions(
         directory_id=own.directory_id,
         voters=VoterSet.of(
             (Voter(entry.node_id, entry.directory_id), entry.address)
@@ -69,7 +69,7 @@ def first_voters(
     )
 
 
-def _without_vote(config: NodeConfig, *, standalone: bool) -> Forming:
+def _without_vote(config: NodeConfig, *, standalone: bool) -> FormatOptions:
     if standalone:
         raise InvalidRequest(
             "--standalone: node.roles lacks controller, so the node cannot form a quorum; remove"
@@ -80,14 +80,14 @@ def _without_vote(config: NodeConfig, *, standalone: bool) -> Forming:
             "controller.bootstrap: empty on a node without initial voters; set it to host:port of"
             " controllers"
         )
-    return Forming(voters=VoterSet(()))
+    return FormatOptions(voters=VoterSet(()))
 
 
-def _alone(config: NodeConfig) -> Forming:
+def _alone(config: NodeConfig) -> FormatOptions:
     if not config.quorum_address or config.quorum_address.endswith(":0"):
         raise InvalidRequest(
             "the controller address is needed by voters that are added later; set"
             " advertised.controller, or listeners.controller to a fixed address with a fixed port"
         )
     own = config.own_entry
-    return Forming(directory_id=None if own is None else own.directory_id, standalone=True)
+    return FormatOptions(directory_id=None if own is None else own.directory_id, standalone=True)

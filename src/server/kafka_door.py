@@ -6,7 +6,7 @@ from ..broker.groups.shell import GroupCoordinator
 from ..broker.shell.replicas import ReplicaManager
 from ..errors import AddressInUse
 from ..frontends.grpc import AdminService, QuorumService, TransactionsService
-from ..frontends.kafka import Door, KafkaServer, KafkaSettings
+from ..frontends.kafka import BrokerContext, KafkaServer, KafkaSettings
 from ..metadata import ImageDelta
 from ..metadata.shell.publisher import MetadataPublisher
 from ..runtime import Runtime, Scope
@@ -40,7 +40,7 @@ async def open_kafka(
         fetch_bytes_max=config.fetch_bytes_max,
         auto_create_topics=config.auto_create_topics == "true",
     )
-    door = Door(
+    door = BrokerContext(
         runtime=runtime,
         replicas=replicas,
         metadata=metadata,

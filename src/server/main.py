@@ -39,9 +39,9 @@ from .config import (
     settings,
     toml_source,
 )
-from .forming import first_voters
+from .forming import initial_voters
 from .journal import TEXT_FORMAT, write_json
-from .node import Node, NodeAddresses, format_directory, is_formatted
+from .node import ListenerAddresses, Node, format_directory, is_formatted
 
 DEV_DATA_DIR = "quorumlog-data"
 DEV_HTTP_PORT = 9095
@@ -182,7 +182,7 @@ def format_storage(
     directory belongs to another cluster, node or directory id, DirectoryUnusable if it cannot be
     written.
     """
-    forming = first_voters(config, standalone=standalone, no_initial_voters=no_initial_voters)
+    forming = initial_voters(config, standalone=standalone, no_initial_voters=no_initial_voters)
 
     async def main(runtime: Runtime) -> DirectoryMeta:
         return await format_directory(
@@ -201,7 +201,7 @@ def is_formatted_storage(config: NodeConfig) -> bool:
     return run(main, name="look")
 
 
-def ready_line(addresses: NodeAddresses, *, as_json: bool) -> str:
+def ready_line(addresses: ListenerAddresses, *, as_json: bool) -> str:
     """Return the line with the addresses of a started node."""
     row = {
         "ready": True,
@@ -256,7 +256,7 @@ def _serve(
         with _stopping_on_signals(stop):
             if format_new and not is_formatted(runtime, config):
                 await format_directory(
-                    runtime, config, cluster_id=config.cluster_id, forming=first_voters(config)
+                    runtime, config, cluster_id=config.cluster_id, forming=initial_voters(config)
                 )
             async with AsyncExitStack() as stack:
                 node = Node(runtime, config, origins=found.origins, with_process=True)

@@ -39,7 +39,7 @@ _LOG = logging.getLogger("quorumlog.server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class NodeQuorum:
     """This node's part in the quorum."""
 
     cluster_id: ClusterId
@@ -79,7 +79,7 @@ async def open_member(
     config: NodeConfig,
     directory: Directory,
     publisher: MetadataPublisher,
-) -> Member:
+) -> NodeQuorum:
     """Open the log and the listener; the committed past is applied by join()."""
     meta = directory.meta
     machine = _state_machine(runtime, config, meta, publisher)
@@ -112,7 +112,7 @@ async def open_member(
     if isinstance(machine, ControllerShell):
         handlers.update(machine.handlers())
     listener = await life.listen(config.controller_listener, handlers)
-    member = Member(
+    member = NodeQuorum(
         cluster_id=meta.cluster_id, raft=raft, machine=machine, quorum=quorum, listener=listener
     )
     member.report_health(listener)
@@ -125,7 +125,7 @@ async def join(
     life: Lifecycle,
     *,
     config: NodeConfig,
-    member: Member,
+    member: NodeQuorum,
     publisher: MetadataPublisher,
 ) -> None:
     """Start, and return once the committed past is applied.

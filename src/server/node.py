@@ -52,13 +52,13 @@ from .formatting import format_directory, is_formatted
 from .group_coordinator import open_groups
 from .kafka_door import advertised_kafka, open_kafka
 from .lifecycle import Lifecycle
-from .member import QUORUM_HEALTH, Member, join, open_member
-from .observing import Observing
+from .member import QUORUM_HEALTH, NodeQuorum, join, open_member
+from .observing import HttpEndpoints
 from .parts import NodeParts
 
 __all__ = [
     "Node",
-    "NodeAddresses",
+    "ListenerAddresses",
     "NodeParts",
     "QUORUM_HEALTH",
     "format_directory",
@@ -69,7 +69,7 @@ _LOG = logging.getLogger("quorumlog.server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeAddresses:
+class ListenerAddresses:
     """The addresses of a node; None: not open."""
 
     data_dir: str
@@ -97,12 +97,12 @@ class Node:
         self._config = config
         self._origins = origins or {}
         self.parts = NodeParts()
-        self._observing = Observing(runtime, config, self.parts, with_process=with_process)
+        self._observing = HttpEndpoints(runtime, config, self.parts, with_process=with_process)
         self._life = Lifecycle(
             runtime, grace_ms=config.shutdown_grace_ms, counted=self._observing.counted
         )
         self._stack = AsyncExitStack()
-        self._addresses: NodeAddresses | None = None
+        self._addresses: ListenerAddresses | None = None
 
     async def __aenter__(self) -> "Node":
         await self.start()
@@ -122,7 +122,7 @@ class Node:
             await self._life.close()
         return False
 
-    async def start(self) -> NodeAddresses:
+    async def start(self) -> ListenerAddresses:
         """Start the node and return once its roles are active; a cancellation undoes the start.
 
         A controller of several waits without limit for the others. Raises one typed error for the
@@ -152,14 +152,14 @@ class Node:
         await self.__aexit__(None, None, None)
 
     @property
-    def addresses(self) -> NodeAddresses:
+    def addresses(self) -> ListenerAddresses:
         """The addresses of the started node."""
         assert self._addresses is not None, "the node is not started"
         return self._addresses
 
     # --- start --------------------------------------------------------------------------------
 
-    async def _open(self, scope: Scope) -> NodeAddresses:
+    async def _open(self, scope: Scope) -> ListenerAddresses:
         self._life.opened(self._observing.close)
         await self._observing.open(scope)
         directory = self.parts.directory = await self._open_directory(scope)
@@ -189,7 +189,7 @@ class Node:
             publisher=publisher,
         )
         if replicas is None:
-            return NodeAddresses(
+            return ListenerAddresses(
                 data_dir=self._config.data_dir, grpc="", controller=member.listener.address
             )
         await replicas.sweep()
@@ -269,8 +269,8 @@ class Node:
         directory: Directory,
         publisher: MetadataPublisher,
         replicas: ReplicaManager,
-        member: Member,
-    ) -> NodeAddresses:
+        member: NodeQuorum,
+    ) -> ListenerAddresses:
         """Register, serve, and return once the controller has unfenced this broker."""
         config = self._config
         groups = self.parts.groups
@@ -323,7 +323,7 @@ class Node:
         listener.announce(is_ready=True)
         self._life.opened(partial(self._leave, session, publisher))
         self._life.opened(partial(_say_closing, listener))  # the first step of a stop
-        return NodeAddresses(
+        return ListenerAddresses(
             data_dir=config.data_dir,
             grpc=listener.address,
             controller=member.listener.address,
@@ -354,7 +354,7 @@ class Node:
         self,
         directory: Directory,
         publisher: MetadataPublisher,
-        member: Member,
+        member: NodeQuorum,
         *,
         grpc_address: str,
         kafka_listeners: tuple[tuple[str, str], ...],

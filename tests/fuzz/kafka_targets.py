@@ -13,7 +13,7 @@ from quorumlog import simulation
 from quorumlog.errors import Lost, NotSent, QuorumlogError
 from quorumlog.frontends.kafka import messages
 from quorumlog.frontends.kafka.apis import APIS
-from quorumlog.frontends.kafka.frames import SCRATCH_BYTES, FrameReader
+from quorumlog.frontends.kafka.frames import SCRATCH_BYTES, RequestFrameReader
 from quorumlog.frontends.kafka.headers import read_header, skip_tags
 from quorumlog.runtime import Runtime
 
@@ -37,7 +37,7 @@ _CHOICE: Final = struct.Struct(">H")  # in front of a body: which of OFFERED it 
 
 def frames(content: bytes) -> object:
     """Cut bytes that come in pieces whose sizes they say themselves."""
-    reader = FrameReader(memoryview(bytearray(SCRATCH_BYTES)), lambda key: 1 << 20)
+    reader = RequestFrameReader(memoryview(bytearray(SCRATCH_BYTES)), lambda key: 1 << 20)
     found = []
     while content:
         buffer = reader.buffer()
@@ -84,7 +84,7 @@ def request(content: bytes) -> object:
     api, frame = _APIS[key], memoryview(content)
     if api.read is not None:
         return api.read(version, frame[_CHOICE.size :])
-    walk = messages.judged(api, version, frame, _CHOICE.size)
+    walk = messages.check_lengths(api, version, frame, _CHOICE.size)
     return messages.decode(api, version, frame, _CHOICE.size, walk)
 
 

@@ -10,7 +10,7 @@ from tests.simulation.levels.kafka.level import play
 from tests.simulation.runs import play_seed
 
 from quorumlog.frontends.kafka.connection import KafkaConnection
-from quorumlog.frontends.kafka.frames import FrameReader
+from quorumlog.frontends.kafka.frames import RequestFrameReader
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 HUNTED = range(1, 9)
@@ -28,13 +28,13 @@ def test_a_cluster_serves_kafka_clients_through_a_minute_of_faults(seed: int) ->
 
 def what_is_left_of_a_read_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A frame that is split is no frame any more."""
-    honest = FrameReader.keep
+    honest = RequestFrameReader.keep
 
-    def keep(self: FrameReader) -> None:
+    def keep(self: RequestFrameReader) -> None:
         honest(self)
         self._start = self._end
 
-    patch.setattr(FrameReader, "keep", keep)
+    patch.setattr(RequestFrameReader, "keep", keep)
 
 
 def answers_leave_when_they_are_ready(patch: pytest.MonkeyPatch) -> None:

@@ -32,15 +32,15 @@ from ...services import (
     GROUPS_LIST,
 )
 from .group_translation import (
+    error_message,
+    group_description,
+    group_listing,
+    group_partitions,
+    offset_result,
     read_commit,
     read_fetch,
     read_heartbeat,
     read_offset,
-    told_error,
-    told_group,
-    told_listing,
-    told_offset,
-    told_partitions,
 )
 from .validation import (
     ANSWER_MS,
@@ -98,7 +98,7 @@ class GroupCalls:
             )
             if beat.assignment is not None:
                 told.assignment.SetInParent()
-                told.assignment.partitions.extend(told_partitions(self._image, beat.assignment))
+                told.assignment.partitions.extend(group_partitions(self._image, beat.assignment))
             return told
 
         request.peer = peer
@@ -126,7 +126,7 @@ class GroupCalls:
                 asked = read_commit(request, [offset for _, offset in part])
                 stored = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
                 for (index, _), failure in zip(part, stored.errors, strict=True):
-                    errors[index] = told_error(failure)
+                    errors[index] = error_message(failure)
             return pb.CommitOffsetsResponse(
                 results=[
                     pb.OffsetResult(offset=offset, error=failure if failure.name else None)
@@ -150,7 +150,7 @@ class GroupCalls:
             asked = read_fetch(request, places or None)
             found = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
             image = self._image
-            return pb.FetchOffsetsResponse(results=[told_offset(image, each) for each in found])
+            return pb.FetchOffsetsResponse(results=[offset_result(image, each) for each in found])
 
         return await self._at_coordinator(GROUPS_FETCH_OFFSETS, request, context, here)
 
@@ -167,7 +167,7 @@ class GroupCalls:
                 places = tuple((each.topic, each.partition) for each in part)
                 asked = DeleteOffsets(group=request.group, partitions=places)
                 done = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
-                errors += map(told_error, done.errors)
+                errors += map(error_message, done.errors)
             return pb.DeleteOffsetsResponse(errors=errors)
 
         return await self._at_coordinator(GROUPS_DELETE_OFFSETS, request, context, here)
@@ -212,7 +212,7 @@ class GroupCalls:
         async def here(name: str) -> pb.GroupDescription:
             asked = DescribeGroup(group=name)
             found = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
-            return told_group(self._image, found, self._node_id)
+            return group_description(self._image, found, self._node_id)
 
         async def there(node_id: NodeId, names: Sequence[str]) -> Iterable[pb.GroupDescription]:
             asked = pb.DescribeGroupsRequest(groups=names, passed_on=True)
@@ -320,7 +320,7 @@ class GroupCalls:
     def _listed_here(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
         states = {state.lower() for state in request.states}
         types = {kind.lower() for kind in request.types}
-        lines = [told_listing(each, self._node_id) for each in self._groups.list_groups()]
+        lines = [group_listing(each, self._node_id) for each in self._groups.list_groups()]
         return pb.ListGroupsResponse(
             groups=[
                 line

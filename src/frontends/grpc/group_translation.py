@@ -41,7 +41,7 @@ def read_partitions(image: MetadataImage, parts: Iterable[pb.GroupPartition]) ->
     return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
 
 
-def told_partitions(image: MetadataImage, partitions: Partitions) -> list[pb.GroupPartition]:
+def group_partitions(image: MetadataImage, partitions: Partitions) -> list[pb.GroupPartition]:
     """Return partitions with the names of their topics, by name and partition."""
     found = []
     for topic_id, indexes in partitions.items():
@@ -140,12 +140,12 @@ def read_fetch(
 # --- responses -----------------------------------------------------------------------------------
 
 
-def told_error(failure: QuorumlogError | None) -> errors_pb2.Error:
+def error_message(failure: QuorumlogError | None) -> errors_pb2.Error:
     """Return an error message, empty for None."""
     return errors_pb2.Error() if failure is None else encode_error(failure)
 
 
-def told_offset(image: MetadataImage, stored: StoredOffset) -> pb.OffsetResult:
+def offset_result(image: MetadataImage, stored: StoredOffset) -> pb.OffsetResult:
     """Translate the stored offset of a partition."""
     topic = image.topic(stored.topic)
     offset = pb.CommittedOffset(
@@ -164,7 +164,7 @@ def told_offset(image: MetadataImage, stored: StoredOffset) -> pb.OffsetResult:
     return result
 
 
-def told_listing(listing: GroupListing, coordinator: NodeId) -> pb.GroupListing:
+def group_listing(listing: GroupListing, coordinator: NodeId) -> pb.GroupListing:
     """Translate an entry of the list of groups."""
     return pb.GroupListing(
         group=listing.group,
@@ -175,7 +175,7 @@ def told_listing(listing: GroupListing, coordinator: NodeId) -> pb.GroupListing:
     )
 
 
-def told_group(
+def group_description(
     image: MetadataImage, group: GroupDescription, coordinator: NodeId
 ) -> pb.GroupDescription:
     """Translate a group with its members."""
@@ -206,8 +206,8 @@ def _told_member(image: MetadataImage, member: MemberDescription) -> pb.GroupMem
         instance_id=member.instance_id or "",
         member_epoch=member.member_epoch,
         host=member.client_host.removeprefix("/"),
-        owned=told_partitions(image, member.owned),
-        target=told_partitions(image, member.target),
+        owned=group_partitions(image, member.owned),
+        target=group_partitions(image, member.target),
         client_id=member.client_id,
         rack=member.rack or "",
         is_classic=member.is_classic,

@@ -23,8 +23,8 @@ from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, L
 from . import validation as check
 from .envelopes import ProduceBatches, encode_fetch
 from .pipeline import Pipeline
-from .publishing import Share, Spread, failure_of
-from .subscription import SubscribeStream, Subscription, read_request
+from .publishing import PartitionShare, PublishPartitioner, failure_of
+from .subscription import SubscribeStream, SubscriptionStream, read_request
 from .translation import built_batch, fill_error, offset_result
 
 BUILD_BYTES_MAX: Final = 64 << 10  # a larger Publish request is encoded in a thread
@@ -78,10 +78,10 @@ class LogService:
         self._replicas = replicas
         self._metadata = metadata
         self._limits = limits
-        self._spread = Spread(replicas)
+        self._spread = PublishPartitioner(replicas)
         self._stopping = False
         self._figures = replicas.producing
-        self._subscriptions: dict[Subscription, None] = {}  # in progress
+        self._subscriptions: dict[SubscriptionStream, None] = {}  # in progress
         self._receiving: dict[asyncio.Task[Any], None] = {}  # Produce streams waiting for a request
         self._pipelines: dict[Pipeline[_Inflight], None] = {}  # of the Produce streams
 
@@ -288,7 +288,7 @@ class LogService:
         return response
 
     async def _submit_shares(
-        self, request: log_pb2.PublishRequest, shares: Sequence[Share], acks: Acks
+        self, request: log_pb2.PublishRequest, shares: Sequence[PartitionShare], acks: Acks
     ) -> list[PendingAppend | QuorumlogError]:
         """Queue each share in its log; raises the error of a share before any is queued."""
         topic = request.topic
@@ -318,7 +318,9 @@ class LogService:
                 pending.append(error)
         return pending
 
-    async def _build(self, request: log_pb2.PublishRequest, shares: Sequence[Share]) -> list[bytes]:
+    async def _build(
+        self, request: log_pb2.PublishRequest, shares: Sequence[PartitionShare]
+    ) -> list[bytes]:
         """Build the batches of the shares, large ones in a thread because of compression."""
         wall_ms = self._runtime.clock.wall_ms()
 
@@ -393,7 +395,7 @@ class LogService:
                 f"subscriptions: {len(self._subscriptions)} are open; the limit is"
                 f" subscribe.streams.max={self._limits.subscribe_streams_max}; close some, or retry"
             )
-        subscription = Subscription(
+        subscription = SubscriptionStream(
             self._runtime,
             self._replicas,
             self._metadata,

@@ -22,7 +22,7 @@ from . import validation as check
 TOPICS_MAX: Final = 10_000  # with a stored round-robin position; beyond it the oldest is dropped
 
 
-class Layout(Protocol):
+class PartitionLayout(Protocol):
     """The part of the replica manager that partitioning uses."""
 
     def partition_count(self, topic: str) -> int: ...
@@ -30,22 +30,22 @@ class Layout(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PartitionShare:
     """The records of a request that go to one partition."""
 
     partition: int
     indexes: list[int]  # into the request's records, ascending
 
 
-class Spread:
+class PublishPartitioner:
     """The partitioner of Publish requests, with its round-robin positions."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: PartitionLayout) -> None:
         self._layout = layout
         # round-robin positions by topic, the latest used at the end
         self._turns: dict[str, int] = {}
 
-    def shares(self, request: log_pb2.PublishRequest) -> list[Share]:
+    def shares(self, request: log_pb2.PublishRequest) -> list[PartitionShare]:
         """Return one share for each partition, in the order of their first records.
 
         Raises InvalidRequest, UnknownTopicOrPartition, and NotLeaderOrFollower for records without
@@ -54,10 +54,10 @@ class Spread:
         topic = request.topic
         if request.HasField("partition"):
             check.check_partition(topic, request.partition)
-            return [Share(request.partition, list(range(len(request.records))))]
+            return [PartitionShare(request.partition, list(range(len(request.records))))]
         count = self._layout.partition_count(topic)
         keyless: int | None = None
-        shares: dict[int, Share] = {}
+        shares: dict[int, PartitionShare] = {}
         for index, record in enumerate(request.records):
             if record.HasField("key"):
                 partition = partition_for_key(record.key, count)
@@ -67,7 +67,7 @@ class Spread:
                 partition = keyless
             share = shares.get(partition)
             if share is None:
-                share = shares[partition] = Share(partition, [])
+                share = shares[partition] = PartitionShare(partition, [])
             share.indexes.append(index)
         return list(shares.values())
 
@@ -81,7 +81,7 @@ class Spread:
 
 
 def failure_of(
-    topic: str, shares: Sequence[Share], errors: Sequence[QuorumlogError | None]
+    topic: str, shares: Sequence[PartitionShare], errors: Sequence[QuorumlogError | None]
 ) -> QuorumlogError | None:
     """Return the error of a call from those of its shares, None if all are stored.
 

@@ -35,7 +35,7 @@ class SubscribeStream(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SubscribeSpec:
     """A validated SubscribeRequest."""
 
     topic: str
@@ -48,7 +48,7 @@ class Wanted:
     decoded: bool  # records instead of batches
 
 
-def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Wanted:
+def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> SubscribeSpec:
     """Validate a request; raises InvalidTopic or InvalidRequest naming the field."""
     check.check_partition(request.topic, request.partition)
     check.check_topic_id(request.topic_id)
@@ -65,7 +65,7 @@ def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Wanted
     end = request.end_offset if request.HasField("end_offset") else None
     if end is not None:
         check.check_offset("end_offset", end)
-    return Wanted(
+    return SubscribeSpec(
         topic=request.topic,
         partition=request.partition,
         topic_id=request.topic_id,
@@ -82,7 +82,7 @@ def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Wanted
     )
 
 
-class Subscription:
+class SubscriptionStream:
     """A stream with its request; `run` serves it."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Subscription:
         replicas: ReplicaManager,
         metadata: MetadataPublisher,
         *,
-        wanted: Wanted,
+        wanted: SubscribeSpec,
         heartbeat_ms: int,
     ) -> None:
         self._runtime = runtime

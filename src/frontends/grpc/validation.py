@@ -34,7 +34,7 @@ _ACKS: Final[dict[int, Acks]] = {
 }
 
 
-class HasPlace(Protocol):
+class PartitionPart(Protocol):
     """A message part that names one partition."""
 
     @property
@@ -77,7 +77,7 @@ def check_rack(rack: str) -> None:
         )
 
 
-def check_places(field: str, parts: Iterable[HasPlace]) -> None:
+def check_places(field: str, parts: Iterable[PartitionPart]) -> None:
     """Raise InvalidRequest for no partition, too many, or a duplicate."""
     seen: set[tuple[str, int]] = set()
     count = 0

@@ -4,9 +4,9 @@ A handler decides nothing: it calls the same service methods as the gRPC front e
 this package imports sockets, so the simulation runs it unchanged.
 """
 
-from .api import Door
+from .api import BrokerContext
 from .figures import ENDS_OF_BAD_INPUT
 from .server import KafkaServer
 from .settings import KafkaSettings
 
-__all__ = ["ENDS_OF_BAD_INPUT", "Door", "KafkaServer", "KafkaSettings"]
+__all__ = ["ENDS_OF_BAD_INPUT", "BrokerContext", "KafkaServer", "KafkaSettings"]

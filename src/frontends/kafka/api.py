@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from ...runtime import Buffer, CallContext, File
-from .door import Door as Door
+from .door import BrokerContext as BrokerContext
 
 ANONYMOUS: Final = "ANONYMOUS"
 """The user of an unauthenticated connection."""
@@ -33,7 +33,7 @@ class FileRange:
 Part: TypeAlias = Buffer | FileRange
 
 
-class Prepared:
+class PreparedResponse:
     """A response that encodes itself: those of the hot paths, and large ones.
 
     A class and not a protocol: every response is checked with isinstance, which is fast for a
@@ -61,7 +61,7 @@ class Prepared:
         when they are dropped, also if `parts` was never called."""
 
 
-Answer: TypeAlias = Fields | Prepared | None
+Answer: TypeAlias = Fields | PreparedResponse | None
 """None: no response is sent (a produce request with acks=0)."""
 
 
@@ -81,7 +81,7 @@ class Client:
 class Call:
     """One request."""
 
-    api: "Api"
+    api: "KafkaApi"
     version: int
     correlation_id: int
     client_id: str  # empty: none
@@ -89,7 +89,7 @@ class Call:
     client: Client
     size: int = 0  # bytes of its frame, header included, for quotas and metrics
     began_ms: int  # Clock.now_ms() at its arrival
-    # Set by `Api.begin` until it calls `Done`: called if the connection ends before that.
+    # Set by `KafkaApi.begin` until it calls `Done`: called if the connection ends before that.
     abandon: Callable[[], None] | None = None
 
     @property
@@ -98,14 +98,14 @@ class Call:
         return CallContext(deadline_ms=self.began_ms + ANSWER_MS_MAX, peer=self.client.peer)
 
 
-Handle: TypeAlias = Callable[[Door, Call], Awaitable[Answer]]
+Handle: TypeAlias = Callable[[BrokerContext, Call], Awaitable[Answer]]
 Done: TypeAlias = Callable[[Answer | Exception], None]
 Read: TypeAlias = Callable[[int, memoryview], Any]
-Begin: TypeAlias = Callable[[Door, Call, Done], bool]
+Begin: TypeAlias = Callable[[BrokerContext, Call, Done], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Api:
+class KafkaApi:
     """One API key. A key without a row is not advertised."""
 
     key: int
@@ -122,7 +122,7 @@ class Api:
     # the request needs `handle`.
     begin: Begin | None = None
     # Returns a coroutine to await before `begin`, or None.
-    opening: Callable[[Door, Call], Coroutine[Any, Any, None] | None] | None = None
+    opening: Callable[[BrokerContext, Call], Coroutine[Any, Any, None] | None] | None = None
     # `begin` fixes the request's order, so the next request of this key may begin before the
     # response.
     begins_in_order: bool = False

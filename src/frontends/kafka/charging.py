@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final, Generic, TypeVar
 
-from .api import Answer, Call, Door, Prepared
+from .api import Answer, BrokerContext, Call, PreparedResponse
 
 PRODUCE: Final = 0
 FETCH: Final = 1
@@ -20,7 +20,7 @@ FETCH: Final = 1
 T = TypeVar("T")
 
 
-def charge(door: Door, call: Call, answer: Answer, *, work_us: int = 0) -> int:
+def charge(door: BrokerContext, call: Call, answer: Answer, *, work_us: int = 0) -> int:
     """Charge the client for a response that is about to be sent (None: no response). Return the
     throttle time in ms, 0 for none."""
     throttling = door.throttling
@@ -28,7 +28,7 @@ def charge(door: Door, call: Call, answer: Answer, *, work_us: int = 0) -> int:
         return 0
     bytes_out = None
     if call.api.key == FETCH:
-        bytes_out = answer.size if isinstance(answer, Prepared) else 0
+        bytes_out = answer.size if isinstance(answer, PreparedResponse) else 0
     return throttling.charge(
         user=call.client.user,
         client_id=call.client_id,
@@ -39,7 +39,7 @@ def charge(door: Door, call: Call, answer: Answer, *, work_us: int = 0) -> int:
     )
 
 
-def fetch_bytes_max(door: Door, call: Call, wanted_bytes: int) -> int:
+def fetch_bytes_max(door: BrokerContext, call: Call, wanted_bytes: int) -> int:
     """Return the size limit of a fetch response: the requested bytes, bounded by the broker's limit
     and the client's quota."""
     bytes_max = min(wanted_bytes, door.settings.fetch_bytes_max)
@@ -53,7 +53,7 @@ def fetch_bytes_max(door: Door, call: Call, wanted_bytes: int) -> int:
     )
 
 
-class Measured(Generic[T]):
+class MeasuredAwaitable(Generic[T]):
     """An awaitable wrapper that measures how long its steps occupy the event loop."""
 
     __slots__ = ("_now_us", "_work", "work_us")

@@ -34,7 +34,7 @@ _SIZES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class RequestCut:
     """A range of bytes hidden from the reader, and their replacement."""
 
     begin: int
@@ -42,7 +42,7 @@ class Cut:
     instead: bytes
 
 
-class Walk:
+class RequestWalk:
     """One pass over a request."""
 
     __slots__ = ("cuts", "elements", "end", "frame")
@@ -51,7 +51,7 @@ class Walk:
         self.frame = frame
         self.end = len(frame)
         self.elements = 0  # of all arrays
-        self.cuts: list[Cut] = []  # ascending
+        self.cuts: list[RequestCut] = []  # ascending
 
     def past(self, at: int, size: int) -> int:
         """Return the end of `size` bytes at `at`; raises InvalidRequest if the frame is shorter."""
@@ -86,12 +86,12 @@ class Walk:
         raise InvalidRequest(f"varint at byte {at - 4}: longer than 5 bytes")
 
 
-Take: TypeAlias = Callable[[Walk, int], int]
+Take: TypeAlias = Callable[[RequestWalk, int], int]
 """Walks over the field at a position, and returns its end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FieldWalk:
     """The walk over one field."""
 
     take: Take
@@ -99,20 +99,20 @@ class Step:
     is_fixed: bool = False  # `size_min` is its exact size
 
 
-def walked(message: Step, frame: memoryview, begin: int) -> Walk:
+def walk_message(message: FieldWalk, frame: memoryview, begin: int) -> RequestWalk:
     """Walk over a whole message (see `step_over`); raises InvalidRequest if the frame ends early.
 
     Bytes after the message are cut, as Kafka's brokers ignore them too: librdkafka appends three
     bytes to a request for all topics.
     """
-    walk = Walk(frame)
+    walk = RequestWalk(frame)
     end = message.take(walk, begin)
     if end != walk.end:
-        walk.cuts.append(Cut(end, walk.end, b""))
+        walk.cuts.append(RequestCut(end, walk.end, b""))
     return walk
 
 
-def without_cuts(frame: memoryview, begin: int, cuts: Sequence[Cut]) -> bytes:
+def without_cuts(frame: memoryview, begin: int, cuts: Sequence[RequestCut]) -> bytes:
     """Return the bytes from `begin` on with the cuts applied."""
     pieces: list[memoryview | bytes] = []
     for cut in cuts:
@@ -125,12 +125,12 @@ def without_cuts(frame: memoryview, begin: int, cuts: Sequence[Cut]) -> bytes:
 # --- fields --------------------------------------------------------------------------------------
 
 
-def step_over(schema: type[Any]) -> Step:
+def step_over(schema: type[Any]) -> FieldWalk:
     """Return the walk over a message or a struct in one."""
     flexible: bool = schema.__flexible__
     hints = typing.get_type_hints(schema)
-    plain: list[Step] = []
-    tagged: dict[int, Step] = {}
+    plain: list[FieldWalk] = []
+    tagged: dict[int, FieldWalk] = {}
     for field in fields(schema):
         tag = field.metadata.get("tag")
         step = _field(
@@ -148,7 +148,7 @@ def step_over(schema: type[Any]) -> Step:
     return _sequence(_joined(plain))
 
 
-def _field(hint: Any, kafka_type: str, *, flexible: bool, is_tagged: bool) -> Step:
+def _field(hint: Any, kafka_type: str, *, flexible: bool, is_tagged: bool) -> FieldWalk:
     kind, is_optional = without_none(hint)
     if typing.get_origin(kind) is tuple:
         inner, _ = without_none(typing.get_args(kind)[0])
@@ -158,7 +158,7 @@ def _field(hint: Any, kafka_type: str, *, flexible: bool, is_tagged: bool) -> St
     return _one(kind, kafka_type, flexible=flexible, is_optional=is_optional and not is_tagged)
 
 
-def _one(kind: Any, kafka_type: str, *, flexible: bool, is_optional: bool) -> Step:
+def _one(kind: Any, kafka_type: str, *, flexible: bool, is_optional: bool) -> FieldWalk:
     if hasattr(kind, "__dataclass_fields__"):
         step = step_over(kind)
         return _nullable(step) if is_optional else step
@@ -171,13 +171,13 @@ def _one(kind: Any, kafka_type: str, *, flexible: bool, is_optional: bool) -> St
     return _COMPACT if flexible else _LONG
 
 
-def _fixed(size: int) -> Step:
-    return Step(lambda walk, at: walk.past(at, size), size, is_fixed=True)
+def _fixed(size: int) -> FieldWalk:
+    return FieldWalk(lambda walk, at: walk.past(at, size), size, is_fixed=True)
 
 
-def _joined(steps: Sequence[Step]) -> list[Step]:
+def _joined(steps: Sequence[FieldWalk]) -> list[FieldWalk]:
     """Merge neighbouring steps of fixed size into one."""
-    found: list[Step] = []
+    found: list[FieldWalk] = []
     for step in steps:
         if found and step.is_fixed and found[-1].is_fixed:
             found[-1] = _fixed(found[-1].size_min + step.size_min)
@@ -186,36 +186,36 @@ def _joined(steps: Sequence[Step]) -> list[Step]:
     return found
 
 
-def _sequence(steps: Sequence[Step]) -> Step:
+def _sequence(steps: Sequence[FieldWalk]) -> FieldWalk:
     if len(steps) == 1:
         return steps[0]
     takes = tuple(step.take for step in steps)
 
-    def take(walk: Walk, at: int) -> int:
+    def take(walk: RequestWalk, at: int) -> int:
         for each in takes:
             at = each(walk, at)
         return at
 
-    return Step(take, sum(step.size_min for step in steps), is_fixed=not steps)
+    return FieldWalk(take, sum(step.size_min for step in steps), is_fixed=not steps)
 
 
-def _nullable(step: Step) -> Step:
+def _nullable(step: FieldWalk) -> FieldWalk:
     """Return a step over a nullable struct: a marker below 0 means null (KIP-893)."""
 
-    def take(walk: Walk, at: int) -> int:
+    def take(walk: RequestWalk, at: int) -> int:
         behind = walk.past(at, 1)
         (mark,) = _INT8.unpack_from(walk.frame, at)
         return behind if mark < 0 else step.take(walk, behind)
 
-    return Step(take, 1)
+    return FieldWalk(take, 1)
 
 
-def _array(element: Step, *, flexible: bool, is_optional: bool) -> Step:
+def _array(element: FieldWalk, *, flexible: bool, is_optional: bool) -> FieldWalk:
     # `kio` reads a null array as None also where the schema does not allow it; handlers must not
     # get it.
     count_min = -1 if is_optional else 0
 
-    def take(walk: Walk, at: int) -> int:
+    def take(walk: RequestWalk, at: int) -> int:
         if flexible:
             count, at = walk.varint(at)
             count -= 1
@@ -236,27 +236,27 @@ def _array(element: Step, *, flexible: bool, is_optional: bool) -> Step:
             at = element.take(walk, at)
         return at
 
-    return Step(take, 1 if flexible else 4)
+    return FieldWalk(take, 1 if flexible else 4)
 
 
-def _short_string(walk: Walk, at: int) -> int:
+def _short_string(walk: RequestWalk, at: int) -> int:
     behind = walk.past(at, 2)
     (size,) = _INT16.unpack_from(walk.frame, at)
     return walk.past(behind, max(size, 0))
 
 
-def _long_bytes(walk: Walk, at: int) -> int:
+def _long_bytes(walk: RequestWalk, at: int) -> int:
     behind = walk.past(at, 4)
     (size,) = _INT32.unpack_from(walk.frame, at)
     return walk.past(behind, max(size, 0))
 
 
-def _compact(walk: Walk, at: int) -> int:
+def _compact(walk: RequestWalk, at: int) -> int:
     size, behind = walk.varint(at)
     return walk.past(behind, max(size - 1, 0))
 
 
-def _compact_text(walk: Walk, at: int) -> int:
+def _compact_text(walk: RequestWalk, at: int) -> int:
     size, behind = walk.varint(at)
     if size - 1 > TEXT_BYTES_MAX:  # a response of an older version could not carry it
         raise InvalidRequest(
@@ -265,16 +265,16 @@ def _compact_text(walk: Walk, at: int) -> int:
     return walk.past(behind, max(size - 1, 0))
 
 
-_SHORT: Final = Step(_short_string, 2)
-_LONG: Final = Step(_long_bytes, 4)
-_COMPACT: Final = Step(_compact, 1)
-_COMPACT_TEXT: Final = Step(_compact_text, 1)
+_SHORT: Final = FieldWalk(_short_string, 2)
+_LONG: Final = FieldWalk(_long_bytes, 4)
+_COMPACT: Final = FieldWalk(_compact, 1)
+_COMPACT_TEXT: Final = FieldWalk(_compact_text, 1)
 
 
-def _tags(known: dict[int, Step]) -> Step:
+def _tags(known: dict[int, FieldWalk]) -> FieldWalk:
     """Return a step over the tagged fields at the end of a struct: each has a tag and a size."""
 
-    def take(walk: Walk, at: int) -> int:
+    def take(walk: RequestWalk, at: int) -> int:
         begin = at
         count, at = walk.varint(at)
         if count > TAGS_MAX:
@@ -301,16 +301,18 @@ def _tags(known: dict[int, Step]) -> Step:
             walk.cuts += _cuts(begin, behind_count, kept, at)
         return at
 
-    return Step(take, 1)
+    return FieldWalk(take, 1)
 
 
-def _cuts(begin: int, behind_count: int, kept: Sequence[tuple[int, int]], end: int) -> list[Cut]:
+def _cuts(
+    begin: int, behind_count: int, kept: Sequence[tuple[int, int]], end: int
+) -> list[RequestCut]:
     """Return the cuts that leave only the kept tagged fields: a new count, without the others."""
     assert len(kept) < 0x80, f"{len(kept)} known tagged fields need a longer count"
-    found = [Cut(begin, behind_count, bytes([len(kept)]))]
+    found = [RequestCut(begin, behind_count, bytes([len(kept)]))]
     at = behind_count
     for head, behind in kept:
-        found.append(Cut(at, head, b""))
+        found.append(RequestCut(at, head, b""))
         at = behind
-    found.append(Cut(at, end, b""))
+    found.append(RequestCut(at, end, b""))
     return found

@@ -9,16 +9,16 @@ from typing import Any, TypeAlias
 from ...errors import InvalidRequest
 from ...proto import admin_pb2 as pb
 from ...runtime.error_detail import decode_error
-from .api import Answer, Call, Door
+from .api import Answer, BrokerContext, Call
 from .config_resources import key_of, resource_of, result_of
-from .large_answers import encoded
-from .parts import applied, check_count, outcomes, repeated
+from .large_answers import encode_if_large
+from .parts import check_count, outcomes, repeated, wait_applied
 
 ChangesOf: TypeAlias = Callable[[Any], Sequence[pb.ConfigChange]]
 """Returns the changes of a resource of the request; raises InvalidRequest."""
 
 
-async def alter(door: Door, call: Call, changes_of: ChangesOf, *, replace: bool) -> Answer:
+async def alter(door: BrokerContext, call: Call, changes_of: ChangesOf, *, replace: bool) -> Answer:
     """Change each resource that is named once. `replace`: configs that are not named return to
     their defaults."""
     resources = call.body.resources
@@ -34,11 +34,11 @@ async def alter(door: Door, call: Call, changes_of: ChangesOf, *, replace: bool)
 
     results = await outcomes(door, resources, change, context=call.context)
     told = (result_of(*each) for each in zip(resources, results, strict=True))
-    return await encoded(door, call, {"responses": told}, elements=len(resources))
+    return await encode_if_large(door, call, {"responses": told}, elements=len(resources))
 
 
 async def _alter(
-    door: Door,
+    door: BrokerContext,
     call: Call,
     resource: pb.ConfigResource,
     changes: Sequence[pb.ConfigChange],
@@ -65,10 +65,10 @@ async def _alter(
         )
         answer = await door.admin.alter_cluster_configs(of_cluster, call.context)
         offset = answer.metadata_offset
-    await applied(door, offset, call.context)
+    await wait_applied(door, offset, call.context)
 
 
-async def _look(door: Door, call: Call, resource: pb.ConfigResource) -> None:
+async def _look(door: BrokerContext, call: Call, resource: pb.ConfigResource) -> None:
     """Raise the error that a change of the resource would raise; change nothing."""
     request = pb.DescribeConfigsRequest(resources=[resource])
     (result,) = (await door.admin.describe_configs(request, call.context)).results

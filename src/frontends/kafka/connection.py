@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ...errors import InvalidRequest, QuorumlogError
 from ...runtime import Buffer, ByteConnection
 from . import messages
-from .api import Answer, Client, FileRange, Part, Prepared
-from .charging import FETCH, Measured, charge
+from .api import Answer, Client, FileRange, Part, PreparedResponse
+from .charging import FETCH, MeasuredAwaitable, charge
 from .figures import BROKEN, CLIENT, FAILED, IDLE, INVALID, SLOW, STOPPED
-from .frames import FrameReader
+from .frames import RequestFrameReader
 from .headers import API_VERSIONS, answer_head
 from .memory import BYTES_AN_ELEMENT
 from .request import Request, read_request
@@ -67,7 +67,7 @@ class KafkaConnection:
     def __init__(self, connection: ByteConnection, server: "KafkaServer", listener: str) -> None:
         self._connection = connection
         self._server = server
-        self._frames = FrameReader(server.scratch, server.request_bytes_max)
+        self._frames = RequestFrameReader(server.scratch, server.request_bytes_max)
         self._waiting: deque[Request] = deque()  # requests that have not begun
         self._under_way: deque[Request] = deque()  # begun, in order
         self._out: list[Buffer] = []  # responses that are written at the end of this turn
@@ -367,7 +367,7 @@ class KafkaConnection:
         answering = self._answer_of(request)
         try:
             if self._server.door.throttling.counts_work:
-                measured = Measured(answering, self._server.door.runtime.clock.busy_us)
+                measured = MeasuredAwaitable(answering, self._server.door.runtime.clock.busy_us)
                 request.answer = await measured
                 request.work_us += measured.work_us
             else:
@@ -404,7 +404,7 @@ class KafkaConnection:
         api, version, frame = request.api, request.version, request.frame
         if api.read is not None and (body := self._read(request)) is not None:
             return body
-        walk = messages.judged(api, version, frame, request.begin)
+        walk = messages.check_lengths(api, version, frame, request.begin)
         more = walk.elements * BYTES_AN_ELEMENT
         self._server.memory.take(more)
         request.held += more
@@ -456,12 +456,12 @@ class KafkaConnection:
             self._keep_still(throttle_ms)
 
     def _send(
-        self, request: Request, answer: Mapping[str, Any] | Prepared, throttle_ms: int
+        self, request: Request, answer: Mapping[str, Any] | PreparedResponse, throttle_ms: int
     ) -> None:
         api, version, server = request.api, request.version, self._server
         parts: Sequence[Part]
         errors: Sequence[int]
-        if isinstance(answer, Prepared):
+        if isinstance(answer, PreparedResponse):
             parts, errors = answer.parts(throttle_ms), answer.error_codes
         else:
             found: list[int] = []
@@ -565,5 +565,5 @@ def _reason_of(failure: Exception) -> str:
 
 
 def _release(answer: Answer) -> None:
-    if isinstance(answer, Prepared):
+    if isinstance(answer, PreparedResponse):
         answer.release()

@@ -18,7 +18,7 @@ STEP_MS: Final = 32
 Expire: TypeAlias = Callable[[], None]
 
 
-class Deadlines:
+class RequestDeadlines:
     """The deadlines of one Kafka front end."""
 
     __slots__ = ("_steps",)

@@ -12,12 +12,12 @@ from ...metadata import MetadataImage
 from ...metadata.shell.publisher import MetadataPublisher
 from ...runtime import Runtime
 from ..grpc import AdminService, QuorumService, TransactionsService
-from .deadlines import Deadlines
+from .deadlines import RequestDeadlines
 from .settings import KafkaSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class BrokerContext:
     """The parts of the broker that handlers use."""
 
     runtime: Runtime
@@ -29,7 +29,7 @@ class Door:
     groups: GroupCoordinator
     settings: KafkaSettings
     throttling: Throttling = field(default_factory=Throttling)  # debts of clients; see `charging`
-    deadlines: Deadlines = field(default_factory=Deadlines)  # of waiting requests
+    deadlines: RequestDeadlines = field(default_factory=RequestDeadlines)  # of waiting requests
 
     @property
     def image(self) -> MetadataImage:

@@ -17,7 +17,7 @@ _MAPPED = "::ffff:"  # the prefix of an IPv4-mapped IPv6 address (RFC 4291, 2.5.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class BrokerEndpoint:
     """A broker as clients of one listener see it."""
 
     node_id: NodeId
@@ -29,7 +29,7 @@ class Endpoint:
 
 def endpoints(
     image: MetadataImage, client: Client, *, asked: NodeId, with_fenced: bool = False
-) -> dict[NodeId, Endpoint]:
+) -> dict[NodeId, BrokerEndpoint]:
     """Return the brokers that have a listener of the client's listener name, by ascending id.
     `asked` is the broker that received the request."""
     here = image.broker(asked)
@@ -39,7 +39,7 @@ def endpoints(
         if address is None or (broker.fenced and not with_fenced):
             continue
         host, _, port = address.rpartition(":")
-        found[broker.id] = Endpoint(
+        found[broker.id] = BrokerEndpoint(
             node_id=broker.id,
             host=_plain(host or _host_of(broker, client, here=here)),
             port=int(port),
@@ -49,7 +49,7 @@ def endpoints(
     return found
 
 
-def controller_of(alive: Mapping[NodeId, Endpoint], controller_id: int, asked: NodeId) -> int:
+def controller_of(alive: Mapping[NodeId, BrokerEndpoint], controller_id: int, asked: NodeId) -> int:
     """Return the broker to which clients send changes. Every broker forwards them; the active
     controller, if it is among them, avoids the hop."""
     for node_id in (NodeId(controller_id), asked, *alive):

@@ -7,7 +7,7 @@ from ...metrics import LATENCY_MS, Histogram
 
 
 @dataclass(slots=True)
-class ApiFigures:
+class ApiMetrics:
     """Counters of one API key."""
 
     answered: int = 0
@@ -23,7 +23,7 @@ class ApiFigures:
 
 
 @dataclass(slots=True)
-class ListenerFigures:
+class ListenerMetrics:
     """Counters of one listener's connections."""
 
     open: int = 0
@@ -42,19 +42,19 @@ ENDS_OF_BAD_INPUT = (INVALID, BROKEN)
 """Reasons that a correct client never causes."""
 
 
-class KafkaFigures:
+class KafkaMetrics:
     """Counters of all Kafka listeners of a broker."""
 
     def __init__(self) -> None:
-        self.apis: dict[str, ApiFigures] = {}  # by name, of the keys that were requested
-        self.listeners: dict[str, ListenerFigures] = {}
+        self.apis: dict[str, ApiMetrics] = {}  # by name, of the keys that were requested
+        self.listeners: dict[str, ListenerMetrics] = {}
         self.received_bytes = 0
         self.sent_bytes = 0  # queued for the socket, file ranges included
         self.open = 0  # requests received and not answered
 
-    def api(self, name: str) -> ApiFigures:
+    def api(self, name: str) -> ApiMetrics:
         """Return the counters of a key."""
         found = self.apis.get(name)
         if found is None:
-            found = self.apis[name] = ApiFigures()
+            found = self.apis[name] = ApiMetrics()
         return found

@@ -23,7 +23,7 @@ _HEAD: Final = Struct(">ih")  # size and key
 _NOTHING: Final = memoryview(b"")
 
 
-class FrameReader:
+class RequestFrameReader:
     """Cuts the bytes of one connection into frames; see `runtime.ports.ByteProtocol` for the calls.
 
     After `received`, call `next` until it returns None, and `keep` before another connection reads.

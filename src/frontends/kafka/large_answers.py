@@ -5,7 +5,7 @@ from struct import Struct
 from typing import Final
 
 from . import messages
-from .api import Answer, Call, Door, Fields, Part, Prepared
+from .api import Answer, BrokerContext, Call, Fields, Part, PreparedResponse
 
 ELEMENTS_ON_THE_LOOP_MAX: Final = 500
 """A response with more elements is encoded in a thread: 500 take about ten milliseconds."""
@@ -13,7 +13,7 @@ ELEMENTS_ON_THE_LOOP_MAX: Final = 500
 _THROTTLE: Final = Struct(">i")
 
 
-class Encoded(Prepared):
+class EncodedResponse(PreparedResponse):
     """A response that is encoded already."""
 
     __slots__ = ("_body", "_errors", "_has_throttle_time")
@@ -35,7 +35,9 @@ class Encoded(Prepared):
         return [_THROTTLE.pack(throttle_ms), memoryview(self._body)[_THROTTLE.size :]]
 
 
-async def encoded(door: Door, call: Call, answer: Fields, *, elements: int) -> Answer:
+async def encode_if_large(
+    door: BrokerContext, call: Call, answer: Fields, *, elements: int
+) -> Answer:
     """Return a response as it is or, if it has many `elements` (structs, approximately), encoded.
     An encoded response carries a throttle time only as its first field.
 
@@ -48,4 +50,4 @@ async def encoded(door: Door, call: Call, answer: Fields, *, elements: int) -> A
     body = await door.runtime.tasks.offload(
         "cpu", lambda: messages.encode(api, version, answer, errors=errors)
     )
-    return Encoded(body, errors, messages.begins_with_throttle_time(api, version))
+    return EncodedResponse(body, errors, messages.begins_with_throttle_time(api, version))

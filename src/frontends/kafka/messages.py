@@ -9,24 +9,24 @@ from functools import cache
 from typing import Any, Final
 
 from ...errors import InvalidRequest, QuorumlogError
-from .api import Api, Fields
-from .claims import Step, Walk, step_over, walked, without_cuts
+from .api import Fields, KafkaApi
+from .claims import FieldWalk, RequestWalk, step_over, walk_message, without_cuts
 from .schemas import Reader, reader_of, request_schema, response_schema
-from .writing import PartWriter
+from .writing import StructEncoder
 
 _THROTTLE: Final = "throttle_time"
 
 
-def judged(api: Api, version: int, frame: memoryview, begin: int) -> Walk:
+def check_lengths(api: KafkaApi, version: int, frame: memoryview, begin: int) -> RequestWalk:
     """Validate the lengths and counts of the request in a frame from `begin` on. Raises
     InvalidRequest if they exceed the frame or a limit."""
     try:
-        return walked(_step(api.key, version), frame, begin)
+        return walk_message(_step(api.key, version), frame, begin)
     except InvalidRequest as error:
         raise _invalid(api, version, error) from None
 
 
-def decode(api: Api, version: int, frame: memoryview, begin: int, walk: Walk) -> Any:
+def decode(api: KafkaApi, version: int, frame: memoryview, begin: int, walk: RequestWalk) -> Any:
     """Return the validated request in a frame; raises InvalidRequest if it cannot be decoded."""
     if walk.cuts:
         frame, begin = memoryview(without_cuts(frame, begin, walk.cuts)), 0
@@ -40,7 +40,7 @@ def decode(api: Api, version: int, frame: memoryview, begin: int, walk: Walk) ->
 
 
 def encode(
-    api: Api,
+    api: KafkaApi,
     version: int,
     answer: Fields,
     *,
@@ -61,12 +61,12 @@ def encode(
     return bytes(out)
 
 
-def begins_with_throttle_time(api: Api, version: int) -> bool:
+def begins_with_throttle_time(api: KafkaApi, version: int) -> bool:
     """Return True if the throttle time is the first field (four bytes) of this version."""
     return _writer(api.key, version, api.high).names[0] == _THROTTLE
 
 
-def _invalid(api: Api, version: int, reason: object) -> InvalidRequest:
+def _invalid(api: KafkaApi, version: int, reason: object) -> InvalidRequest:
     return InvalidRequest(f"not a valid {api.name} request of version {version}: {reason}")
 
 
@@ -87,7 +87,7 @@ def error_fields(error: QuorumlogError | None) -> Fields:
 
 
 @cache
-def _step(key: int, version: int) -> Step:
+def _step(key: int, version: int) -> FieldWalk:
     return step_over(request_schema(key, version))
 
 
@@ -97,5 +97,5 @@ def _reader(key: int, version: int) -> Reader:
 
 
 @cache
-def _writer(key: int, version: int, newest: int) -> PartWriter:
-    return PartWriter(response_schema(key, version), response_schema(key, newest))
+def _writer(key: int, version: int, newest: int) -> StructEncoder:
+    return StructEncoder(response_schema(key, version), response_schema(key, newest))

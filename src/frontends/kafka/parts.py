@@ -10,7 +10,7 @@ from ...errors import InvalidRequest, QuorumlogError, TimedOut
 from ...proto import errors_pb2
 from ...runtime import CallContext
 from ...runtime.error_detail import decode_error
-from .api import Call, Door, Fields
+from .api import BrokerContext, Call, Fields
 
 PARTS_MAX: Final = 10_000
 """The items that one request may have; with more, each is refused."""
@@ -27,7 +27,7 @@ Place: TypeAlias = tuple[str, int]
 """A topic's name and a partition's index."""
 
 
-class HasPlace(Protocol):
+class PartitionItem(Protocol):
     """An item of a call that names one partition."""
 
     @property
@@ -36,19 +36,19 @@ class HasPlace(Protocol):
     def partition(self) -> int: ...
 
 
-class HasError(HasPlace, Protocol):
+class PartitionResult(PartitionItem, Protocol):
     """The result of one partition."""
 
     @property
     def error(self) -> errors_pb2.Error: ...
 
 
-PartOfCall = TypeVar("PartOfCall", bound=HasPlace)
-Result = TypeVar("Result", bound=HasError)
+ItemOfCall = TypeVar("ItemOfCall", bound=PartitionItem)
+Result = TypeVar("Result", bound=PartitionResult)
 
 
 async def outcomes(
-    door: Door,
+    door: BrokerContext,
     parts: Sequence[P],
     carry_out: Callable[[P], Awaitable[R]],
     *,
@@ -98,13 +98,13 @@ async def outcome(result: Awaitable[R]) -> R | QuorumlogError:
         return error
 
 
-def within(call: Call, timeout: timedelta) -> CallContext:
+def with_timeout(call: Call, timeout: timedelta) -> CallContext:
     """Return the context of a call with the deadline of the request's arrival plus its timeout."""
     milliseconds = max(0, timeout // timedelta(milliseconds=1))
     return CallContext(deadline_ms=call.began_ms + milliseconds, peer=call.context.peer)
 
 
-async def applied(door: Door, offset: int, context: CallContext) -> None:
+async def wait_applied(door: BrokerContext, offset: int, context: CallContext) -> None:
     """Wait until this broker has applied a change, so that the client sees it here. Return at the
     latest after APPLIED_MS_MAX or at the deadline: the change is committed anyway."""
     left_ms = context.deadline_ms - door.runtime.clock.now_ms()
@@ -121,14 +121,14 @@ def repeated(names: Iterable[H]) -> KeysView[H]:
 # --- partitions --------------------------------------------------------------------------------
 
 
-def place(part: HasPlace) -> Place:
+def place(part: PartitionItem) -> Place:
     """Return the partition that an item names."""
     return part.topic, part.partition
 
 
-def sorted_out(
-    parts: Sequence[PartOfCall], check: Callable[[PartOfCall], None]
-) -> tuple[list[PartOfCall], dict[Place, QuorumlogError]]:
+def split_valid(
+    parts: Sequence[ItemOfCall], check: Callable[[ItemOfCall], None]
+) -> tuple[list[ItemOfCall], dict[Place, QuorumlogError]]:
     """Return the valid items, and the errors of the others: `check` raised, or the partition is
     named twice."""
     twice = InvalidRequest("partition: named twice in the request; name each partition once")
@@ -141,7 +141,7 @@ def sorted_out(
     return [part for part in parts if place(part) not in refused], refused
 
 
-def error_of(result: HasError) -> QuorumlogError | None:
+def error_of(result: PartitionResult) -> QuorumlogError | None:
     """Return the error of a result, or None."""
     return decode_error(result.error) if result.error.name else None
 

@@ -5,7 +5,7 @@ import re
 from importlib import import_module
 from typing import Final
 
-from .api import Api
+from .api import KafkaApi
 from .apis import APIS
 
 MARKED: Final = re.compile(r"(<!-- made by `make docs`: keys -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -22,12 +22,12 @@ def key_table() -> str:
     return head + "".join(_row(api) for api in APIS)
 
 
-def _row(api: Api) -> str:
+def _row(api: KafkaApi) -> str:
     versions = str(api.low) if api.low == api.high else f"{api.low} to {api.high}"
     return f"| {api.key} | {api.name} | {versions} | {_about(api)} |\n"
 
 
-def _about(api: Api) -> str:
+def _about(api: KafkaApi) -> str:
     """Return the first sentence of the docstring of a request's module, without the name."""
     text = import_module(api.handle.__module__).__doc__ or ""
     opening = " ".join(text.partition("\n\n")[0].split())

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from ...errors import InvalidRequest
-from .api import Answer, Api, Call, Client
+from .api import Answer, Call, Client, KafkaApi
 from .headers import API_VERSIONS, read_header, skip_tags
 
 
@@ -22,7 +22,7 @@ class Request(Call):
 
     def __init__(
         self,
-        api: Api,
+        api: KafkaApi,
         version: int,
         correlation_id: int,
         client_id: str,
@@ -54,7 +54,7 @@ class Request(Call):
 
 
 def read_request(
-    frame: memoryview, client: Client, find: Callable[[int], Api | None], now_ms: int
+    frame: memoryview, client: Client, find: Callable[[int], KafkaApi | None], now_ms: int
 ) -> Request:
     """Read a frame's header, not its body. Raises InvalidRequest, also for an unsupported key or
     version."""

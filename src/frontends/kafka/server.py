@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...runtime import ByteConnection, ByteProtocol, Listener, Scope
-from .api import Api, Client, Door
+from .api import BrokerContext, Client, KafkaApi
 from .apis import APIS
 from .charging import PRODUCE
 from .connection import KafkaConnection
-from .figures import KafkaFigures, ListenerFigures
+from .figures import KafkaMetrics, ListenerMetrics
 from .frames import SCRATCH_BYTES
 from .memory import RequestMemory
 
@@ -32,9 +32,9 @@ T = TypeVar("T")
 class KafkaServer:
     """Serves every listener of one broker; requests run in the given scope."""
 
-    def __init__(self, door: Door, scope: Scope, apis: Sequence[Api] = APIS) -> None:
+    def __init__(self, door: BrokerContext, scope: Scope, apis: Sequence[KafkaApi] = APIS) -> None:
         self.door = door
-        self.figures = KafkaFigures()
+        self.figures = KafkaMetrics()
         self.memory = RequestMemory(door.settings.requests_bytes_max)
         self.inflight_max = door.settings.inflight_max
         self.unsent_bytes_max = door.settings.unsent_bytes_max
@@ -42,7 +42,7 @@ class KafkaServer:
         # the shared read buffer of all connections
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._scope = scope
-        self._apis: Mapping[int, Api] = {api.key: api for api in apis}
+        self._apis: Mapping[int, KafkaApi] = {api.key: api for api in apis}
         self._listeners: list[Listener] = []
         self._connections: dict[KafkaConnection, None] = {}
         self._is_closing = False
@@ -52,7 +52,7 @@ class KafkaServer:
     async def listen(self, name: str, address: str) -> str:
         """Open the listener of a name on "host:port"; port 0 picks a free port. Return the address.
         Raises AddressInUse."""
-        self.figures.listeners[name] = ListenerFigures()
+        self.figures.listeners[name] = ListenerMetrics()
         listener = await self.door.runtime.network.listen_bytes(
             address, partial(self._accept, name)
         )
@@ -83,7 +83,7 @@ class KafkaServer:
 
     # --- for connections -------------------------------------------------------------------------
 
-    def api(self, key: int) -> Api | None:
+    def api(self, key: int) -> KafkaApi | None:
         """Return the API of a key, or None."""
         return self._apis.get(key)
 

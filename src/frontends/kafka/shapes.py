@@ -16,7 +16,7 @@ from typing import Any, Final
 from .schemas import Writer, error_code, id_of, writer_of
 
 
-class Shape:
+class StructShape:
     """The conversion of plain fields to one class of a schema."""
 
     def __init__(self, schema: type[Any]) -> None:
@@ -29,7 +29,7 @@ class Shape:
     def build(
         self,
         values: Mapping[str, Any],
-        newest: "Shape | None",
+        newest: "StructShape | None",
         errors: list[int] | None = None,
     ) -> Any:
         """Return an instance; `newest` is the same class in the newest version. `errors` receives
@@ -48,7 +48,7 @@ class Shape:
         return self.schema(**made)
 
 
-class MessageShape(Shape):
+class MessageShape(StructShape):
     """The conversion of plain fields to a whole message, and to its bytes."""
 
     def __init__(self, schema: type[Any]) -> None:
@@ -65,11 +65,11 @@ class _Slot:
         self.is_array = typing.get_origin(kind) is tuple
         if self.is_array:
             kind = typing.get_args(kind)[0]
-        self.nested = Shape(kind) if hasattr(kind, "__dataclass_fields__") else None
+        self.nested = StructShape(kind) if hasattr(kind, "__dataclass_fields__") else None
         self.kafka_type: str = field.metadata.get("kafka_type", "")
         self._name = field.name
 
-    def build(self, value: Any, newest: Shape | None, errors: list[int] | None) -> Any:
+    def build(self, value: Any, newest: StructShape | None, errors: list[int] | None) -> Any:
         """Return the class's value for a plain value."""
         if value is None:
             return None
@@ -89,7 +89,7 @@ class _Slot:
             return self._one(0, None, None)
         raise AssertionError(f"a message lacks {self._name}")
 
-    def _one(self, value: Any, newest: Shape | None, errors: list[int] | None) -> Any:
+    def _one(self, value: Any, newest: StructShape | None, errors: list[int] | None) -> Any:
         if self.nested is not None:
             return self.nested.build(value, newest, errors)
         if errors is not None and value and self.kafka_type == "error_code":

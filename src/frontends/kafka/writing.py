@@ -30,7 +30,7 @@ _NO_ID: Final = bytes(16)
 _ABSENT: Final = object()
 
 
-class PartWriter:
+class StructEncoder:
     """Writes one class of a schema from the field names of the newest version."""
 
     def __init__(self, schema: type[Any], newest: type[Any] | None) -> None:
@@ -97,7 +97,7 @@ def _field_writer(field: Field[Any], hint: Any, later: Any, flexible: bool) -> P
         element, _ = without_none(typing.get_args(kind)[0])
         if hasattr(element, "__dataclass_fields__"):
             arguments = typing.get_args(newest)
-            part = PartWriter(element, without_none(arguments[0])[0] if arguments else None)
+            part = StructEncoder(element, without_none(arguments[0])[0] if arguments else None)
             put = _array_of(part.put, flexible)
         elif kafka_type in _FORMATS:
             put = _array_of_numbers(_FORMATS[kafka_type], flexible)
@@ -105,7 +105,7 @@ def _field_writer(field: Field[Any], hint: Any, later: Any, flexible: bool) -> P
             put = _array_of(_value_writer(kafka_type, flexible), flexible)
         return put if is_optional else _present(put)
     if hasattr(kind, "__dataclass_fields__"):
-        put = PartWriter(kind, newest).put
+        put = StructEncoder(kind, newest).put
         return _nullable(put) if is_optional and "tag" not in field.metadata else put
     put = _value_writer(kafka_type, flexible)
     return _present(put) if kafka_type in _MAY_BE_MISSING and not is_optional else put

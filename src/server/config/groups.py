@@ -18,7 +18,7 @@ def check_assignors(names: tuple[str, ...]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Groups:
+class GroupSettings:
     """Settings of the group coordinator; equal on all brokers."""
 
     offsets_partitions: int = setting(

@@ -8,7 +8,7 @@ ROLES = ("controller", "broker")
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Identity:
+class IdentitySettings:
     """The node's identity."""
 
     data_dir: str = setting(

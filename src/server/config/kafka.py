@@ -6,7 +6,7 @@ from .rows import MIB, setting
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class KafkaClients:
+class KafkaClientSettings:
     """Bounds of the Kafka listeners."""
 
     auto_create_topics: str = setting(

@@ -6,7 +6,7 @@ from .rows import setting
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Listeners:
+class ListenerSettings:
     """Addresses of the node, as "host:port"."""
 
     grpc_listener: str = setting(

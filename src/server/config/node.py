@@ -13,29 +13,29 @@ from ..addresses import (
     parse_address,
     parse_voter,
 )
-from .groups import Groups, check_assignors
-from .identity import ROLES, Identity
-from .kafka import KafkaClients
-from .listeners import Listeners
-from .operation import LOG_FORMATS, Operation
-from .quorum import Quorum
-from .replication import Replication
-from .requests import Requests
+from .groups import GroupSettings, check_assignors
+from .identity import ROLES, IdentitySettings
+from .kafka import KafkaClientSettings
+from .listeners import ListenerSettings
+from .operation import LOG_FORMATS, OperationSettings
+from .quorum import QuorumSettings
+from .replication import ReplicationSettings
+from .requests import RequestSettings
 from .rows import row_of
-from .storage import Storage
+from .storage import StorageSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig(
-    Operation,
-    Groups,
-    Storage,
-    Requests,
-    Replication,
-    Quorum,
-    KafkaClients,
-    Listeners,
-    Identity,
+    OperationSettings,
+    GroupSettings,
+    StorageSettings,
+    RequestSettings,
+    ReplicationSettings,
+    QuorumSettings,
+    KafkaClientSettings,
+    ListenerSettings,
+    IdentitySettings,
 ):
     """All settings of a node; equal files give equal configurations.
 

@@ -8,7 +8,7 @@ LOG_FORMATS = ("text", "json")
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Operation:
+class OperationSettings:
     """Metrics, log, shutdown."""
 
     metric_topics_max: int = setting(

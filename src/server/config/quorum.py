@@ -6,7 +6,7 @@ from .rows import setting
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Quorum:
+class QuorumSettings:
     """The controllers, and brokers' sessions with them."""
 
     controller_voters: tuple[str, ...] = setting(

@@ -6,7 +6,7 @@ from .rows import MIB, setting
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Replication:
+class ReplicationSettings:
     """Followers and leaders of partitions."""
 
     replica_lag_time_max_ms: int = setting(

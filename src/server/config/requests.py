@@ -6,7 +6,7 @@ from .rows import MIB, setting
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Requests:
+class RequestSettings:
     """Bounds of produce, fetch and subscribe."""
 
     produce_inflight_max: int = setting(

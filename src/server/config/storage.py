@@ -6,7 +6,7 @@ from .rows import MIB, setting
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Storage:
+class StorageSettings:
     """The data directory and its background tasks."""
 
     reserve_bytes: int = setting(

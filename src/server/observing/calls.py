@@ -23,7 +23,7 @@ class _Calls:
     took_ms: Histogram = field(default_factory=lambda: Histogram(LATENCY_MS))
 
 
-class CallCounts:
+class CallMetrics:
     """The calls of all methods; `counted` wraps handlers with the counting."""
 
     def __init__(self, clock: Clock) -> None:

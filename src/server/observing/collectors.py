@@ -14,7 +14,7 @@ from ...metrics import Scrape
 from ...metrics import table as rows
 from ...raftlog.shell import RaftNode
 from ...storage.shell.data_directory import Directory
-from .tally import COUNTED_A_STEP, Tally
+from .tally import COUNTED_A_STEP, PartitionTally
 
 
 def collect_log(scrape: Scrape, log: LogService, replicas: ReplicaManager) -> None:
@@ -59,7 +59,7 @@ def collect_quotas(scrape: Scrape, throttling: Throttling) -> None:
     scrape.put(rows.QUOTA_CLIENTS, throttling.client_count)
 
 
-def collect_led(scrape: Scrape, tally: Tally) -> None:
+def collect_led(scrape: Scrape, tally: PartitionTally) -> None:
     """Write the states of this broker's partitions."""
     led = tally.led
     scrape.put(rows.PARTITIONS, led.partitions, "leader")
@@ -83,7 +83,7 @@ def collect_replication(
         scrape.put(rows.FOLLOWER_LAG, lag, follower)
 
 
-def collect_cluster(scrape: Scrape, tally: Tally, image: MetadataImage) -> None:
+def collect_cluster(scrape: Scrape, tally: PartitionTally, image: MetadataImage) -> None:
     """Write the state of the cluster in the metadata, on the active controller."""
     all_of_them = tally.everywhere
     fenced = sum(1 for broker in image.brokers.values() if broker.fenced)

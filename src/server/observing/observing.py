@@ -19,14 +19,14 @@ from ...runtime import Handler, Runtime, Scope
 from ..config import NodeConfig
 from ..parts import NodeParts
 from . import collectors
-from .calls import CallCounts
+from .calls import CallMetrics
 from .kafka import collect_kafka
 from .readiness import obstacles, remarks
-from .stalls import StallWatch
-from .tally import Tally
+from .stalls import StallMonitor
+from .tally import PartitionTally
 
 
-class Observing:
+class HttpEndpoints:
     """The HTTP endpoints of a node, if the configuration has a listener."""
 
     def __init__(
@@ -38,9 +38,9 @@ class Observing:
         self._parts = parts
         self._with_process = with_process
         self._began_ms = runtime.clock.now_ms()
-        self._calls = CallCounts(runtime.clock)
-        self._stalls = StallWatch(runtime.clock)
-        self._tally = Tally(NodeId(config.node_id))
+        self._calls = CallMetrics(runtime.clock)
+        self._stalls = StallMonitor(runtime.clock)
+        self._tally = PartitionTally(NodeId(config.node_id))
         self._leader_changes = 0
         self._looking = asyncio.Lock()  # one scrape at a time
         self._server: HttpServer | None = None

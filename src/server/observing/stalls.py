@@ -15,7 +15,7 @@ PERIOD_MS: Final = 20
 WINDOW_MS: Final = 60_000
 
 
-class StallWatch:
+class StallMonitor:
     """Measures while run() runs."""
 
     def __init__(self, clock: Clock) -> None:

@@ -64,7 +64,7 @@ class TopicCounts:
     followed: int = 0
 
 
-class Tally:
+class PartitionTally:
     """The counts of the newest counted image."""
 
     def __init__(self, node_id: NodeId) -> None:

@@ -13,7 +13,7 @@ from quorumlog.ids import ClusterId, DirectoryId
 from quorumlog.raftlog.voters import VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
-from quorumlog.server.forming import Forming
+from quorumlog.server.forming import FormatOptions
 from quorumlog.server.node import Node, format_directory
 from quorumlog.simulation import SimNode
 
@@ -31,7 +31,7 @@ def stranger(
         grpc_listener="stranger:9094",
         controller_listener="stranger:9093",
     )
-    nobody = Forming(directory_id=DirectoryId(b"s" * 16), voters=VoterSet(()))
+    nobody = FormatOptions(directory_id=DirectoryId(b"s" * 16), voters=VoterSet(()))
 
     async def main(runtime: Runtime) -> None:
         await format_directory(runtime, config, cluster_id=ClusterId(cluster_id), forming=nobody)

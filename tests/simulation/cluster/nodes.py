@@ -20,7 +20,7 @@ from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
-from quorumlog.server.forming import Forming, first_voters
+from quorumlog.server.forming import FormatOptions, initial_voters
 from quorumlog.server.node import Node, format_directory, is_formatted
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import SimNode, SimWorld
@@ -45,7 +45,7 @@ class ClusterNode:
     sim: SimNode
     config: NodeConfig
     directory_id: DirectoryId
-    forming: Forming
+    forming: FormatOptions
     node: Node | None = None  # of the running process
     stop: asyncio.Event | None = None  # set for a clean stop
     is_ready: bool = False  # it serves its roles
@@ -281,7 +281,7 @@ class Cluster:
         node.gone.append(node.voter)
         node.sim.wipe()
         node.directory_id = self._new_directory_id()
-        node.forming = Forming(directory_id=node.directory_id, voters=VoterSet(()))
+        node.forming = FormatOptions(directory_id=node.directory_id, voters=VoterSet(()))
         if node.is_controller:
             others = [one for one in self.controllers if one is not node]
             node.config = replace(
@@ -370,8 +370,8 @@ class Cluster:
             session_timeout_ms=options.session_timeout_ms,
             replica_lag_time_max_ms=options.lag_time_ms_max,
         )
-        without_voters = Forming(directory_id=directory_id, voters=VoterSet(()))
-        forming = first_voters(config) if is_controller else without_voters
+        without_voters = FormatOptions(directory_id=directory_id, voters=VoterSet(()))
+        forming = initial_voters(config) if is_controller else without_voters
         return ClusterNode(
             sim=self.world.node(name), config=config, directory_id=directory_id, forming=forming
         )

@@ -13,7 +13,7 @@ from quorumlog.records import Record, decode_all, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
-from quorumlog.server.forming import first_voters
+from quorumlog.server.forming import initial_voters
 from quorumlog.server.node import Node, format_directory
 from quorumlog.simulation import Faults, SimNode, SimWorld
 from quorumlog.simulation.barriers import Direction, apart
@@ -64,7 +64,7 @@ class Cluster:
 
     async def _serve(self, number: int, runtime: Runtime) -> None:
         config = self.configs[number]
-        await format_directory(runtime, config, cluster_id=CLUSTER, forming=first_voters(config))
+        await format_directory(runtime, config, cluster_id=CLUSTER, forming=initial_voters(config))
         async with Node(runtime, config) as node:
             self.nodes[number] = node
             await asyncio.Event().wait()

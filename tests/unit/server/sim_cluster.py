@@ -11,7 +11,7 @@ from quorumlog.metadata import BrokerImage, MetadataImage
 from quorumlog.runtime import Runtime
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
-from quorumlog.server.forming import first_voters
+from quorumlog.server.forming import initial_voters
 from quorumlog.server.node import Node, format_directory, is_formatted
 from quorumlog.simulation.world import SimNode, SimWorld
 
@@ -42,7 +42,7 @@ class Machine:
 
         async def main(runtime: Runtime) -> None:
             if not is_formatted(runtime, self.config):
-                forming = first_voters(self.config)
+                forming = initial_voters(self.config)
                 await format_directory(runtime, self.config, cluster_id=cluster_id, forming=forming)
             self.node, self.stop = Node(runtime, self.config), asyncio.Event()
             async with self.node:

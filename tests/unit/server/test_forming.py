@@ -10,7 +10,7 @@ from quorumlog.ids import DirectoryId, NodeId
 from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
-from quorumlog.server.forming import first_voters
+from quorumlog.server.forming import initial_voters
 from quorumlog.server.main import format_storage
 
 A, B, C = (DirectoryId(letter * 16) for letter in (b"a", b"b", b"c"))
@@ -24,34 +24,34 @@ def config(node_id: int = 1, **fields: Any) -> NodeConfig:
 
 def test_each_listed_voter_is_formatted_with_all_of_them_and_its_own_disk() -> None:
     for node_id, disk in ((1, A), (2, B)):
-        forming = first_voters(config(node_id, controller_voters=VOTERS))
+        forming = initial_voters(config(node_id, controller_voters=VOTERS))
         assert forming.directory_id == disk
         both = VoterSet.of([(Voter(NodeId(1), A), "h:1"), (Voter(NodeId(2), B), "h:2")])
         assert forming.voters_with(Voter(NodeId(node_id), disk), "x:1") == both
 
 
 def test_without_a_list_a_node_is_alone_wherever_it_will_be_reached() -> None:
-    forming = first_voters(config())
+    forming = initial_voters(config())
     assert forming.directory_id is None
     assert forming.voters_with(Voter(NodeId(1), C), "h:1") is None
 
 
 def test_a_standalone_node_votes_alone_at_an_address_that_others_can_be_told() -> None:
-    forming = first_voters(config(controller_listener="h:7"), standalone=True)
+    forming = initial_voters(config(controller_listener="h:7"), standalone=True)
     alone = VoterSet(((Voter(NodeId(1), C), "h:7"),))
     assert forming.voters_with(Voter(NodeId(1), C), "h:7") == alone
 
 
 def test_a_node_without_initial_voters_has_a_new_disk_also_where_it_is_listed() -> None:
     """A voter whose disk was wiped: under its old directory id it could vote twice."""
-    forming = first_voters(config(controller_voters=VOTERS), no_initial_voters=True)
+    forming = initial_voters(config(controller_voters=VOTERS), no_initial_voters=True)
     assert forming.directory_id is None
     assert forming.voters_with(Voter(NodeId(1), C), "h:1") == NOBODY
 
 
 def test_a_broker_alone_never_votes_whoever_is_named() -> None:
     for named in ({"controller_bootstrap": ("h:1",)}, {"controller_voters": VOTERS}):
-        forming = first_voters(config(3, roles=("broker",), **named))
+        forming = initial_voters(config(3, roles=("broker",), **named))
         assert forming.voters_with(Voter(NodeId(3), C), "h:3") == NOBODY
 
 
@@ -81,7 +81,7 @@ def test_what_contradicts_itself_is_refused_with_what_to_do(
     fields: dict[str, Any], flags: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=said):
-        first_voters(config(**fields), **flags)
+        initial_voters(config(**fields), **flags)
 
 
 def test_formatting_again_changes_nothing(tmp_path: Path) -> None:

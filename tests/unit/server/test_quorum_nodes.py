@@ -26,7 +26,7 @@ from quorumlog.proto import controller_pb2, quorum_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
-from quorumlog.server.forming import first_voters
+from quorumlog.server.forming import initial_voters
 from quorumlog.server.node import QUORUM_HEALTH, Node, format_directory
 from quorumlog.services import (
     CONTROLLER_RELAY,
@@ -76,7 +76,7 @@ class Trio:
         for number in numbers:
             config = self.configs[number]
             await format_directory(
-                self.runtime, config, cluster_id=CLUSTER, forming=first_voters(config)
+                self.runtime, config, cluster_id=CLUSTER, forming=initial_voters(config)
             )
             self.nodes[number] = Node(self.runtime, config)
         await asyncio.gather(*(self.nodes[number].start() for number in numbers))

@@ -23,7 +23,7 @@ from quorumlog.errors import (
     UnknownTopicOrPartition,
 )
 from quorumlog.runtime.grpc_network import SyncChannel
-from quorumlog.server.config.quorum import Quorum
+from quorumlog.server.config.quorum import QuorumSettings
 from quorumlog.spark import cluster, fetching
 from quorumlog.spark.cluster import Cluster, Leader
 from quorumlog.spark.offsets import TopicPartition
@@ -437,7 +437,7 @@ def test_calls_and_tasks_are_repeated_for_longer_than_a_dead_leader_is_missed() 
     """Its successor is elected when the session of its broker has ended, and known a bit later."""
     pauses = [cluster.PAUSE_MS * 2**attempt for attempt in range(cluster.ATTEMPTS_MAX - 1)]
     waits_ms = sum(min(pause, cluster.PAUSE_MS_MAX) for pause in pauses)
-    assert waits_ms > 2 * Quorum().session_timeout_ms
+    assert waits_ms > 2 * QuorumSettings().session_timeout_ms
 
 
 AWAY = [NotLeaderOrFollower("nobody leads the partition now")] * 3 * cluster.ATTEMPTS_MAX

@@ -6,13 +6,13 @@ from ....errors import QuorumlogError
 from ....proto import admin_pb2 as pb
 from ....proto import metadata_records_pb2
 from ....runtime.error_detail import decode_error
-from ..api import Answer, Api, Call, Door, Fields
-from ..large_answers import encoded
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..large_answers import encode_if_large
 from ..messages import error_fields
-from ..parts import applied, check_count, outcome
+from ..parts import check_count, outcome, wait_applied
 
 
-async def alter_client_quotas(door: Door, call: Call) -> Answer:
+async def alter_client_quotas(door: BrokerContext, call: Call) -> Answer:
     """Forward the changes to the controller."""
     entries = call.body.entries
     if not entries:
@@ -23,22 +23,22 @@ async def alter_client_quotas(door: Door, call: Call) -> Answer:
         for entry, error in zip(entries, errors, strict=True)
     )
     elements = sum(1 + len(entry.entity) for entry in entries)
-    return await encoded(door, call, {"entries": told}, elements=elements)
+    return await encode_if_large(door, call, {"entries": told}, elements=elements)
 
 
-async def _alter(door: Door, call: Call) -> list[QuorumlogError | None]:
+async def _alter(door: BrokerContext, call: Call) -> list[QuorumlogError | None]:
     """Return the error of each entry, or None."""
     response = await outcome(_asked(door, call))
     if isinstance(response, QuorumlogError):
         return [response] * len(call.body.entries)
-    await applied(door, response.metadata_offset, call.context)
+    await wait_applied(door, response.metadata_offset, call.context)
     return [
         decode_error(result.error) if result.HasField("error") else None
         for result in response.results
     ]
 
 
-async def _asked(door: Door, call: Call) -> pb.AlterClientQuotasResponse:
+async def _asked(door: BrokerContext, call: Call) -> pb.AlterClientQuotasResponse:
     entries = call.body.entries
     check_count(sum(max(1, len(entry.entity), len(entry.ops)) for entry in entries))
     request = pb.AlterClientQuotasRequest(
@@ -64,6 +64,6 @@ def _entity_fields(part: Any) -> Fields:
     return {"entity_type": part.entity_type, "entity_name": part.entity_name}
 
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=49, name="AlterClientQuotas", low=0, high=1, flexible=1, handle=alter_client_quotas
 )

@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from ....errors import InvalidRequest
 from ....proto import admin_pb2 as pb
-from ..api import Answer, Api, Call, Door
+from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..config_changes import alter
 
 
-async def alter_configs(door: Door, call: Call) -> Answer:
+async def alter_configs(door: BrokerContext, call: Call) -> Answer:
     """Replace the configs of each resource."""
     return await alter(door, call, _changes, replace=True)
 
@@ -21,4 +21,4 @@ def _changes(resource: Any) -> list[pb.ConfigChange]:
     return [pb.ConfigChange(name=config.name, value=config.value) for config in resource.configs]
 
 
-API: Final = Api(key=33, name="AlterConfigs", low=0, high=2, flexible=2, handle=alter_configs)
+API: Final = KafkaApi(key=33, name="AlterConfigs", low=0, high=2, flexible=2, handle=alter_configs)

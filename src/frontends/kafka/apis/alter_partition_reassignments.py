@@ -9,23 +9,23 @@ from typing import Any, Final
 from ....errors import QuorumlogError
 from ....proto import admin_pb2 as pb
 from ...grpc.validation import check_assignments, check_partition
-from ..api import Answer, Api, Call, Door
-from ..large_answers import encoded
+from ..api import Answer, BrokerContext, Call, KafkaApi
+from ..large_answers import encode_if_large
 from ..messages import error_fields
 from ..parts import (
     Place,
-    applied,
     by_topic,
     check_count,
     error_of,
     outcome,
     place,
-    sorted_out,
-    within,
+    split_valid,
+    wait_applied,
+    with_timeout,
 )
 
 
-async def alter_partition_reassignments(door: Door, call: Call) -> Answer:
+async def alter_partition_reassignments(door: BrokerContext, call: Call) -> Answer:
     """Forward the valid reassignments to the controller, and return each partition's result."""
     asked = {"allow_replication_factor_change": _may_change_number(call.body)}
     results = await outcome(_altered(door, call))
@@ -40,22 +40,22 @@ async def alter_partition_reassignments(door: Door, call: Call) -> Answer:
         **error_fields(None),
         "responses": by_topic(responses, topic_as="name", partitions_as="partitions"),
     }
-    return await encoded(door, call, told, elements=len(results))
+    return await encode_if_large(door, call, told, elements=len(results))
 
 
-async def _altered(door: Door, call: Call) -> dict[Place, QuorumlogError | None]:
+async def _altered(door: BrokerContext, call: Call) -> dict[Place, QuorumlogError | None]:
     body = call.body
     check_count(sum(len(topic.partitions) for topic in body.topics))
-    good, refused = sorted_out(_named(body), _check)
+    good, refused = split_valid(_named(body), _check)
     results: dict[Place, QuorumlogError | None] = dict(refused)
     if good:
         request = pb.AlterReassignmentsRequest(
             partitions=good,
             keep_replication_factor=not _may_change_number(body),
         )
-        context = within(call, body.timeout)
+        context = with_timeout(call, body.timeout)
         answer = await door.admin.partitions.alter_reassignments(request, context)
-        await applied(door, answer.metadata_offset, context)
+        await wait_applied(door, answer.metadata_offset, context)
         results.update((place(each), error_of(each)) for each in answer.results)
     return results
 
@@ -83,7 +83,7 @@ def _check(move: pb.PartitionReassignment) -> None:
         check_assignments([move.target])
 
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=45,
     name="AlterPartitionReassignments",
     low=0,

@@ -10,7 +10,7 @@ from typing import Final
 
 from ....metadata import MetadataImage
 from ....metadata.decisions.features import FEATURES, finalized_level
-from ..api import Answer, Api, Call, Client, Door, Fields
+from ..api import Answer, BrokerContext, Call, Client, Fields, KafkaApi
 from ..headers import API_VERSIONS
 
 INVALID_REQUEST: Final = 42
@@ -19,7 +19,7 @@ UNSUPPORTED_VERSION: Final = 35
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-async def api_versions(door: Door, call: Call) -> Answer:
+async def api_versions(door: BrokerContext, call: Call) -> Answer:
     """List the keys of `APIS`, and the features of the cluster."""
     from . import APIS
 
@@ -34,7 +34,7 @@ async def api_versions(door: Door, call: Call) -> Answer:
     }
 
 
-def _row(api: Api) -> Fields:
+def _row(api: KafkaApi) -> Fields:
     low = api.low if api.advertised_low is None else api.advertised_low
     return {"api_key": api.key, "min_version": low, "max_version": api.high}
 
@@ -64,6 +64,6 @@ def _features(image: MetadataImage) -> Fields:
     }
 
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=API_VERSIONS, name="ApiVersions", low=0, high=4, flexible=3, handle=api_versions
 )

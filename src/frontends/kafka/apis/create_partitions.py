@@ -9,23 +9,23 @@ from typing import Any, Final
 
 from ....errors import InvalidPartitions, InvalidReplicaAssignment, InvalidRequest, QuorumlogError
 from ....proto import admin_pb2 as pb
-from ..api import Answer, Api, Call, Door, Fields
-from ..large_answers import encoded
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..large_answers import encode_if_large
 from ..messages import error_fields
-from ..parts import applied, check_count, outcomes, repeated, within
+from ..parts import check_count, outcomes, repeated, wait_applied, with_timeout
 
 
-async def create_partitions(door: Door, call: Call) -> Answer:
+async def create_partitions(door: BrokerContext, call: Call) -> Answer:
     """Raise the partition count of each topic that is named once."""
     body = call.body
-    context = within(call, body.timeout)
+    context = with_timeout(call, body.timeout)
     twice = repeated(topic.name for topic in body.topics)
     topics = [topic for topic in body.topics if topic.name not in twice]
 
     async def grow(topic: Any) -> None:
         request = _request(door, topic, validate_only=body.validate_only)
         response = await door.admin.partitions.create_partitions(request, context)
-        await applied(door, response.metadata_offset, context)
+        await wait_applied(door, response.metadata_offset, context)
 
     results = await outcomes(door, topics, grow, context=context)
     refusal = InvalidRequest("topic: named twice in the request; name each topic once")
@@ -33,10 +33,10 @@ async def create_partitions(door: Door, call: Call) -> Answer:
         (_result(topic.name, of) for topic, of in zip(topics, results, strict=True)),
         (_result(name, refusal) for name in twice),
     )
-    return await encoded(door, call, {"results": told}, elements=len(topics) + len(twice))
+    return await encode_if_large(door, call, {"results": told}, elements=len(topics) + len(twice))
 
 
-def _request(door: Door, topic: Any, *, validate_only: bool) -> pb.CreatePartitionsRequest:
+def _request(door: BrokerContext, topic: Any, *, validate_only: bool) -> pb.CreatePartitionsRequest:
     present = door.image.topic(topic.name)
     if present is not None and len(present.partitions) == topic.count:
         raise InvalidPartitions(
@@ -62,6 +62,6 @@ def _result(name: str, outcome: QuorumlogError | None) -> Fields:
     return {"name": name, **error_fields(outcome)}
 
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=37, name="CreatePartitions", low=0, high=3, flexible=2, handle=create_partitions
 )

@@ -18,27 +18,27 @@ from ....errors import (
 from ....metadata import TOPIC_CONFIGS, MetadataImage
 from ....proto import admin_pb2 as pb
 from ...grpc.configs import describe_topic_configs
-from ..api import Answer, Api, Call, Door, Fields
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..config_entries import created_configs
-from ..large_answers import encoded
+from ..large_answers import encode_if_large
 from ..messages import error_fields
-from ..parts import applied, check_count, outcomes, repeated, within
+from ..parts import check_count, outcomes, repeated, wait_applied, with_timeout
 
 DEFAULT: Final = -1
 FIRST_WITH_CONFIGS: Final = 5
 
 
-async def create_topics(door: Door, call: Call) -> Answer:
+async def create_topics(door: BrokerContext, call: Call) -> Answer:
     """Create each topic that is named once."""
     body = call.body
     twice = repeated(topic.name for topic in body.topics)
     topics = [topic for topic in body.topics if topic.name not in twice]
-    context = within(call, body.timeout)
+    context = with_timeout(call, body.timeout)
 
     async def create(topic: Any) -> pb.CreateTopicResponse:
         request = _request(topic, validate_only=body.validate_only)
         response = await door.admin.create_topic(request, context)
-        await applied(door, response.metadata_offset, context)
+        await wait_applied(door, response.metadata_offset, context)
         return response
 
     results = await outcomes(door, topics, create, context=context)
@@ -57,7 +57,9 @@ async def create_topics(door: Door, call: Call) -> Answer:
             yield _refused(name, refusal)
 
     each = 1 + (len(TOPIC_CONFIGS) if with_configs else 0)
-    return await encoded(door, call, {"topics": told()}, elements=(len(topics) + len(twice)) * each)
+    return await encode_if_large(
+        door, call, {"topics": told()}, elements=(len(topics) + len(twice)) * each
+    )
 
 
 def _request(topic: Any, *, validate_only: bool) -> pb.CreateTopicRequest:
@@ -126,4 +128,4 @@ def _replication_factor(partitions: Sequence[pb.PartitionDescription]) -> int:
     return len(partitions[0].replicas)
 
 
-API: Final = Api(key=19, name="CreateTopics", low=2, high=7, flexible=5, handle=create_topics)
+API: Final = KafkaApi(key=19, name="CreateTopics", low=2, high=7, flexible=5, handle=create_topics)

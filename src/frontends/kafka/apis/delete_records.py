@@ -10,26 +10,35 @@ from typing import Any, Final
 from ....errors import InvalidRequest, QuorumlogError
 from ....proto import admin_pb2 as pb
 from ...grpc.validation import check_before_offset, check_partition
-from ..api import Answer, Api, Call, Door, Fields
-from ..large_answers import encoded
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..large_answers import encode_if_large
 from ..messages import code_of
-from ..parts import Place, by_topic, check_count, error_of, outcome, place, sorted_out, within
+from ..parts import (
+    Place,
+    by_topic,
+    check_count,
+    error_of,
+    outcome,
+    place,
+    split_valid,
+    with_timeout,
+)
 
 NO_OFFSET: Final = -1
 
 
-async def delete_records(door: Door, call: Call) -> Answer:
+async def delete_records(door: BrokerContext, call: Call) -> Answer:
     """Delete what is valid; the response waits until the deletion is durable on this broker."""
     count = sum(len(topic.partitions) for topic in call.body.topics)
     try:
         check_count(count)
     except InvalidRequest as too_many:
         refused = {"topics": _each(call.body, too_many)}
-        return await encoded(door, call, refused, elements=count)
+        return await encode_if_large(door, call, refused, elements=count)
     return await _deleted(door, call)
 
 
-async def _deleted(door: Door, call: Call) -> Answer:
+async def _deleted(door: BrokerContext, call: Call) -> Answer:
     parts = [
         pb.DeleteRecordsPartition(
             topic=topic.name, partition=part.partition_index, before_offset=part.offset
@@ -37,11 +46,11 @@ async def _deleted(door: Door, call: Call) -> Answer:
         for topic in call.body.topics
         for part in topic.partitions
     ]
-    good, refused = sorted_out(parts, _check)
+    good, refused = split_valid(parts, _check)
     results: dict[Place, Fields] = {at: _fields(at, error) for at, error in refused.items()}
     if good:
         request = pb.DeleteRecordsRequest(partitions=good)
-        context = within(call, call.body.timeout)
+        context = with_timeout(call, call.body.timeout)
         answer = await outcome(door.admin.delete_records(request, context))
         if isinstance(answer, QuorumlogError):
             results.update((place(part), _fields(place(part), answer)) for part in good)
@@ -53,7 +62,7 @@ async def _deleted(door: Door, call: Call) -> Answer:
         topic_as="name",
         partitions_as="partitions",
     )
-    return await encoded(door, call, {"topics": topics}, elements=len(results))
+    return await encode_if_large(door, call, {"topics": topics}, elements=len(results))
 
 
 def _each(body: Any, error: QuorumlogError) -> Iterator[Fields]:
@@ -72,4 +81,6 @@ def _fields(at: Place, error: QuorumlogError | None, start: int = NO_OFFSET) -> 
     return {"partition_index": at[1], "low_watermark": start, "error_code": code_of(error)}
 
 
-API: Final = Api(key=21, name="DeleteRecords", low=0, high=2, flexible=2, handle=delete_records)
+API: Final = KafkaApi(
+    key=21, name="DeleteRecords", low=0, high=2, flexible=2, handle=delete_records
+)

@@ -10,10 +10,10 @@ from typing import Any, Final
 from ....errors import InvalidRequest, QuorumlogError
 from ....metadata import MetadataImage
 from ....proto import admin_pb2 as pb
-from ..api import Answer, Api, Call, Door, Fields
-from ..large_answers import encoded
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..large_answers import encode_if_large
 from ..messages import error_fields
-from ..parts import applied, outcomes, repeated, within
+from ..parts import outcomes, repeated, wait_applied, with_timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Named:
         return {"name": self.name, "topic_id": self.topic_id}
 
 
-async def delete_topics(door: Door, call: Call) -> Answer:
+async def delete_topics(door: BrokerContext, call: Call) -> Answer:
     """Delete each topic that is named once."""
     body = call.body
-    context = within(call, body.timeout)
+    context = with_timeout(call, body.timeout)
     wanted = _read(body)
     image = door.image
     twice = repeated(_meant(image, named) for named in wanted)
@@ -44,7 +44,7 @@ async def delete_topics(door: Door, call: Call) -> Answer:
             raise InvalidRequest("topic: give either its name or its id")
         request = pb.DeleteTopicRequest(name=named.name, topic_id=named.topic_id)
         response = await door.admin.delete_topic(request, context)
-        await applied(door, response.metadata_offset, context)
+        await wait_applied(door, response.metadata_offset, context)
         topic = image.topic_of_id(response.topic_id)
         name = named.name if topic is None else topic.name
         return {"name": name, "topic_id": response.topic_id}
@@ -52,7 +52,7 @@ async def delete_topics(door: Door, call: Call) -> Answer:
     named = list(dict.fromkeys(wanted))
     results = await outcomes(door, named, delete, context=context)
     told = (_result(*each) for each in zip(named, results, strict=True))
-    return await encoded(door, call, {"responses": told}, elements=len(named))
+    return await encode_if_large(door, call, {"responses": told}, elements=len(named))
 
 
 def _read(body: Any) -> Sequence[Named]:
@@ -77,4 +77,4 @@ def _result(named: Named, outcome: Fields | QuorumlogError) -> Fields:
     return {**outcome, **error_fields(None)}
 
 
-API: Final = Api(key=20, name="DeleteTopics", low=1, high=6, flexible=4, handle=delete_topics)
+API: Final = KafkaApi(key=20, name="DeleteTopics", low=1, high=6, flexible=4, handle=delete_topics)

@@ -6,8 +6,8 @@ from ....errors import InvalidRequest, QuorumlogError
 from ....metadata.client_quotas import ENTITY_TYPES, QUOTAS
 from ....proto import admin_pb2 as pb
 from ....proto import metadata_records_pb2
-from ..api import Answer, Api, Call, Door, Fields
-from ..large_answers import encoded
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..large_answers import encode_if_large
 from ..messages import error_fields
 from ..parts import outcome
 
@@ -15,16 +15,18 @@ ELEMENTS_AN_ENTRY: Final = 1 + len(ENTITY_TYPES) + len(QUOTAS)
 """Upper bound."""
 
 
-async def describe_client_quotas(door: Door, call: Call) -> Answer:
+async def describe_client_quotas(door: BrokerContext, call: Call) -> Answer:
     """Return the quotas of the entities that match the filters."""
     described = await outcome(_describe(door, call))
     if isinstance(described, QuorumlogError):
         return {**error_fields(described), "entries": None}
     told = {**error_fields(None), "entries": map(_entry, described.quotas)}
-    return await encoded(door, call, told, elements=len(described.quotas) * ELEMENTS_AN_ENTRY)
+    return await encode_if_large(
+        door, call, told, elements=len(described.quotas) * ELEMENTS_AN_ENTRY
+    )
 
 
-async def _describe(door: Door, call: Call) -> pb.DescribeClientQuotasResponse:
+async def _describe(door: BrokerContext, call: Call) -> pb.DescribeClientQuotasResponse:
     request = pb.DescribeClientQuotasRequest(
         filters=[_filter(each) for each in call.body.components], strict=call.body.strict
     )
@@ -62,6 +64,6 @@ def _entity_fields(part: metadata_records_pb2.QuotaEntity) -> Fields:
     }
 
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=48, name="DescribeClientQuotas", low=0, high=1, flexible=1, handle=describe_client_quotas
 )

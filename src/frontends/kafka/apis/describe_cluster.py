@@ -3,7 +3,7 @@
 from typing import Final
 
 from ....proto import admin_pb2
-from ..api import Answer, Api, Call, Door
+from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..codes import MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE
 from ..endpoints import controller_of, endpoints
 from ..rights import cluster_operations
@@ -12,7 +12,7 @@ BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-async def describe_cluster(door: Door, call: Call) -> Answer:
+async def describe_cluster(door: BrokerContext, call: Call) -> Answer:
     """Describe the brokers. Controllers are not described: they have no Kafka listener."""
     body, asked = call.body, door.replicas.node_id
     cluster = await door.admin.describe_cluster(admin_pb2.DescribeClusterRequest(), call.context)
@@ -48,4 +48,6 @@ async def describe_cluster(door: Door, call: Call) -> Answer:
     }
 
 
-API: Final = Api(key=60, name="DescribeCluster", low=0, high=2, flexible=0, handle=describe_cluster)
+API: Final = KafkaApi(
+    key=60, name="DescribeCluster", low=0, high=2, flexible=0, handle=describe_cluster
+)

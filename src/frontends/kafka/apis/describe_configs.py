@@ -13,14 +13,14 @@ from ....errors import InvalidRequest, QuorumlogError
 from ....proto import admin_pb2 as pb
 from ....runtime.error_detail import decode_error
 from ...grpc.configs import RESOURCES_MAX
-from ..api import Answer, Api, Call, Door, Fields
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..config_entries import described_config
 from ..config_resources import resource_of, result_of
-from ..large_answers import encoded
+from ..large_answers import encode_if_large
 from ..parts import outcome
 
 
-async def describe_configs(door: Door, call: Call) -> Answer:
+async def describe_configs(door: BrokerContext, call: Call) -> Answer:
     """Describe each resource; other tasks run in between."""
     resources = call.body.resources
     too_many = InvalidRequest(
@@ -38,10 +38,10 @@ async def describe_configs(door: Door, call: Call) -> Answer:
             results.append({**result_of(resource, None), "configs": described})
             count += len(described)
         await asyncio.sleep(0)
-    return await encoded(door, call, {"results": results}, elements=len(results) + count)
+    return await encode_if_large(door, call, {"results": results}, elements=len(results) + count)
 
 
-async def _describe(door: Door, call: Call, resource: Any) -> Sequence[Fields]:
+async def _describe(door: BrokerContext, call: Call, resource: Any) -> Sequence[Fields]:
     wanted = resource_of(resource)
     parts = [wanted]
     if wanted.HasField("broker"):
@@ -66,4 +66,6 @@ async def _describe(door: Door, call: Call, resource: Any) -> Sequence[Fields]:
     ]
 
 
-API: Final = Api(key=32, name="DescribeConfigs", low=1, high=4, flexible=4, handle=describe_configs)
+API: Final = KafkaApi(
+    key=32, name="DescribeConfigs", low=1, high=4, flexible=4, handle=describe_configs
+)

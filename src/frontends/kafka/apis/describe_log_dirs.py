@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from ....errors import QuorumlogError
 from ....proto import admin_pb2 as pb
-from ..api import Answer, Api, Call, Door, Fields
-from ..large_answers import encoded
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..large_answers import encode_if_large
 from ..messages import code_of
 from ..parts import by_topic, outcome
 
@@ -19,7 +19,7 @@ FIRST_WITH_ERROR: Final = 3
 """The first version with a top-level error; earlier ones carry it in a directory without a name."""
 
 
-async def describe_log_dirs(door: Door, call: Call) -> Answer:
+async def describe_log_dirs(door: BrokerContext, call: Call) -> Answer:
     """Describe the directories; unopened logs are opened for it."""
     wanted = _wanted(call.body)
     request = pb.DescribeLogDirsRequest()
@@ -39,7 +39,7 @@ async def describe_log_dirs(door: Door, call: Call) -> Answer:
         "results": (_directory(directory, wanted) for directory in answer.directories),
     }
     logs = sum(len(directory.logs) for directory in answer.directories)
-    return await encoded(door, call, told, elements=logs)
+    return await encode_if_large(door, call, told, elements=logs)
 
 
 def _wanted(body: Any) -> Mapping[str, set[int]] | None:
@@ -79,6 +79,6 @@ def _directory(
 
 NOT_MOVED: Final = {"offset_lag": 0, "is_future_key": False}
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=35, name="DescribeLogDirs", low=1, high=5, flexible=2, handle=describe_log_dirs
 )

@@ -4,11 +4,11 @@ from typing import Final
 
 from ....broker import ActiveProducer
 from ....errors import QuorumlogError
-from ..api import Answer, Api, Call, Door, Fields
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..messages import error_fields
 
 
-async def describe_producers(door: Door, call: Call) -> Answer:
+async def describe_producers(door: BrokerContext, call: Call) -> Answer:
     """Describe each partition of which this broker has a replica, leader or follower."""
     return {
         "topics": [
@@ -23,7 +23,7 @@ async def describe_producers(door: Door, call: Call) -> Answer:
     }
 
 
-async def _partition(door: Door, topic: str, partition: int) -> Fields:
+async def _partition(door: BrokerContext, topic: str, partition: int) -> Fields:
     try:
         producers = await door.replicas.producers(topic, partition)
     except QuorumlogError as error:
@@ -46,7 +46,7 @@ def _producer(producer: ActiveProducer) -> Fields:
     }
 
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=61,
     name="DescribeProducers",
     low=0,

@@ -9,8 +9,8 @@ from typing import Any, Final
 from ....errors import NotLeaderOrFollower, QuorumlogError, UnknownTopicOrPartition
 from ....metadata.topic_names import METADATA_TOPIC
 from ....proto import quorum_pb2 as pb
-from ..api import Answer, Api, Call, Door, Fields
-from ..large_answers import encoded
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..large_answers import encode_if_large
 from ..messages import error_fields
 from ..parts import by_topic, outcome
 
@@ -20,7 +20,7 @@ LISTENER: Final = "CONTROLLER"
 UNKNOWN: Final = -1
 
 
-async def describe_quorum(door: Door, call: Call) -> Answer:
+async def describe_quorum(door: BrokerContext, call: Call) -> Answer:
     """Return the quorum's state as its leader reports it."""
     places = [
         (topic.topic_name, part.partition_index)
@@ -30,7 +30,7 @@ async def describe_quorum(door: Door, call: Call) -> Answer:
     if places != [(METADATA_TOPIC, 0)]:
         unknown = UnknownTopicOrPartition(f"the only partition is {METADATA_TOPIC}-0; ask for it")
         refused = ((topic, _refused(index, unknown)) for topic, index in places)
-        return await encoded(door, call, _answer(refused), elements=len(places))
+        return await encode_if_large(door, call, _answer(refused), elements=len(places))
     described = await outcome(door.quorum.describe(pb.DescribeQuorumRequest(), call.context))
     if isinstance(described, QuorumlogError):
         return error_fields(described)
@@ -89,4 +89,6 @@ def _nodes(quorum: pb.DescribeQuorumResponse) -> list[Fields]:
     return nodes
 
 
-API: Final = Api(key=55, name="DescribeQuorum", low=0, high=2, flexible=0, handle=describe_quorum)
+API: Final = KafkaApi(
+    key=55, name="DescribeQuorum", low=0, high=2, flexible=0, handle=describe_quorum
+)

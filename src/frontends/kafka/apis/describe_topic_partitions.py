@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ....errors import InvalidRequest
 from ....metadata import INTERNAL_TOPICS
-from ..api import Answer, Api, Call, Door, Fields
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..endpoints import endpoints
 from ..rights import topic_operations
 from ..topic_fields import missing_code, no_topic, place_fields
@@ -17,7 +17,7 @@ PARTITIONS_MAX: Final = 2_000
 NO_ID: Final = bytes(16)
 
 
-async def describe_topic_partitions(door: Door, call: Call) -> Answer:
+async def describe_topic_partitions(door: BrokerContext, call: Call) -> Answer:
     """Describe topics by ascending name, up to the requested number of partitions, with a cursor
     for the next page."""
     body, image = call.body, door.image
@@ -85,7 +85,7 @@ def _page(topics: list[Fields], *, next_at: tuple[str, int] | None) -> Fields:
     return {"topics": topics, "next_cursor": cursor}
 
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=75,
     name="DescribeTopicPartitions",
     low=0,

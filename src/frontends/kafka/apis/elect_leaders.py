@@ -13,19 +13,19 @@ from ....errors import InvalidRequest, QuorumlogError
 from ....ids import NO_NODE
 from ....proto import admin_pb2 as pb
 from ...grpc.validation import check_partition
-from ..api import Answer, Api, Call, Door, Fields
-from ..large_answers import encoded
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..large_answers import encode_if_large
 from ..messages import code_of, error_fields
 from ..parts import (
     Place,
-    applied,
     by_topic,
     check_count,
     error_of,
     outcome,
     place,
-    sorted_out,
-    within,
+    split_valid,
+    wait_applied,
+    with_timeout,
 )
 
 PREFERRED: Final = 0
@@ -34,7 +34,7 @@ _KINDS: Final = {PREFERRED: pb.ELECTION_KIND_PREFERRED, 1: pb.ELECTION_KIND_UNCL
 TOPICS_A_STEP: Final = 100  # between two turns of other tasks
 
 
-async def elect_leaders(door: Door, call: Call) -> Answer:
+async def elect_leaders(door: BrokerContext, call: Call) -> Answer:
     """Forward the elections to the controller, and return each partition's result."""
     answer = await outcome(_elected(door, call))
     if isinstance(answer, QuorumlogError):
@@ -42,7 +42,7 @@ async def elect_leaders(door: Door, call: Call) -> Answer:
             "error_code": code_of(answer),
             "replica_election_results": _each(call.body, answer),
         }
-        return await encoded(door, call, refused, elements=_count(call.body))
+        return await encode_if_large(door, call, refused, elements=_count(call.body))
     results = (
         (topic, {"partition_id": index, **error_fields(error)})
         for (topic, index), error in answer.items()
@@ -53,10 +53,10 @@ async def elect_leaders(door: Door, call: Call) -> Answer:
             results, topic_as="topic", partitions_as="partition_result"
         ),
     }
-    return await encoded(door, call, told, elements=len(answer))
+    return await encode_if_large(door, call, told, elements=len(answer))
 
 
-async def _elected(door: Door, call: Call) -> dict[Place, QuorumlogError | None]:
+async def _elected(door: BrokerContext, call: Call) -> dict[Place, QuorumlogError | None]:
     body = call.body
     number = getattr(body, "election_type", PREFERRED)
     kind = _KINDS.get(number)
@@ -66,15 +66,15 @@ async def _elected(door: Door, call: Call) -> dict[Place, QuorumlogError | None]
     request = pb.ElectLeadersRequest(kind=kind)
     if body.topic_partitions is not None:
         check_count(_count(body))
-        good, refused = sorted_out(_named(body), lambda part: check_partition(*place(part)))
+        good, refused = split_valid(_named(body), lambda part: check_partition(*place(part)))
         results.update(refused)
         request.partitions.extend(good)
     elif kind == pb.ELECTION_KIND_UNCLEAN:
         request.partitions.extend(await _leaderless(door))
     if request.partitions or (body.topic_partitions is None and number == PREFERRED):
-        context = within(call, body.timeout)
+        context = with_timeout(call, body.timeout)
         answer = await door.admin.partitions.elect_leaders(request, context)
-        await applied(door, answer.metadata_offset, context)
+        await wait_applied(door, answer.metadata_offset, context)
         results.update((place(each), error_of(each)) for each in answer.results)
     return results
 
@@ -98,7 +98,7 @@ def _named(body: Any) -> list[pb.TopicPartition]:
     ]
 
 
-async def _leaderless(door: Door) -> list[pb.TopicPartition]:
+async def _leaderless(door: BrokerContext) -> list[pb.TopicPartition]:
     found: list[pb.TopicPartition] = []
     for count, topic in enumerate(door.image.sorted_topics(), 1):
         found.extend(
@@ -111,4 +111,4 @@ async def _leaderless(door: Door) -> list[pb.TopicPartition]:
     return found
 
 
-API: Final = Api(key=43, name="ElectLeaders", low=0, high=2, flexible=2, handle=elect_leaders)
+API: Final = KafkaApi(key=43, name="ElectLeaders", low=0, high=2, flexible=2, handle=elect_leaders)

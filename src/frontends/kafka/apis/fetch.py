@@ -9,7 +9,7 @@ from typing import Final
 
 from ....broker import FetchSpec, FoundRecords
 from ....errors import InvalidRequest, Overloaded, QuorumlogError
-from ..api import Api, Call, Done, Door, FileRange, Part, Prepared
+from ..api import BrokerContext, Call, Done, FileRange, KafkaApi, Part, PreparedResponse
 from ..charging import fetch_bytes_max
 from ..hot.codes import fetch_code
 from ..hot.fetch import (
@@ -25,8 +25,8 @@ from ..hot.fetch import (
     encode_topic,
     read_fetch,
 )
-from ..hot.leaders import Endpoint, Leader
-from ..leading import endpoints_of, leader_told
+from ..hot.leaders import CurrentLeader, NodeEndpoint
+from ..leading import current_leader, leader_endpoints
 
 MAX_WAIT_MS_MAX: Final = 60_000
 READ_COMMITTED: Final = 1
@@ -38,7 +38,7 @@ NO_TAGS: Final = b"\x00"
 INVALID_REQUEST: Final = 42
 
 
-class FetchAnswer(Prepared):
+class FetchResponse(PreparedResponse):
     """A response with leases on files until it is queued."""
 
     __slots__ = ("_endpoints", "_error_code", "_is_good", "_topics", "_version")
@@ -48,7 +48,7 @@ class FetchAnswer(Prepared):
         version: int,
         topics: Sequence[tuple[FetchTopic, Sequence[FoundRecords | FetchResult]]],
         *,
-        endpoints: Sequence[Endpoint] = (),
+        endpoints: Sequence[NodeEndpoint] = (),
         error_code: int = 0,
         is_good: bool = False,
     ) -> None:
@@ -130,7 +130,7 @@ class FetchAnswer(Prepared):
 class _Asked:
     """A request with its topics' names resolved."""
 
-    def __init__(self, door: Door, call: Call) -> None:
+    def __init__(self, door: BrokerContext, call: Call) -> None:
         request: FetchRequest = call.body
         self._door = door
         self._call = call
@@ -148,7 +148,7 @@ class _Asked:
         waits = is_whole and bool(self.specs)
         self.max_wait_ms = min(max(request.max_wait_ms, 0), MAX_WAIT_MS_MAX) if waits else 0
 
-    def answer(self, found: Sequence[FoundRecords]) -> FetchAnswer:
+    def answer(self, found: Sequence[FoundRecords]) -> FetchResponse:
         """Return the response for the records found."""
         rest, is_good = iter(found), True
         topics: list[tuple[FetchTopic, Sequence[FoundRecords | FetchResult]]] = []
@@ -160,13 +160,13 @@ class _Asked:
             else:
                 topics.append((topic, [next(rest) for _ in topic.parts]))
         errors = [one.error for one in found if one.error is not None]
-        endpoints = endpoints_of(self._door, self._call, errors) if errors else ()
-        return FetchAnswer(
+        endpoints = leader_endpoints(self._door, self._call, errors) if errors else ()
+        return FetchResponse(
             self._call.version, topics, endpoints=endpoints, is_good=is_good and not errors
         )
 
 
-def begin(door: Door, call: Call, done: Done) -> bool:
+def begin(door: BrokerContext, call: Call, done: Done) -> bool:
     """Answer from the page cache, without waiting."""
     refusal = _refusal(call)
     if refusal is not None:
@@ -184,7 +184,7 @@ def begin(door: Door, call: Call, done: Done) -> bool:
     return True
 
 
-async def fetch(door: Door, call: Call) -> FetchAnswer:
+async def fetch(door: BrokerContext, call: Call) -> FetchResponse:
     """Read each partition, and wait for `min_bytes` up to `max_wait_ms`."""
     refusal = _refusal(call)
     if refusal is not None:
@@ -202,17 +202,17 @@ async def fetch(door: Door, call: Call) -> FetchAnswer:
     return asked.answer(found)
 
 
-def _refusal(call: Call) -> FetchAnswer | None:
+def _refusal(call: Call) -> FetchResponse | None:
     """Return the response to an unsupported kind of request, or None."""
     request: FetchRequest = call.body
     if request.session_id != NO_SESSION and request.session_epoch != FINAL_EPOCH:
-        return FetchAnswer(call.version, [], error_code=SESSION_ID_NOT_FOUND)
+        return FetchResponse(call.version, [], error_code=SESSION_ID_NOT_FOUND)
     if request.replica_id >= 0:
         return _refused(call, InvalidRequest("replica id: followers use another protocol here"))
     return None
 
 
-def _name(door: Door, topic: FetchTopic) -> str | None:
+def _name(door: BrokerContext, topic: FetchTopic) -> str | None:
     """Return the topic's name, or None if no topic has its id."""
     if not topic.topic_id:
         return topic.name
@@ -253,7 +253,7 @@ def _before(version: int, found: FoundRecords, records_size: int) -> bytes:
 def _result(part: FetchPart, found: FoundRecords) -> FetchResult:
     error = found.error
     if error is not None:
-        leader: Leader | None = leader_told(error)
+        leader: CurrentLeader | None = current_leader(error)
         return FetchResult(part.partition, fetch_code(error), leader=leader)
     preferred = found.preferred_replica
     return FetchResult(
@@ -269,11 +269,11 @@ def _result(part: FetchPart, found: FoundRecords) -> FetchResult:
     )
 
 
-def _refused(call: Call, error: QuorumlogError) -> FetchAnswer:
+def _refused(call: Call, error: QuorumlogError) -> FetchResponse:
     """Return a response with the same error for every partition."""
     request: FetchRequest = call.body
     code = fetch_code(error)
-    return FetchAnswer(
+    return FetchResponse(
         call.version,
         [
             (topic, [FetchResult(part.partition, code) for part in topic.parts])
@@ -282,7 +282,7 @@ def _refused(call: Call, error: QuorumlogError) -> FetchAnswer:
     )
 
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=1,
     name="Fetch",
     low=4,

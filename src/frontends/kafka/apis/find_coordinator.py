@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ....errors import CoordinatorNotAvailable, InvalidRequest, QuorumlogError
 from ....ids import NO_NODE
-from ..api import Answer, Api, Call, Door, Fields
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..endpoints import endpoints
 from ..group_codes import group_code
 from ..parts import outcomes
@@ -22,7 +22,7 @@ _TAKES_MANY: Final = 4  # the first version with several keys (KIP-699)
 _KNOWS_SHARE: Final = 6  # the first version with share groups (KIP-932)
 
 
-async def find_coordinator(door: Door, call: Call) -> Answer:
+async def find_coordinator(door: BrokerContext, call: Call) -> Answer:
     """Look up each key."""
     body = call.body
     if call.version < _TAKES_MANY:
@@ -37,7 +37,7 @@ async def find_coordinator(door: Door, call: Call) -> Answer:
     }
 
 
-def _looked_up(door: Door, call: Call) -> Any:
+def _looked_up(door: BrokerContext, call: Call) -> Any:
     """Return a function that looks up one key of the request's key type."""
     kind = getattr(call.body, "key_type", GROUP)
 
@@ -79,4 +79,6 @@ def _result(call: Call, found: Fields | QuorumlogError) -> Fields:
     return result
 
 
-API: Final = Api(key=10, name="FindCoordinator", low=0, high=6, flexible=3, handle=find_coordinator)
+API: Final = KafkaApi(
+    key=10, name="FindCoordinator", low=0, high=6, flexible=3, handle=find_coordinator
+)

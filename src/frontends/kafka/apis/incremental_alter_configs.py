@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from ....errors import InvalidRequest
 from ....proto import admin_pb2 as pb
-from ..api import Answer, Api, Call, Door
+from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..config_changes import alter
 from ..config_resources import is_never_set
 
@@ -17,7 +17,7 @@ _OPERATIONS: Final = {
 }
 
 
-async def incremental_alter_configs(door: Door, call: Call) -> Answer:
+async def incremental_alter_configs(door: BrokerContext, call: Call) -> Answer:
     """Change the configs of each resource."""
     return await alter(door, call, _changes, replace=False)
 
@@ -45,7 +45,7 @@ def _change(config: Any) -> pb.ConfigChange:
     return pb.ConfigChange(name=config.name, value=config.value, operation=operation)
 
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=44,
     name="IncrementalAlterConfigs",
     low=0,

@@ -4,7 +4,7 @@ from typing import Final
 
 from ....errors import InvalidRequest, QuorumlogError
 from ....proto import transactions_pb2 as pb
-from ..api import Answer, Api, Call, Door, Fields
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..codes import COORDINATOR_LOAD_IN_PROGRESS
 from ..messages import code_of
 
@@ -12,7 +12,7 @@ NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 
 
-async def init_producer_id(door: Door, call: Call) -> Answer:
+async def init_producer_id(door: BrokerContext, call: Call) -> Answer:
     """Return a new id, or the next epoch of the producer's present id."""
     body = call.body
     if body.transactional_id == "":  # null means no id; the gRPC message has "" for that
@@ -44,4 +44,6 @@ def _refusal(error: QuorumlogError) -> Fields:
     }
 
 
-API: Final = Api(key=22, name="InitProducerId", low=0, high=5, flexible=2, handle=init_producer_id)
+API: Final = KafkaApi(
+    key=22, name="InitProducerId", low=0, high=5, flexible=2, handle=init_producer_id
+)

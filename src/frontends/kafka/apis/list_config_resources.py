@@ -6,10 +6,10 @@ Client metrics, which are all that version 0 asks for, have no configs here, so 
 from collections.abc import Iterator
 from typing import Final
 
-from ..api import Answer, Api, Call, Door, Fields
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..config_resources import BROKER, OTHERS, TOPIC
 from ..endpoints import endpoints
-from ..large_answers import encoded
+from ..large_answers import encode_if_large
 
 UNSUPPORTED_VERSION: Final = 35
 """Kafka's error code for an unknown resource type."""
@@ -17,17 +17,17 @@ UNSUPPORTED_VERSION: Final = 35
 _CLIENT_METRICS: Final = 16
 
 
-async def list_config_resources(door: Door, call: Call) -> Answer:
+async def list_config_resources(door: BrokerContext, call: Call) -> Answer:
     """List the resources of the requested types, or of all types."""
     kinds = set(getattr(call.body, "resource_types", (_CLIENT_METRICS,)))
     if not kinds <= {TOPIC, BROKER, *OTHERS}:
         return {"error_code": UNSUPPORTED_VERSION, "config_resources": ()}
     resources = list(_named(door, call, kinds or {TOPIC, BROKER}))
     answer = {"error_code": 0, "config_resources": resources}
-    return await encoded(door, call, answer, elements=len(resources))
+    return await encode_if_large(door, call, answer, elements=len(resources))
 
 
-def _named(door: Door, call: Call, kinds: set[int]) -> Iterator[Fields]:
+def _named(door: BrokerContext, call: Call, kinds: set[int]) -> Iterator[Fields]:
     if TOPIC in kinds:
         for topic in door.image.sorted_topics():
             yield {"resource_name": topic.name, "resource_type": TOPIC}
@@ -36,7 +36,7 @@ def _named(door: Door, call: Call, kinds: set[int]) -> Iterator[Fields]:
             yield {"resource_name": str(node_id), "resource_type": BROKER}
 
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=74,
     name="ListConfigResources",
     low=0,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ....broker import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetOutcome, OffsetSpec
 from ....errors import InvalidRequest, QuorumlogError
-from ..api import Answer, Api, Call, Door, Fields
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..hot.codes import fetch_code
 
 EARLIEST_LOCAL: Final = -4
@@ -28,7 +28,7 @@ _FIRST_VERSIONS: Final = {
 }
 
 
-async def list_offsets(door: Door, call: Call) -> Answer:
+async def list_offsets(door: BrokerContext, call: Call) -> Answer:
     """Look up each partition's timestamp."""
     committed_only = getattr(call.body, "isolation_level", 0) == READ_COMMITTED
     seen: set[tuple[str, int]] = set()
@@ -47,7 +47,9 @@ async def list_offsets(door: Door, call: Call) -> Answer:
     return {"topics": topics}
 
 
-async def _result(door: Door, call: Call, topic: str, part: Any, committed_only: bool) -> Fields:
+async def _result(
+    door: BrokerContext, call: Call, topic: str, part: Any, committed_only: bool
+) -> Fields:
     timestamp = int(part.timestamp)
     if timestamp < 0 and call.version < _FIRST_VERSIONS.get(timestamp, call.version + 1):
         return {"partition_index": part.partition_index, "error_code": UNSUPPORTED_VERSION}
@@ -79,4 +81,4 @@ def _failed(part: Any, error: QuorumlogError) -> Fields:
     return {"partition_index": part.partition_index, "error_code": fetch_code(error)}
 
 
-API: Final = Api(key=2, name="ListOffsets", low=1, high=11, flexible=6, handle=list_offsets)
+API: Final = KafkaApi(key=2, name="ListOffsets", low=1, high=11, flexible=6, handle=list_offsets)

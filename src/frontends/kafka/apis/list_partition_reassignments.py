@@ -5,16 +5,16 @@ from typing import Any, Final
 
 from ....errors import QuorumlogError
 from ....proto import admin_pb2 as pb
-from ..api import Answer, Api, Call, Door, Fields
-from ..large_answers import encoded
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..large_answers import encode_if_large
 from ..messages import error_fields
-from ..parts import by_topic, outcome, within
+from ..parts import by_topic, outcome, with_timeout
 
 
-async def list_partition_reassignments(door: Door, call: Call) -> Answer:
+async def list_partition_reassignments(door: BrokerContext, call: Call) -> Answer:
     """List the replicas of each moving partition, with those being added and removed."""
     body = call.body
-    context = within(call, body.timeout)
+    context = with_timeout(call, body.timeout)
     request = pb.ListReassignmentsRequest()
     answer = await outcome(door.admin.partitions.list_reassignments(request, context))
     if isinstance(answer, QuorumlogError):
@@ -27,7 +27,7 @@ async def list_partition_reassignments(door: Door, call: Call) -> Answer:
     )
     topics = by_topic(moves, topic_as="name", partitions_as="partitions")
     told = {**error_fields(None), "topics": topics}
-    return await encoded(door, call, told, elements=len(answer.reassignments))
+    return await encode_if_large(door, call, told, elements=len(answer.reassignments))
 
 
 def _wanted(body: Any) -> set[tuple[str, int]] | None:
@@ -45,7 +45,7 @@ def _fields(partition: pb.PartitionDescription) -> Fields:
     }
 
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=46,
     name="ListPartitionReassignments",
     low=0,

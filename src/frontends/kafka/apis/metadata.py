@@ -14,10 +14,10 @@ from ....ids import NodeId
 from ....metadata import INTERNAL_TOPICS, MetadataImage, PartitionImage, TopicImage
 from ....proto import admin_pb2
 from ....runtime import CallContext
-from ..api import Answer, Api, Call, Door, Fields
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..codes import LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND, REPLICA_NOT_AVAILABLE
-from ..endpoints import Endpoint, controller_of, endpoints
-from ..large_answers import encoded
+from ..endpoints import BrokerEndpoint, controller_of, endpoints
+from ..large_answers import encode_if_large
 from ..messages import code_of
 from ..parts import outcomes
 from ..rights import cluster_operations, topic_operations
@@ -39,7 +39,7 @@ _KNOWS_ONLY_LISTS: Final = 0  # an empty list of topics asks for all
 _TELLS_ONLY_THE_LIVING: Final = 0  # clients of this version expect every replica among the brokers
 
 
-async def metadata(door: Door, call: Call) -> Answer:
+async def metadata(door: BrokerContext, call: Call) -> Answer:
     """Return the brokers and the requested topics."""
     cluster = await door.admin.describe_cluster(admin_pb2.DescribeClusterRequest(), call.context)
     wanted, creations = _wanted(call), {}
@@ -62,7 +62,7 @@ async def metadata(door: Door, call: Call) -> Answer:
         is_asked = call.body.include_cluster_authorized_operations
         answer["cluster_authorized_operations"] = cluster_operations(is_asked=is_asked)
     partitions = sum(len(topic["partitions"]) for topic in topics)
-    return await encoded(door, call, answer, elements=len(topics) + partitions)
+    return await encode_if_large(door, call, answer, elements=len(topics) + partitions)
 
 
 async def _in_steps(topics: Iterable[Fields]) -> list[Fields]:
@@ -77,7 +77,7 @@ async def _in_steps(topics: Iterable[Fields]) -> list[Fields]:
     return found
 
 
-def _broker_fields(brokers: Iterable[Endpoint]) -> list[Fields]:
+def _broker_fields(brokers: Iterable[BrokerEndpoint]) -> list[Fields]:
     return [
         {"node_id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
         for each in brokers
@@ -101,7 +101,7 @@ def _raw(topic_id: Any) -> bytes:
     return NO_ID if topic_id is None else topic_id.bytes
 
 
-async def _create_unknown(door: Door, call: Call, names: Sequence[str]) -> dict[str, int]:
+async def _create_unknown(door: BrokerContext, call: Call, names: Sequence[str]) -> dict[str, int]:
     """Create the unknown topics if that is allowed. Return the error code of each, 0 if created."""
     unknown = [
         name for name in names if door.image.topic(name) is None and name not in INTERNAL_TOPICS
@@ -135,7 +135,7 @@ class _View:
 
     call: Call
     image: MetadataImage
-    alive: Mapping[NodeId, Endpoint]
+    alive: Mapping[NodeId, BrokerEndpoint]
     creations: Mapping[str, int]  # by name: the error code, 0 if created
 
     def wanted(self, name: str | None, topic_id: bytes) -> Fields:
@@ -189,4 +189,4 @@ class _View:
         return LISTENER_NOT_FOUND
 
 
-API: Final = Api(key=3, name="Metadata", low=0, high=13, flexible=9, handle=metadata)
+API: Final = KafkaApi(key=3, name="Metadata", low=0, high=13, flexible=9, handle=metadata)

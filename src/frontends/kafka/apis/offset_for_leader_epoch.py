@@ -4,11 +4,11 @@ truncation of records that it has read (KIP-320)."""
 from typing import Any, Final
 
 from ....broker import EpochEndOutcome, EpochEndSpec
-from ..api import Answer, Api, Call, Door, Fields
+from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..hot.codes import fetch_code
 
 
-async def offset_for_leader_epoch(door: Door, call: Call) -> Answer:
+async def offset_for_leader_epoch(door: BrokerContext, call: Call) -> Answer:
     """Look up the epoch of every partition."""
     topics = []
     for topic in call.body.topics:
@@ -34,7 +34,7 @@ def _result(outcome: EpochEndOutcome) -> Fields:
     }
 
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=23,
     name="OffsetForLeaderEpoch",
     low=2,

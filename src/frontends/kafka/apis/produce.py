@@ -22,9 +22,9 @@ from ....errors import (
 )
 from ....runtime import Buffer
 from ....storage.shell.append_queue import Appended
-from ..api import Answer, Api, Call, Done, Door, Prepared
+from ..api import Answer, BrokerContext, Call, Done, KafkaApi, PreparedResponse
 from ..hot.codes import produce_code
-from ..hot.leaders import Endpoint
+from ..hot.leaders import NodeEndpoint
 from ..hot.produce import (
     FLEXIBLE,
     ProducePart,
@@ -34,7 +34,7 @@ from ..hot.produce import (
     encode_produce,
     read_produce,
 )
-from ..leading import endpoints_of, leader_told
+from ..leading import current_leader, leader_endpoints
 
 WAITS_FOR_OTHERS: Final = -1
 _ACKS: Final = {WAITS_FOR_OTHERS: Acks.ALL, 0: Acks.NONE, 1: Acks.LEADER}
@@ -44,7 +44,7 @@ TIMEOUT_MS_MAX: Final = 600_000
 DISK_MS_MAX: Final = 60_000  # timeout of requests that do not wait for other replicas
 
 
-class ProduceAnswer(Prepared):
+class ProduceResponse(PreparedResponse):
     """A response with the results of all partitions."""
 
     __slots__ = ("_endpoints", "_has_errors", "_topics", "_version")
@@ -53,7 +53,7 @@ class ProduceAnswer(Prepared):
         self,
         version: int,
         topics: Sequence[tuple[ProduceTopic, Sequence[ProduceResult]]],
-        endpoints: Sequence[Endpoint],
+        endpoints: Sequence[NodeEndpoint],
         *,
         has_errors: bool,
     ) -> None:
@@ -83,7 +83,7 @@ class _InFlight:
 
     __slots__ = ("_call", "_done", "_door", "_left", "_outcomes", "_step")
 
-    def __init__(self, door: Door, call: Call, done: Done) -> None:
+    def __init__(self, door: BrokerContext, call: Call, done: Done) -> None:
         self._door = door
         self._call = call
         self._done = done
@@ -141,9 +141,9 @@ class _InFlight:
         ]
         self._count(request.acks, len(errors))
         if request.acks != 0:
-            endpoints = endpoints_of(door, call, errors) if errors else ()
+            endpoints = leader_endpoints(door, call, errors) if errors else ()
             has_errors = bool(errors)
-            self._done(ProduceAnswer(call.version, topics, endpoints, has_errors=has_errors))
+            self._done(ProduceResponse(call.version, topics, endpoints, has_errors=has_errors))
         else:  # no response: an error closes the connection
             self._done(errors[0] if errors else None)
 
@@ -160,14 +160,14 @@ class _InFlight:
             figures.took_ms[_ACKS[acks]].observe(took_ms)
 
 
-def begin(door: Door, call: Call, done: Done) -> bool:
+def begin(door: BrokerContext, call: Call, done: Done) -> bool:
     """Append every partition's batches, and answer when they are acknowledged according to
     `acks`."""
     _InFlight(door, call, done).begin()
     return True
 
 
-def opening(door: Door, call: Call) -> Coroutine[Any, Any, None] | None:
+def opening(door: BrokerContext, call: Call) -> Coroutine[Any, Any, None] | None:
     """Return a coroutine that waits until all partitions can be queued at once, or None."""
     request: ProduceRequest = call.body
     waits: list[Coroutine[Any, Any, None]] = []
@@ -189,7 +189,7 @@ async def _all(waits: Sequence[Coroutine[Any, Any, None]]) -> None:
             wait.close()  # closes a coroutine that was not started before a cancellation
 
 
-async def produce(door: Door, call: Call) -> Answer:
+async def produce(door: BrokerContext, call: Call) -> Answer:
     """Do the same as `begin`, in a task."""
     waits = opening(door, call)
     if waits is not None:
@@ -206,7 +206,7 @@ async def produce(door: Door, call: Call) -> Answer:
     return await answered
 
 
-def _name(door: Door, topic: ProduceTopic) -> str:
+def _name(door: BrokerContext, topic: ProduceTopic) -> str:
     """Return the topic's name, or "" if no topic has its id."""
     if not topic.topic_id:
         return topic.name
@@ -215,7 +215,7 @@ def _name(door: Door, topic: ProduceTopic) -> str:
 
 
 def _place(
-    door: Door, request: ProduceRequest, topic: ProduceTopic, part: ProducePart
+    door: BrokerContext, request: ProduceRequest, topic: ProduceTopic, part: ProducePart
 ) -> DirectAppend | QuorumlogError:
     """Queue one partition's batches in its log."""
     partition, records = part
@@ -261,11 +261,11 @@ def _result(
         part.partition,
         produce_code(outcome),
         error_message=str(outcome),
-        leader=leader_told(outcome),
+        leader=current_leader(outcome),
     )
 
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=0,
     name="Produce",
     low=3,

@@ -4,17 +4,17 @@ from typing import Final
 
 from ....errors import InvalidRequest
 from ....proto import quorum_pb2 as pb
-from ..api import Answer, Api, Call, Door
+from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..messages import error_fields
 from ..parts import outcome
 
 
-async def remove_raft_voter(door: Door, call: Call) -> Answer:
+async def remove_raft_voter(door: BrokerContext, call: Call) -> Answer:
     """Forward the request to the quorum's leader; the response waits for the commit."""
     return error_fields(await outcome(_remove(door, call)))
 
 
-async def _remove(door: Door, call: Call) -> None:
+async def _remove(door: BrokerContext, call: Call) -> None:
     body = call.body
     if body.voter_directory_id is None:
         raise InvalidRequest("voter_directory_id: empty; give the id of the voter's data directory")
@@ -26,6 +26,6 @@ async def _remove(door: Door, call: Call) -> None:
     await door.quorum.remove_voter(request, call.context)
 
 
-API: Final = Api(
+API: Final = KafkaApi(
     key=81, name="RemoveRaftVoter", low=0, high=0, flexible=0, handle=remove_raft_voter
 )

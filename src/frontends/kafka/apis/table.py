@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ..api import Api
+from ..api import KafkaApi
 from .add_raft_voter import API as ADD_RAFT_VOTER
 from .alter_client_quotas import API as ALTER_CLIENT_QUOTAS
 from .alter_configs import API as ALTER_CONFIGS
@@ -35,7 +35,7 @@ from .remove_raft_voter import API as REMOVE_RAFT_VOTER
 from .unregister_broker import API as UNREGISTER_BROKER
 from .update_features import API as UPDATE_FEATURES
 
-_PLAIN: Final[tuple[Api, ...]] = (
+_PLAIN: Final[tuple[KafkaApi, ...]] = (
     PRODUCE,
     FETCH,
     LIST_OFFSETS,
@@ -68,5 +68,5 @@ _PLAIN: Final[tuple[Api, ...]] = (
     REMOVE_RAFT_VOTER,
 )
 
-APIS: Final[tuple[Api, ...]] = tuple(sorted((*_PLAIN, *GROUP_APIS), key=lambda api: api.key))
+APIS: Final[tuple[KafkaApi, ...]] = tuple(sorted((*_PLAIN, *GROUP_APIS), key=lambda api: api.key))
 """By ascending key."""

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from ....errors import InvalidRequest
 from ....proto import admin_pb2 as pb
-from ..api import Answer, Api, Call, Door
+from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..messages import error_fields
-from ..parts import applied, outcome, within
+from ..parts import outcome, wait_applied, with_timeout
 
 UPGRADE: Final = 1
 _DOWNGRADES: Final = (2, 3)  # safe, unsafe
@@ -19,7 +19,7 @@ _DOWNGRADES: Final = (2, 3)  # safe, unsafe
 LAST_WITH_RESULTS: Final = 1
 
 
-async def update_features(door: Door, call: Call) -> Answer:
+async def update_features(door: BrokerContext, call: Call) -> Answer:
     """Forward the changes to the controller."""
     error = await outcome(_update(door, call))
     answer = dict(error_fields(error))
@@ -31,15 +31,15 @@ async def update_features(door: Door, call: Call) -> Answer:
     return answer
 
 
-async def _update(door: Door, call: Call) -> None:
+async def _update(door: BrokerContext, call: Call) -> None:
     body = call.body
-    context = within(call, body.timeout)
+    context = with_timeout(call, body.timeout)
     request = pb.UpdateFeaturesRequest(
         updates=[_update_of(update) for update in body.feature_updates],
         validate_only=getattr(body, "validate_only", False),
     )
     response = await door.admin.update_features(request, context)
-    await applied(door, response.metadata_offset, context)
+    await wait_applied(door, response.metadata_offset, context)
 
 
 def _update_of(update: Any) -> pb.FeatureUpdate:
@@ -57,4 +57,6 @@ def _update_of(update: Any) -> pb.FeatureUpdate:
     )
 
 
-API: Final = Api(key=57, name="UpdateFeatures", low=0, high=2, flexible=0, handle=update_features)
+API: Final = KafkaApi(
+    key=57, name="UpdateFeatures", low=0, high=2, flexible=0, handle=update_features
+)

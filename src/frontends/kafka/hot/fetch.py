@@ -18,7 +18,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
 
-from .leaders import Endpoint, Leader, encode_endpoints, encode_leader
+from .leaders import CurrentLeader, NodeEndpoint, encode_endpoints, encode_leader
 from .primitives import (
     I32,
     check_entries,
@@ -106,7 +106,7 @@ class FetchResult(NamedTuple):
     preferred_replica: int = -1
     records_size: int = 0
     diverging: tuple[int, int] | None = None  # epoch, its end offset
-    leader: Leader | None = None
+    leader: CurrentLeader | None = None
 
 
 def read_fetch(version: int, body: memoryview) -> FetchRequest:
@@ -306,7 +306,7 @@ def encode_found(
     return _RESULT_4.pack(*place) + _SESSION.pack(aborted, records_size)
 
 
-def encode_end(version: int, endpoints: Sequence[Endpoint] = ()) -> bytes:
+def encode_end(version: int, endpoints: Sequence[NodeEndpoint] = ()) -> bytes:
     """Return the end of a response, after the last topic."""
     if version < FLEXIBLE:
         return b""

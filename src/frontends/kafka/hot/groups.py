@@ -56,7 +56,7 @@ _FLEXIBLE_ANSWER: Final = Struct(">ihx")  # no tagged fields
 _EPOCH_INTERVAL_END: Final = Struct(">iibx")  # ends with a null assignment; no tags
 
 
-class Beat(NamedTuple):
+class ClassicHeartbeatBody(NamedTuple):
     """A classic heartbeat."""
 
     group: str
@@ -105,7 +105,7 @@ class Commit(NamedTuple):
     topics: list[CommittedTopic]
 
 
-class PlainBeat(NamedTuple):
+class PlainHeartbeatBody(NamedTuple):
     """A heartbeat of KIP-848 without arrays."""
 
     group: str
@@ -118,7 +118,7 @@ class PlainBeat(NamedTuple):
     assignor: str | None
 
 
-def read_beat(version: int, body: memoryview) -> Beat:
+def read_heartbeat(version: int, body: memoryview) -> ClassicHeartbeatBody:
     """Decode a classic heartbeat; raises InvalidRequest. Bytes after it are ignored."""
     flexible = version >= FLEXIBLE
     group, at = _text(body, 0, flexible=flexible)
@@ -129,10 +129,10 @@ def read_beat(version: int, body: memoryview) -> Beat:
         instance_id, at = read_string(body, at, flexible=flexible)
     if flexible:
         skip_tags(body, at)
-    return Beat(group, generation, member_id, instance_id)
+    return ClassicHeartbeatBody(group, generation, member_id, instance_id)
 
 
-def read_plain_beat(version: int, body: memoryview) -> PlainBeat | None:
+def read_plain_heartbeat(version: int, body: memoryview) -> PlainHeartbeatBody | None:
     """Decode a heartbeat of KIP-848; None if it has arrays. Raises InvalidRequest."""
     group, at = _text(body, 0, flexible=True)
     member_id, at = _text(body, at, flexible=True)
@@ -151,7 +151,7 @@ def read_plain_beat(version: int, body: memoryview) -> PlainBeat | None:
     if owned:
         return None
     skip_tags(body, at)
-    return PlainBeat(
+    return PlainHeartbeatBody(
         group, member_id, member_epoch, instance_id, rack, rebalance_timeout_ms, pattern, assignor
     )
 
@@ -219,7 +219,7 @@ def _text(body: memoryview, at: int, *, flexible: bool) -> tuple[str, int]:
 # --- responses -----------------------------------------------------------------------------------
 
 
-def encode_beat(version: int, error_code: int, *, throttle_ms: int) -> bytes:
+def encode_heartbeat(version: int, error_code: int, *, throttle_ms: int) -> bytes:
     """Return the response to a classic heartbeat."""
     if version >= FLEXIBLE:
         return _FLEXIBLE_ANSWER.pack(throttle_ms, error_code)
@@ -228,7 +228,7 @@ def encode_beat(version: int, error_code: int, *, throttle_ms: int) -> bytes:
     return _CODE.pack(error_code)
 
 
-def encode_plain_beat(
+def encode_plain_heartbeat(
     member_id: str, member_epoch: int, heartbeat_interval_ms: int, *, throttle_ms: int
 ) -> bytes:
     """Return the response to a heartbeat of KIP-848 without a new assignment."""

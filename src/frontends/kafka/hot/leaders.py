@@ -10,7 +10,7 @@ from .primitives import I32, count_of, string_of
 _LEADER: Final = Struct(">iix")  # node id, leader epoch, no tagged fields
 
 
-class Leader(NamedTuple):
+class CurrentLeader(NamedTuple):
     """The leader of a partition; -1 if unknown."""
 
     node_id: int
@@ -18,7 +18,7 @@ class Leader(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class NodeEndpoint:
     """The address of a broker."""
 
     node_id: int
@@ -27,12 +27,12 @@ class Endpoint:
     rack: str | None
 
 
-def encode_leader(leader: Leader) -> bytes:
+def encode_leader(leader: CurrentLeader) -> bytes:
     """Return the content of a `current_leader` tag."""
     return _LEADER.pack(leader.node_id, leader.epoch)
 
 
-def encode_endpoints(endpoints: list[Endpoint]) -> bytes:
+def encode_endpoints(endpoints: list[NodeEndpoint]) -> bytes:
     """Return the content of a `node_endpoints` tag."""
     parts = [count_of(len(endpoints), flexible=True)]
     for one in endpoints:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from ....errors import InvalidRequest
 from ....runtime import Buffer
-from .leaders import Endpoint, Leader, encode_endpoints, encode_leader
+from .leaders import CurrentLeader, NodeEndpoint, encode_endpoints, encode_leader
 from .primitives import (
     I32,
     ID_SIZE,
@@ -86,7 +86,7 @@ class ProduceResult(NamedTuple):
     log_append_time_ms: int = -1
     log_start_offset: int = -1
     error_message: str | None = None
-    leader: Leader | None = None
+    leader: CurrentLeader | None = None
 
 
 def read_produce(version: int, body: memoryview) -> ProduceRequest:
@@ -171,7 +171,7 @@ def encode_produce(
     topics: Sequence[tuple[ProduceTopic, Sequence[ProduceResult]]],
     *,
     throttle_ms: int,
-    endpoints: Sequence[Endpoint] = (),
+    endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
     """Return the body of a response."""
     flexible = version >= FLEXIBLE

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from quorumlog.broker.quotas import Throttling
-from quorumlog.frontends.kafka import Door, KafkaServer, KafkaSettings
-from quorumlog.frontends.kafka.api import Answer, Api, Call
+from quorumlog.frontends.kafka import BrokerContext, KafkaServer, KafkaSettings
+from quorumlog.frontends.kafka.api import Answer, Call, KafkaApi
 from quorumlog.runtime import Runtime
 
 GRACE_MS = 500
@@ -21,7 +21,9 @@ class Gate:
         self.begun: list[int] = []  # timeouts that requests gave, which tell them apart
         self._opened: dict[int, asyncio.Event] = {}
         self._news = asyncio.Event()
-        self.api = Api(key=GATED_KEY, name="Gated", low=1, high=6, flexible=4, handle=self._handle)
+        self.api = KafkaApi(
+            key=GATED_KEY, name="Gated", low=1, high=6, flexible=4, handle=self._handle
+        )
 
     def open(self, number: int) -> None:
         """Let a request go."""
@@ -34,7 +36,7 @@ class Gate:
                 self._news.clear()
                 await self._news.wait()
 
-    async def _handle(self, door: Door, call: Call) -> Answer:
+    async def _handle(self, door: BrokerContext, call: Call) -> Answer:
         number = int(call.body.timeout.total_seconds() * 1000)
         self.begun.append(number)
         self._news.set()
@@ -42,19 +44,19 @@ class Gate:
         return {"responses": []}
 
 
-async def plain(door: Door, call: Call) -> Answer:
+async def plain(door: BrokerContext, call: Call) -> Answer:
     """Answer at once with the names that were asked for."""
     rows = [{"name": topic.name, "topic_id": bytes(16)} for topic in call.body.topics]
     return {"topics": [{**row, "error_code": 0, "error_message": None} for row in rows]}
 
 
-async def broken(door: Door, call: Call) -> Answer:
+async def broken(door: BrokerContext, call: Call) -> Answer:
     """A bug."""
     raise ZeroDivisionError("one of ours")
 
 
-PLAIN = Api(key=PLAIN_KEY, name="Plain", low=2, high=7, flexible=5, handle=plain)
-BROKEN = Api(key=BROKEN_KEY, name="Broken", low=0, high=2, flexible=2, handle=broken)
+PLAIN = KafkaApi(key=PLAIN_KEY, name="Plain", low=2, high=7, flexible=5, handle=plain)
+BROKEN = KafkaApi(key=BROKEN_KEY, name="Broken", low=0, high=2, flexible=2, handle=broken)
 
 
 def topics(*names: str) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def topics(*names: str) -> dict[str, Any]:
 @asynccontextmanager
 async def bare_server(
     runtime: Runtime,
-    *apis: Api,
+    *apis: KafkaApi,
     listeners: Sequence[str] = ("one",),
     throttling: Throttling | None = None,
     **settings: Any,
@@ -89,7 +91,7 @@ async def bare_server(
         "fetch_bytes_max": 1 << 20,
         "auto_create_topics": False,
     }
-    door = Door(
+    door = BrokerContext(
         runtime=runtime,
         replicas=absent,
         metadata=absent,

@@ -12,7 +12,7 @@ from quorumlog import simulation
 from quorumlog.broker.quotas import Throttling
 from quorumlog.errors import Lost
 from quorumlog.frontends.kafka import KafkaServer
-from quorumlog.frontends.kafka.api import Answer, Api, Call, Done, Door
+from quorumlog.frontends.kafka.api import Answer, BrokerContext, Call, Done, KafkaApi
 from quorumlog.metadata.client_quotas import REQUEST_PERCENTAGE
 from quorumlog.runtime import Runtime
 
@@ -23,17 +23,17 @@ from .raw_client import ConnectionEnded, RawClient, connect, connected
 LARGE_KEY = 37
 
 
-async def large(door: Door, call: Call) -> Answer:
+async def large(door: BrokerContext, call: Call) -> Answer:
     """Answer with 100 KB."""
     row = {"name": "t", "error_code": 0, "error_message": "x" * 30_000}
     return {"results": [row] * 4}
 
 
-LARGE = Api(key=LARGE_KEY, name="Large", low=0, high=3, flexible=2, handle=large)
+LARGE = KafkaApi(key=LARGE_KEY, name="Large", low=0, high=3, flexible=2, handle=large)
 ASKED: dict[str, Any] = {"topics": (), "timeout": 5, "validate_only": False}
 
 
-def at_once(door: Door, call: Call, done: Done) -> bool:
+def at_once(door: BrokerContext, call: Call, done: Done) -> bool:
     """Answer within the call, as the hot paths may."""
     done({"results": []})
     return True

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.frontends.kafka.charging import Measured
+from quorumlog.frontends.kafka.charging import MeasuredAwaitable
 from quorumlog.runtime import Runtime
 from quorumlog.runtime.real import run
 
@@ -21,8 +21,8 @@ class Ticks:
         return self.us
 
 
-def measured(work: Awaitable[Any], ticks: Ticks) -> Measured[Any]:
-    return Measured(work, ticks.now_us)
+def measured(work: Awaitable[Any], ticks: Ticks) -> MeasuredAwaitable[Any]:
+    return MeasuredAwaitable(work, ticks.now_us)
 
 
 def test_each_step_counts_and_what_is_waited_for_does_not() -> None:
@@ -49,7 +49,7 @@ def test_each_step_counts_and_what_is_waited_for_does_not() -> None:
     run(main)
 
 
-async def awaiting(meter: Measured[Any]) -> Any:
+async def awaiting(meter: MeasuredAwaitable[Any]) -> Any:
     return await meter
 
 

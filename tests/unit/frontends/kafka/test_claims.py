@@ -9,7 +9,7 @@ import pytest
 from quorumlog.errors import InvalidRequest
 from quorumlog.frontends.kafka import messages
 from quorumlog.frontends.kafka.apis import APIS
-from quorumlog.frontends.kafka.claims import ELEMENTS_MAX, Cut, step_over, walked
+from quorumlog.frontends.kafka.claims import ELEMENTS_MAX, RequestCut, step_over, walk_message
 
 from .any_request import OFFERED, any_message, bytes_of, schema_of
 from .raw_client import body_of
@@ -21,7 +21,7 @@ SAID = {"client_software_name": "a", "client_software_version": "b"}
 def decoded(key: int, version: int, body: bytes) -> Any:
     (api,) = (api for api in APIS if api.key == key)
     frame = memoryview(b"head" + body)
-    walk = messages.judged(api, version, frame, 4)
+    walk = messages.check_lengths(api, version, frame, 4)
     return messages.decode(api, version, frame, 4, walk)
 
 
@@ -33,14 +33,14 @@ def test_every_offered_request_is_walked_to_its_very_end() -> None:
         step = step_over(schema_of(key, version))
         for _ in range(8):
             body = bytes_of(any_message(schema_of(key, version), random))
-            walk = walked(step, memoryview(body), 0)
+            walk = walk_message(step, memoryview(body), 0)
             assert walk.cuts == []
             for size in (len(body) - 1, len(body) // 2):
                 if size >= 0 and size != len(body):
                     with pytest.raises(InvalidRequest):
-                        walked(step, memoryview(body[:size]), 0)
-            longer = walked(step, memoryview(body + b"\0\1"), 0)
-            assert longer.cuts == [Cut(len(body), len(body) + 2, b"")]
+                        walk_message(step, memoryview(body[:size]), 0)
+            longer = walk_message(step, memoryview(body + b"\0\1"), 0)
+            assert longer.cuts == [RequestCut(len(body), len(body) + 2, b"")]
 
 
 def test_what_is_walked_over_is_what_is_decoded() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.errors import NotLeaderOrFollower
-from quorumlog.frontends.kafka.api import Answer, Api, Call, Door
+from quorumlog.frontends.kafka.api import Answer, BrokerContext, Call, KafkaApi
 from quorumlog.runtime import Runtime
 
 from ..served_node import Run
@@ -174,11 +174,11 @@ def test_a_bug_ends_the_connection_that_met_it_and_no_other(
 
 
 def test_a_failure_that_no_answer_can_tell_ends_the_connection_behind_those_before() -> None:
-    async def fail(door: Door, call: Call) -> Answer:
+    async def fail(door: BrokerContext, call: Call) -> Answer:
         raise NotLeaderOrFollower("another leads; look who")
 
     async def main(runtime: Runtime) -> None:
-        failing = Api(key=GATED_KEY, name="Failing", low=1, high=6, flexible=4, handle=fail)
+        failing = KafkaApi(key=GATED_KEY, name="Failing", low=1, high=6, flexible=4, handle=fail)
         async with (
             bare_server(runtime, failing) as (server, addresses),
             connected(runtime, addresses["one"]) as client,

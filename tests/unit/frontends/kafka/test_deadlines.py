@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from quorumlog import simulation
-from quorumlog.frontends.kafka.deadlines import STEP_MS, Deadlines
+from quorumlog.frontends.kafka.deadlines import STEP_MS, RequestDeadlines
 from quorumlog.runtime import Runtime
 
 
 def test_each_is_told_once_soon_after_its_time_unless_it_was_taken_back() -> None:
     async def main(runtime: Runtime) -> None:
-        clock, deadlines = runtime.clock, Deadlines()
+        clock, deadlines = runtime.clock, RequestDeadlines()
         told: list[tuple[int, int]] = []
 
         def expire_of(deadline_ms: int) -> int:
@@ -39,7 +39,7 @@ def test_one_that_breaks_takes_nobody_else_along(caplog: pytest.LogCaptureFixtur
     """They share a timer, and a request that is not told of its end is never answered."""
 
     async def main(runtime: Runtime) -> None:
-        deadlines, told = Deadlines(), asyncio.Event()
+        deadlines, told = RequestDeadlines(), asyncio.Event()
 
         def broken() -> None:
             raise ZeroDivisionError("one of ours")

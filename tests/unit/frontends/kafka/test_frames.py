@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorumlog.errors import InvalidRequest
-from quorumlog.frontends.kafka.frames import LARGE_BYTES, SCRATCH_BYTES, FrameReader
+from quorumlog.frontends.kafka.frames import LARGE_BYTES, SCRATCH_BYTES, RequestFrameReader
 
 BYTES_MAX = 1 << 20
 
 
-def reader(scratch: memoryview | None = None, bytes_max: int = BYTES_MAX) -> FrameReader:
+def reader(scratch: memoryview | None = None, bytes_max: int = BYTES_MAX) -> RequestFrameReader:
     if scratch is None:
         scratch = memoryview(bytearray(SCRATCH_BYTES))
-    return FrameReader(scratch, lambda key: bytes_max)
+    return RequestFrameReader(scratch, lambda key: bytes_max)
 
 
-def feed(frames: FrameReader, data: bytes) -> list[bytes]:
+def feed(frames: RequestFrameReader, data: bytes) -> list[bytes]:
     """Give a reader bytes as a socket would; returns the frames that became whole."""
     found = []
     while data:
@@ -109,7 +109,7 @@ def test_a_size_that_no_request_has_is_refused(size: int) -> None:
 
 def test_the_bound_is_that_of_the_frames_key() -> None:
     bounds = {0: 5_000, 3: 100}
-    frames = FrameReader(memoryview(bytearray(SCRATCH_BYTES)), bounds.__getitem__)
+    frames = RequestFrameReader(memoryview(bytearray(SCRATCH_BYTES)), bounds.__getitem__)
     assert feed(frames, framed(struct.pack(">h", 0) + bytes(4_998))) != []
     with pytest.raises(InvalidRequest, match="key 3"):
         feed(frames, struct.pack(">ih", 101, 3))

@@ -21,7 +21,7 @@ from quorumlog.frontends.kafka.hot.fetch import (
     encode_topic,
     read_fetch,
 )
-from quorumlog.frontends.kafka.hot.leaders import Endpoint, Leader
+from quorumlog.frontends.kafka.hot.leaders import CurrentLeader, NodeEndpoint
 from quorumlog.frontends.kafka.hot.primitives import I32, string_of
 from quorumlog.frontends.kafka.hot.produce import (
     ProducePart,
@@ -43,9 +43,9 @@ NAMES = st.text(st.characters(codec="utf-8"), max_size=40)
 IDS = st.binary(min_size=16, max_size=16)
 CODES = st.sampled_from((0, 1, 6, 74, 100))
 RECORDS = st.none() | st.binary(max_size=300)
-LEADERS = st.none() | st.builds(Leader, st.integers(0, 9), st.integers(0, 9))
+LEADERS = st.none() | st.builds(CurrentLeader, st.integers(0, 9), st.integers(0, 9))
 ENDPOINTS = st.lists(
-    st.builds(Endpoint, st.integers(0, 9), NAMES, st.integers(1, 65535), st.none() | NAMES),
+    st.builds(NodeEndpoint, st.integers(0, 9), NAMES, st.integers(1, 65535), st.none() | NAMES),
     max_size=3,
 )
 
@@ -173,7 +173,7 @@ def test_produce_answers_are_written_as_the_schemas_write_them(
     version: int,
     topics: Sequence[tuple[str, bytes, Sequence[ProduceResult]]],
     throttle_ms: int,
-    endpoints: Sequence[Endpoint],
+    endpoints: Sequence[NodeEndpoint],
 ) -> None:
     fields: dict[str, Any] = {
         "responses": [
@@ -206,13 +206,13 @@ def test_produce_answers_are_written_as_the_schemas_write_them(
     assert ours == answer_bytes(0, version, 13, fields)
 
 
-def told_leader(leader: Leader | None) -> dict[str, Any]:
+def told_leader(leader: CurrentLeader | None) -> dict[str, Any]:
     if leader is None:
         return {}
     return {"current_leader": {"leader_id": leader.node_id, "leader_epoch": leader.epoch}}
 
 
-def told_endpoints(endpoints: Sequence[Endpoint]) -> list[dict[str, Any]]:
+def told_endpoints(endpoints: Sequence[NodeEndpoint]) -> list[dict[str, Any]]:
     return [
         {"node_id": one.node_id, "host": one.host, "port": one.port, "rack": one.rack}
         for one in endpoints
@@ -348,7 +348,7 @@ def test_fetch_answers_are_written_as_the_schemas_write_them(
     throttle_ms: int,
     error_code: int,
     session_id: int,
-    endpoints: Sequence[Endpoint],
+    endpoints: Sequence[NodeEndpoint],
 ) -> None:
     fields: dict[str, Any] = {
         "throttle_time": throttle_ms,

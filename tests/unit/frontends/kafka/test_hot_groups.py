@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from quorumlog.errors import InvalidRequest
 from quorumlog.frontends.kafka.hot.groups import (
     COMMIT_ENTRIES_MAX,
-    Beat,
+    ClassicHeartbeatBody,
     Commit,
     CommittedPart,
     CommittedTopic,
-    PlainBeat,
-    encode_beat,
+    PlainHeartbeatBody,
     encode_commit,
-    encode_plain_beat,
-    read_beat,
+    encode_heartbeat,
+    encode_plain_heartbeat,
     read_commit,
-    read_plain_beat,
+    read_heartbeat,
+    read_plain_heartbeat,
 )
 
 from .raw_client import body_of
@@ -31,7 +31,7 @@ MAYBE_TEXTS = st.none() | TEXTS
 NUMBERS = st.integers(-2, 2**31 - 1)
 
 
-def beat_bytes(version: int, beat: Beat) -> bytes:
+def beat_bytes(version: int, beat: ClassicHeartbeatBody) -> bytes:
     fields: dict[str, object] = {
         "group_id": beat.group,
         "generation_id": beat.generation,
@@ -42,7 +42,7 @@ def beat_bytes(version: int, beat: Beat) -> bytes:
     return body_of(HEARTBEAT, version, fields)
 
 
-def plain_bytes(version: int, beat: PlainBeat, **arrays: object) -> bytes:
+def plain_bytes(version: int, beat: PlainHeartbeatBody, **arrays: object) -> bytes:
     pattern = {"subscribed_topic_regex": beat.pattern} if version >= 1 else {}
     return body_of(
         CONSUMER_HEARTBEAT,
@@ -63,21 +63,21 @@ def plain_bytes(version: int, beat: PlainBeat, **arrays: object) -> bytes:
     )
 
 
-PLAIN = PlainBeat("group", "member", 3, None, "rack", 1_000, None, "uniform")
+PLAIN = PlainHeartbeatBody("group", "member", 3, None, "rack", 1_000, None, "uniform")
 
 
 @given(st.integers(0, 4), TEXTS, NUMBERS, TEXTS, MAYBE_TEXTS)
 def test_a_classic_heartbeat_is_read_as_its_schema_writes_it(
     version: int, group: str, generation: int, member_id: str, instance_id: str | None
 ) -> None:
-    beat = Beat(group, generation, member_id, instance_id if version >= 3 else None)
-    assert read_beat(version, memoryview(beat_bytes(version, beat))) == beat
+    beat = ClassicHeartbeatBody(group, generation, member_id, instance_id if version >= 3 else None)
+    assert read_heartbeat(version, memoryview(beat_bytes(version, beat))) == beat
 
 
 @given(
     st.integers(0, 1),
     st.builds(
-        PlainBeat,
+        PlainHeartbeatBody,
         TEXTS,
         TEXTS,
         NUMBERS,
@@ -89,11 +89,11 @@ def test_a_classic_heartbeat_is_read_as_its_schema_writes_it(
     ),
 )
 def test_a_plain_heartbeat_of_kip_848_is_read_as_its_schema_writes_it(
-    version: int, beat: PlainBeat
+    version: int, beat: PlainHeartbeatBody
 ) -> None:
     if version == 0:
         beat = beat._replace(pattern=None)
-    assert read_plain_beat(version, memoryview(plain_bytes(version, beat))) == beat
+    assert read_plain_heartbeat(version, memoryview(plain_bytes(version, beat))) == beat
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,15 @@ def test_a_plain_heartbeat_of_kip_848_is_read_as_its_schema_writes_it(
 def test_a_heartbeat_that_brings_arrays_is_left_to_the_schema(
     version: int, arrays: dict[str, object]
 ) -> None:
-    assert read_plain_beat(version, memoryview(plain_bytes(version, PLAIN, **arrays))) is None
+    assert read_plain_heartbeat(version, memoryview(plain_bytes(version, PLAIN, **arrays))) is None
 
 
 @pytest.mark.parametrize("version", range(5))
 def test_a_classic_heartbeat_that_is_cut_short_is_none(version: int) -> None:
-    whole = beat_bytes(version, Beat("group", 1, "member", "static"))
+    whole = beat_bytes(version, ClassicHeartbeatBody("group", 1, "member", "static"))
     for size in range(len(whole)):
         with pytest.raises(InvalidRequest):
-            read_beat(version, memoryview(whole[:size]))
+            read_heartbeat(version, memoryview(whole[:size]))
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -125,12 +125,12 @@ def test_a_heartbeat_of_kip_848_that_is_cut_short_is_none(version: int) -> None:
     whole = plain_bytes(version, PLAIN)
     for size in range(len(whole)):
         with pytest.raises(InvalidRequest):
-            read_plain_beat(version, memoryview(whole[:size]))
+            read_plain_heartbeat(version, memoryview(whole[:size]))
 
 
 def test_a_heartbeat_of_no_group_is_none() -> None:
     with pytest.raises(InvalidRequest, match="null is not allowed"):
-        read_beat(0, memoryview(b"\xff\xff\0\0\0\1\0\0"))
+        read_heartbeat(0, memoryview(b"\xff\xff\0\0\0\1\0\0"))
 
 
 @given(st.integers(0, 4), st.sampled_from((0, 25, 27)), st.integers(0, 1_000))
@@ -141,7 +141,7 @@ def test_answers_to_classic_heartbeats_are_written_as_their_schema_does(
     if version >= 1:
         fields["throttle_time"] = throttle_ms
     expected = answer_bytes(HEARTBEAT, version, 4, fields)
-    assert encode_beat(version, code, throttle_ms=throttle_ms) == expected
+    assert encode_heartbeat(version, code, throttle_ms=throttle_ms) == expected
 
 
 @given(st.integers(0, 1), TEXTS, NUMBERS, NUMBERS, st.integers(0, 1_000))
@@ -157,7 +157,9 @@ def test_answers_to_plain_heartbeats_of_kip_848_are_written_as_their_schema_does
         "throttle_time": throttle_ms,
     }
     expected = answer_bytes(CONSUMER_HEARTBEAT, version, 1, fields)
-    assert encode_plain_beat(member_id, epoch, interval_ms, throttle_ms=throttle_ms) == expected
+    assert (
+        encode_plain_heartbeat(member_id, epoch, interval_ms, throttle_ms=throttle_ms) == expected
+    )
 
 
 # --- commits -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from quorumlog import simulation
 from quorumlog.frontends.kafka import messages
 from quorumlog.frontends.kafka.api import FileRange
 from quorumlog.frontends.kafka.apis import APIS
-from quorumlog.frontends.kafka.large_answers import ELEMENTS_ON_THE_LOOP_MAX, Encoded
+from quorumlog.frontends.kafka.large_answers import ELEMENTS_ON_THE_LOOP_MAX, EncodedResponse
 from quorumlog.runtime import Runtime
 
 from ..served_node import Run
@@ -33,7 +33,7 @@ def test_the_throttle_time_stands_where_the_schema_has_it(
     if key == METADATA:
         answer = {"brokers": (), "cluster_id": "c", "controller_id": 1, "topics": ()}
     body = messages.encode(api, version, answer)
-    made = Encoded(body, (), messages.begins_with_throttle_time(api, version))
+    made = EncodedResponse(body, (), messages.begins_with_throttle_time(api, version))
     expected = messages.encode(api, version, answer, throttle_ms=throttle_ms)
     parts = [part for part in made.parts(throttle_ms) if not isinstance(part, FileRange)]
     assert b"".join(parts) == expected

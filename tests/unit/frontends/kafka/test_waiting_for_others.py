@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.errors import InvalidRequest
-from quorumlog.frontends.kafka.claims import TEXT_BYTES_MAX, step_over, walked
+from quorumlog.frontends.kafka.claims import TEXT_BYTES_MAX, step_over, walk_message
 from quorumlog.runtime import Runtime
 
 from .any_request import schema_of
@@ -79,7 +79,7 @@ def test_a_server_that_closes_waits_for_nobody_who_waits_for_others() -> None:
 def test_a_text_is_no_longer_than_every_version_can_say(size: int) -> None:
     body = memoryview(body_of(10, 6, {"key_type": 0, "coordinator_keys": ["x" * size]}))
     if size <= TEXT_BYTES_MAX:
-        assert walked(step_over(schema_of(10, 6)), body, 0).cuts == []
+        assert walk_message(step_over(schema_of(10, 6)), body, 0).cuts == []
     else:
         with pytest.raises(InvalidRequest, match="32768 bytes"):
-            walked(step_over(schema_of(10, 6)), body, 0)
+            walk_message(step_over(schema_of(10, 6)), body, 0)

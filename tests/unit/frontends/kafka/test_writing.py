@@ -12,7 +12,7 @@ import pytest
 from quorumlog.frontends.kafka import messages
 from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.frontends.kafka.schemas import response_schema
-from quorumlog.frontends.kafka.writing import PartWriter
+from quorumlog.frontends.kafka.writing import StructEncoder
 
 from .any_request import any_message, bytes_of
 
@@ -100,4 +100,4 @@ def test_what_must_be_there_may_not_be_missing() -> None:
 def test_the_writer_knows_every_type_of_field() -> None:
     for api, version in ANSWERS:
         schema = response_schema(api.key, version)
-        assert PartWriter(schema, None).names == tuple(field.name for field in fields(schema))
+        assert StructEncoder(schema, None).names == tuple(field.name for field in fields(schema))

@@ -15,14 +15,14 @@ from quorumlog.proto.log_pb2 import (
     PublishResponse,
 )
 from quorumlog.runtime import CallContext, Handler, Runtime
-from quorumlog.server.observing.calls import CallCounts
-from quorumlog.server.observing.stalls import StallWatch
+from quorumlog.server.observing.calls import CallMetrics
+from quorumlog.server.observing.stalls import StallMonitor
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
 
 WAIT_MS = 1_000
 
 
-def looked(counts: CallCounts) -> Scrape:
+def looked(counts: CallMetrics) -> Scrape:
     scrape = Scrape()
     counts.collect(scrape)
     return scrape
@@ -38,7 +38,7 @@ def test_calls_are_counted_by_what_they_ended_with() -> None:
         return PublishResponse()
 
     async def main(runtime: Runtime) -> None:
-        counts = CallCounts(runtime.clock)
+        counts = CallMetrics(runtime.clock)
         handlers = counts.counted({LOG_PUBLISH.path: Handler(LOG_PUBLISH, answer)})
         listener = await runtime.network.serve("127.0.0.1:0", handlers)
         channel = runtime.network.channel(listener.address)
@@ -74,7 +74,7 @@ def test_streams_are_open_until_they_end() -> None:
             await stream.send(ProduceResponse())
 
     async def main(runtime: Runtime) -> None:
-        counts = CallCounts(runtime.clock)
+        counts = CallMetrics(runtime.clock)
         handlers = counts.counted({LOG_PRODUCE.path: Handler(LOG_PRODUCE, echo)})
         listener = await runtime.network.serve("127.0.0.1:0", handlers)
         channel = runtime.network.channel(listener.address)
@@ -116,7 +116,7 @@ class HeldClock:
 def test_a_stall_is_seen_and_forgotten_after_a_minute() -> None:
     async def main(runtime: Runtime) -> None:
         clock = HeldClock(runtime)
-        watch = StallWatch(clock)
+        watch = StallMonitor(clock)
         watching = asyncio.get_running_loop().create_task(watch.run())
         await asyncio.sleep(1)
         assert watch.longest_ms() < 5

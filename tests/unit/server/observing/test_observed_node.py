@@ -20,7 +20,7 @@ from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
-from quorumlog.server.forming import first_voters
+from quorumlog.server.forming import initial_voters
 from quorumlog.server.node import Node, format_directory
 from quorumlog.services import ADMIN_CREATE_TOPIC, LOG_FETCH, LOG_PRODUCE
 
@@ -213,7 +213,7 @@ def test_a_start_that_waits_for_others_says_for_what(folder: str) -> None:
             controller_voters=tuple(voters),
             http_listener="127.0.0.1:20009",
         )
-        await format_directory(runtime, config, forming=first_voters(config))
+        await format_directory(runtime, config, forming=initial_voters(config))
         async with runtime.tasks.scope("test") as scope:
             node = Node(runtime, config)
             starting = scope.spawn(node.start(), name="start")

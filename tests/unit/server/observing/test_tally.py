@@ -9,7 +9,7 @@ from msgspec import structs
 
 from quorumlog.ids import NO_NODE, Epoch, NodeId, TopicId
 from quorumlog.metadata import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
-from quorumlog.server.observing.tally import COUNTED_A_STEP, Tally
+from quorumlog.server.observing.tally import COUNTED_A_STEP, PartitionTally
 
 ME = NodeId(1)
 
@@ -43,8 +43,8 @@ def image_of(topics: dict[str, list[PartitionImage]], **configs: str) -> Metadat
     return image
 
 
-def counted(image: MetadataImage, *, node_id: NodeId = ME) -> Tally:
-    tally = Tally(node_id)
+def counted(image: MetadataImage, *, node_id: NodeId = ME) -> PartitionTally:
+    tally = PartitionTally(node_id)
     for _ in tally.look(image):
         pass
     return tally
@@ -95,7 +95,7 @@ def test_a_min_isr_above_the_replicas_counts_as_all_of_them() -> None:
 def test_topics_that_stayed_are_not_looked_at_again() -> None:
     states = {f"t{number}": [partition()] * 500 for number in range(10)}
     image = image_of(states)
-    tally = Tally(ME)
+    tally = PartitionTally(ME)
     first = sum(1 for _ in tally.look(image))
     changed = image_of({**states, "t0": [partition(isr=(1,))] * 500})
     topic = changed.topics_by_name["t0"]
@@ -107,7 +107,7 @@ def test_topics_that_stayed_are_not_looked_at_again() -> None:
 
 
 def test_a_topic_that_is_gone_is_not_counted_any_more() -> None:
-    tally = Tally(ME)
+    tally = PartitionTally(ME)
     for topics in ({"a": [partition()], "b": [partition()]}, {"a": [partition()]}):
         for _ in tally.look(image_of(topics)):
             pass
@@ -116,7 +116,7 @@ def test_a_topic_that_is_gone_is_not_counted_any_more() -> None:
 
 
 def test_a_large_topic_is_counted_in_steps() -> None:
-    steps = list(Tally(ME).look(image_of({"t": [partition()] * (5 * COUNTED_A_STEP)})))
+    steps = list(PartitionTally(ME).look(image_of({"t": [partition()] * (5 * COUNTED_A_STEP)})))
 
     assert len(steps) >= 5
 

@@ -10,7 +10,7 @@ from .....broker.groups.requests import GroupRequest
 from .....errors import QuorumlogError, UnknownTopicId, UnknownTopicOrPartition
 from .....ids import TopicId
 from .....metadata import MetadataImage, TopicImage
-from ...api import ANSWER_MS_MAX, Call, Door, Fields
+from ...api import ANSWER_MS_MAX, BrokerContext, Call, Fields
 
 R = TypeVar("R")
 
@@ -24,7 +24,9 @@ PARTS_A_REQUEST: Final = 1_000
 NO_OFFSET: Final = -1
 
 
-async def asked(door: Door, call: Call, request: GroupRequest[R]) -> R | QuorumlogError:
+async def ask_coordinator(
+    door: BrokerContext, call: Call, request: GroupRequest[R]
+) -> R | QuorumlogError:
     """Send a request to the coordinator; return its response or error."""
     try:
         return await door.groups.ask(request, deadline_ms=call.began_ms + ANSWER_MS_MAX)
@@ -32,7 +34,9 @@ async def asked(door: Door, call: Call, request: GroupRequest[R]) -> R | Quoruml
         return error
 
 
-async def waited_for(door: Door, call: Call, request: GroupRequest[R]) -> R | QuorumlogError:
+async def ask_and_wait(
+    door: BrokerContext, call: Call, request: GroupRequest[R]
+) -> R | QuorumlogError:
     """Send a request with a response that may depend on other members."""
     try:
         return await door.groups.ask(request, deadline_ms=call.began_ms + WAIT_MS_MAX)
@@ -40,7 +44,7 @@ async def waited_for(door: Door, call: Call, request: GroupRequest[R]) -> R | Qu
         return error
 
 
-def host_of(call: Call) -> str:
+def client_host(call: Call) -> str:
     """Return the client's host without its port, as descriptions have it."""
     return _host_of(call.client.peer)
 

@@ -7,14 +7,14 @@ from typing import Any, TypeAlias
 from .....broker.groups.requests import GroupRequest
 from .....broker.groups.shell.term import timed_out
 from .....errors import QuorumlogError
-from ...api import ANSWER_MS_MAX, Answer, Call, Done, Door
+from ...api import ANSWER_MS_MAX, Answer, BrokerContext, Call, Done
 
 AnswerOf: TypeAlias = Callable[[Call, Any], Answer]
 """Makes a response of the coordinator's result, or of its QuorumlogError."""
 
 
-def begun(
-    door: Door, call: Call, request: GroupRequest[Any], answer_of: AnswerOf, done: Done
+def begin_group_call(
+    door: BrokerContext, call: Call, request: GroupRequest[Any], answer_of: AnswerOf, done: Done
 ) -> bool:
     """Send a request to the coordinator, see `Api.begin`. Return False if that needs a task."""
     if not door.groups.has_topic:  # the topic is created first
@@ -38,7 +38,12 @@ class _Waiting:
     )
 
     def __init__(
-        self, door: Door, call: Call, request: GroupRequest[Any], answer_of: AnswerOf, done: Done
+        self,
+        door: BrokerContext,
+        call: Call,
+        request: GroupRequest[Any],
+        answer_of: AnswerOf,
+        done: Done,
     ) -> None:
         self._door = door
         self._call = call

@@ -6,9 +6,9 @@ from .....broker.groups.records import Partitions
 from .....broker.groups.requests import DescribeGroup, GroupDescription, MemberDescription
 from .....errors import GroupNotFound, QuorumlogError
 from .....metadata import MetadataImage
-from ...api import ANSWER_MS_MAX, Answer, Call, Door, Fields
+from ...api import ANSWER_MS_MAX, Answer, BrokerContext, Call, Fields
 from ...group_codes import group_code
-from ...large_answers import encoded
+from ...large_answers import encode_if_large
 from ...parts import outcomes
 from ...rights import group_operations
 from .asking import partition_fields
@@ -16,7 +16,7 @@ from .asking import partition_fields
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
-async def handle(door: Door, call: Call) -> Answer:
+async def handle(door: BrokerContext, call: Call) -> Answer:
     """Describe each group, with its own result."""
     names = call.body.group_ids
 
@@ -39,7 +39,7 @@ async def handle(door: Door, call: Call) -> Answer:
         for name, each in zip(names, found, strict=True)
     ]
     members = sum(len(group["members"]) for group in groups)
-    return await encoded(door, call, {"groups": groups}, elements=len(groups) + 4 * members)
+    return await encode_if_large(door, call, {"groups": groups}, elements=len(groups) + 4 * members)
 
 
 def _failed(name: str, error: QuorumlogError) -> Fields:

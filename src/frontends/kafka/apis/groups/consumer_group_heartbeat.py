@@ -10,19 +10,19 @@ from typing import Any, Final
 
 from .....broker.groups.requests import ConsumerBeat, ConsumerHeartbeat
 from .....errors import InvalidRequest, QuorumlogError
-from ...api import Answer, Call, Done, Door, Fields, Prepared
+from ...api import Answer, BrokerContext, Call, Done, Fields, PreparedResponse
 from ...group_codes import group_code
-from ...hot.groups import PlainBeat, encode_plain_beat, read_plain_beat
-from .asking import asked, host_of, partition_fields, read_partitions
-from .beginning import begun
+from ...hot.groups import PlainHeartbeatBody, encode_plain_heartbeat, read_plain_heartbeat
+from .asking import ask_coordinator, client_host, partition_fields, read_partitions
+from .beginning import begin_group_call
 
-read = read_plain_beat
+read = read_plain_heartbeat
 
 _MEMBERS_DRAW_IDS: Final = 1  # the first version in which members choose their ids (KIP-1082)
 _MS: Final = timedelta(milliseconds=1)
 
 
-class PlainAnswer(Prepared):
+class PlainHeartbeatResponse(PreparedResponse):
     """A response without a new assignment."""
 
     __slots__ = ("_beat",)
@@ -34,7 +34,7 @@ class PlainAnswer(Prepared):
         """Return the body."""
         beat = self._beat
         return (
-            encode_plain_beat(
+            encode_plain_heartbeat(
                 beat.member_id,
                 beat.member_epoch,
                 beat.heartbeat_interval_ms,
@@ -43,25 +43,25 @@ class PlainAnswer(Prepared):
         )
 
 
-def begin(door: Door, call: Call, done: Done) -> bool:
+def begin(door: BrokerContext, call: Call, done: Done) -> bool:
     """Forward a heartbeat without arrays to the coordinator."""
     request = _plain_request(call, call.body)
     if not request.member_id:
         return False
-    return begun(door, call, request, _answer, done)
+    return begin_group_call(door, call, request, _answer, done)
 
 
-async def handle(door: Door, call: Call) -> Answer:
+async def handle(door: BrokerContext, call: Call) -> Answer:
     """Forward any heartbeat to the coordinator."""
-    plain = isinstance(call.body, PlainBeat)
+    plain = isinstance(call.body, PlainHeartbeatBody)
     request = _plain_request(call, call.body) if plain else _request(call)
     if call.version >= _MEMBERS_DRAW_IDS and not request.member_id:
         return _failed(InvalidRequest("member_id: empty; choose a UUID, as text"))
-    outcome = await asked(door, call, request)
+    outcome = await ask_coordinator(door, call, request)
     return _answer(call, outcome)
 
 
-def _plain_request(call: Call, beat: PlainBeat) -> ConsumerHeartbeat:
+def _plain_request(call: Call, beat: PlainHeartbeatBody) -> ConsumerHeartbeat:
     return ConsumerHeartbeat(
         group=beat.group,
         member_id=beat.member_id,
@@ -69,7 +69,7 @@ def _plain_request(call: Call, beat: PlainBeat) -> ConsumerHeartbeat:
         instance_id=beat.instance_id,
         rack=beat.rack,
         client_id=call.client_id,
-        client_host=host_of(call),
+        client_host=client_host(call),
         rebalance_timeout_ms=beat.rebalance_timeout_ms,
         pattern=beat.pattern,
         assignor=beat.assignor,
@@ -86,7 +86,7 @@ def _request(call: Call) -> ConsumerHeartbeat:
         instance_id=body.instance_id,
         rack=body.rack_id,
         client_id=call.client_id,
-        client_host=host_of(call),
+        client_host=client_host(call),
         rebalance_timeout_ms=body.rebalance_timeout // _MS,
         topics=None if topics is None else frozenset(topics),
         pattern=getattr(body, "subscribed_topic_regex", None),
@@ -98,7 +98,7 @@ def _request(call: Call) -> ConsumerHeartbeat:
 def _answer(call: Call, outcome: ConsumerBeat | QuorumlogError) -> Answer:
     if isinstance(outcome, QuorumlogError):
         return _failed(outcome)
-    return PlainAnswer(outcome) if outcome.assignment is None else _told(outcome)
+    return PlainHeartbeatResponse(outcome) if outcome.assignment is None else _told(outcome)
 
 
 def _failed(error: QuorumlogError) -> Fields:

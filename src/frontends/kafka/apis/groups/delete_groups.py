@@ -2,12 +2,12 @@
 
 from .....broker.groups.requests import DeleteGroup
 from .....errors import QuorumlogError
-from ...api import ANSWER_MS_MAX, Answer, Call, Door
+from ...api import ANSWER_MS_MAX, Answer, BrokerContext, Call
 from ...group_codes import group_code
 from ...parts import outcomes
 
 
-async def handle(door: Door, call: Call) -> Answer:
+async def handle(door: BrokerContext, call: Call) -> Answer:
     """Delete each named group once."""
     names = list(dict.fromkeys(call.body.groups_names))
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from .....broker.groups.requests import DescribeGroup, GroupDescription, MemberDescription
 from .....errors import GroupNotFound, QuorumlogError
-from ...api import ANSWER_MS_MAX, Answer, Call, Door, Fields
+from ...api import ANSWER_MS_MAX, Answer, BrokerContext, Call, Fields
 from ...group_codes import group_code
-from ...large_answers import encoded
+from ...large_answers import encode_if_large
 from ...parts import outcomes
 from ...rights import group_operations
 
@@ -18,7 +18,7 @@ DEAD: Final = "Dead"
 _FAILS_WHAT_IS_NOT: Final = 6  # the first version in which an unknown group is an error
 
 
-async def handle(door: Door, call: Call) -> Answer:
+async def handle(door: BrokerContext, call: Call) -> Answer:
     """Describe each group, with its own result."""
     names = call.body.groups
 
@@ -38,7 +38,7 @@ async def handle(door: Door, call: Call) -> Answer:
         for name, each in zip(names, found, strict=True)
     ]
     members = sum(len(group["members"]) for group in groups)
-    return await encoded(door, call, {"groups": groups}, elements=len(groups) + members)
+    return await encode_if_large(door, call, {"groups": groups}, elements=len(groups) + members)
 
 
 def _failed(call: Call, name: str, error: QuorumlogError) -> Fields:

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 from .....broker.groups.requests import ClassicHeartbeat
 from .....errors import CoordinatorLoading, QuorumlogError
-from ...api import Answer, Call, Done, Door, Prepared
+from ...api import Answer, BrokerContext, Call, Done, PreparedResponse
 from ...group_codes import group_code
-from ...hot.groups import Beat, encode_beat, read_beat
-from .asking import asked
-from .beginning import begun
+from ...hot.groups import ClassicHeartbeatBody, encode_heartbeat, read_heartbeat
+from .asking import ask_coordinator
+from .beginning import begin_group_call
 
-read = read_beat
+read = read_heartbeat
 
 
-class BeatAnswer(Prepared):
+class HeartbeatResponse(PreparedResponse):
     """An encoded response."""
 
     __slots__ = ("_code", "_version")
@@ -29,22 +29,22 @@ class BeatAnswer(Prepared):
 
     def parts(self, throttle_ms: int) -> Sequence[bytes]:
         """Return the body."""
-        return (encode_beat(self._version, self._code, throttle_ms=throttle_ms),)
+        return (encode_heartbeat(self._version, self._code, throttle_ms=throttle_ms),)
 
 
-def begin(door: Door, call: Call, done: Done) -> bool:
+def begin(door: BrokerContext, call: Call, done: Done) -> bool:
     """Forward the heartbeat to the coordinator without a task."""
-    return begun(door, call, _request(call), _answer, done)
+    return begin_group_call(door, call, _request(call), _answer, done)
 
 
-async def handle(door: Door, call: Call) -> Answer:
+async def handle(door: BrokerContext, call: Call) -> Answer:
     """Forward the heartbeat to the coordinator in a task."""
-    outcome = await asked(door, call, _request(call))
+    outcome = await ask_coordinator(door, call, _request(call))
     return _answer(call, outcome)
 
 
 def _request(call: Call) -> ClassicHeartbeat:
-    beat: Beat = call.body
+    beat: ClassicHeartbeatBody = call.body
     return ClassicHeartbeat(
         group=beat.group,
         member_id=beat.member_id,
@@ -53,8 +53,8 @@ def _request(call: Call) -> ClassicHeartbeat:
     )
 
 
-def _answer(call: Call, outcome: QuorumlogError | None) -> BeatAnswer:
+def _answer(call: Call, outcome: QuorumlogError | None) -> HeartbeatResponse:
     """Return the response. While the coordinator loads, every member's heartbeat succeeds."""
     if outcome is None or isinstance(outcome, CoordinatorLoading):
-        return BeatAnswer(call.version, 0)
-    return BeatAnswer(call.version, group_code(outcome))
+        return HeartbeatResponse(call.version, 0)
+    return HeartbeatResponse(call.version, group_code(outcome))

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from .....broker.groups.requests import NO_GENERATION, Joined, JoinGroup
 from .....errors import MemberIdRequired, QuorumlogError
-from ...api import Answer, Call, Door, Fields
+from ...api import Answer, BrokerContext, Call, Fields
 from ...group_codes import group_code
-from .asking import host_of, waited_for
+from .asking import ask_and_wait, client_host
 
 _GIVES_IDS_FIRST: Final = 4  # the first version with MemberIdRequired
 _MAY_NAME_NO_PROTOCOL: Final = 7  # the first version with a nullable protocol name
@@ -20,10 +20,10 @@ _LETS_LEADERS_SKIP: Final = 9  # the first version with skip_assignment (KIP-814
 _MS: Final = timedelta(milliseconds=1)
 
 
-async def handle(door: Door, call: Call) -> Answer:
+async def handle(door: BrokerContext, call: Call) -> Answer:
     """Forward the request to the coordinator."""
     body = call.body
-    outcome = await waited_for(door, call, _request(call))
+    outcome = await ask_and_wait(door, call, _request(call))
     if isinstance(outcome, QuorumlogError):
         return {
             **_nobody(call),
@@ -48,7 +48,7 @@ def _request(call: Call) -> JoinGroup:
         member_id=body.member_id,
         instance_id=getattr(body, "group_instance_id", None),
         client_id=call.client_id,
-        client_host=host_of(call),
+        client_host=client_host(call),
         session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=(
             session_timeout_ms if rebalance_timeout is None else rebalance_timeout // _MS

@@ -9,18 +9,20 @@ from typing import Any, Final
 
 from .....broker.groups.requests import LeaveGroup, Leaver
 from .....errors import GroupNotFound, QuorumlogError, UnknownMember
-from ...api import Answer, Call, Door
+from ...api import Answer, BrokerContext, Call
 from ...group_codes import group_code
 from ...messages import code_of
-from .asking import asked
+from .asking import ask_coordinator
 
 _TAKES_MANY: Final = 3  # the first version with several members
 
 
-async def handle(door: Door, call: Call) -> Answer:
+async def handle(door: BrokerContext, call: Call) -> Answer:
     """Forward the request to the coordinator."""
     leavers = _leavers(call)
-    outcome = await asked(door, call, LeaveGroup(group=call.body.group_id, leavers=leavers))
+    outcome = await ask_coordinator(
+        door, call, LeaveGroup(group=call.body.group_id, leavers=leavers)
+    )
     if isinstance(outcome, GroupNotFound | UnknownMember):  # reported for each member
         codes: Sequence[int] = [UnknownMember.code] * len(leavers)
     elif isinstance(outcome, QuorumlogError):

@@ -6,15 +6,15 @@ from typing import Final
 
 from .....broker.groups.requests import GroupListing
 from .....errors import QuorumlogError
-from ...api import Answer, Call, Door, Fields
+from ...api import Answer, BrokerContext, Call, Fields
 from ...group_codes import group_code
-from ...large_answers import encoded
+from ...large_answers import encode_if_large
 
 CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"
 
 
-async def handle(door: Door, call: Call) -> Answer:
+async def handle(door: BrokerContext, call: Call) -> Answer:
     """List the groups that match the filters; an empty filter matches all groups."""
     try:
         listings = door.groups.list_groups()
@@ -28,7 +28,9 @@ async def handle(door: Door, call: Call) -> Answer:
         if (not states or each.state.lower() in states)
         and (not types or type_of(each).lower() in types)
     ]
-    return await encoded(door, call, {"error_code": 0, "groups": groups}, elements=len(groups))
+    return await encode_if_large(
+        door, call, {"error_code": 0, "groups": groups}, elements=len(groups)
+    )
 
 
 def type_of(listing: GroupListing) -> str:

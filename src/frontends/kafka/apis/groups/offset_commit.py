@@ -17,13 +17,13 @@ from .....errors import (
     StaleMemberEpoch,
     UnknownTopicOrPartition,
 )
-from ...api import Answer, Call, Done, Door, Fields, Prepared
+from ...api import Answer, BrokerContext, Call, Done, Fields, PreparedResponse
 from ...group_codes import group_code
 from ...hot.groups import Commit, encode_commit, read_commit
-from ...large_answers import encoded
+from ...large_answers import encode_if_large
 from ...messages import code_of
-from .asking import NamedTopic, asked, named_topic, slices
-from .beginning import begun
+from .asking import NamedTopic, ask_coordinator, named_topic, slices
+from .beginning import begin_group_call
 
 read = read_commit
 
@@ -50,7 +50,7 @@ class _Sorted:
             self.codes[place] = code
 
 
-class CommitAnswer(Prepared):
+class OffsetCommitResponse(PreparedResponse):
     """A response in a version with a hand-written encoder."""
 
     __slots__ = ("_body", "_codes", "_version")
@@ -71,7 +71,7 @@ class CommitAnswer(Prepared):
         return (encode_commit(self._version, topics, self._codes, throttle_ms=throttle_ms),)
 
 
-def begin(door: Door, call: Call, done: Done) -> bool:
+def begin(door: BrokerContext, call: Call, done: Done) -> bool:
     """Commit in one step, if all named partitions exist; otherwise return False."""
     body: Commit = call.body
     if sum([len(topic.partitions) for topic in body.topics]) > BEGUN_MAX:
@@ -104,15 +104,15 @@ def begin(door: Door, call: Call, done: Done) -> bool:
         generation=body.generation_id_or_member_epoch,
         offsets=tuple(wanted),
     )
-    return begun(door, call, request, _answer, done)
+    return begin_group_call(door, call, request, _answer, done)
 
 
-async def handle(door: Door, call: Call) -> Answer:
+async def handle(door: BrokerContext, call: Call) -> Answer:
     """Commit the offsets of existing partitions; the others have errors of their own."""
     found = _sorted(door, call)
     codes: list[int] = []
     for offsets in slices(found.wanted):
-        outcome = await asked(door, call, _request(call, offsets))
+        outcome = await ask_coordinator(door, call, _request(call, offsets))
         codes += _codes(call, outcome, len(offsets))
     found.take(codes)
     left = iter(found.codes)
@@ -122,10 +122,10 @@ async def handle(door: Door, call: Call) -> Answer:
             for topic, part in found.topics
         ]
     }
-    return await encoded(door, call, answer, elements=len(found.codes) + len(found.topics))
+    return await encode_if_large(door, call, answer, elements=len(found.codes) + len(found.topics))
 
 
-def _sorted(door: Door, call: Call) -> _Sorted:
+def _sorted(door: BrokerContext, call: Call) -> _Sorted:
     image = door.image
     found = _Sorted([(named_topic(image, part), part) for part in call.body.topics], [], [], [])
     for topic, part in found.topics:
@@ -151,10 +151,10 @@ def _request(call: Call, offsets: Sequence[OffsetToCommit]) -> CommitOffsets:
     )
 
 
-def _answer(call: Call, outcome: Committed | QuorumlogError) -> CommitAnswer:
+def _answer(call: Call, outcome: Committed | QuorumlogError) -> OffsetCommitResponse:
     body: Commit = call.body
     count = sum([len(topic.partitions) for topic in body.topics])
-    return CommitAnswer(call.version, body, _codes(call, outcome, count))
+    return OffsetCommitResponse(call.version, body, _codes(call, outcome, count))
 
 
 def _codes(call: Call, outcome: Committed | QuorumlogError, count: int) -> list[int]:

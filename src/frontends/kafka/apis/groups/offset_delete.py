@@ -2,15 +2,15 @@
 
 from .....broker.groups.requests import DeleteOffsets
 from .....errors import QuorumlogError, UnknownTopicOrPartition
-from ...api import Answer, Call, Door
+from ...api import Answer, BrokerContext, Call
 from ...group_codes import group_code
-from ...large_answers import encoded
+from ...large_answers import encode_if_large
 from ...messages import code_of
 from ...parts import by_topic
-from .asking import asked, slices
+from .asking import ask_coordinator, slices
 
 
-async def handle(door: Door, call: Call) -> Answer:
+async def handle(door: BrokerContext, call: Call) -> Answer:
     """Delete the offsets of existing partitions; the others have errors of their own."""
     image = door.image
     codes: dict[tuple[str, int], int] = {}
@@ -24,7 +24,7 @@ async def handle(door: Door, call: Call) -> Answer:
                 wanted[place] = None
     for places in slices(list(wanted)):
         request = DeleteOffsets(group=call.body.group_id, partitions=tuple(places))
-        outcome = await asked(door, call, request)
+        outcome = await ask_coordinator(door, call, request)
         if isinstance(outcome, QuorumlogError):
             return {"error_code": group_code(outcome), "topics": ()}
         codes.update(zip(places, map(code_of, outcome.errors), strict=True))
@@ -36,4 +36,4 @@ async def handle(door: Door, call: Call) -> Answer:
         "error_code": 0,
         "topics": by_topic(results, topic_as="name", partitions_as="partitions"),
     }
-    return await encoded(door, call, answer, elements=len(codes))
+    return await encode_if_large(door, call, answer, elements=len(codes))

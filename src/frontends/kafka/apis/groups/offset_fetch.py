@@ -10,12 +10,12 @@ from typing import Any, Final
 from .....broker.groups.requests import FetchOffsets, StoredOffset
 from .....errors import QuorumlogError
 from .....metadata import MetadataImage
-from ...api import Answer, Call, Door, Fields
+from ...api import Answer, BrokerContext, Call, Fields
 from ...group_codes import group_code
-from ...large_answers import encoded
+from ...large_answers import encode_if_large
 from ...messages import code_of
 from ...parts import by_topic
-from .asking import NO_OFFSET, NamedTopic, asked, named_topic
+from .asking import NO_OFFSET, NamedTopic, ask_coordinator, named_topic
 
 _FAILS_AS_A_WHOLE: Final = 2  # the first version with a top-level error
 _TELLS_EPOCHS: Final = 5  # the first version with leader epochs
@@ -23,27 +23,29 @@ _TAKES_MANY: Final = 8  # the first version with several groups
 _KNOWS_IDS: Final = 10  # the first version with topic ids in place of names
 
 
-async def handle(door: Door, call: Call) -> Answer:
+async def handle(door: BrokerContext, call: Call) -> Answer:
     """Fetch the offsets of each group, with its own result."""
     body = call.body
     groups = body.groups if call.version >= _TAKES_MANY else (body,)
     results = [await _group(door, call, group) for group in groups]
     elements = sum(len(topic["partitions"]) for each in results for topic in each["topics"])
     if call.version >= _TAKES_MANY:
-        return await encoded(door, call, {"groups": results}, elements=len(results) + elements)
+        return await encode_if_large(
+            door, call, {"groups": results}, elements=len(results) + elements
+        )
     (result,) = results
     answer = {"topics": result["topics"]}
     if call.version >= _FAILS_AS_A_WHOLE:
         answer["error_code"] = result["error_code"]
-    return await encoded(door, call, answer, elements=elements)
+    return await encode_if_large(door, call, answer, elements=elements)
 
 
-async def _group(door: Door, call: Call, group: Any) -> Fields:
+async def _group(door: BrokerContext, call: Call, group: Any) -> Fields:
     image = door.image
     wanted = None
     if group.topics is not None:
         wanted = [(named_topic(image, part), part.partition_indexes) for part in group.topics]
-    outcome = await asked(door, call, _request(call, group, wanted))
+    outcome = await ask_coordinator(door, call, _request(call, group, wanted))
     code, topics = 0, list[Fields]()
     if not isinstance(outcome, QuorumlogError):
         topics = _all(call, image, outcome) if wanted is None else _named(call, wanted, outcome)

@@ -5,7 +5,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
-from ...api import Answer, Api, Begin, Call, Done, Door, Handle, Read
+from ...api import Answer, Begin, BrokerContext, Call, Done, Handle, KafkaApi, Read
 
 
 @cache
@@ -16,7 +16,7 @@ def _module(name: str) -> ModuleType:
 def _later(module: str) -> Handle:
     """Return a handler that imports the `handle` of a module of this folder at its first call."""
 
-    async def handle(door: Door, call: Call) -> Answer:
+    async def handle(door: BrokerContext, call: Call) -> Answer:
         answer: Answer = await _module(module).handle(door, call)
         return answer
 
@@ -36,15 +36,15 @@ def _read_later(module: str) -> Read:
 def _begin_later(module: str) -> Begin:
     """Return a function that imports the `begin` of such a module."""
 
-    def begin(door: Door, call: Call, done: Done) -> bool:
+    def begin(door: BrokerContext, call: Call, done: Done) -> bool:
         is_begun: bool = _module(module).begin(door, call, done)
         return is_begun
 
     return begin
 
 
-GROUP_APIS: Final[tuple[Api, ...]] = (
-    Api(
+GROUP_APIS: Final[tuple[KafkaApi, ...]] = (
+    KafkaApi(
         key=8,
         name="OffsetCommit",
         low=2,
@@ -54,8 +54,8 @@ GROUP_APIS: Final[tuple[Api, ...]] = (
         read=_read_later("offset_commit"),
         begin=_begin_later("offset_commit"),
     ),
-    Api(key=9, name="OffsetFetch", low=1, high=10, flexible=6, handle=_later("offset_fetch")),
-    Api(
+    KafkaApi(key=9, name="OffsetFetch", low=1, high=10, flexible=6, handle=_later("offset_fetch")),
+    KafkaApi(
         key=11,
         name="JoinGroup",
         low=0,
@@ -64,7 +64,7 @@ GROUP_APIS: Final[tuple[Api, ...]] = (
         handle=_later("join_group"),
         waits_for_others=True,
     ),
-    Api(
+    KafkaApi(
         key=12,
         name="Heartbeat",
         low=0,
@@ -74,8 +74,8 @@ GROUP_APIS: Final[tuple[Api, ...]] = (
         read=_read_later("heartbeat"),
         begin=_begin_later("heartbeat"),
     ),
-    Api(key=13, name="LeaveGroup", low=0, high=5, flexible=4, handle=_later("leave_group")),
-    Api(
+    KafkaApi(key=13, name="LeaveGroup", low=0, high=5, flexible=4, handle=_later("leave_group")),
+    KafkaApi(
         key=14,
         name="SyncGroup",
         low=0,
@@ -84,11 +84,17 @@ GROUP_APIS: Final[tuple[Api, ...]] = (
         handle=_later("sync_group"),
         waits_for_others=True,
     ),
-    Api(key=15, name="DescribeGroups", low=0, high=6, flexible=5, handle=_later("describe_groups")),
-    Api(key=16, name="ListGroups", low=0, high=5, flexible=3, handle=_later("list_groups")),
-    Api(key=42, name="DeleteGroups", low=0, high=2, flexible=2, handle=_later("delete_groups")),
-    Api(key=47, name="OffsetDelete", low=0, high=0, flexible=1, handle=_later("offset_delete")),
-    Api(
+    KafkaApi(
+        key=15, name="DescribeGroups", low=0, high=6, flexible=5, handle=_later("describe_groups")
+    ),
+    KafkaApi(key=16, name="ListGroups", low=0, high=5, flexible=3, handle=_later("list_groups")),
+    KafkaApi(
+        key=42, name="DeleteGroups", low=0, high=2, flexible=2, handle=_later("delete_groups")
+    ),
+    KafkaApi(
+        key=47, name="OffsetDelete", low=0, high=0, flexible=1, handle=_later("offset_delete")
+    ),
+    KafkaApi(
         key=68,
         name="ConsumerGroupHeartbeat",
         low=0,
@@ -98,7 +104,7 @@ GROUP_APIS: Final[tuple[Api, ...]] = (
         read=_read_later("consumer_group_heartbeat"),
         begin=_begin_later("consumer_group_heartbeat"),
     ),
-    Api(
+    KafkaApi(
         key=69,
         name="ConsumerGroupDescribe",
         low=0,

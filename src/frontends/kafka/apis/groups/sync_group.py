@@ -4,14 +4,14 @@ from typing import Final
 
 from .....broker.groups.requests import SyncGroup
 from .....errors import InconsistentGroupProtocol, QuorumlogError
-from ...api import Answer, Call, Door
+from ...api import Answer, BrokerContext, Call
 from ...group_codes import group_code
-from .asking import waited_for
+from .asking import ask_and_wait
 
 _NAMES_PROTOCOL: Final = 5  # the first version that names the protocol, and requires it
 
 
-async def handle(door: Door, call: Call) -> Answer:
+async def handle(door: BrokerContext, call: Call) -> Answer:
     """Forward the request to the coordinator."""
     body = call.body
     protocol_type = getattr(body, "protocol_type", None)
@@ -27,7 +27,7 @@ async def handle(door: Door, call: Call) -> Answer:
         protocol=protocol,
         assignments={each.member_id: bytes(each.assignment) for each in body.assignments},
     )
-    outcome = await waited_for(door, call, request)
+    outcome = await ask_and_wait(door, call, request)
     if isinstance(outcome, QuorumlogError):
         return {"error_code": group_code(outcome), "assignment": b""}
     return {
