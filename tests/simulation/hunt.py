@@ -38,9 +38,9 @@ class Run(Protocol):
 
 
 def _core(seed: int) -> Run:
-    from .levels.core.run import QuorumRun
+    from .levels.core.run import CoreRun
 
-    return QuorumRun(seed)
+    return CoreRun(seed)
 
 
 def _partitions(seed: int) -> Run:

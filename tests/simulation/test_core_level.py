@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from tests.simulation.checkers.violation import Violation
-from tests.simulation.levels.core.clients import History, Proposal, Read
+from tests.simulation.levels.core.clients import CoreHistory, PendingProposal, PendingRead
 from tests.simulation.levels.core.disks import MemberDisk, RunningLog, SnapshotFile
 from tests.simulation.levels.core.invariants.every import INVARIANTS
 from tests.simulation.levels.core.level import play_core
-from tests.simulation.levels.core.options import EVENTS_MIN, MEMBERS_MAX, QuorumOptions, draw
-from tests.simulation.levels.core.run import QuorumRun
+from tests.simulation.levels.core.options import EVENTS_MIN, MEMBERS_MAX, CoreOptions, draw
+from tests.simulation.levels.core.run import CoreRun
 from tests.simulation.levels.core.trace import (
     Delivered,
     HighWatermark,
@@ -32,7 +32,7 @@ from quorumlog.simulation.entropy import SimEntropy
 
 ME = Voter(NodeId(1), DirectoryId(b"1" * 16))
 VOTERS = VoterSet.of([(ME, "n1:1")])
-CALM = QuorumOptions(events=600)
+CALM = CoreOptions(events=600)
 
 
 def entry(base_offset: int, *, epoch: int = 1, count: int = 1, payload: bytes = b"x") -> Entry:
@@ -54,7 +54,7 @@ def test_cores_live_through_a_seed(seed: int) -> None:
 
 
 def test_three_cores_without_faults_commit_and_answer() -> None:
-    run = QuorumRun(0, options=CALM)
+    run = CoreRun(0, options=CALM)
     run.play()
     assert run.facts["answered"] > 20
     assert run.facts["reads"] > 2
@@ -94,7 +94,7 @@ def test_a_failed_seed_is_reported_with_what_was_drawn_and_its_last_events() -> 
     def refuse(_: object) -> None:
         raise Violation("Planted", "it does not hold")
 
-    run = QuorumRun(3)
+    run = CoreRun(3)
     run.harness.checks.settled.append(refuse)
     with pytest.raises(Violation, match="Planted"):
         run.play()
@@ -167,19 +167,19 @@ def chunk_of(snapshot: SnapshotId, content: bytes) -> SnapshotChunk:
 
 
 def test_a_read_that_misses_an_answered_write_is_a_violation() -> None:
-    history = History()
-    history.proposal_answered(Proposal(1, 0, end=9, epoch=1))
-    stale = Read(2, history.floor, began_us=0)
+    history = CoreHistory()
+    history.proposal_answered(PendingProposal(1, 0, end=9, epoch=1))
+    stale = PendingRead(2, history.floor, began_us=0)
     with pytest.raises(Violation, match="saw the state at offset 8"):
         history.read_answered(stale, 8)
-    history.read_answered(Read(3, 0, began_us=0), 8)  # it began before that was answered
+    history.read_answered(PendingRead(3, 0, began_us=0), 8)  # it began before that was answered
 
 
 def test_a_write_placed_before_an_answered_one_is_a_violation() -> None:
-    history = History()
-    history.read_answered(Read(1, 0, began_us=0), 9)
+    history = CoreHistory()
+    history.read_answered(PendingRead(1, 0, began_us=0), 9)
     with pytest.raises(Violation, match="ends at offset 9"):
-        history.proposal_answered(Proposal(2, history.floor, end=9, epoch=1))
+        history.proposal_answered(PendingProposal(2, history.floor, end=9, epoch=1))
 
 
 # --- the story -----------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_a_write_placed_before_an_answered_one_is_a_violation() -> None:
 
 def test_the_story_of_a_run_has_every_arrow_and_every_leader() -> None:
     story: list[TraceEvent] = []
-    run = QuorumRun(0, options=CALM, tracer=story.append)
+    run = CoreRun(0, options=CALM, tracer=story.append)
     run.play()
     sent = {each.number: each for each in story if isinstance(each, Sent)}
     arrived = [each for each in story if isinstance(each, Delivered)]

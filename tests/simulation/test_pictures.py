@@ -13,22 +13,22 @@ from tests.simulation.levels.core.trace import (
     TraceEvent,
 )
 from tests.simulation.pictures.layout import lay_out
-from tests.simulation.pictures.stories import STORIES, Story, tell
+from tests.simulation.pictures.stories import DIAGRAMS, DiagramSpec, play_diagram
 from tests.simulation.pictures.svg import draw
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
-def test_the_picture_is_what_the_simulator_draws_now(story: Story) -> None:
-    trace, nodes = tell(story)
+@pytest.mark.parametrize("story", DIAGRAMS, ids=lambda story: story.name)
+def test_the_picture_is_what_the_simulator_draws_now(story: DiagramSpec) -> None:
+    trace, nodes = play_diagram(story)
     drawn = draw(lay_out(trace, nodes=nodes), title=story.title)
     assert (PICTURES / f"{story.name}.svg").read_text() == drawn, "run `make pictures`"
 
 
 def test_the_election_shows_pre_votes_before_votes_and_one_leader() -> None:
     words = words_of("election")
-    assert words.index("would you vote? · 0") < words.index("vote for me! · 1")
+    assert words.index("pre-vote request · 0") < words.index("vote request · 1")
     assert sum(1 for word in words if word == "leader · epoch 1") == 1
 
 

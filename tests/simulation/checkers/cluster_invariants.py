@@ -45,7 +45,7 @@ IMAGES_KEPT: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionId:
+class WatchedPartition:
     """A partition of a topic; a topic that is created again has another id."""
 
     topic: str
@@ -69,7 +69,7 @@ class Committed:
         """The end of the offsets committed by any replica."""
         return self.ends[-1] if self.ends else 0
 
-    def take(self, who: str, what: PartitionId, batch: StoredBatch) -> None:
+    def take(self, who: str, what: WatchedPartition, batch: StoredBatch) -> None:
         """Record that a replica has committed a batch; compare it with others."""
         if batch.end_offset > self.end_offset:
             assert batch.base_offset >= self.end_offset, (
@@ -91,7 +91,7 @@ class _View:
     """The state of a replica at its last check."""
 
     name: str  # of its machine
-    what: PartitionId
+    what: WatchedPartition
     files: PartitionFiles
     process: Process
     seen_mark: int = -1
@@ -113,8 +113,8 @@ class ClusterInvariants:
         self._cluster = cluster
         self._nodes = {node.name: node for node in cluster.nodes}
         self._views: dict[Replica, _View] = {}  # of every process
-        self._files: dict[tuple[str, PartitionId], PartitionFiles] = {}
-        self._committed: dict[PartitionId, Committed] = {}
+        self._files: dict[tuple[str, WatchedPartition], PartitionFiles] = {}
+        self._committed: dict[WatchedPartition, Committed] = {}
         self._images: dict[int, MetadataImage] = {}  # by offset, the newest
         self._newest: MetadataImage = cluster.newest_image  # published by any node
         self._known: MetadataImage = cluster.newest_image  # the newest committed one
@@ -179,13 +179,18 @@ class ClusterInvariants:
 
     def _new_view(self, node: ClusterNode, process: Process, replica: Replica) -> _View:
         partition = replica.partition
-        what = PartitionId(partition.topic, replica.topic_id, partition.index)
+        what = WatchedPartition(partition.topic, replica.topic_id, partition.index)
         return _View(node.name, what, self._files_of(node.name, what), process)
 
     # --- partitions ----------------------------------------------------------------------------
 
     def _replica_changed(
-        self, node: ClusterNode, what: PartitionId, replica: Replica, view: _View, end: int | None
+        self,
+        node: ClusterNode,
+        what: WatchedPartition,
+        replica: Replica,
+        view: _View,
+        end: int | None,
     ) -> None:
         partition, leading = replica.partition, replica.partition.leadership
         plan = self._plan_of(what)
@@ -230,7 +235,7 @@ class ClusterInvariants:
     def _compare(
         self,
         node: ClusterNode,
-        what: PartitionId,
+        what: WatchedPartition,
         view: _View,
         mark: int,
         committed: Committed,
@@ -249,7 +254,7 @@ class ClusterInvariants:
             self._check_candidates(what, plan)
 
     def _check_superset(
-        self, what: PartitionId, node: ClusterNode, epoch: int, counted: tuple[int, ...]
+        self, what: WatchedPartition, node: ClusterNode, epoch: int, counted: tuple[int, ...]
     ) -> None:
         state = self._state_of(self._known, what)
         if state is None or state.leader_epoch != epoch or state.leader != node.node_id:
@@ -260,7 +265,7 @@ class ClusterInvariants:
             f" the controller has {list(state.isr)} in partition epoch {state.partition_epoch}"
         )
 
-    def _check_candidates(self, what: PartitionId, plan: TopicPlan) -> None:
+    def _check_candidates(self, what: WatchedPartition, plan: TopicPlan) -> None:
         """Check that every electable replica holds everything committed."""
         state = self._state_of(self._known, what)
         end = self._committed.setdefault(what, Committed()).end_offset
@@ -321,7 +326,7 @@ class ClusterInvariants:
 
     def _check_partition(
         self,
-        what: PartitionId,
+        what: WatchedPartition,
         before: PartitionImage | None,
         state: PartitionImage,
         image: MetadataImage,
@@ -358,17 +363,17 @@ class ClusterInvariants:
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _files_of(self, name: str, what: PartitionId) -> PartitionFiles:
+    def _files_of(self, name: str, what: WatchedPartition) -> PartitionFiles:
         key = (name, what)
         if key not in self._files:
             self._files[key] = PartitionFiles(self._nodes[name].sim, f"{DATA}/{what}")
         return self._files[key]
 
-    def _state_of(self, image: MetadataImage, what: PartitionId) -> PartitionImage | None:
+    def _state_of(self, image: MetadataImage, what: WatchedPartition) -> PartitionImage | None:
         topic = image.topic_of_id(what.topic_id)
         return None if topic is None else topic.partitions.get(what.index)
 
-    def _plan_of(self, what: PartitionId) -> TopicPlan | None:
+    def _plan_of(self, what: WatchedPartition) -> TopicPlan | None:
         return next(
             (topic for topic in self._cluster.options.topics if topic.name == what.topic), None
         )
@@ -397,7 +402,7 @@ def _check_fenced(name: str, state: PartitionImage, image: MetadataImage) -> Non
 
 def _changed(
     before: MetadataImage, after: MetadataImage
-) -> Iterator[tuple[PartitionId, PartitionImage | None, PartitionImage]]:
+) -> Iterator[tuple[WatchedPartition, PartitionImage | None, PartitionImage]]:
     """Yield the partitions of the later image that differ from the earlier one."""
     for topic in after.sorted_topics():
         earlier: TopicImage | None = before.topics_by_id.get(topic.id)
@@ -406,7 +411,7 @@ def _changed(
         for index, state in topic.sorted_partitions():
             old = None if earlier is None else earlier.partitions.get(index)
             if old is not state and old != state:
-                yield PartitionId(topic.name, topic.id, index), old, state
+                yield WatchedPartition(topic.name, topic.id, index), old, state
 
 
 def _same(one: MetadataImage, other: MetadataImage) -> bool:

@@ -1,22 +1,22 @@
-"""`python -m tests.simulation.pictures FOLDER`: draw every story, one SVG file each."""
+"""`python -m tests.simulation.pictures FOLDER`: draw every diagram, one SVG file each."""
 
 import sys
 from pathlib import Path
 
 from .layout import lay_out
-from .stories import STORIES, tell
+from .stories import DIAGRAMS, play_diagram
 from .svg import draw
 
 
 def main() -> int:
-    """Draw; the exit code."""
+    """Draw the diagrams and return the exit code."""
     if len(sys.argv) != 2:
         print("usage: python -m tests.simulation.pictures FOLDER", file=sys.stderr)
         return 2
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for story in STORIES:
-        trace, nodes = tell(story)
+    for story in DIAGRAMS:
+        trace, nodes = play_diagram(story)
         path = folder / f"{story.name}.svg"
         path.write_text(draw(lay_out(trace, nodes=nodes), title=story.title))
         print(f"{path}: {story.title}, {len(trace)} events")

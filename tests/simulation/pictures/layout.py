@@ -1,8 +1,8 @@
-"""From the trace of a run to shapes at places: which lines, arrows and words a diagram has.
+"""The layout of a sequence diagram, from the trace of a run.
 
-Members stand side by side, time runs down. Time is not to scale: what happens soon after something
-gets the room that its words need, and an idle second takes no more than a gap. The ruler at the
-left says the milliseconds. Pure, and the same for the same trace.
+Members are columns, time runs down. Time is not to scale: events close in time get the space of
+their labels, and an idle second is a gap. The ruler on the left shows milliseconds. Pure and
+deterministic.
 """
 
 from collections.abc import Sequence
@@ -23,29 +23,29 @@ from ..levels.core.trace import (
 LEFT = 70.0  # of the first lifeline
 COLUMN = 230.0  # between two lifelines
 TOP = 60.0
-ROW_MIN, ROW_MAX = 6.0, 40.0  # pixels between two moments that follow each other
+ROW_MIN, ROW_MAX = 6.0, 40.0  # pixels between consecutive times
 PIXELS_PER_MS = 16.0
-WORD_ROW = 15.0  # between two lines of words at one lifeline
-QUIET = ("Heartbeat", "HeartbeatResponse")  # drawn thin and without words
+WORD_ROW = 15.0  # between two labels at one lifeline
+QUIET = ("Heartbeat", "HeartbeatResponse")  # drawn thin and without labels
 
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A message; lost ones end half-way."""
+    """A message; a lost one ends half-way."""
 
     x1: float
     y1: float
     x2: float
     y2: float
     words: str
-    tip: str  # shown when pointed at
+    tip: str  # tooltip
     is_lost: bool
     is_quiet: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A stretch of a lifeline in one role; "down" while the process is dead."""
+    """A section of a lifeline in one role; "down" without a process."""
 
     x: float
     y1: float
@@ -55,7 +55,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Words beside a lifeline, or at the ruler."""
+    """A label at a lifeline or at the ruler."""
 
     x: float
     y: float
@@ -65,7 +65,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Links are cut between two moments."""
+    """A span in which links are cut."""
 
     y1: float
     y2: float
@@ -74,7 +74,7 @@ class Cut:
 
 @dataclass(slots=True)
 class Diagram:
-    """Everything to be drawn."""
+    """All shapes of a diagram."""
 
     width: float
     height: float
@@ -89,13 +89,13 @@ class _Lifeline:
     x: float
     role: str = "down"
     since_y: float = TOP
-    free_y: float = 0.0  # words go here or below
-    offset: int = -1  # the last high watermark told
+    free_y: float = 0.0  # position of the next label
+    offset: int = -1  # the last high watermark shown
     voters: tuple[int, ...] | None = None
 
 
 def lay_out(trace: Sequence[TraceEvent], *, nodes: Sequence[int]) -> Diagram:
-    """Place the events of a trace, in the order of their times, for these members."""
+    """Return the diagram of a trace for these members."""
     events = sorted(trace, key=lambda event: event.at_us)
     places = _rows([event.at_us for event in events])
     end_y = (max(places.values()) if places else TOP) + 30
@@ -114,7 +114,7 @@ def lay_out(trace: Sequence[TraceEvent], *, nodes: Sequence[int]) -> Diagram:
 
 
 def _rows(times_us: Sequence[int]) -> dict[int, float]:
-    """Where each moment is, in pixels from the top."""
+    """Return the position of each time, in pixels from the top."""
     places: dict[int, float] = {}
     y, last_us = TOP, None
     for at_us in times_us:
@@ -169,20 +169,21 @@ def _messages(
 
 
 def _short(event: Sent) -> str:
-    """What an arrow says."""
+    """Return the label of an arrow."""
     is_pre, is_given = "pre_vote=True" in event.detail, "granted=True" in event.detail
     names = {
-        "VoteRequest": "would you vote?" if is_pre else "vote for me!",
-        "VoteResponse": ("would" if is_pre else "vote") + (": yes" if is_given else ": no"),
+        "VoteRequest": "pre-vote request" if is_pre else "vote request",
+        "VoteResponse": ("pre-vote" if is_pre else "vote")
+        + (" granted" if is_given else " denied"),
         "AppendRequest": "append" if "to=" in event.detail else "probe",
         "AppendResponse": "durable",
-        "AppendRejected": "logs part",
+        "AppendRejected": "log mismatch",
         "SnapshotChunk": "snapshot",
-        "SnapshotResponse": "go on",
-        "TimeoutNow": "campaign now",
-        "EndEpoch": "I step down",
-        "FollowRequest": "who leads?",
-        "FollowResponse": "the leader",
+        "SnapshotResponse": "received",
+        "TimeoutNow": "timeout now",
+        "EndEpoch": "end epoch",
+        "FollowRequest": "find leader",
+        "FollowResponse": "leader",
     }
     return f"{names.get(event.message, event.message)} · {event.epoch}"
 
@@ -216,7 +217,7 @@ def _take_role(diagram: Diagram, line: _Lifeline, y: float, role: str) -> None:
 
 
 def _say(diagram: Diagram, line: _Lifeline, y: float, text: str, kind: str) -> None:
-    """Put words beside a lifeline, below those that are there."""
+    """Add a label to a lifeline, below the earlier ones."""
     y = max(y, line.free_y)
     line.free_y = y + WORD_ROW
     diagram.words.append(Word(line.x + 10, y, text, kind))
@@ -237,7 +238,7 @@ def _cuts(
 
 
 def _cut_words(links: tuple[tuple[int, int], ...]) -> str:
-    """Which links are cut, both ways where both are."""
+    """Return a label of the cut links, by direction."""
     pairs = sorted({(min(link), max(link)) for link in links})
     both = set(links)
     parts = []

@@ -1,5 +1,6 @@
-"""The runs that docs/raft.md shows: scripted, without faults but those of the story, each from one
-seed. A story returns its trace from the moment on that it is about.
+"""The scripted runs of the diagrams in docs/raft.md, each with one seed and its own faults only.
+
+A script returns the trace from its start mark on.
 """
 
 from collections.abc import Callable
@@ -10,14 +11,14 @@ from quorumlog.ids import NodeId
 from quorumlog.simulation.entropy import SimEntropy
 
 from ..levels.core.harness import Harness
-from ..levels.core.member import Member
-from ..levels.core.options import QuorumOptions
+from ..levels.core.member import CoreMember
+from ..levels.core.options import CoreOptions
 from ..levels.core.run import make_members
 from ..levels.core.trace import HighWatermark, LinksCut, RoleTaken, TraceEvent, VotersSet
 
 MS: Final = 1000
-PATIENCE_MS: Final = 10_000  # of virtual time, for each thing that a story waits for
-CALM: Final = QuorumOptions(
+PATIENCE_MS: Final = 10_000  # bound of each wait, of virtual time
+NO_FAULTS: Final = CoreOptions(
     heartbeat_ms=100,
     election_timeout_ms_min=300,
     election_timeout_ms_max=600,
@@ -29,22 +30,22 @@ CALM: Final = QuorumOptions(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """A picture to be drawn."""
+class DiagramSpec:
+    """A diagram and its script."""
 
-    name: str  # of its file
+    name: str  # file name
     title: str
-    play: Callable[["Stage"], None]
+    play: Callable[["DiagramScript"], None]
     seed: int
     voters: int = 3
     observers: int = 0
 
 
-class Stage:
-    """A cluster, and the trace of what happens on it."""
+class DiagramScript:
+    """A cluster and its trace."""
 
-    def __init__(self, story: Story) -> None:
-        options = replace(CALM, voters=story.voters, observers=story.observers)
+    def __init__(self, story: DiagramSpec) -> None:
+        options = replace(NO_FAULTS, voters=story.voters, observers=story.observers)
         entropy = SimEntropy(f"story/{story.name}/{story.seed}")
         self.trace: list[TraceEvent] = []
         self.harness = Harness(
@@ -57,21 +58,21 @@ class Stage:
             self.harness.start(member)
 
     @property
-    def leader(self) -> Member | None:
-        """Who leads the newest epoch."""
+    def leader(self) -> CoreMember | None:
+        """The leader of the newest epoch."""
         leading = [m for m in self.members if m.raft is not None and m.raft.is_leader]
         return max(leading, key=lambda m: m.epoch, default=None)
 
-    def leads(self) -> Member:
-        """Who leads; there must be one."""
-        assert self.leader is not None, "nobody leads"
+    def leads(self) -> CoreMember:
+        """Return the leader; there must be one."""
+        assert self.leader is not None, "there is no leader"
         return self.leader
 
     def wait(self, condition: Callable[[], bool], why: str) -> None:
         """Let time pass until the condition holds."""
         end_us = self.harness.now_us + PATIENCE_MS * MS
         while not condition():
-            assert self.harness.now_us < end_us, f"the story waits in vain: {why}"
+            assert self.harness.now_us < end_us, f"not reached in time: {why}"
             self.harness.run(until_us=self.harness.now_us + MS // 2)
 
     def pass_ms(self, milliseconds: int) -> None:
@@ -79,18 +80,18 @@ class Stage:
         self.harness.run(until_us=self.harness.now_us + milliseconds * MS)
 
     def wait_settled(self) -> None:
-        """Until everybody has committed everything."""
+        """Wait until every member has committed the leader's log."""
         self.wait(
             lambda: (
                 self.leader is not None
                 and len({m.high_watermark for m in self.members}) == 1
                 and self.members[0].high_watermark == self.leads().log.end
             ),
-            "all is committed everywhere",
+            "every member has committed everything",
         )
 
     def begin(self) -> None:
-        """The picture starts here, with what each member is by now."""
+        """Start the diagram here, with the state of each member."""
         self._begin_us = now_us = self.harness.now_us
         for member in self.members:
             raft, node = member.raft, member.number
@@ -103,11 +104,11 @@ class Stage:
             ]
 
     def told(self) -> list[TraceEvent]:
-        """What the picture shows; what was on its way at its start is left out."""
+        """Return the events since the start mark; messages in flight then are left out."""
         return [event for event in self.trace if event.at_us >= self._begin_us]
 
-    def propose(self, member: Member) -> None:
-        """Have a leader append one record."""
+    def propose(self, member: CoreMember) -> None:
+        """Append one record at a leader."""
         assert member.raft is not None, "the leader is down"
         payload = self.harness.payloads.batch(
             1, base_offset=member.raft.log.end_offset, epoch=member.raft.epoch, count=1, size=100
@@ -115,8 +116,8 @@ class Stage:
         member.raft.propose(count=1, payload=payload)
         self.harness.settle(member, 0)
 
-    def cut_off(self, member: Member) -> None:
-        """Cut every link of a member, both ways."""
+    def cut_off(self, member: CoreMember) -> None:
+        """Cut every link of a member, in both directions."""
         links = []
         for other in self.members:
             if other is not member:
@@ -126,26 +127,26 @@ class Stage:
         self.trace.append(LinksCut(at_us=self.harness.now_us, links=tuple(links)))
 
     def heal(self) -> None:
-        """Make every link whole."""
+        """Remove all cuts."""
         for row in self.harness.network.cut:
             row[:] = [False] * len(row)
         self.trace.append(LinksCut(at_us=self.harness.now_us, links=()))
 
 
-def _election(stage: Stage) -> None:
+def _election(stage: DiagramScript) -> None:
     stage.wait_settled()
     stage.pass_ms(2)
 
 
-def _partition(stage: Stage) -> None:
+def _partition(stage: DiagramScript) -> None:
     stage.wait_settled()
     old = stage.leads()
     stage.pass_ms(5)
     stage.begin()
     stage.cut_off(old)
     stage.propose(old)
-    stage.wait(lambda: stage.leader not in (None, old), "another one leads")
-    stage.wait(lambda: old.raft is not None and not old.raft.is_leader, "the old one gives up")
+    stage.wait(lambda: stage.leader not in (None, old), "another leader is elected")
+    stage.wait(lambda: old.raft is not None and not old.raft.is_leader, "the old leader steps down")
     stage.propose(stage.leads())
     stage.pass_ms(8)
     stage.heal()
@@ -153,7 +154,7 @@ def _partition(stage: Stage) -> None:
     stage.pass_ms(3)
 
 
-def _membership(stage: Stage) -> None:
+def _membership(stage: DiagramScript) -> None:
     stage.wait_settled()
     leader, joining = stage.leads(), stage.members[-1]
     assert leader.raft is not None, "the leader is down"
@@ -171,15 +172,17 @@ def _membership(stage: Stage) -> None:
     stage.pass_ms(3)
 
 
-STORIES: Final = (
-    Story(name="election", title="Three voters start and elect a leader", play=_election, seed=1),
-    Story(
+DIAGRAMS: Final = (
+    DiagramSpec(
+        name="election", title="Three voters start and elect a leader", play=_election, seed=1
+    ),
+    DiagramSpec(
         name="partition",
         title="The leader is cut off, another one is elected, the links heal",
         play=_partition,
         seed=1,
     ),
-    Story(
+    DiagramSpec(
         name="membership",
         title="A node that follows becomes a voter, then another one is removed",
         play=_membership,
@@ -189,8 +192,8 @@ STORIES: Final = (
 )
 
 
-def tell(story: Story) -> tuple[list[TraceEvent], list[int]]:
-    """Play a story; its trace and its members."""
-    stage = Stage(story)
+def play_diagram(story: DiagramSpec) -> tuple[list[TraceEvent], list[int]]:
+    """Run a script; return its trace and its members."""
+    stage = DiagramScript(story)
     story.play(stage)
     return stage.told(), [NodeId(member.number) for member in stage.members]

@@ -1,4 +1,4 @@
-"""Shapes to SVG text: readable in any browser, without scripts or fonts of its own."""
+"""SVG output of a diagram, without scripts or embedded fonts."""
 
 from html import escape
 from typing import Final
@@ -81,7 +81,7 @@ def _arrow(arrow: Arrow) -> str:
     )
     if not arrow.words:
         return line
-    # Nearer to the sender, so that the two ways of one exchange do not cover each other.
+    # Closer to the sender, so that the labels of a request and its response do not overlap.
     x, y = x1 + (x2 - x1) * 0.3, arrow.y1 + (arrow.y2 - arrow.y1) * 0.3 - 3
     return line + _text(x, y, arrow.words, "message")
 
@@ -91,7 +91,7 @@ def _word(word: Word) -> str:
 
 
 def _text(x: float, y: float, text: str, kind: str) -> str:
-    """Words on a halo, so that lines may run behind them."""
+    """Return a label with a halo, so that lines may pass behind it."""
     place = f'x="{_number(x)}" y="{_number(y)}"'
     words = escape(text)
     halo = f'<text class="{kind} halo" {place}>{words}</text>'

@@ -5,7 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.simulation.checkers.cluster_invariants import Committed, PartitionId, hosted_replicas
+from tests.simulation.checkers.cluster_invariants import (
+    Committed,
+    WatchedPartition,
+    hosted_replicas,
+)
 from tests.simulation.checkers.stored_batches import PartitionFiles, StoredBatch
 from tests.simulation.checkers.violation import Violation
 from tests.simulation.cluster.options import TopicPlan
@@ -19,7 +23,7 @@ from quorumlog.simulation import SimNode, SimWorld
 FOLDER = "/data/t-0"
 FIRST, SECOND = f"{FOLDER}/{0:020d}.log", f"{FOLDER}/{4:020d}.log"
 PLACE = ("t", 0)
-WHAT = PartitionId("t", b"t" * 16, 0)
+WHAT = WatchedPartition("t", b"t" * 16, 0)
 
 
 # --- what lies in a folder -----------------------------------------------------------------------

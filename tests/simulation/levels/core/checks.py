@@ -1,7 +1,7 @@
-"""Who looks when: each invariant is a small class with the hooks that it needs, and this is the
-list of hooks. The harness calls them at the moments that they name; a hook raises Violation.
+"""The hooks of the invariants: each invariant is a small class with the hooks it needs.
 
-An invariant is O(1) an event: where it compares histories it compares running hashes.
+The harness calls the hooks at the events they name; a hook raises Violation. An invariant costs
+O(1) per event: histories are compared by running hashes.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,16 +12,16 @@ from quorumlog.raftlog.log_view import Entry, SnapshotId
 from quorumlog.raftlog.messages import Message
 from quorumlog.raftlog.ready import HardState, ReadReady
 
-from .clients import Read
+from .clients import PendingRead
 from .disks import MemberDisk, SnapshotFile
-from .member import Member
+from .member import CoreMember
 
 Delivered: TypeAlias = tuple[int, object, object, object]
-"""(epoch, vote, log end, role) before a message was taken in."""
+"""(epoch, vote, log end, role) before a message was processed."""
 
 
 class Checks:
-    """The hooks of all invariants, by moment."""
+    """The hooks of all invariants, by event."""
 
     __slots__ = (
         "appended",
@@ -50,34 +50,36 @@ class Checks:
             return [getattr(each, moment) for each in every if hasattr(each, moment)]
 
         # After every event at a member whose process runs.
-        self.settled: list[Callable[[Member], None]] = hooks("settled")
-        self.started: list[Callable[[Member], None]] = hooks("started")
-        # Its role or epoch is another one.
-        self.role_changed: list[Callable[[Member], None]] = hooks("role_changed")
-        # (member, the high watermark before)
-        self.commit_advanced: list[Callable[[Member, int], None]] = hooks("commit_advanced")
-        # The core's log, as its rounds say: written or not.
-        self.appended: list[Callable[[Member, Entry, int], None]] = hooks("appended")
-        self.truncating: list[Callable[[Member, Offset], None]] = hooks("truncating")
-        self.installing: list[Callable[[Member, SnapshotId], None]] = hooks("installing")
+        self.settled: list[Callable[[CoreMember], None]] = hooks("settled")
+        self.started: list[Callable[[CoreMember], None]] = hooks("started")
+        # Its role or epoch changed.
+        self.role_changed: list[Callable[[CoreMember], None]] = hooks("role_changed")
+        # (member, previous high watermark)
+        self.commit_advanced: list[Callable[[CoreMember, int], None]] = hooks("commit_advanced")
+        # The core's log by its rounds, written or not.
+        self.appended: list[Callable[[CoreMember, Entry, int], None]] = hooks("appended")
+        self.truncating: list[Callable[[CoreMember, Offset], None]] = hooks("truncating")
+        self.installing: list[Callable[[CoreMember, SnapshotId], None]] = hooks("installing")
         # The disk, before it changes.
-        self.storing: list[Callable[[Member, HardState], None]] = hooks("storing")
+        self.storing: list[Callable[[CoreMember, HardState], None]] = hooks("storing")
         self.disk_truncating: list[Callable[[MemberDisk, Offset], None]] = hooks("disk_truncating")
         self.disk_appended: list[Callable[[MemberDisk], None]] = hooks("disk_appended")
-        # A committed range was applied; (member, end before).
-        self.applied: list[Callable[[Member, int], None]] = hooks("applied")
+        # A committed range was applied; (member, previous end).
+        self.applied: list[Callable[[CoreMember, int], None]] = hooks("applied")
         # A snapshot is durable, taken here or installed.
-        self.snapshot_written: list[Callable[[Member, SnapshotId, SnapshotFile], None]] = hooks(
+        self.snapshot_written: list[Callable[[CoreMember, SnapshotId, SnapshotFile], None]] = hooks(
             "snapshot_written"
         )
-        # The core took a change of voters; (member, the entry, high watermark before).
-        self.voters_proposed: list[Callable[[Member, Entry], None]] = hooks("voters_proposed")
-        # A message was taken in; (member, message, what was before).
-        self.delivered: list[Callable[[Member, Message, Delivered], None]] = hooks("delivered")
-        self.read_ready: list[Callable[[Member, ReadReady, Read], None]] = hooks("read_ready")
+        # The core accepted a change of voters; (member, entry).
+        self.voters_proposed: list[Callable[[CoreMember, Entry], None]] = hooks("voters_proposed")
+        # A message was processed; (member, message, previous state).
+        self.delivered: list[Callable[[CoreMember, Message, Delivered], None]] = hooks("delivered")
+        self.read_ready: list[Callable[[CoreMember, ReadReady, PendingRead], None]] = hooks(
+            "read_ready"
+        )
         self.finished: list[Callable[[], None]] = hooks("finished")
-        # A message leaves, by its class.
-        self.sending: dict[type[Any], list[Callable[[Member, Any], None]]] = {}
+        # A message is sent, by its class.
+        self.sending: dict[type[Any], list[Callable[[CoreMember, Any], None]]] = {}
         for each in every:
             watched = getattr(each, "sending", {})
             for message, hook in watched.items():

@@ -1,29 +1,29 @@
-"""What clients ask of the quorum, and whether the answers fit one order in real time.
+"""Clients' operations on the quorum, and the check that their results are linearizable.
 
-The state machine is the log itself: a proposal's place is its end offset, a read's place is how far
-the state had been applied when it was answered. The committed log is one order (the other
-invariants hold it to that), so a history is linearizable if and only if whatever began after
-something else was answered has a place behind it (at least the same, for a read). That takes one
-comparison an operation: the largest place answered so far, noted at the start, checked at the end.
+The state machine is the log itself: a proposal's position is its end offset, a read's position is
+the applied end at its answer. The committed log is one order (other invariants enforce that). So a
+history is linearizable if and only if each operation that began after another one was answered has
+a later position (or the same, for a read). That takes one comparison per operation: the largest
+position answered so far, stored at the start, checked at the end.
 """
 
 from ...checkers.violation import Violation
 
 
-class Proposal:
-    """One proposal that a leader appended; its outcome is open."""
+class PendingProposal:
+    """A proposal that a leader appended, without an outcome yet."""
 
     __slots__ = ("end", "epoch", "floor", "number")
 
     def __init__(self, number: int, floor: int, *, end: int, epoch: int) -> None:
         self.number = number
-        self.floor = floor  # the largest place answered when it began
+        self.floor = floor  # the largest position answered when it began
         self.end = end
         self.epoch = epoch
 
 
-class Read:
-    """One linearizable read under way; `number` is its context."""
+class PendingRead:
+    """A linearizable read in progress; `number` is its context."""
 
     __slots__ = ("began_us", "floor", "number")
 
@@ -33,11 +33,11 @@ class Read:
         self.began_us = began_us
 
 
-class History:
-    """Operations and their outcomes: answered, refused (not done), unknown."""
+class CoreHistory:
+    """The counts of operations and their outcomes: answered, refused (not executed), unknown."""
 
     def __init__(self) -> None:
-        self.floor = 0  # the largest place that anybody was told of
+        self.floor = 0  # the largest position answered
         self.begun = 0
         self.proposals_answered = 0
         self.reads_answered = 0
@@ -46,12 +46,12 @@ class History:
         self.numbers: dict[int, int] = {}  # CRC-32 of a payload -> the proposal's number
 
     def begin(self) -> int:
-        """Count an operation; its number."""
+        """Count an operation and return its number."""
         self.begun += 1
         return self.begun
 
-    def proposal_answered(self, proposal: Proposal) -> None:
-        """The client hears that it is committed."""
+    def proposal_answered(self, proposal: PendingProposal) -> None:
+        """Check a proposal that was answered as committed."""
         if proposal.end <= proposal.floor:
             raise Violation(
                 "Linearizable",
@@ -61,8 +61,8 @@ class History:
         self.proposals_answered += 1
         self.floor = max(self.floor, proposal.end)
 
-    def read_answered(self, read: Read, place: int) -> None:
-        """The client hears the state after [0, place)."""
+    def read_answered(self, read: PendingRead, place: int) -> None:
+        """Check a read that was answered with the state after [0, place)."""
         if place < read.floor:
             raise Violation(
                 "Linearizable",

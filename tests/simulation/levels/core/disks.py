@@ -1,12 +1,12 @@
-"""What one member has on disk, and a log with a running hash at every end.
+"""The disk of a member, and a log with a running hash at every end.
 
-A disk outlives processes; a wiped one is another disk under another directory id, and the old one
-is never heard of again, though the invariants still ask it what it held.
+A disk outlives processes. A wiped disk is replaced by another one under another directory id; the
+invariants keep the old one for comparison.
 
-Fault model: a step of a write is either durable or, when the machine lost its power in the midst,
-there in part: of appended entries any first part (a torn batch is cut at the next start), of a
-truncation any part from the end, epoch and vote or a snapshot's installation wholly or not at all.
-The unfinished file of a snapshot is deleted at a start.
+Fault model: a step of a write is either durable or, after a power cut during it, partly there: any
+prefix of appended entries (a torn batch is truncated at the next start), any suffix of a
+truncation, epoch and vote or a snapshot's installation entirely or not at all. The unfinished file
+of a snapshot is deleted at a start.
 """
 
 import struct
@@ -28,7 +28,7 @@ CHECKSUM_BYTES: Final = 8
 class RunningLog:
     """Entries of [start, end) by base offset, and the hash of everything below each end.
 
-    The hash covers what was cleaned as well: equal hashes mean equal histories from offset 0.
+    The hash covers removed entries too: equal hashes mean equal histories from offset 0.
     """
 
     __slots__ = ("chains", "end", "entries", "last_epoch", "start")
@@ -41,7 +41,7 @@ class RunningLog:
         self.chains: dict[int, int] = {0: 0}
 
     def append(self, entry: Entry) -> int:
-        """Add an entry at the end; the hash behind it."""
+        """Append an entry and return the hash at its end."""
         end = self.end
         assert entry.base_offset == end, f"entry at {entry.base_offset}, log end {end}"
         self.entries[end] = entry
@@ -52,14 +52,15 @@ class RunningLog:
         return chain
 
     def between(self, start: int, end: int) -> Iterator[Entry]:
-        """The entries of [start, end), both boundaries; KeyError where one is not there."""
+        """Yield the entries of [start, end), both batch boundaries; raises KeyError for a
+        missing one."""
         while start < end:
             entry = self.entries[start]
             yield entry
             start += entry.count
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries from a boundary on."""
+        """Remove the entries from a boundary on."""
         at = offset
         while at < self.end:
             entry = self.entries.pop(at)
@@ -69,14 +70,14 @@ class RunningLog:
         self.last_epoch = self.epoch_before(offset)
 
     def clean_to(self, start: LogEnd) -> None:
-        """Drop the entries below a boundary; their hashes stay."""
+        """Remove the entries below a boundary; their hashes stay."""
         at: int = self.start.offset
         while at < start.offset:
             at += self.entries.pop(at).count
         self.start = start
 
     def reset(self, start: LogEnd, chain: int) -> None:
-        """Be empty at a snapshot's end."""
+        """Make the log empty, starting at a snapshot's end."""
         self.entries.clear()
         self.chains = {start.offset: chain}
         self.start = start
@@ -84,18 +85,18 @@ class RunningLog:
         self.last_epoch = start.epoch
 
     def copy_from(self, other: "RunningLog") -> None:
-        """Be the other one."""
+        """Copy the other log."""
         self.start, self.end, self.last_epoch = other.start, other.end, other.last_epoch
         self.entries = dict(other.entries)
         self.chains = dict(other.chains)
 
     def holds(self, end: int, chain: int) -> bool:
-        """Whether everything below `end` is here, as it was when it gave this hash."""
+        """Return True if the log had this hash at `end`."""
         known = self.chains.get(end)
         return known == chain if known is not None else end < self.start.offset
 
     def epoch_before(self, offset: int) -> int:
-        """Epoch of what ends at a boundary. For checks: walks back."""
+        """Return the epoch of the entry that ends at a boundary. For checks: it walks back."""
         if offset == self.start.offset:
             return self.start.epoch
         before = offset - 1
@@ -105,7 +106,7 @@ class RunningLog:
 
 
 class SnapshotFile:
-    """A snapshot's bytes and the voters that it names."""
+    """A snapshot's bytes and voters."""
 
     __slots__ = ("content", "voters")
 
@@ -115,7 +116,7 @@ class SnapshotFile:
 
     @classmethod
     def of(cls, snapshot: SnapshotId, chain: int, voters: VoterSet, *, size: int) -> "SnapshotFile":
-        """The file of a state: the same on every member. `size`: about so many bytes."""
+        """Return the file of a state, equal on every member, of about `size` bytes."""
         header = SNAPSHOT.pack(snapshot.end_offset, snapshot.epoch, chain)
         names = b"".join(b"%d" % voter.node_id + voter.directory_id for voter in voters)
         filler = bytes(max(0, size - len(header) - len(names) - CHECKSUM_BYTES))
@@ -124,7 +125,7 @@ class SnapshotFile:
 
     @staticmethod
     def chain_in(content: bytes, snapshot: SnapshotId) -> int | None:
-        """The state's hash; None when the file is damaged."""
+        """Return the hash of the state; None if the file is damaged."""
         body, checksum = content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
         if len(body) < SNAPSHOT.size:
             return None
@@ -139,7 +140,7 @@ class MemberDisk:
 
     def __init__(self, node_id: NodeId, directory_id: DirectoryId, formatted: VoterSet) -> None:
         self.me = Voter(node_id, directory_id)
-        self.formatted = formatted  # who votes, as the directory was formatted; empty: not known
+        self.formatted = formatted  # initial voters of the formatted directory; empty: unknown
         self.hard_state = HardState(Epoch(0), None)
         self.log = RunningLog()
         self.snapshots: dict[SnapshotId, SnapshotFile] = {}  # ascending
@@ -154,13 +155,13 @@ class MemberDisk:
         return next(reversed(self.snapshots), None)
 
     def voters_at_start(self) -> VoterSet:
-        """In force where the log starts."""
+        """Return the voters in force at the start of the log."""
         if self.log.start.offset == 0:
             return self.formatted
         return next(iter(self.snapshots.values())).voters
 
     def view(self) -> LogView:
-        """The log as a starting core is told."""
+        """Return the log view of a starting core."""
         log = self.log
         entries = log.between(log.start.offset, log.end)
         return LogView.of(
@@ -168,7 +169,7 @@ class MemberDisk:
         )
 
     def history(self) -> VoterHistory:
-        """The voter sets of the log."""
+        """Return the voter sets of the log."""
         log = self.log
         history = VoterHistory(self.voters_at_start(), start_offset=log.start.offset)
         for entry in log.between(log.start.offset, log.end):
@@ -177,7 +178,7 @@ class MemberDisk:
         return history
 
     def write_chunk(self, chunk: SnapshotChunk) -> None:
-        """Write a piece into the unfinished file; position 0 begins that anew."""
+        """Write a chunk into the unfinished file; position 0 starts the file again."""
         if chunk.position == 0:
             self.part.clear()
             self.part_of, self.part_voters = chunk.snapshot, chunk.voters
@@ -186,8 +187,8 @@ class MemberDisk:
         self.part += chunk.content
 
     def install(self, snapshot: SnapshotId) -> bool:
-        """Put the whole unfinished file in the log's place; False when it proves bad, then only
-        that file is gone."""
+        """Replace the log by the complete unfinished file. Return False if it is corrupt; then
+        only that file is removed."""
         assert self.part_of == snapshot, f"{snapshot} installed from the file of {self.part_of}"
         content = bytes(self.part)
         self.forget_part()
@@ -204,10 +205,10 @@ class MemberDisk:
         self.part_of = None
 
     def clean_to(self, snapshot: SnapshotId) -> None:
-        """Drop what is below a snapshot."""
+        """Remove everything below a snapshot."""
         self.log.clean_to(snapshot.log_end)
         self.snapshots = {each: file for each, file in self.snapshots.items() if each >= snapshot}
 
     def end_offset(self) -> Offset:
-        """Log end offset."""
+        """Return the log end offset."""
         return Offset(self.log.end)

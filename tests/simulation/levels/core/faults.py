@@ -1,7 +1,7 @@
-"""The faults of a run, each class a recurring event at drawn times, and their end.
+"""The fault injector of a run: each class of faults recurs at drawn times.
 
-At most so many disks are wiped that every voter set that is in force anywhere still has a majority
-of disks that remember: more is not a fault that consensus promises to bear.
+Disks are wiped only while every voter set in force keeps a majority of disks with their data:
+consensus tolerates no more.
 """
 
 from collections.abc import Callable
@@ -13,15 +13,15 @@ from quorumlog.raftlog.voters import Voter, VoterSet
 
 from .disks import MemberDisk
 from .harness import Harness
-from .member import Member, directory_of
-from .recorder import What
+from .member import CoreMember, directory_of
+from .recorder import EventKind
 from .trace import LinksCut
 
 NO_VOTERS = VoterSet(())
 
 
-class Weather:
-    """What goes wrong, until `calm`."""
+class CoreFaultInjector:
+    """Injects faults, until `calm`."""
 
     def __init__(self, harness: Harness, random: Random) -> None:
         self._harness = harness
@@ -32,7 +32,7 @@ class Weather:
         harness.crash = self._crash
 
     def begin(self) -> None:
-        """Let every class of faults that is on come for the first time."""
+        """Schedule the first fault of every enabled class."""
         options = self._harness.options
         self.every(options.crash_every_ms, self._crash_somebody)
         self.every(options.pause_every_ms, self._pause)
@@ -41,8 +41,8 @@ class Weather:
         self.every(options.partition_every_ms, self._partition)
 
     def every(self, mean_ms: int, action: Callable[[], object]) -> None:
-        """Have something happen again and again, `mean_ms` of virtual time apart on average, until
-        the weather is calm; 0: never."""
+        """Schedule an action repeatedly, on average every `mean_ms` of virtual time, until the
+        faults end; 0: never."""
         if mean_ms == 0:
             return
 
@@ -55,7 +55,7 @@ class Weather:
         self._harness.later(self._harness.now_us + wait_us + 1, happen)
 
     def calm(self) -> None:
-        """End all faults; what is down stays down."""
+        """End all faults; stopped members stay down."""
         harness = self._harness
         self.is_over = True
         harness.is_faulty = harness.network.is_faulty = False
@@ -64,8 +64,8 @@ class Weather:
             harness.resume(member)
             member.crash_in_steps = -1
 
-    def isolate(self, members: list[Member]) -> None:
-        """Cut the members off from all others; everything else is whole."""
+    def isolate(self, members: list[CoreMember]) -> None:
+        """Cut the members off from all others; all other links work."""
         network = self._harness.network
         network.heal()
         for member in members:
@@ -77,8 +77,8 @@ class Weather:
 
     # --- processes and machines ------------------------------------------------------------------
 
-    def _somebody(self, *, running: bool = True) -> Member | None:
-        """A drawn member; a leader more often than its share."""
+    def _somebody(self, *, running: bool = True) -> CoreMember | None:
+        """Draw a member; leaders are drawn more often."""
         members = [m for m in self._harness.members if (m.raft is not None) == running]
         leaders = [m for m in members if m.raft is not None and m.raft.is_leader]
         chosen = leaders if leaders and self._random.random() < 0.5 else members
@@ -92,13 +92,13 @@ class Weather:
             member.crash_in_steps = int(self._random.random() * 8)
         else:
             self._crash(member)
-        if self._random.random() < 0.1:  # the whole room loses its power
+        if self._random.random() < 0.1:  # the power of all machines fails
             for other in self._harness.members:
                 if other.raft is not None:
                     self._crash(other)
 
-    def _crash(self, member: Member) -> None:
-        """End a process; what of the write under way is on the disk is drawn."""
+    def _crash(self, member: CoreMember) -> None:
+        """Kill a process; the durable part of its current write is drawn."""
         if member.raft is None:
             return
         harness, options = self._harness, self._harness.options
@@ -111,11 +111,11 @@ class Weather:
         down_ms = options.election_timeout_ms_max * 4 * self._random.random() ** 2
         harness.later(harness.now_us + int(down_ms * 1000), lambda: self._start(member))
 
-    def _start(self, member: Member) -> None:
+    def _start(self, member: CoreMember) -> None:
         if member.raft is None and not member.is_retired:
             self._harness.start(member)
 
-    def _may_wipe(self, member: Member) -> bool:
+    def _may_wipe(self, member: CoreMember) -> bool:
         oracle = self._harness.oracle
         for voters in oracle.known_voter_sets():
             if member.me not in voters:
@@ -125,8 +125,9 @@ class Weather:
                 return False
         return True
 
-    def wipe(self, member: Member) -> None:
-        """An empty disk under another directory id; the old one is kept for the invariants."""
+    def wipe(self, member: CoreMember) -> None:
+        """Replace the disk by an empty one with another directory id; the old one is kept for
+        the invariants."""
         self.wipes += 1
         member.disk.is_wiped = True
         self._generations[member.index] += 1
@@ -135,7 +136,7 @@ class Weather:
         directory_id = DirectoryId(directory_of(node_id, generation))
         member.disk = MemberDisk(node_id, directory_id, NO_VOTERS)
         self._harness.oracle.disks[Voter(node_id, directory_id)] = member.disk
-        self._harness.note(What.WIPE, member)
+        self._harness.note(EventKind.WIPE, member)
 
     def _pause(self) -> None:
         member = self._somebody()
@@ -143,7 +144,7 @@ class Weather:
             options = self._harness.options
             span_ms = options.election_timeout_ms_max * 4 * self._random.random()
             member.paused_until_us = self._harness.now_us + int(span_ms * 1000)
-            self._harness.note(What.PAUSE, member)
+            self._harness.note(EventKind.PAUSE, member)
 
     def _jump(self) -> None:
         member = self._somebody()
@@ -152,7 +153,7 @@ class Weather:
                 self._harness.options.election_timeout_ms_max * 3 * self._random.random() ** 2
             )
             member.jump(self._harness.now_us, int(ahead_ms))
-            self._harness.note(What.JUMP, member)
+            self._harness.note(EventKind.JUMP, member)
 
     # --- links -----------------------------------------------------------------------------------
 
@@ -163,10 +164,10 @@ class Weather:
         span_ms = harness.options.election_timeout_ms_max * 2 * self._random.random() ** 2
         until_us = harness.now_us + int(span_ms * 1000)
         harness.network.clogged_until_us[source.index][target.index] = until_us
-        harness.note(What.CLOG, source, target.number)
+        harness.note(EventKind.CLOG, source, target.number)
 
     def _partition(self) -> None:
-        """Cut the members into two parts, or one off, or one link, for a while."""
+        """Cut the members into two parts, one member off, or one link, for a while."""
         harness, random = self._harness, self._random.random
         network, count = harness.network, len(harness.members)
         network.heal()
@@ -177,17 +178,17 @@ class Weather:
         number = self.partitions
         harness.later(harness.now_us + int(span_ms * 1000), lambda: self._heal(number))
         kind = int(random() * 3)
-        if kind == 0:  # one alone
+        if kind == 0:  # one member
             somebody = self._somebody()
             parts = [member is somebody for member in harness.members]
         elif kind == 1:
             parts = [random() < 0.5 for _ in range(count)]
-        else:  # one link: both ends still see the others
+        else:  # one link: both ends still reach the others
             source, target = int(random() * count), int(random() * count)
             network.cut[source][target] = source != target
             if random() >= harness.options.one_way:
                 network.cut[target][source] = source != target
-            harness.note(What.CUT)
+            harness.note(EventKind.CUT)
             self._tell_links()
             return
         one_way = random() < harness.options.one_way
@@ -195,14 +196,14 @@ class Weather:
             for target in range(count):
                 if parts[source] != parts[target] and (not one_way or parts[source]):
                     network.cut[source][target] = True
-        harness.note(What.CUT)
+        harness.note(EventKind.CUT)
         self._tell_links()
 
     def _heal(self, number: int) -> None:
-        """End a partition, unless another one came meanwhile."""
+        """End a partition, unless a newer one is in force."""
         if number == self.partitions and not self.is_over:
             self._harness.network.heal()
-            self._harness.note(What.HEAL)
+            self._harness.note(EventKind.HEAL)
             self._tell_links()
 
     def _tell_links(self) -> None:

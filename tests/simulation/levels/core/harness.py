@@ -1,12 +1,12 @@
-"""Consensus cores on virtual time: a heap of events, and the strict executor of every `Ready`.
+"""Consensus cores on virtual time: a heap of events, and a strict executor of every `Ready`.
 
-Each step of a round (epoch and vote, pieces of a snapshot, its installation, truncation, append
-with its fsync) is an event of its own, takes drawn time, and may be the last thing that a process
-did; `persisted` and the messages that wait for it are two more. Bytes to send are read from the
-member's own log. The invariants look after every event.
+Each step of a round (epoch and vote, snapshot chunks, installation, truncation, append with its
+fsync) is a separate event, takes a drawn time, and may be the last one before a crash; `persisted`
+and the messages that wait for it are two more. Entries to send are read from the member's own log.
+The invariants are checked after every event.
 
-Speed decides how much is explored: events are tuples, what is recorded are numbers, and nothing is
-formatted unless somebody wants to read it.
+Speed determines how much is explored: events are tuples, records are numbers, and nothing is
+formatted until it is read.
 """
 
 from collections.abc import Callable
@@ -22,33 +22,33 @@ from quorumlog.raftlog.voters import Voter
 from quorumlog.simulation.entropy import SimEntropy
 
 from .checks import Checks
-from .clients import History, Proposal, Read
+from .clients import CoreHistory, PendingProposal, PendingRead
 from .disks import SnapshotFile
 from .invariants.every import INVARIANTS
-from .member import Job, Member
+from .member import CoreMember, WriteJob, read_message
 from .network import CODES, MESSAGE_NAMES, Network
-from .options import QuorumOptions
+from .options import CoreOptions
 from .oracle import Oracle
 from .payloads import Payloads
-from .reading import read_message
-from .recorder import Recorder, What
+from .recorder import EventKind, EventRecorder
 from .trace import Crashed, Delivered, HighWatermark, RoleTaken, Started, Tracer, VotersSet
 
-Handler: TypeAlias = Callable[[Member, Any], None]
-DELIVER, TICK, TURN = What.DELIVER << 16, What.TICK << 16, What.TURN << 16
-WRITE, PERSISTED, READ = What.WRITE << 16, What.PERSISTED << 16, What.READ << 16
-APPLY, RELEASE = What.APPLY << 16, What.RELEASE << 16
+Handler: TypeAlias = Callable[[CoreMember, Any], None]
+DELIVER, TICK, TURN = EventKind.DELIVER << 16, EventKind.TICK << 16, EventKind.TURN << 16
+WRITE, PERSISTED, READ = EventKind.WRITE << 16, EventKind.PERSISTED << 16, EventKind.READ << 16
+APPLY, RELEASE = EventKind.APPLY << 16, EventKind.RELEASE << 16
 RELEASE_LATE = 0.2
-"""Of the rounds: the messages that waited for the write leave later than persisted() returns."""
+"""Fraction of rounds in which messages waiting for the write are sent later than persisted()
+returns."""
 
 
 class Harness:
-    """All members, the network between them, the time, and who watches."""
+    """All members, their network, virtual time and the invariants."""
 
     def __init__(
         self,
-        options: QuorumOptions,
-        members: list[Member],
+        options: CoreOptions,
+        members: list[CoreMember],
         entropy: SimEntropy,
         *,
         tracer: Tracer | None = None,
@@ -57,8 +57,8 @@ class Harness:
         self.members = members
         self.entropy = entropy
         self.now_us = 0
-        self.recorder = Recorder()
-        self.history = History()
+        self.recorder = EventRecorder()
+        self.history = CoreHistory()
         self.oracle = Oracle(members, members[0].disk.formatted)
         self.checks = Checks(invariant(self.oracle) for invariant in INVARIANTS)
         self.random = Random(entropy.stream("harness").below(1 << 62))
@@ -72,7 +72,7 @@ class Harness:
         )
         self.tracer = tracer
         self.is_faulty = True
-        self.crash: Callable[[Member], None] = self.stop  # what an armed crash does
+        self.crash: Callable[[CoreMember], None] = self.stop  # the action of an armed crash
         self._numbers = self.recorder.numbers
         self._heap: list[tuple[int, int, Handler | None, Any, int, Any]] = []
         self._sequence = 0
@@ -83,24 +83,24 @@ class Harness:
 
     # --- time ----------------------------------------------------------------------------------
 
-    def at(self, due_us: int, handler: Handler, member: Member, argument: Any = None) -> None:
-        """Have a member do something, if it lives the same life then."""
+    def at(self, due_us: int, handler: Handler, member: CoreMember, argument: Any = None) -> None:
+        """Schedule an event of a member; it is dropped if the member restarts before."""
         self._sequence += 1
         heappush(self._heap, (due_us, self._sequence, handler, member, member.life, argument))
 
     def later(self, due_us: int, action: Callable[[], None]) -> None:
-        """Have the world do something."""
+        """Schedule an event of the simulation."""
         self._sequence += 1
         heappush(self._heap, (due_us, self._sequence, None, None, 0, action))
 
-    def deliver_at(self, due_us: int, member: Member, message: Message, number: int) -> None:
-        """Have a message arrive at a machine, whoever lives there then."""
+    def deliver_at(self, due_us: int, member: CoreMember, message: Message, number: int) -> None:
+        """Schedule the arrival of a message at a machine, whatever process runs then."""
         self._sequence += 1
         item = (due_us, self._sequence, self._deliver, member, -1, (message, number))
         heappush(self._heap, item)
 
     def run(self, *, until_us: int, events: int | None = None) -> None:
-        """Play until a time, or until so many events are recorded."""
+        """Run until a time, or until that many events are recorded."""
         heap, numbers = self._heap, self._numbers
         limit = None if events is None else events * 5
         while heap and heap[0][0] <= until_us:
@@ -122,16 +122,16 @@ class Harness:
             handler(member, argument)
         self.now_us = max(self.now_us, until_us)
 
-    def _hold(self, handler: Handler, member: Member, life: int, argument: Any) -> None:
-        """Keep an event for a paused member until it goes on; its disk is noticed last."""
+    def _hold(self, handler: Handler, member: CoreMember, life: int, argument: Any) -> None:
+        """Postpone an event of a paused member until it resumes; completed writes come last."""
         due_us = member.paused_until_us
         if handler == self._step_done:
             due_us += int(self.random.random() * 3000 * self.options.heartbeat_ms)
         self._sequence += 1
         heappush(self._heap, (due_us, self._sequence, handler, member, life, argument))
 
-    def resume(self, member: Member) -> None:
-        """End a member's pause now: what was put off by it is due."""
+    def resume(self, member: CoreMember) -> None:
+        """End a member's pause now; its postponed events are due."""
         until_us, member.paused_until_us = member.paused_until_us, 0
         if until_us <= self.now_us:
             return
@@ -141,14 +141,14 @@ class Harness:
         ]
         heapify(self._heap)
 
-    def note(self, what: What, member: Member | None = None, detail: int = 0) -> None:
-        """Record something that is not an event of a running core."""
+    def note(self, what: EventKind, member: CoreMember | None = None, detail: int = 0) -> None:
+        """Record an event outside of a running core."""
         node = 0 if member is None else member.number
         self._numbers.extend((self.now_us, what << 16 | node, detail, 0, 0))
 
     # --- processes -----------------------------------------------------------------------------
 
-    def start(self, member: Member) -> None:
+    def start(self, member: CoreMember) -> None:
         """Start a member's process."""
         assert member.raft is None, f"{member.name} runs already"
         entropy = self.entropy.stream(f"core/{member.number}/{member.life}")
@@ -165,20 +165,20 @@ class Harness:
             self.tracer(Started(at_us=self.now_us, node=member.number))
             self._trace_voters(member)
         raft.check_invariants()
-        self.settle(member, What.START << 16)
+        self.settle(member, EventKind.START << 16)
 
-    def stop(self, member: Member) -> None:
-        """End a member's process at once; what is not on its disk is gone."""
+    def stop(self, member: CoreMember) -> None:
+        """Kill a member's process; volatile state is lost."""
         for orphan in member.stop():
-            if isinstance(orphan, Proposal):
+            if isinstance(orphan, PendingProposal):
                 self.history.unknown += 1
-        self.note(What.CRASH, member)
+        self.note(EventKind.CRASH, member)
         if self.tracer is not None:
             self.tracer(Crashed(at_us=self.now_us, node=member.number))
 
     # --- events --------------------------------------------------------------------------------
 
-    def _deliver(self, member: Member, argument: tuple[Message, int]) -> None:
+    def _deliver(self, member: CoreMember, argument: tuple[Message, int]) -> None:
         message, number = argument
         raft = member.raft
         assert raft is not None, "a message without a process"
@@ -191,22 +191,21 @@ class Harness:
         sender = message.sender.node_id & 15
         self.settle(member, DELIVER | CODES[type(message)] << 8 | sender << 4)
 
-    def _tick(self, member: Member, due_us: int) -> None:
+    def _tick(self, member: CoreMember, due_us: int) -> None:
         if member.timer_us != due_us:
-            return  # another look was scheduled since
+            return  # another timer was set since
         member.timer_us = None
         raft = member.raft
         assert raft is not None, "a timer without a process"
         raft.tick(member.now_ms(self.now_us))
         self.settle(member, TICK)
 
-    def _turn(self, member: Member, _: None) -> None:
+    def _turn(self, member: CoreMember, _: None) -> None:
         member.is_turn_due = False
         self.settle(member, TURN, drain=True)
 
-    def settle(self, member: Member, code: int, *, drain: bool = False) -> None:
-        """After a core was given something: look at it, record it, fetch its effects, set its
-        timer."""
+    def settle(self, member: CoreMember, code: int, *, drain: bool = False) -> None:
+        """Check a core after an input, record it, execute its effects, set its timer."""
         raft = member.raft
         assert raft is not None, "settled without a process"
         now_us = self.now_us
@@ -236,16 +235,16 @@ class Harness:
         if deadline_ms is not None:
             self._set_timer(member, member.due_us(deadline_ms))
 
-    def _set_timer(self, member: Member, due_us: int) -> None:
-        """Look at the clock then, a little late; an earlier look that is scheduled will do."""
+    def _set_timer(self, member: CoreMember, due_us: int) -> None:
+        """Set the timer, slightly late; an earlier timer that is set suffices."""
         timer_us, late_us = member.timer_us, self.options.timer_late_us
         if timer_us is None or due_us < timer_us - late_us:
             due_us = max(due_us, self.now_us) + int(self.random.random() * late_us)
             member.timer_us = due_us
             self.at(due_us, self._tick, member, due_us)
 
-    def _follow_log(self, member: Member) -> None:
-        """Do to the member's running log what the core did to its view."""
+    def _follow_log(self, member: CoreMember) -> None:
+        """Apply the core's changes of its log view to the member's running log."""
         raft, log = member.raft, member.log
         assert raft is not None, "a log without a process"
         view = raft.log
@@ -269,7 +268,7 @@ class Harness:
                 appended(member, entry, chain)
         assert log.end == view.end_offset, f"{member.name}: {log.end} of {view.end_offset}"
 
-    def _role_changed(self, member: Member) -> None:
+    def _role_changed(self, member: CoreMember) -> None:
         raft = member.raft
         assert raft is not None, "a role without a process"
         member.role, member.epoch = raft.role, raft.epoch
@@ -277,7 +276,7 @@ class Harness:
             member.led_epoch = raft.epoch
             member.is_leading = True
         elif raft.epoch != member.led_epoch:
-            member.is_leading = False  # what it commits now another leader said
+            member.is_leading = False  # its commits now come from another leader
         if member.proposals and not raft.is_leader:
             self.history.unknown += len(member.proposals)
             member.proposals.clear()
@@ -290,7 +289,7 @@ class Harness:
                 )
             )
 
-    def _commit_advanced(self, member: Member, high_watermark: int) -> None:
+    def _commit_advanced(self, member: CoreMember, high_watermark: int) -> None:
         before, member.high_watermark = member.high_watermark, high_watermark
         for check in self.checks.commit_advanced:
             check(member, before)
@@ -300,8 +299,8 @@ class Harness:
 
     # --- a round of effects --------------------------------------------------------------------
 
-    def _execute(self, member: Member, ready: Ready) -> None:
-        """Carry a round out, in the order of its fields."""
+    def _execute(self, member: CoreMember, ready: Ready) -> None:
+        """Execute a round, in the order of its fields."""
         if ready.token is not None:
             self._begin_write(member, ready)
         for message in ready.messages_now:
@@ -322,7 +321,7 @@ class Harness:
             member.disk.clean_to(ready.clean_to)
             member.log.clean_to(ready.clean_to.log_end)
 
-    def _send(self, member: Member, message: Outgoing) -> None:
+    def _send(self, member: CoreMember, message: Outgoing) -> None:
         if type(message) is SendEntries or type(message) is SendChunk:
             low, high = self.options.read_us
             if high and self.random.random() < 0.5:
@@ -335,27 +334,27 @@ class Harness:
             check(member, message)
         self.network.send(member, message)  # type: ignore[arg-type]
 
-    def _read(self, member: Member, message: SendEntries | SendChunk) -> None:
-        """What was to be sent has been read from the disk."""
+    def _read(self, member: CoreMember, message: SendEntries | SendChunk) -> None:
+        """Send entries that were read from the disk."""
         self._send_read(member, message)
         self.settle(member, READ)
 
-    def _send_read(self, member: Member, message: SendEntries | SendChunk) -> None:
+    def _send_read(self, member: CoreMember, message: SendEntries | SendChunk) -> None:
         whole = read_message(member, message)
         if whole is not None:
             self._send(member, whole)
 
     # --- writes --------------------------------------------------------------------------------
 
-    def _begin_write(self, member: Member, ready: Ready) -> None:
+    def _begin_write(self, member: CoreMember, ready: Ready) -> None:
         assert member.job is None, f"{member.name} has two writes in flight"
-        member.job = Job(ready)
+        member.job = WriteJob(ready)
         if ready.install is not None:
             for check in self.checks.installing:
                 check(member, ready.install)
         self._schedule_step(member)
 
-    def _schedule_step(self, member: Member) -> None:
+    def _schedule_step(self, member: CoreMember) -> None:
         options, random = self.options, self.random.random
         low, high = options.write_us
         due_us = self.now_us + low + int((high - low) * random() ** 2)
@@ -367,8 +366,8 @@ class Harness:
                 due_us += int(1000 * options.slow_append_ms * random())
         self.at(due_us, self._step_done, member)
 
-    def _is_last_moment(self, member: Member) -> bool:
-        """Whether an armed crash falls here."""
+    def _is_last_moment(self, member: CoreMember) -> bool:
+        """Return True if an armed crash happens here."""
         if member.crash_in_steps < 0:
             return False
         member.crash_in_steps -= 1
@@ -377,10 +376,10 @@ class Harness:
         self.crash(member)
         return True
 
-    def _step_done(self, member: Member, _: None) -> None:
-        """The present step of the write is durable; after the last one the core is told."""
+    def _step_done(self, member: CoreMember, _: None) -> None:
+        """Make the current step of the write durable; after the last one notify the core."""
         if self._is_last_moment(member):
-            return  # in the midst of the step
+            return  # during the step
         job = member.job
         assert job is not None, "a step without a write"
         if job.next_step == len(job.steps):
@@ -410,8 +409,8 @@ class Harness:
         self._numbers.extend((self.now_us, WRITE | member.number, job.next_step, 0, disk.log.end))
         self._schedule_step(member)
 
-    def _install(self, member: Member, job: Job) -> None:
-        """Prove the received snapshot and put it in the log's place, with its state."""
+    def _install(self, member: CoreMember, job: WriteJob) -> None:
+        """Verify the received snapshot and replace the log and the state by it."""
         snapshot, disk = job.ready.install, member.disk
         assert snapshot is not None, "nothing to install"
         if not disk.install(snapshot):
@@ -423,7 +422,7 @@ class Harness:
         member.state_end = snapshot.end_offset
         member.state_chain = disk.log.chains[snapshot.end_offset]
 
-    def _persisted(self, member: Member, job: Job) -> None:
+    def _persisted(self, member: CoreMember, job: WriteJob) -> None:
         raft, ready = member.raft, job.ready
         assert raft is not None, "a write without a process"
         assert ready.token is not None, "a write without a token"
@@ -437,7 +436,7 @@ class Harness:
                 start = ready.install.log_end
                 member.log.reset(start, member.disk.log.chains[start.offset])
         if self._is_last_moment(member):
-            return  # before anyone hears of it
+            return  # before any message is sent
         if ready.messages_after:
             if self.random.random() < RELEASE_LATE:
                 due_us = self.now_us + int(self.random.random() * self.options.write_us[1])
@@ -447,27 +446,27 @@ class Harness:
                     self._send(member, message)
         self.settle(member, PERSISTED)
 
-    def _release(self, member: Member, messages: tuple[Message, ...]) -> None:
+    def _release(self, member: CoreMember, messages: tuple[Message, ...]) -> None:
         for message in messages:
             self._send(member, message)
         self.settle(member, RELEASE)
 
     # --- what is committed ---------------------------------------------------------------------
 
-    def _apply_soon(self, member: Member) -> None:
+    def _apply_soon(self, member: CoreMember) -> None:
         if not member.is_applying:
             member.is_applying = True
             low, high = self.options.apply_us
             due_us = self.now_us + low + int((high - low) * self.random.random())
             self.at(due_us, self._apply, member)
 
-    def _apply(self, member: Member, _: None) -> None:
-        """Apply the oldest committed range; answer who waited for it."""
+    def _apply(self, member: CoreMember, _: None) -> None:
+        """Apply the oldest committed range; answer the operations that waited for it."""
         member.is_applying = False
         raft = member.raft
         assert raft is not None, "applied without a process"
         if not member.to_apply:
-            return  # a snapshot came in between
+            return  # a snapshot was installed in between
         start, end = member.to_apply.popleft()
         while member.to_apply:
             following, after = member.to_apply.popleft()
@@ -487,7 +486,7 @@ class Harness:
             self._maybe_snapshot(member)
         self.settle(member, APPLY)
 
-    def _answer_reads(self, member: Member) -> None:
+    def _answer_reads(self, member: CoreMember) -> None:
         waiting = member.ready_reads
         if not waiting:
             return
@@ -497,7 +496,7 @@ class Harness:
             if offset <= end:
                 self.history.read_answered(read, end)
 
-    def _maybe_snapshot(self, member: Member) -> None:
+    def _maybe_snapshot(self, member: CoreMember) -> None:
         newest = member.disk.newest
         behind = member.state_end - (newest.end_offset if newest else 0)
         if member.snapshot_under_way is not None or behind < self.options.snapshot_every:
@@ -507,7 +506,8 @@ class Harness:
         raft = member.raft
         assert raft is not None, "a snapshot without a process"
         if not raft.voters.at(Offset(end)) or raft.durable_end < end:
-            return  # who votes there is not known yet, or the own log would end below the snapshot
+            # the voters there are not known yet, or the own log would end below the snapshot
+            return
         member.snapshot_under_way = SnapshotId(Offset(end), Epoch(epoch))
         file = SnapshotFile.of(
             member.snapshot_under_way,
@@ -518,27 +518,28 @@ class Harness:
         due_us = self.now_us + int(self.random.random() * 5 * self.options.write_us[1])
         self.at(due_us, self._snapshot_done, member, file)
 
-    def _snapshot_done(self, member: Member, file: SnapshotFile) -> None:
-        """The snapshot is durable under its name."""
+    def _snapshot_done(self, member: CoreMember, file: SnapshotFile) -> None:
+        """Record that the snapshot is durable under its name."""
         snapshot, member.snapshot_under_way = member.snapshot_under_way, None
         raft, newest = member.raft, member.disk.newest
         assert snapshot is not None, "a snapshot without a name"
         assert raft is not None, "a snapshot without a process"
         job = member.job
         if job is not None and job.ready.install is not None:
-            return  # one is being installed, which is newer
+            return  # a newer one is being installed
         if newest is not None and newest >= snapshot:
             return
         member.disk.snapshots[snapshot] = file
         for check in self.checks.snapshot_written:
             check(member, snapshot, file)
         raft.snapshot_taken(snapshot)
-        self.settle(member, What.SNAPSHOT << 16)
+        self.settle(member, EventKind.SNAPSHOT << 16)
 
-    # --- what is asked of a member -------------------------------------------------------------
+    # --- operations
+    # --------------------------------------------------------------------------------
 
-    def propose(self, member: Member, count: int, size: int) -> bool:
-        """Propose at a member; False when it was refused."""
+    def propose(self, member: CoreMember, count: int, size: int) -> bool:
+        """Propose at a member. Raises the core's typed error if it refuses."""
         raft, history = member.raft, self.history
         assert raft is not None, "a proposal without a process"
         number, floor = history.begin(), history.floor
@@ -546,32 +547,32 @@ class Harness:
             number, base_offset=raft.log.end_offset, epoch=raft.epoch, count=count, size=size
         )
         entry = raft.propose(count=count, payload=payload)
-        proposal = Proposal(number, floor, end=entry.next_offset, epoch=entry.epoch)
+        proposal = PendingProposal(number, floor, end=entry.next_offset, epoch=entry.epoch)
         member.proposals.append(proposal)
-        self.settle(member, What.PROPOSE << 16)
+        self.settle(member, EventKind.PROPOSE << 16)
         return True
 
-    def read(self, member: Member) -> None:
-        """Ask a member for a linearizable read."""
+    def read(self, member: CoreMember) -> None:
+        """Request a linearizable read from a member."""
         raft, history = member.raft, self.history
         assert raft is not None, "a read without a process"
-        read = Read(history.begin(), history.floor, began_us=self.now_us)
+        read = PendingRead(history.begin(), history.floor, began_us=self.now_us)
         raft.read_index(read.number, member.now_ms(self.now_us))
         member.reads[read.number] = read
-        self.settle(member, What.READ_INDEX << 16)
+        self.settle(member, EventKind.READ_INDEX << 16)
 
-    def notice_unreachable(self, member: Member, peer: Voter) -> None:
-        """Soon the member's shell learns that a stream to the peer is broken."""
+    def notice_unreachable(self, member: CoreMember, peer: Voter) -> None:
+        """Notify a member after a while that its stream to the peer is broken."""
         due_us = self.now_us + int(self.random.random() * 2 * self.options.latency_us[1])
         self.at(due_us, self._unreachable, member, peer)
 
-    def _unreachable(self, member: Member, peer: Voter) -> None:
+    def _unreachable(self, member: CoreMember, peer: Voter) -> None:
         raft = member.raft
         assert raft is not None, "a stream without a process"
         raft.unreachable(peer, member.now_ms(self.now_us))
-        self.settle(member, What.UNREACHABLE << 16)
+        self.settle(member, EventKind.UNREACHABLE << 16)
 
-    def _trace_voters(self, member: Member) -> None:
+    def _trace_voters(self, member: CoreMember) -> None:
         raft = member.raft
         assert raft is not None, "voters without a process"
         if self.tracer is not None and raft.voters.latest is not member.voters_traced:
@@ -582,5 +583,5 @@ class Harness:
     # --- the report ----------------------------------------------------------------------------
 
     def last_events(self, count: int) -> list[str]:
-        """The last events as text."""
+        """Return the last events as text."""
         return list(self.recorder.lines(MESSAGE_NAMES, last=count))

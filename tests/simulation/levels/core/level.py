@@ -1,4 +1,4 @@
-"""Level `core` as the runner of seeds knows levels: a seed in, an outcome out."""
+"""Level `core`: play a seed and return its outcome."""
 
 import traceback
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Final
 
 from ...runs import Outcome
 from .network import MESSAGE_NAMES
-from .run import QuorumRun
+from .run import CoreRun
 from .trace import Tracer
 
 LINES_SHOWN: Final = 40
@@ -16,9 +16,12 @@ FRAMES_SHOWN: Final = 6
 def play_core(
     seed: int, *, trace: Callable[[str], None] | None = None, tracer: Tracer | None = None
 ) -> Outcome:
-    """Play a seed; what is violated is part of the outcome. `trace` takes every event as a line,
-    at the end; `tracer` takes the story while it goes on."""
-    run, failure = QuorumRun(seed, tracer=tracer), ""
+    """Play a seed; a violation is part of the outcome.
+
+    `trace` receives every event as a line, at the end; `tracer` receives structured events during
+    the run.
+    """
+    run, failure = CoreRun(seed, tracer=tracer), ""
     try:
         run.play()
     except Exception as error:

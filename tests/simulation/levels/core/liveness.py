@@ -1,23 +1,23 @@
-"""25. After the faults: a connected majority elects, commits, finishes changes and converges within
-a bound, nobody is stuck; then the rest comes back."""
+"""Invariant 25, liveness: after the faults a connected majority elects, commits, completes
+changes and converges within a bound; then the other members return."""
 
 from random import Random
 from typing import Final
 
 from ...checkers.violation import Violation
-from .clients import History
-from .faults import Weather
+from .clients import CoreHistory
+from .faults import CoreFaultInjector
 from .harness import Harness
-from .member import Member
+from .member import CoreMember
 from .operators import Operators
-from .recorder import What
+from .recorder import EventKind
 
 ROUNDS_MAX: Final = 60
-"""Election time-outs (the longest) until the core of the cluster serves again. A split vote costs
-one; what was under way and a large snapshot cost more."""
+"""Bound in longest election time-outs until the core of the cluster serves again. A split vote
+costs one; pending work and a large snapshot cost more."""
 BACKLOG_SLOWNESS: Final = 100
-"""After a third of them clients propose so much less often: some drawn links carry less than what
-is proposed, and followers that only fall behind for that are not stuck."""
+"""Factor by which clients propose less often after a third of the rounds: some drawn links carry
+less than is proposed, and followers that lag only because of that are not stuck."""
 STABLE_ROUNDS: Final = 5
 
 
@@ -25,7 +25,7 @@ class Liveness:
     """The second phase of a run."""
 
     def __init__(
-        self, harness: Harness, weather: Weather, operators: Operators, random: Random
+        self, harness: Harness, weather: CoreFaultInjector, operators: Operators, random: Random
     ) -> None:
         self._harness = harness
         self._weather = weather
@@ -36,7 +36,7 @@ class Liveness:
         )
 
     def play(self) -> None:
-        """Raises Violation when the cluster does not recover."""
+        """Run the phase; raises Violation if the cluster does not recover."""
         harness = self._harness
         self._weather.calm()
         core = self._choose()
@@ -47,7 +47,7 @@ class Liveness:
                 harness.stop(member)
         self._revive(core)
         self._must(core, "the chosen majority")
-        harness.note(What.PHASE)
+        harness.note(EventKind.PHASE)
         self._weather.isolate([])
         leader = self._leader(core)
         epoch = 0 if leader is None else leader.epoch
@@ -55,10 +55,10 @@ class Liveness:
         self._revive(rest)
         if quiet:
             self._must_be_stable(epoch)
-        self._must(harness.members, "everybody")
+        self._must(harness.members, "all members")
 
-    def _choose(self) -> list[Member]:
-        """A drawn part of the members with a living majority of every voter set in force."""
+    def _choose(self) -> list[CoreMember]:
+        """Return a drawn subset of the members with a majority of every voter set in force."""
         harness = self._harness
         sets = harness.oracle.known_voter_sets()
         core = list(harness.members)
@@ -70,17 +70,17 @@ class Liveness:
                 core = smaller
         return core
 
-    def _revive(self, members: list[Member]) -> None:
+    def _revive(self, members: list[CoreMember]) -> None:
         for member in members:
             if member.raft is None:
                 self._harness.start(member)
 
     # --- what must come to be --------------------------------------------------------------------
 
-    def _must(self, members: list[Member], who: str) -> None:
-        """Wait for what is missing; raises Violation when it does not come within the bound."""
+    def _must(self, members: list[CoreMember], who: str) -> None:
+        """Wait until the members serve; raises Violation if they do not within the bound."""
         harness = self._harness
-        history: History = harness.history
+        history: CoreHistory = harness.history
         answered, reads = history.proposals_answered, history.reads_answered
         missing = ""
         for number in range(ROUNDS_MAX):
@@ -101,11 +101,11 @@ class Liveness:
             f" ({[member.name for member in members]}): {missing}; {states}",
         )
 
-    def _missing(self, members: list[Member]) -> str:
-        """What the members lack, "" when nothing."""
+    def _missing(self, members: list[CoreMember]) -> str:
+        """Return the first missing condition, "" if there is none."""
         leader = self._leader(members)
         if leader is None:
-            return "nobody leads"
+            return "there is no leader"
         raft = leader.raft
         assert raft is not None, "a leader without a process"
         if raft.voters.latest_offset >= raft.high_watermark:
@@ -128,7 +128,8 @@ class Liveness:
         return ""
 
     def _slack(self) -> int:
-        """How far a follower may be behind under load: what is proposed in a few ways."""
+        """Return the lag that a follower may have under load: the proposals of a few round
+        trips."""
         options = self._harness.options
         span_us = 8 * (
             options.latency_us[1] + options.write_us[1] + options.apply_us[1] + options.read_us[1]
@@ -136,12 +137,13 @@ class Liveness:
         span_us += 2 * options.heartbeat_ms * 1000 + 2 * options.turn_us
         return 20 + int(span_us / 1e6 * options.proposals_per_s * options.records_max * 3)
 
-    def _leader(self, members: list[Member]) -> Member | None:
+    def _leader(self, members: list[CoreMember]) -> CoreMember | None:
         leaders = [m for m in members if m.raft is not None and m.raft.is_leader]
         return max(leaders, key=lambda m: m.epoch, default=None)
 
     def _must_be_stable(self, epoch: int) -> None:
-        """21. Who returns with no newer epoch does not depose a leader that its majority hears."""
+        """Check 21: a returning member without a newer epoch does not depose a leader that a
+        majority follows."""
         harness = self._harness
         harness.run(until_us=harness.now_us + STABLE_ROUNDS * self._round_us)
         newest = max(member.epoch for member in harness.members)
@@ -150,7 +152,7 @@ class Liveness:
                 "StableLeadership", f"epoch {epoch} had a leader, a returning node made it {newest}"
             )
 
-    def _state(self, member: Member) -> str:
+    def _state(self, member: CoreMember) -> str:
         raft = member.raft
         if raft is None:
             return f"{member.name} down"

@@ -1,8 +1,8 @@
-"""The network between members: messages are lost, doubled, delayed, overtaken, cut off.
+"""The network between members: messages are lost, duplicated, delayed, reordered, cut off.
 
-Without `reorder` a link keeps its order. A copy may come much later than the message, in another
-epoch. What was sent stays on its way when its sender dies. A shell learns of a broken stream now
-and then: the sender of a lost message may be told that its receiver is out of reach.
+Without `reorder` a link keeps its order. A duplicate may arrive much later than the message, in
+another epoch. Messages in flight survive their sender. Sometimes the sender of a lost message is
+notified that its receiver is unreachable, like a shell with a broken stream.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,8 @@ from quorumlog.raftlog.messages import (
 )
 from quorumlog.raftlog.voters import Voter
 
-from .member import Member
-from .options import QuorumOptions
+from .member import CoreMember
+from .options import CoreOptions
 from .trace import Sent, Tracer, detail_of
 
 if TYPE_CHECKING:
@@ -55,19 +55,19 @@ MESSAGES: Final[tuple[type[Any], ...]] = (
 CODES: Final = {message: index for index, message in enumerate(MESSAGES)}
 MESSAGE_NAMES: Final = tuple(message.__name__ for message in MESSAGES)
 PIECES_COPIED: Final = 5
-"""Pieces of snapshots are so much oftener doubled than other messages, and their copies come late:
-there are few of them, and most harm is done by those of a snapshot that is no longer needed."""
-NOTICED: Final = 0.3  # of the lost messages: the sender's stream breaks for it
+"""Factor by which snapshot chunks are duplicated more often than other messages, with later
+copies: they are few, and those of an outdated snapshot do most harm."""
+NOTICED: Final = 0.3  # fraction of lost messages that break the sender's stream
 STRANGER: Final = Voter(NodeId(99), DirectoryId(b"a stranger's dir"))
 
 
 class Network:
-    """Links between every two members. `faults` is false once they have ended."""
+    """The links between all members."""
 
     def __init__(
         self,
         harness: "Harness",
-        options: QuorumOptions,
+        options: CoreOptions,
         random: Random,
         *,
         tracer: Tracer | None,
@@ -87,11 +87,11 @@ class Network:
         self._sent = 0
         self.lost = 0
 
-    def send(self, sender: Member, message: Message) -> None:
-        """Put a message on its way."""
+    def send(self, sender: CoreMember, message: Message) -> None:
+        """Send a message."""
         receiver = self._receiver(message)
         if receiver is None:
-            return  # nobody is at that address
+            return  # no member has that address
         options, random = self._options, self._random
         source, target = sender.index, receiver.index
         self._sent += 1
@@ -117,8 +117,8 @@ class Network:
             due_us = last[target] = max(due_us, last[target])
         self._arrive(receiver, due_us, message)
 
-    def _disturb(self, receiver: Member, due_us: int, message: Message) -> Message:
-        """Damage the message, send copies of it."""
+    def _disturb(self, receiver: CoreMember, due_us: int, message: Message) -> Message:
+        """Damage the message, and send copies of it."""
         options, random = self._options, self._random
         if options.damage and isinstance(message, SnapshotChunk) and random() < options.damage:
             message = self._damaged(message)
@@ -130,8 +130,8 @@ class Network:
             self._arrive(receiver, due_us, self._absurd(message))
         return message
 
-    def _lose(self, sender: Member, message: Message) -> None:
-        """The message is gone; the sender's stream may break for it."""
+    def _lose(self, sender: CoreMember, message: Message) -> None:
+        """Drop the message; the sender's stream may break."""
         self.lost += 1
         if isinstance(message, FollowRequest) or not self.is_faulty:
             return
@@ -139,23 +139,23 @@ class Network:
             self._harness.notice_unreachable(sender, message.receiver)
 
     def heal(self) -> None:
-        """Every link is whole."""
+        """Remove all cuts."""
         for row in self.cut:
             row[:] = [False] * len(row)
 
     def end_clogs(self) -> None:
-        """No link stands still any more."""
+        """Remove all delays of links."""
         for row in self.clogged_until_us:
             row[:] = [0] * len(row)
 
-    def _receiver(self, message: Message) -> Member | None:
+    def _receiver(self, message: Message) -> CoreMember | None:
         if isinstance(message, FollowRequest):
             return self._by_address.get(message.receiver_address)
         index = message.receiver.node_id - 1
         members = self._harness.members
         return members[index] if 0 <= index < len(members) else None
 
-    def _arrive(self, receiver: Member, due_us: int, message: Message) -> None:
+    def _arrive(self, receiver: CoreMember, due_us: int, message: Message) -> None:
         self._harness.deliver_at(due_us, receiver, message, self._sent)
 
     def _damaged(self, chunk: SnapshotChunk) -> SnapshotChunk:
@@ -165,8 +165,8 @@ class Network:
         return replace(chunk, content=bytes(content))
 
     def _absurd(self, message: Message) -> Message:
-        """A copy as no member sends it: of an epoch that cannot be, of a stranger, for another
-        disk."""
+        """Return a copy that no member sends: with an impossible epoch, from an unknown sender,
+        or for another disk."""
         kind = int(self._random() * 3)
         if kind == 0:
             return replace(message, epoch=Epoch(message.epoch + EPOCH_JUMP_MAX + 1_000_000))
@@ -177,7 +177,7 @@ class Network:
         other = DirectoryId(b"another disk    ")
         return replace(message, receiver=Voter(message.receiver.node_id, other))
 
-    def _trace(self, sender: Member, receiver: Member, message: Message) -> None:
+    def _trace(self, sender: CoreMember, receiver: CoreMember, message: Message) -> None:
         assert self._tracer is not None, "traced without a tracer"
         self._tracer(
             Sent(

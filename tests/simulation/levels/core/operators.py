@@ -1,4 +1,4 @@
-"""Who uses the quorum: clients that propose and read, and operators that change it."""
+"""Users of the quorum: clients that propose and read, and operators that change voters."""
 
 from random import Random
 from typing import Final
@@ -7,21 +7,20 @@ from quorumlog.errors import QuorumlogError
 from quorumlog.raftlog.log_view import Entry
 from quorumlog.raftlog.voters import Voter
 
-from .faults import Weather
+from .faults import CoreFaultInjector
 from .harness import Harness
-from .member import Member
+from .member import CoreMember
 from .options import MEMBERS_MAX
-from .recorder import What
+from .recorder import EventKind
 
 CALM_LOAD: Final = 5
-"""How many times rarer clients ask once the faults have ended: what is demanded then is progress,
-and events are better spent where something fails."""
+"""Factor by which clients operate less often once the faults have ended: progress suffices then."""
 
 
 class Operators:
-    """Load and changes; refusals are typed errors and counted."""
+    """Load and changes; refusals are typed errors, and counted."""
 
-    def __init__(self, harness: Harness, weather: Weather, random: Random) -> None:
+    def __init__(self, harness: Harness, weather: CoreFaultInjector, random: Random) -> None:
         self._harness = harness
         self._weather = weather
         self._random = random
@@ -29,7 +28,7 @@ class Operators:
         self.slowness = CALM_LOAD  # of proposals once the faults have ended
 
     def begin(self) -> None:
-        """Start to use it. Clients go on when the faults have ended."""
+        """Start the load. Clients continue after the faults."""
         options = self._harness.options
         self._again(options.proposals_per_s, self.propose)
         self._again(options.reads_per_s, self.read)
@@ -51,8 +50,8 @@ class Operators:
 
         harness.later(harness.now_us, happen)
 
-    def _target(self) -> Member | None:
-        """Whom a client asks: who leads, as far as anybody knows; now and then anybody."""
+    def _target(self) -> CoreMember | None:
+        """Return a member for a request: mostly a leader, sometimes any."""
         running = [m for m in self._harness.members if m.raft is not None]
         running = [m for m in running if m.paused_until_us <= self._harness.now_us]
         leaders = [m for m in running if m.raft is not None and m.raft.is_leader]
@@ -60,7 +59,7 @@ class Operators:
         return chosen[int(self._random.random() * len(chosen))] if chosen else None
 
     def propose(self) -> None:
-        """One proposal, or a few in one moment."""
+        """Send one proposal, or a few at once."""
         member = self._target()
         if member is None:
             return
@@ -75,7 +74,7 @@ class Operators:
                 self._harness.history.refused += 1
 
     def read(self) -> None:
-        """One linearizable read."""
+        """Send one linearizable read."""
         member = self._target()
         if member is not None:
             try:
@@ -86,7 +85,7 @@ class Operators:
     # --- changes -------------------------------------------------------------------------------
 
     def change_voters(self) -> bool:
-        """Add a voter or remove one; whether a leader took it."""
+        """Add or remove a voter. Return True if a leader accepted it."""
         member = self._target()
         if member is None or member.raft is None or not member.raft.is_leader:
             return False
@@ -102,7 +101,7 @@ class Operators:
         other = outside[int(self._random.random() * len(outside))]
         return self._add(member, other)
 
-    def _add(self, member: Member, other: Member) -> bool:
+    def _add(self, member: CoreMember, other: CoreMember) -> bool:
         raft = member.raft
         assert raft is not None, "a change without a process"
         try:
@@ -110,25 +109,25 @@ class Operators:
         except QuorumlogError:
             self._harness.history.refused += 1
             return False
-        self._changed(member, entry, What.ADD_VOTER)
+        self._changed(member, entry, EventKind.ADD_VOTER)
         return True
 
-    def _remove(self, member: Member, voter: Voter) -> bool:
+    def _remove(self, member: CoreMember, voter: Voter) -> bool:
         raft, oracle = member.raft, self._harness.oracle
         assert raft is not None, "a change without a process"
         rest = [each for each in raft.voters.latest if each != voter]
         living = sum(1 for each in rest if not oracle.is_gone(each))
         if living < len(rest) // 2 + 1:
-            return False  # the rest could never decide anything again
+            return False  # the rest would have no majority for ever
         try:
             entry = raft.remove_voter(voter, member.now_ms(self._harness.now_us))
         except QuorumlogError:
             self._harness.history.refused += 1
             return False
-        self._changed(member, entry, What.REMOVE_VOTER)
+        self._changed(member, entry, EventKind.REMOVE_VOTER)
         return True
 
-    def _changed(self, member: Member, entry: Entry, what: What) -> None:
+    def _changed(self, member: CoreMember, entry: Entry, what: EventKind) -> None:
         self.changes += 1
         for check in self._harness.checks.voters_proposed:
             check(member, entry)
@@ -149,14 +148,14 @@ class Operators:
         except QuorumlogError:
             return
         self.transfers += 1
-        self._harness.settle(member, What.TRANSFER << 16)
+        self._harness.settle(member, EventKind.TRANSFER << 16)
 
     def _resign(self) -> None:
-        """A leader's node is stopped in order: it resigns, what it sends leaves, then it ends."""
+        """Stop a leader's node cleanly: it resigns, its messages are sent, then it ends."""
         member = self._target()
         if member is None or member.raft is None:
             return
         member.raft.resign(member.now_ms(self._harness.now_us))
-        self._harness.settle(member, What.RESIGN << 16)
+        self._harness.settle(member, EventKind.RESIGN << 16)
         if self._random.random() < 0.5:
             self._harness.crash(member)

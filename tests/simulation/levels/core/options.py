@@ -1,9 +1,8 @@
-"""What a run of consensus cores is like and what may go wrong in it: frozen options, drawn from the
-seed.
+"""Options of a run of consensus cores and its faults, drawn from the seed.
 
-Swarm: each class of faults is on or off for a whole run, so that no fault hides behind another and
-some runs see one alone. A probability is of [0, 1], a span an inclusive (low, high), a mean of
-virtual time between two faults 0 when the class is off.
+Swarm testing: each class of faults is on or off for a whole run, so that no fault hides another and
+some runs have a single one. A probability is in [0, 1], a span an inclusive (low, high), a mean
+interval between faults is 0 if the class is off.
 """
 
 from dataclasses import asdict, dataclass, fields
@@ -17,14 +16,14 @@ EVENTS_MIN: Final = 5_000  # of every run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumOptions:
-    """One run. Times of the network and the disks are microseconds of virtual time."""
+class CoreOptions:
+    """Options of one run. Times of the network and the disks are microseconds of virtual time."""
 
-    # Who is there.
+    # Members.
     voters: int = 3  # at the start
     observers: int = 0  # machines without a vote at the start
-    events: int = EVENTS_MIN  # the safety phase goes on until so many
-    safety_ms_max: int = 600_000  # or so much virtual time
+    events: int = EVENTS_MIN  # the safety phase lasts for that many events
+    safety_ms_max: int = 600_000  # or that much virtual time
 
     # Settings of every member.
     heartbeat_ms: int = 50
@@ -37,56 +36,56 @@ class QuorumOptions:
     inflight_bytes_max: int = 1 << 18
     snapshot_chunk_bytes: int = 256
 
-    # How fast things are, without any fault.
+    # Speeds without faults.
     latency_us: tuple[int, int] = (100, 1_000)
     write_us: tuple[int, int] = (100, 2_000)  # of one step of a write
-    read_us: tuple[int, int] = (0, 0)  # until entries to send are read; 0: from memory, at once
+    read_us: tuple[int, int] = (0, 0)  # read time of entries to send; 0: from memory
     apply_us: tuple[int, int] = (10, 200)
-    turn_us: int = 0  # inputs of so much time are taken in before the core's effects are fetched
+    turn_us: int = 0  # inputs of that span are processed before the core's effects are fetched
     timer_late_us: int = 1_000
     drift_ppm_max: int = 0
 
-    # What clients and operators do.
+    # Load.
     proposals_per_s: float = 50.0
     reads_per_s: float = 10.0
     records_max: int = 3  # of one proposal
     payload_bytes_max: int = 200
     snapshot_every: int = 0  # offsets between two snapshots of a member; 0: none
     snapshot_bytes_max: int = 4_000
-    churn_every_ms: int = 0  # a voter is added or removed
+    churn_every_ms: int = 0  # interval of changes of voters
     transfer_every_ms: int = 0
-    resign_every_ms: int = 0  # a leader hands over and its node stops
+    resign_every_ms: int = 0  # a leader transfers and its node stops
 
-    # What fails.
+    # Faults.
     loss: float = 0.0
     duplicate: float = 0.0
-    duplicate_ms_max: int = 2_000  # how late a copy may come: also in another epoch
-    reorder: float = 0.0  # a message is overtaken; 0: links keep their order
+    duplicate_ms_max: int = 2_000  # delay of a duplicate: also into another epoch
+    reorder: float = 0.0  # probability of reordering; 0: links keep their order
     reorder_ms_max: int = 500
-    clog_every_ms: int = 0  # a link stands still for a while
+    clog_every_ms: int = 0  # a link delays all messages for a while
     partition_every_ms: int = 0
-    one_way: float = 0.0  # of the partitions
-    damage: float = 0.0  # of the pieces of snapshots: a bit flips
-    absurd: float = 0.0  # of the messages: a copy with an absurd epoch, or from a stranger, follows
+    one_way: float = 0.0  # fraction of the partitions
+    damage: float = 0.0  # fraction of the snapshot chunks: a bit flips
+    absurd: float = 0.0  # fraction of the messages: an invalid copy follows
     crash_every_ms: int = 0
-    lost_tail: float = 1.0  # of the crashes: a power cut, what is not fsynced is lost or torn
-    armed: float = 0.5  # of the crashes: it falls between two steps of a write
+    lost_tail: float = 1.0  # fraction of the crashes: a power cut, unsynced data are lost or torn
+    armed: float = 0.5  # fraction of the crashes: between two steps of a write
     pause_every_ms: int = 0
     jump_every_ms: int = 0  # a clock jumps ahead
-    wipe: float = 0.0  # of the crashes: the disk is empty afterwards
+    wipe: float = 0.0  # fraction of the crashes: the disk is replaced by an empty one
     disk_stall: float = 0.0  # a step of a write takes `disk_stall_ms`
     disk_stall_ms: tuple[int, int] = (50, 1_500)
-    slow_append_ms: int = 0  # every append of some members takes up to so much
-    through_protobuf: bool = False  # messages are translated to bytes and back
+    slow_append_ms: int = 0  # every append of some members takes up to that long
+    through_protobuf: bool = False  # messages are encoded and decoded
 
     def raft_config(self, **who: object) -> RaftConfig:
-        """The settings of one member; `who` is its id, directory and addresses."""
+        """Return the settings of a member; `who` is its id, directory and addresses."""
         names = {field.name for field in fields(RaftConfig)} & set(asdict(self))
         return RaftConfig(**{name: getattr(self, name) for name in names}, **who)  # type: ignore[arg-type]
 
     def differing(self) -> str:
-        """Every option that is not the default, for the report of a failure."""
-        usual = QuorumOptions()
+        """Return every option that differs from its default, as text."""
+        usual = CoreOptions()
         return ", ".join(
             f"{field.name}={getattr(self, field.name)}"
             for field in fields(self)
@@ -95,7 +94,7 @@ class QuorumOptions:
 
 
 class _Drawing:
-    """Draws options, each from a stream of its own."""
+    """Draws options, each from its own stream."""
 
     def __init__(self, entropy: SimEntropy) -> None:
         self._entropy = entropy
@@ -112,20 +111,20 @@ class _Drawing:
         return self._entropy.stream(what).below(end)
 
 
-def draw(entropy: SimEntropy) -> QuorumOptions:
-    """Draw a run's options."""
+def draw(entropy: SimEntropy) -> CoreOptions:
+    """Draw the options of a run."""
     drawing = _Drawing(entropy)
     voters = (1, 2, 3, 3, 3, 3, 4, 5, 5, 5, 6, 7)[drawing.below("voters", 12)]
     heartbeat_ms = drawing.spread("heartbeat", 5, 100)
     election_ms = drawing.spread("election", 3 * heartbeat_ms, 20 * heartbeat_ms)
-    unit_ms = election_ms  # faults come as often as elections may pass
+    unit_ms = election_ms  # faults recur on the scale of elections
     latency_us = drawing.spread("latency", 50, max(51, heartbeat_ms * 200))
     write_us = drawing.spread("write", 20, max(21, heartbeat_ms * 300))
     if drawing.below("slow_disk", 5) == 0:
-        write_us *= 10  # leaders come and go while a write is under way
+        write_us *= 10  # leaders change during a write
     small = drawing.below("small", 2) == 1
     read_us = drawing.spread("read", 10, heartbeat_ms * 300, on=0.3)
-    return QuorumOptions(
+    return CoreOptions(
         voters=voters,
         observers=drawing.below("observers", MEMBERS_MAX + 1 - voters),
         events=EVENTS_MIN + drawing.below("events", 6_000),

@@ -1,4 +1,4 @@
-"""The bytes of entries: cheap ones, or real record batches where messages go through protobuf."""
+"""The bytes of entries: cheap ones, or real record batches if messages go through protobuf."""
 
 from quorumlog.ids import Epoch, NodeId, Offset
 from quorumlog.raftlog.codec import decode_message, encode_message
@@ -8,17 +8,17 @@ from quorumlog.raftlog.messages import FollowRequest, Message
 from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.records import Record, encode_batch
 
-NOBODY = Voter(NodeId(0), b"")  # type: ignore[arg-type]
+NO_RECEIVER = Voter(NodeId(0), b"")  # type: ignore[arg-type]
 
 
 class Payloads:
-    """What the batches of a run hold. Every proposal's differs from every other's."""
+    """The batches of a run; each proposal has a different one."""
 
     def __init__(self, *, is_real: bool) -> None:
         self._is_real = is_real
 
     def batch(self, number: int, *, base_offset: int, epoch: int, count: int, size: int) -> bytes:
-        """A proposal's batch of about `size` bytes."""
+        """Return a proposal's batch of about `size` bytes."""
         if not self._is_real:
             return b"%d@%d" % (number, base_offset) + bytes(size)
         values = [b"%d" % number + bytes(size // count) for _ in range(count)]
@@ -30,7 +30,7 @@ class Payloads:
     def control(
         self, kind: EntryKind, base_offset: Offset, epoch: Epoch, voters: VoterSet | None
     ) -> bytes:
-        """A core's control batch."""
+        """Return a core's control batch."""
         if not self._is_real:
             names = () if voters is None else tuple(voter.node_id for voter in voters)
             return f"{kind} {base_offset} {epoch} {names}".encode()
@@ -39,7 +39,7 @@ class Payloads:
 
     @staticmethod
     def translate(message: Message) -> Message:
-        """The message after its way through bytes."""
+        """Return the message after encoding and decoding."""
         encoded = type(encode_message(message)).FromString(
             encode_message(message).SerializeToString()
         )
@@ -47,7 +47,7 @@ class Payloads:
             return decode_message(
                 encoded,
                 sender=message.sender,
-                receiver=NOBODY,
+                receiver=NO_RECEIVER,
                 receiver_address=message.receiver_address,
             )
         translated = decode_message(encoded, sender=message.sender, receiver=message.receiver)

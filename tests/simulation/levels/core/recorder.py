@@ -1,7 +1,6 @@
-"""Every event of a run as five numbers: their digest, the last ones as text, and a trace on demand.
+"""The events of a run as five numbers each: their digest, the last ones as text, and a trace.
 
-A number more or less is a different run, so the digest is the event hash. Text is made only when
-somebody wants to read it.
+The digest of the numbers is the event hash. Text is formatted only when it is read.
 """
 
 import hashlib
@@ -13,15 +12,15 @@ from typing import Final
 FIELDS: Final = 5
 
 
-class What(IntEnum):
-    """What happened at a member."""
+class EventKind(IntEnum):
+    """The kinds of events."""
 
     DELIVER = 0
     TICK = 1
-    TURN = 2  # the effects of several inputs were fetched at once
+    TURN = 2  # the effects of several inputs were fetched together
     WRITE = 3  # a step of a write is durable
     PERSISTED = 4
-    READ = 5  # entries or a piece of a snapshot were read, to be sent
+    READ = 5  # entries or a snapshot chunk were read for sending
     APPLY = 6
     PROPOSE = 7
     READ_INDEX = 8
@@ -40,14 +39,14 @@ class What(IntEnum):
     CUT = 21  # links were cut
     HEAL = 22
     CLOG = 23
-    RELEASE = 24  # messages that had waited for a write were sent
+    RELEASE = 24  # messages that waited for a write were sent
     PHASE = 25
 
 
-class Recorder:
-    """The flight recorder: (virtual us, code, epoch, high watermark, log end) of every event.
+class EventRecorder:
+    """The event log: (virtual us, code, epoch, high watermark, log end) of every event.
 
-    The code is what * 65536 + kind of message * 256 + sender * 16 + node.
+    The code is kind * 65536 + message type * 256 + sender * 16 + node.
     """
 
     __slots__ = ("numbers",)
@@ -57,20 +56,20 @@ class Recorder:
 
     @property
     def count(self) -> int:
-        """How many events were recorded."""
+        """The number of recorded events."""
         return len(self.numbers) // FIELDS
 
     def hash(self) -> str:
-        """The digest of all events, 32 hex digits."""
+        """Return the digest of all events, 32 hex digits."""
         return hashlib.blake2b(self.numbers.tobytes(), digest_size=16).hexdigest()
 
     def lines(self, messages: tuple[str, ...], *, last: int | None = None) -> Iterator[str]:
-        """The events as text, oldest first; `messages` names the kinds of messages."""
+        """Yield the events as text, oldest first; `messages` are the names of the message types."""
         first = 0 if last is None else max(0, self.count - last)
         for index in range(first * FIELDS, len(self.numbers), FIELDS):
             now_us, code, epoch, high_watermark, end = self.numbers[index : index + FIELDS]
-            what, node = What(code >> 16).name.lower(), code & 15
-            if code >> 16 == What.DELIVER:
+            what, node = EventKind(code >> 16).name.lower(), code & 15
+            if code >> 16 == EventKind.DELIVER:
                 what = f"deliver {messages[code >> 8 & 255]} of n{code >> 4 & 15}"
             who = f"n{node}" if node else "--"
             state = f"epoch={epoch} hw={high_watermark} end={end}"

@@ -1,10 +1,10 @@
-"""One run of level `core`: a safety phase under faults, then a liveness phase without.
+"""A run of level `core`: a safety phase with faults, then a liveness phase without.
 
-The seed draws the size of the cluster, the options and the faults. In the safety phase nothing but
-the invariants is demanded. Then a connected part of the members is chosen that has a majority of
-every voter set that is in force anywhere; its faults end, the others stay cut off or down. It must
-elect a leader, commit new proposals, finish every change of voters and converge within a bound of
-virtual time. Then the others come back, and all must converge.
+The seed draws the cluster size, the options and the faults. In the safety phase only the invariants
+must hold. Then a connected subset of the members with a majority of every voter set in force is
+chosen; its faults end, the others stay cut off or down. It must elect a leader, commit new
+proposals, complete every change of voters and converge within a bound of virtual time. Then the
+others return, and all must converge.
 """
 
 import gc
@@ -16,23 +16,23 @@ from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.simulation.entropy import SimEntropy
 
 from .disks import MemberDisk
-from .faults import Weather
+from .faults import CoreFaultInjector
 from .harness import Harness
 from .liveness import Liveness
-from .member import Member, directory_of
+from .member import CoreMember, directory_of
 from .operators import Operators
-from .options import QuorumOptions, draw
-from .recorder import What
+from .options import CoreOptions, draw
+from .recorder import EventKind
 from .trace import Tracer
 
 NO_VOTERS: Final = VoterSet(())
 
 
-class QuorumRun:
+class CoreRun:
     """A run of one seed; `play` raises Violation or the core's own AssertionError."""
 
     def __init__(
-        self, seed: int, *, options: QuorumOptions | None = None, tracer: Tracer | None = None
+        self, seed: int, *, options: CoreOptions | None = None, tracer: Tracer | None = None
     ) -> None:
         entropy = SimEntropy(f"core/{seed}")
         self.options = options or draw(entropy.stream("options"))
@@ -40,7 +40,7 @@ class QuorumRun:
             self.options, make_members(self.options, entropy), entropy, tracer=tracer
         )
         self._random = Random(entropy.stream("weather").below(1 << 62))
-        self.weather = Weather(self.harness, self._random)
+        self.weather = CoreFaultInjector(self.harness, self._random)
         self.operators = Operators(
             self.harness, self.weather, Random(entropy.stream("operators").below(1 << 62))
         )
@@ -48,11 +48,11 @@ class QuorumRun:
 
     @property
     def event_count(self) -> int:
-        """Events played so far."""
+        """The number of events so far."""
         return self.harness.recorder.count
 
     def play(self) -> None:
-        """Both phases."""
+        """Run both phases."""
         was_collecting = gc.isenabled()
         gc.disable()
         try:
@@ -68,7 +68,7 @@ class QuorumRun:
         self.operators.begin()
         self.weather.begin()
         harness.run(until_us=options.safety_ms_max * 1000, events=options.events)
-        harness.note(What.PHASE)
+        harness.note(EventKind.PHASE)
         Liveness(harness, self.weather, self.operators, self._random).play()
         for finished in harness.checks.finished:
             finished()
@@ -85,8 +85,8 @@ class QuorumRun:
         }
 
 
-def make_members(options: QuorumOptions, entropy: SimEntropy) -> list[Member]:
-    """The machines, before any of them was started."""
+def make_members(options: CoreOptions, entropy: SimEntropy) -> list[CoreMember]:
+    """Return the machines, not started."""
     count = options.voters + options.observers
     ids = [Voter(NodeId(n), DirectoryId(directory_of(NodeId(n), 0))) for n in range(1, count + 1)]
     formatted = VoterSet.of((voter, f"n{voter.node_id}:1") for voter in ids[: options.voters])
@@ -96,7 +96,7 @@ def make_members(options: QuorumOptions, entropy: SimEntropy) -> list[Member]:
         known = formatted if index < options.voters else NO_VOTERS
         drift_ppm = clocks.below(2 * options.drift_ppm_max + 1) - options.drift_ppm_max
         disk = MemberDisk(voter.node_id, voter.directory_id, known)
-        member = Member(index, disk, drift_ppm=drift_ppm, base_ms=clocks.below(1_000_000_000))
+        member = CoreMember(index, disk, drift_ppm=drift_ppm, base_ms=clocks.below(1_000_000_000))
         member.has_slow_disk = options.slow_append_ms > 0 and disks.chance(0.4)
         members.append(member)
     return members

@@ -1,8 +1,7 @@
-"""The story of a run as structured events, for pictures: who sent what to whom and when it arrived,
-who took which role, what was committed, who crashed, which links were cut.
+"""Structured events of a run, for diagrams: messages, roles, commits, crashes, cut links.
 
-Times are microseconds of virtual time; members are named by their node id. An arrow is a `Sent`
-and the `Delivered` of the same number; a `Sent` without one was lost.
+Times are microseconds of virtual time; members are node ids. A `Sent` with a `Delivered` of the
+same number is an arrow; a `Sent` without one was lost.
 """
 
 from collections.abc import Callable
@@ -12,14 +11,14 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A message left a member; one with two copies arrives twice under one number."""
+    """A member sent a message; a duplicated one is delivered twice under one number."""
 
     at_us: int
     number: int
     sender: int
     receiver: int
-    message: str  # its class's name
-    detail: str  # in a few words, for the arrow
+    message: str  # its class name
+    detail: str  # a summary
     epoch: int
 
 
@@ -33,7 +32,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleTaken:
-    """A member is in another role, or in another epoch."""
+    """A member changed its role or epoch."""
 
     at_us: int
     node: int
@@ -43,7 +42,7 @@ class RoleTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWatermark:
-    """A member's high watermark moved."""
+    """A member's high watermark advanced."""
 
     at_us: int
     node: int
@@ -52,7 +51,7 @@ class HighWatermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VotersSet:
-    """Another voter set is in force at a member."""
+    """A member's voter set in force changed."""
 
     at_us: int
     node: int
@@ -69,7 +68,7 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A member's process began."""
+    """A member's process started."""
 
     at_us: int
     node: int
@@ -77,7 +76,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinksCut:
-    """From now on nothing arrives over these links, (sender, receiver); none: all are whole."""
+    """The set of links, (sender, receiver), that are cut from now on."""
 
     at_us: int
     links: tuple[tuple[int, int], ...]
@@ -90,7 +89,7 @@ Tracer: TypeAlias = Callable[[TraceEvent], None]
 
 
 def detail_of(message: object) -> str:
-    """A message in a few words: what its arrow says below its name."""
+    """Return a summary of a message."""
     parts = []
     for name in ("log_end", "prev", "hint"):
         place = getattr(message, name, None)

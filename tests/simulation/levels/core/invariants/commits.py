@@ -1,21 +1,21 @@
-"""What may be committed, applied and acknowledged."""
+"""Invariants of commits, application and acknowledgements."""
 
 from quorumlog.raftlog.messages import AppendResponse, HeartbeatResponse
 from quorumlog.raftlog.voters import VoterSet
 
 from ....checkers.violation import Violation
-from ..member import Member
+from ..member import CoreMember
 from ..oracle import Oracle
 
 
 class CommittedOnQuorum:
-    """6, 9, 15. What a leader commits is on the disks of a majority of its voters, its own disk
-    counting like any other; observers and removed voters count for nothing."""
+    """6, 9, 15. A leader commits only entries on the disks of a majority of its voters. Its own
+    disk counts like any other; observers and removed voters do not count."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
 
-    def commit_advanced(self, member: Member, before: int) -> None:
+    def commit_advanced(self, member: CoreMember, before: int) -> None:
         raft = member.raft
         if raft is None or not member.is_leading:
             return
@@ -38,7 +38,7 @@ class OwnEpochCommit:
     def __init__(self, oracle: Oracle) -> None:
         pass
 
-    def commit_advanced(self, member: Member, before: int) -> None:
+    def commit_advanced(self, member: CoreMember, before: int) -> None:
         raft = member.raft
         if raft is None or not member.is_leading:
             return
@@ -51,14 +51,14 @@ class OwnEpochCommit:
 
 
 class OneHistory:
-    """3, 5, 7. There is one committed log. A leader is the first to know of a commit; what anybody
-    else commits is what a leader has committed before."""
+    """3, 5, 7. There is one committed log. A leader commits an entry first; other members commit
+    only entries that a leader has committed."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
         self._payloads: set[bytes] = set()
 
-    def commit_advanced(self, member: Member, before: int) -> None:
+    def commit_advanced(self, member: CoreMember, before: int) -> None:
         raft = member.raft
         assert raft is not None, "a commit without a process"
         committed, log = self._oracle.committed, member.log
@@ -80,37 +80,37 @@ class OneHistory:
                 self._oracle.commit(entry)
         if end in log.chains and log.chains[end] != committed.chains.get(end):
             raise Violation(
-                "OneHistory", f"{member.name} commits up to {end} what nobody else committed there"
+                "OneHistory", f"{member.name} commits up to {end} another log than other members"
             )
 
 
 class OneState:
-    """5. The same applied end means the same state; ranges are applied in order, each once."""
+    """5. The same applied end means the same state; ranges are applied in order, once."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._committed = oracle.committed
 
-    def applied(self, member: Member, before: int) -> None:
+    def applied(self, member: CoreMember, before: int) -> None:
         chain = self._committed.chains.get(member.state_end)
         if chain is None:
             raise Violation(
                 "OneState", f"{member.name} applied up to {member.state_end}, uncommitted"
             )
         if chain != member.state_chain:
-            raise Violation(
-                "OneState", f"{member.name}'s state at {member.state_end} is another one"
-            )
+            raise Violation("OneState", f"{member.name}'s state at {member.state_end} differs")
 
 
 class DurableAnswer:
-    """9, 13. A follower acknowledges what is on its disk and is its leader's, in an epoch that is
-    on its disk as well."""
+    """9, 13. A follower acknowledges only entries on its disk that equal its leader's, in an
+    epoch that is durable too."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
         self.sending = {AppendResponse: self._acknowledged, HeartbeatResponse: self._acknowledged}
 
-    def _acknowledged(self, member: Member, response: AppendResponse | HeartbeatResponse) -> None:
+    def _acknowledged(
+        self, member: CoreMember, response: AppendResponse | HeartbeatResponse
+    ) -> None:
         end = response.match_end
         if end is None:
             return

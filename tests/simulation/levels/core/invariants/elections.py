@@ -1,4 +1,4 @@
-"""Who may lead: epochs, votes, and what a leader brings with it."""
+"""Invariants of elections: epochs, votes, and the log of a leader."""
 
 from quorumlog.raftlog.messages import VoteRequest, VoteResponse
 from quorumlog.raftlog.ready import HardState
@@ -6,17 +6,17 @@ from quorumlog.raftlog.voters import Voter
 
 from ....checkers.violation import Violation
 from ..checks import Delivered
-from ..member import Member, log_end_of
+from ..member import CoreMember, log_end_of
 from ..oracle import Oracle
 
 
 class ElectionSafety:
-    """1. An epoch has at most one leader, for ever, restarts included (Raft figure 3)."""
+    """1. An epoch has at most one leader, across restarts (Raft figure 3)."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
 
-    def role_changed(self, member: Member) -> None:
+    def role_changed(self, member: CoreMember) -> None:
         raft = member.raft
         if raft is None or not raft.is_leader:
             return
@@ -28,13 +28,13 @@ class ElectionSafety:
 
 
 class ElectedByQuorum:
-    """1. Whoever leads was told the votes of this epoch of a majority of its voters, its own being
-    on its disk."""
+    """1. A leader has received the votes of a majority of its voters in this epoch; its own vote
+    is on its disk."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._votes = oracle.votes
 
-    def role_changed(self, member: Member) -> None:
+    def role_changed(self, member: CoreMember) -> None:
         raft = member.raft
         if raft is None or not raft.is_leader:
             return
@@ -50,14 +50,14 @@ class ElectedByQuorum:
 
 
 class NoResumedLeadership:
-    """A restarted node does not lead the epoch that it led before: its tail may be lost
+    """A restarted node does not lead the epoch it led before: its tail may be lost
     (KAFKA-10527)."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
         self._lives: dict[int, tuple[int, int]] = {}  # epoch -> (node, life) of its leader
 
-    def role_changed(self, member: Member) -> None:
+    def role_changed(self, member: CoreMember) -> None:
         raft = member.raft
         if raft is None or not raft.is_leader:
             return
@@ -70,17 +70,17 @@ class NoResumedLeadership:
 
 
 class LeaderCompleteness:
-    """4. What is committed is in the log of every later leader (Raft §5.4)."""
+    """4. The log of every later leader contains every committed entry (Raft §5.4)."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
 
-    def role_changed(self, member: Member) -> None:
+    def role_changed(self, member: CoreMember) -> None:
         raft = member.raft
         if raft is None or not raft.is_leader:
             return
         committed = self._oracle.committed
-        if committed.last_epoch > raft.epoch:  # a later leader's: this one does not know yet
+        if committed.last_epoch > raft.epoch:  # committed by a later leader
             return
         if not member.log.holds(committed.end, committed.chains[committed.end]):
             raise Violation(
@@ -89,8 +89,8 @@ class LeaderCompleteness:
                 f" what was committed up to {committed.end}",
             )
 
-    def commit_advanced(self, member: Member, before: int) -> None:
-        """A leader that learns late of a commit: newer leaders must have it as well."""
+    def commit_advanced(self, member: CoreMember, before: int) -> None:
+        """Check newer leaders when an older leader commits late."""
         raft = member.raft
         newest = self._oracle.newest_leader_epoch
         if raft is None or not raft.is_leader or newest <= raft.epoch:
@@ -110,20 +110,20 @@ class LeaderCompleteness:
 
 
 class OneVote:
-    """10. One vote an epoch, restarts included; epoch and vote never go back."""
+    """10. One vote per epoch, across restarts; epoch and vote never go back."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._votes = oracle.votes
         self.sending = {VoteResponse: self._granted, VoteRequest: self._campaign}
 
-    def storing(self, member: Member, state: HardState) -> None:
+    def storing(self, member: CoreMember, state: HardState) -> None:
         before = member.disk.hard_state
         if state.epoch < before.epoch:
             raise Violation("OneVote", f"{member.name} stores {state} after {before}")
         if state.epoch == before.epoch and before.vote not in (None, state.vote):
             raise Violation("OneVote", f"{member.name} takes its vote back: {state} after {before}")
 
-    def started(self, member: Member) -> None:
+    def started(self, member: CoreMember) -> None:
         raft = member.raft
         if raft is not None and (raft.epoch, raft.vote) != (
             member.disk.hard_state.epoch,
@@ -131,11 +131,11 @@ class OneVote:
         ):
             raise Violation("OneVote", f"{member.name} starts in epoch {raft.epoch}")
 
-    def _granted(self, member: Member, response: VoteResponse) -> None:
+    def _granted(self, member: CoreMember, response: VoteResponse) -> None:
         if response.granted and not response.pre_vote:
             self._count(member.me, response.epoch, response.receiver)
 
-    def _campaign(self, member: Member, request: VoteRequest) -> None:
+    def _campaign(self, member: CoreMember, request: VoteRequest) -> None:
         if not request.pre_vote:
             self._count(member.me, request.epoch, member.me)
 
@@ -146,60 +146,60 @@ class OneVote:
 
 
 class DurableVote:
-    """9. A vote is on disk before anyone hears of it, the own one as well."""
+    """9. A vote is on disk before it is sent, the candidate's own vote too."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.sending = {VoteResponse: self._granted, VoteRequest: self._campaign}
 
-    def _granted(self, member: Member, response: VoteResponse) -> None:
+    def _granted(self, member: CoreMember, response: VoteResponse) -> None:
         if response.granted and not response.pre_vote:
             self._must_be_durable(member, response.epoch, response.receiver)
 
-    def _campaign(self, member: Member, request: VoteRequest) -> None:
+    def _campaign(self, member: CoreMember, request: VoteRequest) -> None:
         if not request.pre_vote:
             self._must_be_durable(member, request.epoch, member.me)
 
-    def _must_be_durable(self, member: Member, epoch: int, candidate: Voter) -> None:
+    def _must_be_durable(self, member: CoreMember, epoch: int, candidate: Voter) -> None:
         stored = member.disk.hard_state
         if stored.epoch < epoch or (stored.epoch == epoch and stored.vote != candidate):
             raise Violation(
                 "DurableVote",
-                f"{member.name} tells of its vote for {candidate} in epoch {epoch}, on disk is"
+                f"{member.name} sends its vote for {candidate} in epoch {epoch}, on disk is"
                 f" {stored}",
             )
 
 
 class UpToDateVote:
-    """14. A vote goes to a candidate that has all that its voter has committed, and whose log ends
-    at or behind the voter's in the order of elections (Raft §5.4.1)."""
+    """14. A candidate that gets a vote has every entry that the voter has committed, and its log
+    is at least as up to date (Raft §5.4.1)."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
         self._votes: dict[tuple[Voter, int], Voter] = {}
-        # (asked, candidate, epoch): where the candidate's log reached as far as the asked one's.
+        # (voter, candidate, epoch): the candidate's log was at least as up to date at the request.
         self._fitted: set[tuple[Voter, Voter, int]] = set()
         self.sending = {VoteResponse: self._promised}
 
-    def delivered(self, member: Member, message: object, before: Delivered) -> None:
+    def delivered(self, member: CoreMember, message: object, before: Delivered) -> None:
         if type(message) is VoteRequest:
             raft = member.raft
             assert raft is not None, "a message without a process"
             if message.log_end >= raft.log.end:
                 self._fitted.add((member.me, message.sender, message.epoch))
 
-    def _promised(self, member: Member, response: VoteResponse) -> None:
-        """The same of a pre-vote, as both logs were when its candidate asked and when it was asked:
-        one may be shorter by now, after a power cut, and the other longer."""
+    def _promised(self, member: CoreMember, response: VoteResponse) -> None:
+        """Check a pre-vote against both logs at the time of the request: after a power cut one
+        may be shorter by now, and the other longer."""
         if not response.granted or not response.pre_vote:
             return
         if (member.me, response.receiver, response.epoch) not in self._fitted:
             raise Violation(
                 "UpToDateVote",
-                f"{member.name} with {log_end_of(member.log)} would vote for {response.receiver},"
-                " whose log never reached as far",
+                f"{member.name} with {log_end_of(member.log)} grants a pre-vote to {response.receiver},"
+                " with a log that was never as up to date",
             )
 
-    def settled(self, member: Member) -> None:
+    def settled(self, member: CoreMember) -> None:
         raft = member.raft
         assert raft is not None, "settled without a process"
         vote = raft.vote
@@ -210,7 +210,7 @@ class UpToDateVote:
         if candidate is None or candidate.raft is None or candidate.raft.epoch != raft.epoch:
             return
         if candidate.raft.role.name not in ("candidate", "leader"):
-            return  # it was started anew: it has lost its tail, and nothing comes of this vote
+            return  # it restarted and lost its tail: the vote has no effect
         ends, needed = log_end_of(candidate.log), log_end_of(member.log)
         if ends < needed:
             raise Violation(
@@ -227,12 +227,13 @@ class UpToDateVote:
 
 
 class PreVoteChangesNothing:
-    """21. A pre-vote of no newer epoch changes neither epoch, vote, log nor role (thesis 9.6)."""
+    """21. A pre-vote without a newer epoch changes neither epoch, vote, log nor role (thesis
+    9.6)."""
 
     def __init__(self, oracle: Oracle) -> None:
         pass
 
-    def delivered(self, member: Member, message: object, before: Delivered) -> None:
+    def delivered(self, member: CoreMember, message: object, before: Delivered) -> None:
         if type(message) is not VoteRequest or not message.pre_vote:
             return
         raft = member.raft

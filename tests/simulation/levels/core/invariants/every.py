@@ -18,7 +18,7 @@ from .membership import Identity, OneChange, OnlyVotersCampaign, VotersFollowCom
 from .messages import HonestEpoch, OneSender, ReadAfterQuorum
 from .snapshots import HonestChunk, InstallKeepsCommitted, SameSnapshot, StartInSnapshot
 
-# In the order in which they look: what explains more comes first.
+# In the order of the checks: the most specific explanation first.
 INVARIANTS: Final[tuple[type[Any], ...]] = (
     ElectionSafety,
     ElectedByQuorum,

@@ -1,4 +1,4 @@
-"""What a log may hold and how it may change."""
+"""Invariants of logs and their changes."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from quorumlog.raftlog.voters import VoterSet
 
 from ....checkers.violation import Violation
 from ..disks import MemberDisk
-from ..member import Member
+from ..member import CoreMember
 from ..oracle import Oracle
 
 NO_VOTERS: Final = VoterSet(())
@@ -20,10 +20,10 @@ class LeaderAppendOnly:
     def __init__(self, oracle: Oracle) -> None:
         pass
 
-    def truncating(self, member: Member, offset: Offset) -> None:
+    def truncating(self, member: CoreMember, offset: Offset) -> None:
         raft = member.raft
         assert raft is not None, "a truncation without a process"
-        # A truncation that was decided before the election may be written after it.
+        # A truncation decided before the election may be written after it.
         if raft.is_leader and member.log.end > offset and member.log.last_epoch == raft.epoch:
             raise Violation(
                 "LeaderAppendOnly", f"{member.name} leads epoch {raft.epoch} and truncates {offset}"
@@ -31,24 +31,24 @@ class LeaderAppendOnly:
 
 
 class LogMatching:
-    """3. The same end offset and epoch mean the same history from the beginning (Raft §5.3), in all
-    logs that ever were."""
+    """3. Equal end offset and epoch mean equal history from the beginning (Raft §5.3), in all
+    logs of the run."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._chains: dict[tuple[int, int], int] = {}  # (end, epoch) -> running hash
 
-    def appended(self, member: Member, entry: Entry, chain: int) -> None:
+    def appended(self, member: CoreMember, entry: Entry, chain: int) -> None:
         key = (entry.next_offset, entry.epoch)
         known = self._chains.setdefault(key, chain)
         if known != chain:
             raise Violation(
                 "LogMatching",
-                f"{member.name}'s log up to {key[0]} of epoch {key[1]} is not another one's",
+                f"{member.name}'s log up to {key[0]} of epoch {key[1]} differs from another log",
             )
 
 
 class CommittedImmutable:
-    """7. What is on a disk and committed is never truncated there."""
+    """7. Committed entries are never truncated on any disk."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._committed = oracle.committed
@@ -70,12 +70,12 @@ class CommittedImmutable:
 
 
 class Ordered:
-    """12. log start <= applied <= high watermark <= log end; what is cleaned is in a snapshot."""
+    """12. log start <= applied <= high watermark <= log end; removed entries are in a snapshot."""
 
     def __init__(self, oracle: Oracle) -> None:
         pass
 
-    def settled(self, member: Member) -> None:
+    def settled(self, member: CoreMember) -> None:
         raft = member.raft
         assert raft is not None, "settled without a process"
         log = raft.log
@@ -94,7 +94,7 @@ class Monotonic:
         count = len(oracle.members)
         self._last = [(-1, 0, 0, 0)] * count  # (life, epoch, high watermark, applied)
 
-    def settled(self, member: Member) -> None:
+    def settled(self, member: CoreMember) -> None:
         raft = member.raft
         assert raft is not None, "settled without a process"
         life, epoch, high_watermark, applied = self._last[member.index]
@@ -107,17 +107,17 @@ class Monotonic:
 
 
 class SameView:
-    """The core's view of its log is what its rounds said: the same end, the same voters in force
-    (19: a voter set is in force from its record in the log, and no longer once that is gone)."""
+    """The core's log view equals the result of its rounds: the same end, the same voters in
+    force (19: a voter set is in force from its record in the log until that is truncated)."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
-        self._truncated: set[int] = set()  # members to be compared after this event
+        self._truncated: set[int] = set()  # members to compare after this event
 
-    def started(self, member: Member) -> None:
+    def started(self, member: CoreMember) -> None:
         self._compare(member)
 
-    def settled(self, member: Member) -> None:
+    def settled(self, member: CoreMember) -> None:
         raft = member.raft
         assert raft is not None, "settled without a process"
         if raft.voters.latest is not member.voters_seen or member.index in self._truncated:
@@ -125,7 +125,7 @@ class SameView:
             self._truncated.discard(member.index)
             self._compare(member)
 
-    def truncating(self, member: Member, offset: Offset) -> None:
+    def truncating(self, member: CoreMember, offset: Offset) -> None:
         self._truncated.add(member.index)
 
     def finished(self) -> None:
@@ -133,17 +133,17 @@ class SameView:
             if member.raft is not None:
                 self._compare(member)
 
-    def _compare(self, member: Member) -> None:
-        """O(entries since the log's start), but only where voters change."""
+    def _compare(self, member: CoreMember) -> None:
+        """Compare the voters: O(entries since the log's start), only at changes of voters."""
         raft = member.raft
         assert raft is not None, "compared without a process"
         if raft.log.start.offset != member.log.start.offset:
-            return  # it was cleaned, and the disk follows in this event
+            return  # it was cleaned; the disk follows in this event
         latest = member.disk.voters_at_start()
         for entry in member.log.between(member.log.start.offset, member.log.end):
             if entry.voters is not None:
                 latest = entry.voters
         if latest != raft.voters.latest:
             raise Violation(
-                "SameView", f"{member.name} goes by {raft.voters.latest}, its log says {latest}"
+                "SameView", f"{member.name} uses {raft.voters.latest}, its log has {latest}"
             )

@@ -1,4 +1,4 @@
-"""Who votes, and how that changes."""
+"""Invariants of voter sets and their changes."""
 
 from quorumlog.raftlog.log_view import Entry, EntryKind
 from quorumlog.raftlog.messages import FollowRequest, Message, VoteRequest
@@ -6,18 +6,19 @@ from quorumlog.raftlog.voters import VoterSet
 
 from ....checkers.violation import Violation
 from ..checks import Delivered
-from ..member import Member
+from ..member import CoreMember
 from ..oracle import Oracle
 
 
 class OneChange:
-    """18. A leader changes the voters by one, after it committed in its own epoch and while no
-    other change is open (thesis 4.1, the bug of 2015); so majorities of neighbouring sets meet."""
+    """18. A leader changes one voter at a time, after a commit of its own epoch and while no
+    other change is uncommitted (thesis 4.1, the bug of 2015), so that majorities of consecutive
+    sets intersect."""
 
     def __init__(self, oracle: Oracle) -> None:
         pass
 
-    def voters_proposed(self, member: Member, entry: Entry) -> None:
+    def voters_proposed(self, member: CoreMember, entry: Entry) -> None:
         raft = member.raft
         assert raft is not None, "a change without a process"
         if entry.kind is not EntryKind.VOTERS or entry.voters is None:
@@ -37,7 +38,7 @@ class OneChange:
         if len(changed) != 1:
             raise Violation("OneChange", f"from {before} to {entry.voters} in one step")
 
-    def _changes(self, member: Member, start: int) -> list[tuple[int, VoterSet]]:
+    def _changes(self, member: CoreMember, start: int) -> list[tuple[int, VoterSet]]:
         entries = member.log.between(start, member.log.end)
         return [(each.base_offset, each.voters) for each in entries if each.voters is not None]
 
@@ -48,7 +49,7 @@ class VotersFollowCommit:
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
 
-    def commit_advanced(self, member: Member, before: int) -> None:
+    def commit_advanced(self, member: CoreMember, before: int) -> None:
         raft = member.raft
         assert raft is not None, "a commit without a process"
         end = raft.high_watermark
@@ -60,20 +61,20 @@ class VotersFollowCommit:
 
 
 class OnlyVotersCampaign:
-    """19. Whoever is not in its own voter set does not ask for votes, unless it was until a change
-    that may be uncommitted (thesis 4.2.2)."""
+    """19. A member outside its own voter set does not request votes, unless its removal may be
+    uncommitted (thesis 4.2.2)."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.sending = {VoteRequest: self._campaign}
 
-    def _campaign(self, member: Member, request: VoteRequest) -> None:
+    def _campaign(self, member: CoreMember, request: VoteRequest) -> None:
         raft = member.raft
         if raft is None or raft.epoch != request.epoch:
             return
         if not request.pre_vote:
-            return  # it waited for its vote to be durable, and other voters may be in force by now
+            return  # sent once its vote was durable; other voters may be in force by now
         if raft.role.name != "pre_candidate":
-            return  # it asked, and took more in before its messages were fetched
+            return  # it processed other input before its messages were fetched
         changed = raft.voters.latest_offset
         may_lead = changed >= raft.high_watermark and member.me in raft.voters.at(changed)
         if member.me not in raft.voters.latest and not may_lead:
@@ -81,12 +82,12 @@ class OnlyVotersCampaign:
 
 
 class Identity:
-    """20. A message for another disk than this one's changes nothing (KIP-853)."""
+    """20. A message for another directory id changes nothing (KIP-853)."""
 
     def __init__(self, oracle: Oracle) -> None:
         pass
 
-    def delivered(self, member: Member, message: Message, before: Delivered) -> None:
+    def delivered(self, member: CoreMember, message: Message, before: Delivered) -> None:
         if isinstance(message, FollowRequest) or message.receiver == member.me:
             return
         raft = member.raft

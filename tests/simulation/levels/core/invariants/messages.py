@@ -1,4 +1,4 @@
-"""What may be said, and by whom."""
+"""Invariants of messages and their senders."""
 
 from quorumlog.raftlog.messages import (
     AppendRequest,
@@ -12,8 +12,8 @@ from quorumlog.raftlog.ready import ReadReady
 from quorumlog.raftlog.voters import Voter
 
 from ....checkers.violation import Violation
-from ..clients import Read
-from ..member import Member
+from ..clients import PendingRead
+from ..member import CoreMember
 from ..network import MESSAGES
 from ..oracle import Oracle
 
@@ -21,47 +21,48 @@ OF_LEADERS = (AppendRequest, Heartbeat, SnapshotChunk, TimeoutNow, EndEpoch)
 
 
 class HonestEpoch:
-    """13. Nobody speaks in an epoch that it has not reached, or under another name."""
+    """13. A message carries an epoch that its sender has reached, and the sender's identity."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.sending = dict.fromkeys(MESSAGES, self._any)
 
-    def _any(self, member: Member, message: AppendRequest) -> None:
+    def _any(self, member: CoreMember, message: AppendRequest) -> None:
         if message.epoch > member.epoch or message.sender != member.me:
             raise Violation("HonestEpoch", f"{member.name} in epoch {member.epoch} sends {message}")
 
 
 class OneSender:
-    """13. In an epoch only its leader appends, beats and sends snapshots."""
+    """13. Only the leader of an epoch sends appends, heartbeats and snapshots."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._leaders = oracle.leaders
         self.sending = dict.fromkeys(OF_LEADERS, self._of_leader)
 
-    def _of_leader(self, member: Member, message: AppendRequest) -> None:
+    def _of_leader(self, member: CoreMember, message: AppendRequest) -> None:
         if self._leaders.get(message.epoch) != member.me:
             raise Violation(
-                "OneSender", f"{member.name} leads not epoch {message.epoch}: {message}"
+                "OneSender", f"{member.name} does not lead epoch {message.epoch}: {message}"
             )
 
 
 class ReadAfterQuorum:
-    """22. A read waits for a commit of its leader's own epoch and for answers that a majority gave
-    after it began, and sees every write that was answered before. What clients then get is judged
-    once more where it is answered."""
+    """22. A read waits for a commit of its leader's own epoch and for responses of a majority
+    sent after it began, and sees every write answered before. Results are checked again when
+    clients get them."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
-        self._answers: dict[tuple[Voter, int], int] = {}  # (voter, epoch) -> when it last answered
+        # (voter, epoch) -> time of its last response
+        self._answers: dict[tuple[Voter, int], int] = {}
         self.sending = {HeartbeatResponse: self._answered}
 
-    def _answered(self, member: Member, response: HeartbeatResponse) -> None:
+    def _answered(self, member: CoreMember, response: HeartbeatResponse) -> None:
         self._answers[member.me, response.epoch] = self._oracle.now_us
 
-    def read_ready(self, member: Member, ready: ReadReady, read: Read) -> None:
+    def read_ready(self, member: CoreMember, ready: ReadReady, read: PendingRead) -> None:
         raft = member.raft
         assert raft is not None, "a read without a process"
-        # Of the epoch that it led: it may know of the next one since, in the same turn.
+        # Of the epoch that it led: it may have seen a newer one in the same turn.
         voters, answers, epoch = list(raft.voters.latest), self._answers, member.led_epoch
         heard = sum(
             1

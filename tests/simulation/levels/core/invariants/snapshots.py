@@ -1,23 +1,25 @@
-"""What a snapshot is, and what its installation may do."""
+"""Invariants of snapshots and their installation."""
 
 from quorumlog.raftlog.log_view import SnapshotId
 from quorumlog.raftlog.messages import SnapshotChunk
 
 from ....checkers.violation import Violation
 from ..disks import SnapshotFile
-from ..member import Member
+from ..member import CoreMember
 from ..oracle import Oracle
 
 
 class SameSnapshot:
-    """16. A snapshot's end is exclusive, committed, and of the epoch that it names; its state and
-    its voters are those of the log there; one name means the same bytes on every member."""
+    """16. A snapshot ends at a committed offset of its epoch; its state and voters are those of
+    the log there; equal names mean equal bytes on every member."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
         self._files: dict[SnapshotId, bytes] = {}
 
-    def snapshot_written(self, member: Member, snapshot: SnapshotId, file: SnapshotFile) -> None:
+    def snapshot_written(
+        self, member: CoreMember, snapshot: SnapshotId, file: SnapshotFile
+    ) -> None:
         committed = self._oracle.committed
         end = snapshot.end_offset
         chain = SnapshotFile.chain_in(file.content, snapshot)
@@ -28,7 +30,7 @@ class SameSnapshot:
         if file.voters != self._oracle.voters_at(end):
             raise Violation(
                 "SameSnapshot",
-                f"{member.name}'s {snapshot} names {file.voters}, the log says"
+                f"{member.name}'s {snapshot} has {file.voters}, the log has"
                 f" {self._oracle.voters_at(end)}",
             )
         if self._files.setdefault(snapshot, file.content) != file.content:
@@ -36,22 +38,24 @@ class SameSnapshot:
 
 
 class StartInSnapshot:
-    """16. A log that does not begin at 0 begins where one of its snapshots ends."""
+    """16. A log that does not start at 0 starts at the end of one of its snapshots."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
 
-    def started(self, member: Member) -> None:
+    def started(self, member: CoreMember) -> None:
         self._compare(member)
 
-    def snapshot_written(self, member: Member, snapshot: SnapshotId, file: SnapshotFile) -> None:
+    def snapshot_written(
+        self, member: CoreMember, snapshot: SnapshotId, file: SnapshotFile
+    ) -> None:
         self._compare(member)
 
     def finished(self) -> None:
         for member in self._oracle.members:
             self._compare(member)
 
-    def _compare(self, member: Member) -> None:
+    def _compare(self, member: CoreMember) -> None:
         start = member.disk.log.start
         if start.offset and start not in [each.log_end for each in member.disk.snapshots]:
             raise Violation(
@@ -60,13 +64,13 @@ class StartInSnapshot:
 
 
 class InstallKeepsCommitted:
-    """17. Installing a snapshot takes back nothing that was committed, applied or acknowledged,
-    and a leader installs none."""
+    """17. Installing a snapshot undoes nothing committed, applied or acknowledged, and a leader
+    installs none."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
 
-    def installing(self, member: Member, snapshot: SnapshotId) -> None:
+    def installing(self, member: CoreMember, snapshot: SnapshotId) -> None:
         raft, log = member.raft, member.log
         assert raft is not None, "an installation without a process"
         end = snapshot.end_offset
@@ -87,13 +91,13 @@ class InstallKeepsCommitted:
 
 
 class HonestChunk:
-    """16. A piece of a snapshot names the voters in force where the snapshot ends."""
+    """16. A snapshot chunk carries the voters in force at the snapshot's end."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
         self.sending = {SnapshotChunk: self._chunk}
 
-    def _chunk(self, member: Member, chunk: SnapshotChunk) -> None:
+    def _chunk(self, member: CoreMember, chunk: SnapshotChunk) -> None:
         if chunk.voters != self._oracle.voters_at(chunk.snapshot.end_offset):
             raise Violation(
                 "HonestChunk", f"{member.name} sends {chunk.snapshot} with {chunk.voters}"
