@@ -13,7 +13,7 @@ from tests.simulation.levels.core.trace import (
     TraceEvent,
 )
 from tests.simulation.pictures.layout import lay_out
-from tests.simulation.pictures.stories import DIAGRAMS, DiagramSpec, play_diagram
+from tests.simulation.pictures.scripts import DIAGRAMS, DiagramSpec, play_diagram
 from tests.simulation.pictures.svg import draw
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from .layout import lay_out
-from .stories import DIAGRAMS, play_diagram
+from .scripts import DIAGRAMS, play_diagram
 from .svg import draw
 
 
@@ -15,11 +15,11 @@ def main() -> int:
         return 2
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for story in DIAGRAMS:
-        trace, nodes = play_diagram(story)
-        path = folder / f"{story.name}.svg"
-        path.write_text(draw(lay_out(trace, nodes=nodes), title=story.title))
-        print(f"{path}: {story.title}, {len(trace)} events")
+    for spec in DIAGRAMS:
+        trace, nodes = play_diagram(spec)
+        path = folder / f"{spec.name}.svg"
+        path.write_text(draw(lay_out(trace, nodes=nodes), title=spec.title))
+        print(f"{path}: {spec.title}, {len(trace)} events")
     return 0
 
 

@@ -21,7 +21,7 @@ NO_VOTERS = VoterSet(())
 
 
 class CoreFaultInjector:
-    """Injects faults, until `calm`."""
+    """Injects faults, until `end_all`."""
 
     def __init__(self, harness: Harness, random: Random) -> None:
         self._harness = harness
@@ -34,7 +34,7 @@ class CoreFaultInjector:
     def begin(self) -> None:
         """Schedule the first fault of every enabled class."""
         options = self._harness.options
-        self.every(options.crash_every_ms, self._crash_somebody)
+        self.every(options.crash_every_ms, self._crash_one)
         self.every(options.pause_every_ms, self._pause)
         self.every(options.jump_every_ms, self._jump)
         self.every(options.clog_every_ms, self._clog)
@@ -54,7 +54,7 @@ class CoreFaultInjector:
         wait_us = int(-log(1 - self._random.random()) * mean_ms * 1000)
         self._harness.later(self._harness.now_us + wait_us + 1, happen)
 
-    def calm(self) -> None:
+    def end_all(self) -> None:
         """End all faults; stopped members stay down."""
         harness = self._harness
         self.is_over = True
@@ -73,19 +73,19 @@ class CoreFaultInjector:
                 if other is not member:
                     network.cut[member.index][other.index] = True
                     network.cut[other.index][member.index] = True
-        self._tell_links()
+        self._trace_links()
 
     # --- processes and machines ------------------------------------------------------------------
 
-    def _somebody(self, *, running: bool = True) -> CoreMember | None:
+    def _draw_member(self, *, running: bool = True) -> CoreMember | None:
         """Draw a member; leaders are drawn more often."""
         members = [m for m in self._harness.members if (m.raft is not None) == running]
         leaders = [m for m in members if m.raft is not None and m.raft.is_leader]
         chosen = leaders if leaders and self._random.random() < 0.5 else members
         return chosen[int(self._random.random() * len(chosen))] if chosen else None
 
-    def _crash_somebody(self) -> None:
-        member = self._somebody()
+    def _crash_one(self) -> None:
+        member = self._draw_member()
         if member is None:
             return
         if self._random.random() < self._harness.options.armed:
@@ -139,7 +139,7 @@ class CoreFaultInjector:
         self._harness.note(EventKind.WIPE, member)
 
     def _pause(self) -> None:
-        member = self._somebody()
+        member = self._draw_member()
         if member is not None:
             options = self._harness.options
             span_ms = options.election_timeout_ms_max * 4 * self._random.random()
@@ -147,7 +147,7 @@ class CoreFaultInjector:
             self._harness.note(EventKind.PAUSE, member)
 
     def _jump(self) -> None:
-        member = self._somebody()
+        member = self._draw_member()
         if member is not None:
             ahead_ms = (
                 self._harness.options.election_timeout_ms_max * 3 * self._random.random() ** 2
@@ -179,7 +179,7 @@ class CoreFaultInjector:
         harness.later(harness.now_us + int(span_ms * 1000), lambda: self._heal(number))
         kind = int(random() * 3)
         if kind == 0:  # one member
-            somebody = self._somebody()
+            somebody = self._draw_member()
             parts = [member is somebody for member in harness.members]
         elif kind == 1:
             parts = [random() < 0.5 for _ in range(count)]
@@ -189,7 +189,7 @@ class CoreFaultInjector:
             if random() >= harness.options.one_way:
                 network.cut[target][source] = source != target
             harness.note(EventKind.CUT)
-            self._tell_links()
+            self._trace_links()
             return
         one_way = random() < harness.options.one_way
         for source in range(count):
@@ -197,16 +197,16 @@ class CoreFaultInjector:
                 if parts[source] != parts[target] and (not one_way or parts[source]):
                     network.cut[source][target] = True
         harness.note(EventKind.CUT)
-        self._tell_links()
+        self._trace_links()
 
     def _heal(self, number: int) -> None:
         """End a partition, unless a newer one is in force."""
         if number == self.partitions and not self.is_over:
             self._harness.network.heal()
             self._harness.note(EventKind.HEAL)
-            self._tell_links()
+            self._trace_links()
 
-    def _tell_links(self) -> None:
+    def _trace_links(self) -> None:
         harness = self._harness
         if harness.tracer is None:
             return

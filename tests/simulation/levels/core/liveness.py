@@ -25,10 +25,10 @@ class Liveness:
     """The second phase of a run."""
 
     def __init__(
-        self, harness: Harness, weather: CoreFaultInjector, operators: Operators, random: Random
+        self, harness: Harness, faults: CoreFaultInjector, operators: Operators, random: Random
     ) -> None:
         self._harness = harness
-        self._weather = weather
+        self._faults = faults
         self._operators = operators
         self._random = random
         self._round_us = harness.options.election_timeout_ms_max * 1000 + 4 * (
@@ -38,17 +38,17 @@ class Liveness:
     def play(self) -> None:
         """Run the phase; raises Violation if the cluster does not recover."""
         harness = self._harness
-        self._weather.calm()
+        self._faults.end_all()
         core = self._choose()
         rest = [member for member in harness.members if member not in core]
-        self._weather.isolate(rest)
+        self._faults.isolate(rest)
         for member in rest:
             if member.raft is not None and self._random.random() < 0.5:
                 harness.stop(member)
         self._revive(core)
         self._must(core, "the chosen majority")
         harness.note(EventKind.PHASE)
-        self._weather.isolate([])
+        self._faults.isolate([])
         leader = self._leader(core)
         epoch = 0 if leader is None else leader.epoch
         quiet = all(member.epoch <= epoch for member in rest)

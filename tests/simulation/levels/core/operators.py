@@ -13,28 +13,28 @@ from .member import CoreMember
 from .options import MEMBERS_MAX
 from .recorder import EventKind
 
-CALM_LOAD: Final = 5
+LIVENESS_SLOWNESS: Final = 5
 """Factor by which clients operate less often once the faults have ended: progress suffices then."""
 
 
 class Operators:
     """Load and changes; refusals are typed errors, and counted."""
 
-    def __init__(self, harness: Harness, weather: CoreFaultInjector, random: Random) -> None:
+    def __init__(self, harness: Harness, faults: CoreFaultInjector, random: Random) -> None:
         self._harness = harness
-        self._weather = weather
+        self._faults = faults
         self._random = random
         self.changes = self.transfers = 0
-        self.slowness = CALM_LOAD  # of proposals once the faults have ended
+        self.slowness = LIVENESS_SLOWNESS  # of proposals once the faults have ended
 
     def begin(self) -> None:
         """Start the load. Clients continue after the faults."""
         options = self._harness.options
         self._again(options.proposals_per_s, self.propose)
         self._again(options.reads_per_s, self.read)
-        self._weather.every(options.churn_every_ms, self.change_voters)
-        self._weather.every(options.transfer_every_ms, self._transfer)
-        self._weather.every(options.resign_every_ms, self._resign)
+        self._faults.every(options.churn_every_ms, self.change_voters)
+        self._faults.every(options.transfer_every_ms, self._transfer)
+        self._faults.every(options.resign_every_ms, self._resign)
 
     def _again(self, per_s: float, action: object) -> None:
         if not per_s:
@@ -43,8 +43,8 @@ class Operators:
 
         def happen() -> None:
             action()  # type: ignore[operator]
-            calm = self.slowness if action == self.propose else CALM_LOAD
-            slower = calm if self._weather.is_over else 1
+            calm = self.slowness if action == self.propose else LIVENESS_SLOWNESS
+            slower = calm if self._faults.is_over else 1
             wait_us = 1 + int(slower * 2_000_000 / per_s * self._random.random())
             harness.later(harness.now_us + wait_us, happen)
 

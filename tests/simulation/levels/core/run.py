@@ -40,9 +40,9 @@ class CoreRun:
             self.options, make_members(self.options, entropy), entropy, tracer=tracer
         )
         self._random = Random(entropy.stream("weather").below(1 << 62))
-        self.weather = CoreFaultInjector(self.harness, self._random)
+        self.faults = CoreFaultInjector(self.harness, self._random)
         self.operators = Operators(
-            self.harness, self.weather, Random(entropy.stream("operators").below(1 << 62))
+            self.harness, self.faults, Random(entropy.stream("operators").below(1 << 62))
         )
         self.facts: dict[str, int] = {}
 
@@ -66,10 +66,10 @@ class CoreRun:
         for member in harness.members:
             harness.start(member)
         self.operators.begin()
-        self.weather.begin()
+        self.faults.begin()
         harness.run(until_us=options.safety_ms_max * 1000, events=options.events)
         harness.note(EventKind.PHASE)
-        Liveness(harness, self.weather, self.operators, self._random).play()
+        Liveness(harness, self.faults, self.operators, self._random).play()
         for finished in harness.checks.finished:
             finished()
         history = harness.history
@@ -79,8 +79,8 @@ class CoreRun:
             "epochs": max((member.epoch for member in harness.members), default=0),
             "answered": history.proposals_answered,
             "reads": history.reads_answered,
-            "crashes": self.weather.crashes,
-            "wipes": self.weather.wipes,
+            "crashes": self.faults.crashes,
+            "wipes": self.faults.wipes,
             "changes": self.operators.changes,
         }
 

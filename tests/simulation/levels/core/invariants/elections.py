@@ -195,8 +195,8 @@ class UpToDateVote:
         if (member.me, response.receiver, response.epoch) not in self._fitted:
             raise Violation(
                 "UpToDateVote",
-                f"{member.name} with {log_end_of(member.log)} grants a pre-vote to {response.receiver},"
-                " with a log that was never as up to date",
+                f"{member.name} with {log_end_of(member.log)} grants a pre-vote to"
+                f" {response.receiver}, with a log that was never as up to date",
             )
 
     def settled(self, member: CoreMember) -> None:

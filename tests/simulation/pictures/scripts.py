@@ -17,7 +17,7 @@ from ..levels.core.run import make_members
 from ..levels.core.trace import HighWatermark, LinksCut, RoleTaken, TraceEvent, VotersSet
 
 MS: Final = 1000
-PATIENCE_MS: Final = 10_000  # bound of each wait, of virtual time
+WAIT_MS: Final = 10_000  # bound of each wait, of virtual time
 NO_FAULTS: Final = CoreOptions(
     heartbeat_ms=100,
     election_timeout_ms_min=300,
@@ -44,9 +44,9 @@ class DiagramSpec:
 class DiagramScript:
     """A cluster and its trace."""
 
-    def __init__(self, story: DiagramSpec) -> None:
-        options = replace(NO_FAULTS, voters=story.voters, observers=story.observers)
-        entropy = SimEntropy(f"story/{story.name}/{story.seed}")
+    def __init__(self, spec: DiagramSpec) -> None:
+        options = replace(NO_FAULTS, voters=spec.voters, observers=spec.observers)
+        entropy = SimEntropy(f"story/{spec.name}/{spec.seed}")
         self.trace: list[TraceEvent] = []
         self.harness = Harness(
             options, make_members(options, entropy), entropy, tracer=self.trace.append
@@ -70,7 +70,7 @@ class DiagramScript:
 
     def wait(self, condition: Callable[[], bool], why: str) -> None:
         """Let time pass until the condition holds."""
-        end_us = self.harness.now_us + PATIENCE_MS * MS
+        end_us = self.harness.now_us + WAIT_MS * MS
         while not condition():
             assert self.harness.now_us < end_us, f"not reached in time: {why}"
             self.harness.run(until_us=self.harness.now_us + MS // 2)
@@ -192,8 +192,8 @@ DIAGRAMS: Final = (
 )
 
 
-def play_diagram(story: DiagramSpec) -> tuple[list[TraceEvent], list[int]]:
+def play_diagram(spec: DiagramSpec) -> tuple[list[TraceEvent], list[int]]:
     """Run a script; return its trace and its members."""
-    stage = DiagramScript(story)
-    story.play(stage)
+    stage = DiagramScript(spec)
+    spec.play(stage)
     return stage.told(), [NodeId(member.number) for member in stage.members]
