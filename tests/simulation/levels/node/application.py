@@ -1,8 +1,8 @@
-"""The clients of a cluster: they write down all that they ask for and are told.
+"""The clients of a simulated cluster; they record all requests and results.
 
-A client machine has producers and readers. Producers write unique values in bursts, some records of
-one producer under way at once; readers follow all partitions by assignment, and begin anew from the
-start now and then. One history takes in the words of all, in the order of virtual time.
+A client machine has producers and consumers. Producers write unique values in bursts; consumers
+follow all partitions by assignment, and sometimes start again from the beginning. One history has
+the operations of all, in the order of virtual time.
 """
 
 import asyncio
@@ -33,29 +33,29 @@ RETRY_S: Final = 0.3
 POLL_MS: Final = 500
 CERTAINLY_REFUSED: Final = (MessageTooLarge, InvalidRequest)
 NEVER: Final = (CorruptionError, OffsetOutOfRange, UnknownServerError)  # no fault explains these
-TIRED: Final = 10  # so many times longer are the pauses then
+TIRED: Final = 10  # factor of the pauses after `records_max`
 
 
 @dataclass(slots=True)
 class Notes:
-    """What all clients of a run share."""
+    """The shared state of the clients of a run."""
 
     now_ns: Callable[[], int]
     history: History = field(default_factory=History)
     errors: Counter[str] = field(default_factory=Counter)
     acknowledged: Counter[Place] = field(default_factory=Counter)
-    is_over: bool = False  # the producers shall end
+    is_over: bool = False  # the producers must stop
     values: int = 0
     readers: int = 0  # lives of readers
-    is_clean: bool = True  # no topic of the run may lose anything
+    is_clean: bool = True  # no topic of the run may lose data
 
     def next_value(self, who: str, size: int) -> bytes:
-        """A value that is nobody else's."""
+        """Return a unique value."""
         self.values += 1
         return f"{who}:{self.values}:".encode() + b"v" * size
 
     def note(self, error: QuorumlogError) -> None:
-        """Count an error; raises AssertionError for one that no fault explains."""
+        """Count an error; raises AssertionError if no fault explains it."""
         self.errors[type(error).__name__] += 1
         if self.is_clean and isinstance(error, NEVER):
             raise AssertionError(f"no fault explains {error!r}") from error
@@ -63,7 +63,7 @@ class Notes:
 
 @dataclass(slots=True)
 class Application:
-    """What runs on one client machine."""
+    """The clients of one machine."""
 
     runtime: Runtime
     name: str
@@ -71,7 +71,7 @@ class Application:
     options: ClusterOptions
     workload: Workload
     notes: Notes
-    creates: bool  # the topics are this one's to create
+    creates: bool  # this application creates the topics
     has_ended: bool = False
 
     async def run(self) -> None:
@@ -90,7 +90,7 @@ class Application:
         await asyncio.Event().wait()
 
     async def connect(self) -> AsyncLog:
-        """Connect, as often as it takes."""
+        """Connect, with retries."""
         while True:
             log = AsyncLog.open(
                 self.runtime,
@@ -105,7 +105,7 @@ class Application:
                 return log
 
     async def read_all(self) -> dict[Place, list[tuple[int, bytes]]]:
-        """Read every partition with a fresh client, from its start to its end."""
+        """Read every partition with a new client, from its start to its end."""
         log = await self.connect()
         stored: dict[Place, list[tuple[int, bytes]]] = {}
         for topic, index in self.options.places:
@@ -114,7 +114,7 @@ class Application:
         return stored
 
     async def prove_writable(self, places: list[Place]) -> None:
-        """Have one record acknowledged in each of some partitions."""
+        """Write one record to each of these partitions, with retries until it is acknowledged."""
         log = await self.connect()
         async with log.producer(linger_ms=0) as producer:
             for place in places:
@@ -124,7 +124,7 @@ class Application:
     # --- inside --------------------------------------------------------------------------------
 
     async def _write_one(self, producer: AsyncProducer, place: Place) -> None:
-        """Give a record again and again, each time under another value, until one is there."""
+        """Send records, each with another value, until one is acknowledged."""
         topic, index = place
         while True:
             value = self.notes.next_value(f"{self.name}.proof", 0)
@@ -155,7 +155,7 @@ class Application:
                 return found
 
     async def find_topics(self, log: AsyncLog) -> None:
-        """Create the topics of the run, or wait until they are there."""
+        """Create the topics of the run, or wait until they exist."""
         for topic in self.options.topics:
             while not topic.is_inner:
                 try:
@@ -253,7 +253,7 @@ class Application:
     # --- reading ---
 
     async def _read(self, log: AsyncLog, name: str) -> None:
-        """Follow everything, with a new consumer from the start now and then."""
+        """Follow all topics; sometimes start again with a new consumer."""
         entropy, clock = self.runtime.entropy.stream(name), self.runtime.clock
         low, high = self.workload.reader_lives_ms
         while not self.notes.is_over:
@@ -284,7 +284,7 @@ class Application:
 
 
 async def _waited(delivery: Delivery) -> BaseException | None:
-    """Wait for an outcome, whatever it is."""
+    """Wait for an outcome and return its error, if any."""
     try:
         await delivery
     except QuorumlogError as error:

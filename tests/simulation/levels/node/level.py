@@ -1,11 +1,10 @@
-"""Level `node`: a seed of whole clusters, from their first start to the verdict.
+"""Level `node`: whole clusters with faults, from their first start to the final checks.
 
-First comes *safety*: nodes and clients as they ship, and for the better part of a minute everything
-goes wrong that the run has drawn; `watch` looks at every step. Then *liveness*: a majority of the
-controllers and brokers is left alone, cut off from all others, and must serve every partition that
-has what it needs there within a bound; then everybody is, and every replica must be in sync again.
-In the end the clients' history has no anomaly, all replicas hold the same records, and every data
-directory is whole.
+*Safety*: nodes and clients run as they ship, with the drawn faults; the invariants are checked at
+every step. *Liveness*: a majority of the controllers and brokers is left alone, cut off from all
+others, and must serve every partition it can within a bound; then all nodes are repaired, and every
+replica must be in sync again. At the end the clients' history has no anomaly, all replicas hold the
+same records, and every data directory is sound.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,15 +38,15 @@ from .application import Application, Notes
 STEP_MS: Final = 50
 SAFETY_MS: Final = 40_000
 VIRTUAL_MS_MIN: Final = 60_000
-START_MS: Final = 60_000  # until the first client was served, in any weather
-END_MS: Final = 180_000  # until the clients have ended and read everything
-CLIENTS: Final = ["client1", "client2"]  # their machines
+START_MS: Final = 60_000  # bound of the first acknowledged record, with faults
+END_MS: Final = 180_000  # bound for the clients to stop and read everything
+CLIENTS: Final = ["client1", "client2"]  # machine names
 IS_IDEMPOTENT: Final = any(one.name == "enable_idempotence" for one in fields(ProducerConfig))
 ALLOWED: Final = frozenset(() if IS_IDEMPOTENT else (AnomalyKind.DUPLICATE,))
 
 
 class Client(Protocol):
-    """An application on a machine of its own."""
+    """An application on its own machine."""
 
     @property
     def has_ended(self) -> bool: ...
@@ -61,7 +60,7 @@ Maker: TypeAlias = Callable[["Run", str, Runtime], Client]
 
 @dataclass(slots=True)
 class Run:
-    """Everything of one run."""
+    """The state of one run."""
 
     world: SimWorld
     options: ClusterOptions
@@ -71,9 +70,10 @@ class Run:
     fault_injector: ClusterFaultInjector
     watch: ClusterInvariants
     applications: dict[str, "Client"] = field(default_factory=dict)
-    makers: Mapping[str, "Maker"] = field(default_factory=dict)  # of others than `Application`
-    prover: str = CLIENTS[0]  # whose records prove that partitions can be written to
-    look: Callable[[], None] = lambda: None  # at every step
+    # of applications other than `Application`
+    makers: Mapping[str, "Maker"] = field(default_factory=dict)
+    prover: str = CLIENTS[0]  # the client that proves partitions writable
+    look: Callable[[], None] = lambda: None  # called at every step
 
     @classmethod
     def of(
@@ -84,7 +84,7 @@ class Run:
         options: ClusterOptions | None = None,
         fault_plan: FaultPlan | None = None,
     ) -> "Run":
-        """Make a run's cluster and clients."""
+        """Create a run's cluster and clients."""
         options = options or draw_options(entropy.stream("options"))
         fault_plan = draw_fault_plan(entropy.stream("storm")) if fault_plan is None else fault_plan
         cluster = Cluster(world, options, entropy.stream("cluster"))
@@ -101,14 +101,14 @@ class Run:
         )
 
     def start(self) -> None:
-        """Start nodes and clients, and wait until clients are served."""
+        """Start nodes and clients, and wait for a first acknowledged record."""
         self.cluster.start()
         for name in CLIENTS:
             self.world.node(name).spawn(partial(self._run_client, name))
         self.wait(lambda: bool(self.notes.acknowledged), START_MS, "a first record")
 
     def wait(self, condition: Callable[[], bool], virtual_ms: int, why: str) -> None:
-        """Let time pass, with a supervisor, until the condition holds; raises NotReached."""
+        """Let time pass until the condition holds; raises NotReached."""
         end_ms = self.world.now_ms() + virtual_ms
         while not condition():
             if self.world.now_ms() >= end_ms:
@@ -116,7 +116,7 @@ class Run:
             self.step()
 
     def step(self) -> None:
-        """Let a moment pass; an operator looks after the voters."""
+        """Let one step of time pass, with an operator who maintains the voters."""
         self.cluster.run(STEP_MS)
         self.look()
         self.fault_injector.maintain_voters()
@@ -128,7 +128,7 @@ class Run:
                 )
 
     def describe(self) -> str:
-        """How everybody is."""
+        """Return the state of the nodes and the clients' errors."""
         errors = ", ".join(f"{count} {name}" for name, count in self.notes.errors.most_common())
         return f"{self.cluster.describe()}\n  errors of clients: {errors}"
 
@@ -153,13 +153,13 @@ class Run:
 def play(
     world: SimWorld, *, options: ClusterOptions | None = None, fault_plan: FaultPlan | None = None
 ) -> dict[str, int]:
-    """Run a seed; raises AssertionError with what went wrong."""
+    """Run a seed; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")
     return play_run(Run.of(world, entropy, options=options, fault_plan=fault_plan), entropy)
 
 
 def play_run(run: Run, entropy: SimEntropy) -> dict[str, int]:
-    """The same with a run that was made before."""
+    """Run a prepared run."""
     world = run.world
     run.start()
     end_ms = max(SAFETY_MS, world.now_ms() + SAFETY_MS // 2)
@@ -177,12 +177,12 @@ def play_run(run: Run, entropy: SimEntropy) -> dict[str, int]:
 
 
 def serve_with_core(run: Run, entropy: SimEntropy) -> int:
-    """Leave a majority alone: it must serve what it can; return how many partitions that was."""
+    """Leave a majority alone; return the number of partitions that it had to serve."""
     core = choose_core(run.cluster, entropy.stream("core"))
     run.world.faults.end_all()
     run.fault_injector.end_all(core)
     leave_alone(run.cluster, core, CLIENTS)
-    run.wait(lambda: is_settled(run.cluster, core), SETTLE_MS, "a majority finds itself")
+    run.wait(lambda: is_settled(run.cluster, core), SETTLE_MS, "a majority is settled")
     places = servable(run.cluster, core)
     name = run.prover
     proof = run.world.node(name).attach(
@@ -195,7 +195,7 @@ def serve_with_core(run: Run, entropy: SimEntropy) -> int:
 
 
 def settle(run: Run) -> Stored:
-    """End the clients' work and read everything with a fresh client."""
+    """Stop the clients and read everything with a new client."""
     run.notes.is_over = True
     applications = run.applications
     run.wait(lambda: all(one.has_ended for one in applications.values()), END_MS, "the clients end")
@@ -203,7 +203,7 @@ def settle(run: Run) -> Stored:
 
 
 def read_by(run: Run, name: str) -> Stored:
-    """Have a client read everything from the start."""
+    """Read everything from the start with a client."""
     reading = run.world.node(name).attach(
         lambda runtime: run.applications[name].read_all(), name="final read"
     )
@@ -213,7 +213,7 @@ def read_by(run: Run, name: str) -> Stored:
 
 
 def judge(run: Run, stored: Stored) -> None:
-    """Hold the clients' history against what is stored, and prove what lies on the disks."""
+    """Compare the clients' history with the stored records, and check the data directories."""
     strict = {
         place: found for place, found in stored.items() if run.options.topic(place[0]).is_strict
     }
@@ -227,7 +227,7 @@ def judge(run: Run, stored: Stored) -> None:
 
 
 def facts_of(run: Run) -> dict[str, int]:
-    """What a seed's line says."""
+    """Return the counts for a seed's line."""
     history = run.notes.history
     return {
         "nodes": len(run.cluster.nodes),

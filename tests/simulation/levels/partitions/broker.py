@@ -1,4 +1,4 @@
-"""A machine with a broker: its disk, its replicas, and what it has applied of the metadata."""
+"""A modelled broker: its disk, its replicas, and its applied metadata."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ WAITS_MAX: Final = 1 << 30
 
 @dataclass(slots=True)
 class ModelLog:
-    """A partition's log as a list; what lies from `flushed` on is lost with the machine's power."""
+    """A partition's log as a list; entries from `flushed` on are lost in a power cut."""
 
     entries: list[tuple[int, Value]] = field(default_factory=list)  # leader epoch, value
     epochs: EpochCache = field(default_factory=EpochCache)
@@ -42,28 +42,28 @@ class ModelLog:
 
     @property
     def end(self) -> int:
-        """The log end offset; it starts at 0."""
+        """The log end offset; the log starts at 0."""
         return len(self.entries)
 
     def append(self, epoch: int, value: Value) -> None:
-        """One record more."""
+        """Append one record."""
         self.epochs.assign(epoch, self.end)
         self.entries.append((epoch, value))
 
     def truncate(self, end: int) -> None:
-        """Everything from `end` on goes."""
+        """Remove everything from `end` on."""
         del self.entries[end:]
         self.epochs.truncate_end(end)
         self.flushed = min(self.flushed, end)
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """See EpochCache."""
+        """Return the end of a leader epoch, as EpochCache does."""
         return self.epochs.end_offset_for(epoch, self.end)
 
 
 @dataclass(slots=True)
 class Disk:
-    """What outlives a process."""
+    """The state that survives a process."""
 
     logs: dict[Place, ModelLog] = field(default_factory=dict)
     marks: dict[Place, int] = field(default_factory=dict)  # checkpointed high watermarks
@@ -71,14 +71,14 @@ class Disk:
     was_clean: bool = False
 
     def log(self, place: Place) -> ModelLog:
-        """The log of a place, made when it is first asked for."""
+        """Return the log of a partition, created at first use."""
         log = self.logs.get(place)
         if log is None:
             log = self.logs[place] = ModelLog()
         return log
 
     def cut_power(self) -> None:
-        """What was not flushed is gone."""
+        """Drop everything that was not flushed."""
         self.boot += 1
         for log in self.logs.values():
             log.truncate(log.flushed)
@@ -86,20 +86,20 @@ class Disk:
 
 @dataclass(slots=True)
 class Asked:
-    """A follower's fetch, as its leader gets it."""
+    """A follower's fetch request."""
 
     follower: NodeId
     leader: NodeId
     place: Place
-    number: int  # an answer to another one than the newest is dropped
+    number: int  # a response to an older one than the newest is dropped
     fetch: FollowerFetch
     last_epoch: int
-    mark: int  # the high watermark that the follower knows
+    mark: int  # the follower's high watermark
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A leader's answer with the records that it brings."""
+    """A leader's response with its records."""
 
     answer: FollowAnswer
     entries: list[tuple[int, Value]]
@@ -107,14 +107,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a change of the metadata meant to a broker."""
+    """The effect of a metadata change on a broker."""
 
-    taken: list[Place]  # in another leadership than before
-    kept: list[tuple[Place, int]]  # led before and after, with the mark before
+    taken: list[Place]  # partitions whose leadership changed
+    kept: list[tuple[Place, int]]  # still led, with the previous high watermark
 
 
 class ModelBroker:
-    """One machine. A process of it lives from `start` to `end`."""
+    """A machine. Its process runs from `start` to `end`."""
 
     def __init__(self, node_id: NodeId, *, lag_time_max_ms: int) -> None:
         self.node_id = node_id
@@ -122,17 +122,17 @@ class ModelBroker:
         self.is_alive = False
         self.paused_until_us = 0
         self.life = 0
-        self.broker_epoch = Offset(-1)  # of this life, once it was registered
+        self.broker_epoch = Offset(-1)  # of this process, once registered
         self.image: MetadataImage = EMPTY_IMAGE
         self.replicas: dict[Place, Partition] = {}
         self.led: dict[Place, None] = {}
-        self.parked: dict[Place, dict[NodeId, Asked]] = {}  # long polls at this leader
-        self.looked: dict[Place, None] = {}  # other replicas may be in sync now
-        self.numbers: dict[Place, int] = {}  # of the newest fetch of each place
+        self.parked: dict[Place, dict[NodeId, Asked]] = {}  # fetches that wait at this leader
+        self.looked: dict[Place, None] = {}  # partitions whose ISR may change
+        self.numbers: dict[Place, int] = {}  # of the newest fetch of each partition
         self._lag_time_max_ms = lag_time_max_ms
 
     def start(self) -> None:
-        """A new process, which knows nothing."""
+        """Start a new process, without state."""
         self.life += 1
         self.is_alive = True
         self.broker_epoch = Offset(-1)
@@ -140,7 +140,7 @@ class ModelBroker:
         self.replicas, self.led, self.parked, self.looked = {}, {}, {}, {}
 
     def end(self, *, clean: bool) -> None:
-        """The process ends."""
+        """End the process."""
         self.is_alive = False
         self.disk.was_clean = clean
         for place, partition in self.replicas.items():
@@ -150,15 +150,15 @@ class ModelBroker:
                 log.flushed = log.end
 
     def facts(self, node: NodeId) -> BrokerFacts | None:
-        """What this broker's image says of another."""
+        """Return the state of another broker in this one's metadata."""
         broker = self.image.brokers.get(node)
         return None if broker is None else BrokerFacts(broker.epoch, broker.is_active)
 
     # --- the metadata --------------------------------------------------------------------------
 
     def apply(self, image: MetadataImage, touched: Iterable[Place], now_ms: int) -> Applied:
-        """Take a later image, in which of what is or was held here the touched places may differ;
-        in the first one of a life all of it does."""
+        """Apply a later image; of the partitions held here only the touched ones differ. In the
+        first image of a process all may differ."""
         before, self.image = self.image, image
         if before is EMPTY_IMAGE:
             touched = [*image.partitions_on(self.node_id)]
@@ -199,7 +199,7 @@ class ModelBroker:
             self.led.pop(place, None)
 
     def _take(self, place: Place, topic: TopicImage, state: PartitionImage, now_ms: int) -> bool:
-        """Lead or follow; whether the leadership is another one than before."""
+        """Become leader or follower. Return True if the leader epoch changed."""
         partition = self.replicas.get(place)
         if partition is None:
             partition = self.replicas[place] = Partition(
@@ -232,11 +232,11 @@ class ModelBroker:
     # --- as a follower -------------------------------------------------------------------------
 
     def ask(self, place: Place) -> Asked | None:
-        """The next fetch of a place, None: there is nobody to ask."""
+        """Return the next fetch of a partition, None if there is no leader to fetch from."""
         partition = self.replicas.get(place)
         if partition is None or partition.followed == NO_NODE or self.broker_epoch < 0:
             return None
-        assert partition.follower is not None, f"{partition.name} follows nobody"
+        assert partition.follower is not None, f"{partition.name} follows no leader"
         log = self.disk.log(place)
         self.numbers[place] = self.numbers.get(place, 0) + 1
         return Asked(
@@ -256,7 +256,7 @@ class ModelBroker:
         )
 
     def take(self, place: Place, answer: FollowAnswer, entries: list[tuple[int, Value]]) -> bool:
-        """Do what an answer says; whether the high watermark moved."""
+        """Apply a response. Return True if the high watermark advanced."""
         partition, log = self.replicas[place], self.disk.log(place)
         step = partition.take(
             answer,
@@ -288,16 +288,16 @@ class ModelBroker:
     def serve(
         self, asked: Asked, *, entries_max: int, now_ms: int
     ) -> tuple[Reply | None, Progress]:
-        """Answer a fetch, and say what it brought about; no reply: it waits for news.
+        """Serve a fetch; return its response and progress. No response: the fetch waits.
 
-        Raises what the partition refuses it with.
+        Raises the partition's errors.
         """
         place, fetch = asked.place, asked.fetch
         partition = self.replicas.get(place)
         if partition is None:
             raise NotLeaderOrFollower("no replica here")
         log = self.disk.log(place)
-        partition.check_leader(fetch.leader_epoch)  # also before logs are compared
+        partition.check_leader(fetch.leader_epoch)  # before logs are compared
         parts = divergence(
             asked.last_epoch,
             fetch.log_end_offset,
@@ -316,14 +316,14 @@ class ModelBroker:
         return Reply(_answer(partition, None, start if entries else None), entries), progress
 
     def _park(self, asked: Asked) -> None:
-        """Hold a fetch back for news; one that was late does not push out its follower's newer."""
+        """Hold a fetch; a late one does not replace its follower's newer one."""
         held = self.parked.setdefault(asked.place, {})
         other = held.get(asked.follower)
         if other is None or other.number <= asked.number:
             held[asked.follower] = asked
 
     def overtook(self, asked: Asked) -> Asked | None:
-        """A newer fetch of the same follower that waits here; it waits no more."""
+        """Remove and return a newer waiting fetch of the same follower, if there is one."""
         held = self.parked.get(asked.place, {})
         other = held.get(asked.follower)
         if other is None or other.number <= asked.number:
@@ -331,7 +331,7 @@ class ModelBroker:
         return held.pop(asked.follower)
 
     def holds(self, asked: Asked) -> bool:
-        """Whether a fetch waits here for news."""
+        """Return True if a fetch waits here."""
         return self.parked.get(asked.place, {}).get(asked.follower) is asked
 
 
@@ -348,7 +348,7 @@ def _answer(
 
 
 def leader_state(topic: TopicImage, state: PartitionImage) -> LeaderState:
-    """What the metadata says to a partition's leader."""
+    """Return the leader state of a partition in the metadata."""
     min_isr, counts_flushed = _settings(tuple(sorted(topic.configs.items())), len(state.replicas))
     return LeaderState(
         leader_epoch=state.leader_epoch,
@@ -363,6 +363,6 @@ def leader_state(topic: TopicImage, state: PartitionImage) -> LeaderState:
 
 @cache
 def _settings(configs: tuple[tuple[str, str], ...], replication_factor: int) -> tuple[int, bool]:
-    """The least number of in-sync replicas, and whether only what is flushed counts."""
+    """Return min.insync.replicas, and True if only flushed offsets count."""
     effective = effective_configs(dict(configs), replication_factor=replication_factor)
     return int(effective["min.insync.replicas"]), effective["flush.policy"] == "fsync"

@@ -1,4 +1,4 @@
-"""The metadata of a modelled cluster: decisions, one after the other, and who must hear of them."""
+"""The metadata of a modelled cluster: sequential decisions, and the changes for each broker."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -21,37 +21,37 @@ from quorumlog.proto import metadata_records_pb2 as pb
 
 Place = tuple[TopicId, int]
 Watch = Callable[[Place, PartitionImage | None, PartitionImage | None], None]
-"""A partition before and after a change."""
+"""Called with a partition before and after a change."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """What a batch of the log changes, for those whom it concerns."""
+    """The changes in a batch of the metadata log, by affected broker."""
 
-    touched: dict[NodeId, list[Place]] = field(default_factory=dict)  # by holders, old and new
+    touched: dict[NodeId, list[Place]] = field(default_factory=dict)  # by replicas, old and new
     brokers: dict[NodeId, None] = field(default_factory=dict)
 
 
 class ModelController:
-    """One controller that never fails: consensus is simulated elsewhere.
+    """A controller that never fails: consensus is simulated elsewhere.
 
-    The log itself is not kept: what brokers apply are the images after it, which they share, and
-    what has changed of their own. So a change costs its own size, however many brokers there are.
+    The log itself is not kept: brokers apply shared images and the changes of their partitions. So
+    a change costs its own size, independent of the number of brokers.
     """
 
     def __init__(self, decided: Callable[[MetadataImage, Iterable[Place]], None]) -> None:
         self.image: MetadataImage = EMPTY_IMAGE
-        self.end = 0  # records so far
+        self.end = 0  # number of records
         self.config: Final = ControllerConfig()
         self.watches: list[Watch] = []
         self._decided = decided
-        self._ends: list[int] = []  # of the batches
+        self._ends: list[int] = []  # ends of the batches
         self._batches: list[Batch] = []
         self.changes = 0  # of partitions
         self.moves = 0  # of leaderships
 
     def submit(self, command: Command) -> Reply:
-        """Decide and commit; raises what `decide` raises."""
+        """Decide and commit; raises the errors of `decide`."""
         decision = decide(self.image, command, self.config)
         if isinstance(decision, Decision):
             self._append(decision.records)
@@ -61,20 +61,20 @@ class ModelController:
         return decision.finish(self.image)[0]
 
     def epoch_of(self, node: NodeId) -> Offset:
-        """A broker's registration, -1: it has none."""
+        """Return a broker's epoch, -1 if it is not registered."""
         broker = self.image.brokers.get(node)
         return Offset(-1) if broker is None else broker.epoch
 
     def touched(self, node: NodeId, *, start: int, end: int) -> Iterator[Place]:
-        """What the records in [start, end) change of the partitions that a node holds or held, each
-        once; both are ends of batches."""
+        """Yield the partitions of a node, old and new, that the records in [start, end) change,
+        each once; both are ends of batches."""
         places: dict[Place, None] = {}
         for batch in self._between(start, end):
             places.update(dict.fromkeys(batch.touched.get(node, ())))
         yield from places
 
     def touches_brokers(self, *, start: int, end: int) -> bool:
-        """Whether the records in [start, end) say anything of brokers."""
+        """Return True if the records in [start, end) change a broker."""
         return any(batch.brokers for batch in self._between(start, end))
 
     def _between(self, start: int, end: int) -> list[Batch]:

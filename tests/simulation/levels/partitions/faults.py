@@ -1,4 +1,4 @@
-"""What goes wrong: deaths, lost power, standstills, stops, moves."""
+"""The fault injector of level `partitions`: crashes, power cuts, pauses, stops, reassignments."""
 
 from collections.abc import Callable
 from typing import Final
@@ -12,14 +12,14 @@ SECOND_US: Final = 1_000_000
 
 
 class Weather:
-    """Draws faults until the run heals."""
+    """Injects drawn faults until the run heals."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._weak: dict[NodeId, None] = {}  # lost their power since all was in sync
+        self._weak: dict[NodeId, None] = {}  # machines that lost power since everything was in sync
 
     def again(self, every_ms: int, fault: Callable[[], None]) -> None:
-        """Have a fault happen now and then until the run heals."""
+        """Inject a fault repeatedly until the run heals."""
 
         def happen() -> None:
             if self.world.is_faulty:
@@ -32,7 +32,7 @@ class Weather:
         return [node for node, broker in self.world.brokers.items() if broker.is_alive]
 
     def crash(self) -> None:
-        """End some process."""
+        """Kill a process."""
         if alive := self._alive():
             self._kill(self.world.random.choice(alive), power=False)
 
@@ -42,12 +42,12 @@ class Weather:
         )
 
     def cut_power(self) -> None:
-        """Switch some machine off."""
+        """Cut the power of a machine."""
         if alive := self._alive():
             self._kill(self.world.random.choice(alive), power=True)
 
     def _kill(self, node: NodeId, *, power: bool) -> None:
-        """End a process, with its machine if that is asked for and the promise allows it."""
+        """Kill a process, and cut its machine's power if requested and tolerable."""
         power = power and self._weak_may_grow()
         self.world.note("power" if power else "crash", node)
         self.world.lives.end(node, clean=False, back_us=self._absence_us())
@@ -56,7 +56,7 @@ class Weather:
             self.world.brokers[node].disk.cut_power()
 
     def strike(self) -> None:
-        """Kill some replicas of one partition, the leader among them, a few messages apart."""
+        """Kill some replicas of one partition, its leader included, within a few messages."""
         places = [state for _, state in self.world.partitions()]
         if not places:
             return
@@ -74,7 +74,8 @@ class Weather:
             self._kill(node, power=power)
 
     def _weak_may_grow(self) -> bool:
-        """Whether one more machine may lose its memory without breaking the promise."""
+        """Return True if one more machine may lose unflushed data without violating the
+        guarantee."""
         if self.world.options.fsync:
             return True
         back = all(
@@ -93,7 +94,7 @@ class Weather:
         )
 
     def stop(self) -> None:
-        """Stop some broker in order."""
+        """Stop a broker cleanly."""
         if not (alive := self._alive()):
             return
         node = self.world.random.choice(alive)
@@ -108,7 +109,7 @@ class Weather:
             self.world.lives.end(node, clean=True, back_us=self._absence_us())
 
     def pause(self) -> None:
-        """Have some process stand still, also beyond its session."""
+        """Pause a process, possibly beyond its session."""
         if not (alive := self._alive()):
             return
         node = self.world.random.choice(alive)
@@ -128,7 +129,7 @@ class Weather:
         )
 
     def move(self) -> None:
-        """Begin or cancel a reassignment."""
+        """Start or cancel a reassignment."""
         places = list(self.world.partitions())
         if not places:
             return

@@ -1,6 +1,6 @@
-"""What must hold while controller and partitions are played (KIP-966's model, Jepsen's anomalies).
+"""Invariants of level `partitions` (KIP-966's model, Jepsen's anomalies).
 
-Each check costs what changed, not what is there.
+Each check costs the size of the change.
 """
 
 from collections.abc import Iterable
@@ -15,22 +15,23 @@ from .broker import ModelBroker, ModelLog, Place, Value
 
 
 class Checks:
-    """What was committed and acknowledged, ever."""
+    """The committed and acknowledged records, and the checks against them."""
 
     def __init__(self) -> None:
-        # By place: what some replica had below its high watermark, in order.
+        # By partition: entries below the high watermark of a replica, in order.
         self.committed: dict[Place, list[tuple[int, Value]]] = {}
-        self.acked: dict[Place, dict[int, Value]] = {}  # by place and offset
-        self._looked: dict[tuple[int, int, Place], int] = {}  # by node and life: mark checked up to
+        self.acked: dict[Place, dict[int, Value]] = {}  # by partition and offset
+        # by node and life: checked up to this high watermark
+        self._looked: dict[tuple[int, int, Place], int] = {}
         self.acks = 0
 
     def acknowledged(self, place: Place, offset: int, value: Value) -> None:
-        """A produce request with acks=all was answered."""
+        """Record an acknowledged produce request with acks=all."""
         self.acked.setdefault(place, {})[offset] = value
         self.acks += 1
 
     def mark_moved(self, broker: ModelBroker, place: Place, partition: Partition) -> None:
-        """ConsistentRead: what one replica commits no other one contradicts."""
+        """Check ConsistentRead: replicas commit equal records."""
         log, mark = broker.disk.log(place), partition.high_watermark
         if mark > log.end:
             raise Violation("HighWatermarkInLog", f"{partition.name}: {mark} > {log.end}")
@@ -49,7 +50,7 @@ class Checks:
         self._looked[key] = mark
 
     def became_leader(self, broker: ModelBroker, place: Place, partition: Partition) -> None:
-        """NoCommittedRecordLost: who leads has everything that was committed or acknowledged."""
+        """Check LeaderCompleteness: a leader has every committed and acknowledged record."""
         log = broker.disk.log(place)
         known = self.committed.get(place, [])
         if log.entries[: len(known)] != known:
@@ -61,10 +62,10 @@ class Checks:
             )
         for offset, value in self.acked.get(place, {}).items():
             if offset >= log.end or log.entries[offset][1] != value:
-                raise Violation("LostWrite", f"{partition.name}: {value} at {offset} is gone")
+                raise Violation("LostWrite", f"{partition.name}: {value} at {offset} is lost")
 
     def decided(self, image: MetadataImage, places: Iterable[Place]) -> None:
-        """Structural (KRaft): of the partitions that a decision touched."""
+        """Check the structure of the partitions that a decision changed."""
         for topic_id, index in places:
             topic = image.topics_by_id.get(topic_id)
             if topic is None or index not in topic.partitions:
@@ -77,13 +78,14 @@ class Checks:
             _check_partition(image, f"{topic.name}-{index}", state, min_isr)
 
     def final(self, place: Place, logs: list[ModelLog]) -> None:
-        """After healing: every replica has the same records, and all that was promised."""
+        """Check after healing that all replicas have the same records, acknowledged ones
+        included."""
         for log in logs[1:]:
             if log.entries != logs[0].entries:
                 raise Violation("Converged", f"{place}: {log.end} and {logs[0].end} records")
         for offset, value in self.acked.get(place, {}).items():
             if offset >= logs[0].end or logs[0].entries[offset][1] != value:
-                raise Violation("LostWrite", f"{place}: {value} at {offset} is gone in the end")
+                raise Violation("LostWrite", f"{place}: {value} at {offset} is lost at the end")
 
 
 def _check_partition(image: MetadataImage, name: str, state: PartitionImage, min_isr: int) -> None:

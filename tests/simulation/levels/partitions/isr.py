@@ -1,4 +1,4 @@
-"""Leaders and the controller about in-sync replicas: asked, decided, answered; all losable."""
+"""ISR changes between leaders and the controller: requests, decisions, responses, each losable."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ from .world import World
 
 
 class IsrTalk:
-    """Leaders ask the controller for other in-sync replicas."""
+    """The leaders' requests for ISR changes."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._asking: dict[NodeId, bool] = {}  # whose request is under way
+        self._asking: dict[NodeId, bool] = {}  # brokers with a request in flight
 
     def check_isr_later(self, broker: ModelBroker, life: int) -> None:
-        """Look for members that lag, again and again."""
+        """Schedule the periodic check for lagging members."""
         self.world.at(
             self.world.options.lag_time_max_ms * 500,
             self.world.when_awake,
@@ -38,14 +38,14 @@ class IsrTalk:
         self.check_isr_later(broker, broker.life)
 
     def look_at_lacking(self, broker: ModelBroker) -> None:
-        """Brokers have changed: who was not eligible may join where somebody is lacking."""
+        """Reconsider partitions with missing members after a change of brokers."""
         for place in broker.led:
             leader = broker.replicas[place].leader
             if leader is not None and len(leader.isr) < len(leader.replicas):
                 broker.looked[place] = None
 
     def ask_for_isr(self, node: NodeId) -> None:
-        """Ask the controller for what the replicas led here propose, of those looked at."""
+        """Request the ISR changes of this broker's reconsidered partitions."""
         broker = self.world.brokers[node]
         if self._asking.get(node) or not broker.looked:
             return
@@ -70,12 +70,12 @@ class IsrTalk:
             )
             try:
                 if self.world.is_faulty and self.world.random.random() < self.world.options.loss:
-                    raise NotController("another one leads")
+                    raise NotController("another controller leads")
                 outcome = self.world.lives.submit(command)
             except QuorumlogError as error:
                 outcome = error
             if self.world.is_lost():
-                outcome = Lost("the answer was lost")
+                outcome = Lost("the response was lost")
         self.world.at(self.world.latency_us(), self._isr_answered, broker, life, asked, outcome)
 
     def _isr_answered(

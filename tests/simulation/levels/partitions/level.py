@@ -1,4 +1,4 @@
-"""Level `partitions` as the runner of seeds knows levels: a seed in, an outcome out."""
+"""Level `partitions`: play a seed and return its outcome."""
 
 import traceback
 from collections.abc import Callable
@@ -11,7 +11,7 @@ FRAMES_SHOWN: Final = 6
 
 
 def play_partitions(seed: int, *, trace: Callable[[str], None] | None = None) -> Outcome:
-    """Play a seed; what is violated is part of the outcome."""
+    """Play a seed; a violation is part of the outcome."""
     run, failure = ReplicationRun(seed, trace=trace), ""
     try:
         run.play()

@@ -1,4 +1,4 @@
-"""Brokers come, register, learn of the metadata, and go."""
+"""The lifecycle of brokers: start, registration, metadata, end."""
 
 from typing import Any, Final
 
@@ -14,14 +14,14 @@ SECOND_US: Final = 1_000_000
 
 
 class Lives:
-    """Processes, registrations, and the metadata that brokers apply."""
+    """The processes and registrations of brokers, and the metadata they apply."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.crashes = 0
 
     def start(self, node: NodeId) -> None:
-        """Begin a new process, which knows nothing and registers."""
+        """Start a new process, which registers."""
         broker = self.world.brokers[node]
         broker.start()
         self.world.note("start", node)
@@ -69,7 +69,7 @@ class Lives:
         self.attempt(UnfenceBroker(broker_id=node, broker_epoch=broker.broker_epoch))
 
     def end(self, node: NodeId, *, clean: bool, back_us: float) -> None:
-        """End a process; it comes back after `back_us`."""
+        """End a process; it restarts after `back_us`."""
         broker = self.world.brokers[node]
         epoch = broker.broker_epoch
         broker.end(clean=clean)
@@ -86,17 +86,17 @@ class Lives:
             self.start(node)
 
     def fence(self, node: NodeId, epoch: Offset) -> None:
-        """Have the controller fence a registration."""
+        """Fence a registration."""
         self.attempt(FenceBroker(broker_id=node, broker_epoch=epoch))
 
     def awake_again(self, node: NodeId, life: int) -> None:
-        """A process that stood still beyond its session is heard again."""
+        """Unfence a process that was paused beyond its session."""
         broker = self.world.brokers[node]
         if broker.is_alive and broker.life == life and broker.broker_epoch >= 0:
             self._unfence(node)
 
     def submit(self, command: Command) -> Any:
-        """Decide, and let every broker know in time."""
+        """Submit a command, and schedule the metadata change at every broker."""
         before = self.world.controller.end
         reply = self.world.controller.submit(command)
         end, image = self.world.controller.end, self.world.controller.image
@@ -116,7 +116,7 @@ class Lives:
         return reply
 
     def attempt(self, command: Command) -> None:
-        """Submit what may be refused."""
+        """Submit a command that may be refused."""
         try:
             self.submit(command)
         except QuorumlogError as error:
@@ -139,7 +139,7 @@ class Lives:
             partition = broker.replicas[place]
             self.world.traffic.flush(
                 broker, place
-            )  # what a process found on its disk counts once it is durable
+            )  # data found on the disk count once they are durable
             if partition.is_leader:
                 self._became_leader(broker, place, partition)
             else:

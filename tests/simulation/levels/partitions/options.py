@@ -1,4 +1,4 @@
-"""What a run of controller and partitions is like, drawn from the seed."""
+"""Options of a run of level `partitions`, drawn from the seed."""
 
 from dataclasses import dataclass, fields
 
@@ -7,8 +7,8 @@ from quorumlog.simulation.entropy import SimEntropy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationOptions:
-    """One run. Times are microseconds of virtual time, means between two faults milliseconds; a
-    mean of 0 means that there are none."""
+    """Options of one run. Times are microseconds of virtual time, mean intervals of faults
+    milliseconds; 0: no faults."""
 
     brokers: int = 3
     topics: int = 3
@@ -16,7 +16,7 @@ class ReplicationOptions:
     replication_factor: int = 3
     min_isr: int = 2
     fsync: bool = False  # flush.policy
-    events: int = 8_000  # the safety phase goes on until so many
+    events: int = 8_000  # the safety phase lasts for that many events
     lag_time_max_ms: int = 2_000
     session_timeout_ms: int = 1_000
     latency_us: tuple[int, int] = (100, 2_000)
@@ -24,19 +24,20 @@ class ReplicationOptions:
     flush_us: tuple[int, int] = (100, 2_000)  # of a flush under flush.policy=fsync
     fetch_entries_max: int = 5
     appends_per_s: float = 200.0
-    loss: float = 0.0  # of messages
-    late: float = 0.0  # of fetches: they are delivered a second time, later
-    metadata_stall: float = 0.0  # of changes: a broker learns of them up to two seconds later
+    loss: float = 0.0  # probability, of messages
+    late: float = 0.0  # probability, of fetches: delivered again, later
+    # probability, of changes: a broker receives them up to two seconds later
+    metadata_stall: float = 0.0
     crash_every_ms: int = 0
-    power_every_ms: int = 0  # the machine's power: what was not flushed is gone
-    strike_every_ms: int = 0  # several replicas of one partition die at almost the same time
+    power_every_ms: int = 0  # a machine's power: unflushed data are lost
+    strike_every_ms: int = 0  # several replicas of one partition are killed within a few messages
     stop_every_ms: int = 0  # controlled shutdowns
-    pause_every_ms: int = 0  # a process stands still, also beyond its session
+    pause_every_ms: int = 0  # a process is paused, possibly beyond its session
     move_every_ms: int = 0  # reassignments
     elect_every_ms: int = 0  # preferred leaders
 
     def differing(self) -> str:
-        """What is not as by default, for people."""
+        """Return every option that differs from its default, as text."""
         told = (
             f"{each.name}={getattr(self, each.name)}"
             for each in fields(self)
@@ -46,7 +47,7 @@ class ReplicationOptions:
 
 
 def draw(entropy: SimEntropy) -> ReplicationOptions:
-    """Draw a run; each class of faults is on or off for all of it."""
+    """Draw the options of a run; each class of faults is on or off."""
     replication_factor = (1, 2, 2, 3, 3, 3, 3, 4)[entropy.below(8)]
     min_isr = 2 if entropy.chance(0.6) else 1 + entropy.below(replication_factor)
     brokers = max(2, replication_factor + entropy.below(3))

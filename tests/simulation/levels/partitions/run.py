@@ -1,10 +1,11 @@
-"""One run of level `partitions`: a safety phase under faults, then all of it must be in order.
+"""A run of level `partitions`: a safety phase with faults, then convergence.
 
-In the safety phase nothing but the invariants is demanded. Then all faults end, everybody is
-started, and every partition must have its leader, a whole ISR and equal logs within a bound.
+In the safety phase only the invariants must hold. Then all faults end, every broker is started, and
+every partition must have its leader, a full ISR and equal logs within a bound.
 
-What may be promised bounds the faults: where a machine's power may take what was acknowledged
-(flush.policy=replicated), no more than min ISR - 1 of them are lost before all is in sync again.
+The guarantees bound the faults: if a power cut may lose acknowledged records
+(flush.policy=replicated), at most min ISR - 1 machines lose power before everything is in sync
+again.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,12 +23,12 @@ from .traffic import Traffic
 from .world import World
 
 SECOND_US: Final = 1_000_000
-HEAL_US: Final = 60 * SECOND_US  # how long everything may take once the faults are over
+HEAL_US: Final = 60 * SECOND_US  # bound of the convergence after the faults
 SAFETY_US_MAX: Final = 120 * SECOND_US
 
 
 class ReplicationRun:
-    """A run of one seed; `play` raises Violation, or an AssertionError of what is played."""
+    """A run of one seed; `play` raises Violation, or an AssertionError of the played code."""
 
     def __init__(
         self,
@@ -45,11 +46,11 @@ class ReplicationRun:
 
     @property
     def event_count(self) -> int:
-        """Events played so far."""
+        """The number of events so far."""
         return self.world.events
 
     def play(self) -> None:
-        """Both phases."""
+        """Run both phases."""
         self.begin()
         self.world.run(until_us=SAFETY_US_MAX, events=self.world.options.events)
         self.heal()
@@ -72,7 +73,7 @@ class ReplicationRun:
         }
 
     def begin(self) -> None:
-        """Start every broker, create the topics, and let it happen."""
+        """Start every broker, create the topics, and schedule the load and the faults."""
         options = self.world.options
         for node in self.world.brokers:
             self.world.lives.start(node)
@@ -106,7 +107,7 @@ class ReplicationRun:
                 self.weather.again(every_ms, fault)
 
     def heal(self) -> None:
-        """No faults from here on; everybody comes back."""
+        """End all faults and restart every broker."""
         self.world.is_faulty = False
         self.world.note("heal")
         for node, broker in self.world.brokers.items():
@@ -115,7 +116,7 @@ class ReplicationRun:
                 self.world.lives.start(node)
 
     def _unfinished(self) -> list[str]:
-        """Some of what is not in order yet."""
+        """Return the first conditions of convergence that do not hold."""
         return list(islice(self._disorder(), 3))
 
     def _disorder(self) -> Iterator[str]:

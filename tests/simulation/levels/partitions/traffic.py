@@ -1,4 +1,4 @@
-"""Records on their way: clients append, followers fetch, leaders answer."""
+"""Replication traffic: clients append, followers fetch, leaders respond."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,19 +14,20 @@ SECOND_US: Final = 1_000_000
 
 
 class Traffic:
-    """Fetches, answers, appends."""
+    """Fetches, responses and appends."""
 
     def __init__(
         self, world: World, *, target: Callable[[], tuple[ModelBroker, Place] | None] | None = None
     ) -> None:
-        """`target` draws what the next append goes to; by default anything that is led."""
+        """Create the traffic; `target` draws the partition of an append, by default any
+        partition that is led."""
         self.world = world
         self.target = target or self._anything_led
         self.refused = 0  # appends
         self._values = 0
 
     def fetch(self, node: NodeId, life: int, place: Place) -> None:
-        """Have a follower ask its leader for what comes next."""
+        """Send a follower's next fetch to its leader."""
         broker = self.world.brokers[node]
         asked = broker.ask(place)
         if asked is None:
@@ -39,8 +40,11 @@ class Traffic:
             self.world.at(20 * self.world.latency_us(), self._serve, leader, asked, life)
 
     def fetch_again_later(self, asked: Asked) -> None:
-        """Have a fetch repeated if nothing comes of it. One that its leader holds back is left with
-        it where messages are neither lost nor late, so that partitions at rest cost nothing."""
+        """Repeat a fetch that gets no response.
+
+        If messages are neither lost nor late, a fetch that waits at its leader is not repeated, so
+        that idle partitions cost nothing.
+        """
         life = self.world.brokers[asked.follower].life
         self.world.at(self.world.options.session_timeout_ms * 500, self._fetch_again, asked, life)
 
@@ -67,14 +71,14 @@ class Traffic:
             self.world.note(
                 f"fetch refused: {type(error).__name__}", asked.follower, asked.place[1]
             )
-            return  # the follower asks again in time
+            return  # the follower fetches again later
         self.progressed(leader, asked.place, progress)
         leader.looked[asked.place] = None
         self.world.isr.ask_for_isr(leader.node_id)
         if reply is not None:
             self._reply(asked, life, reply)
         held = leader.overtook(asked)
-        if held is not None:  # what it said counts, not what has just come
+        if held is not None:  # its state is newer than that of this fetch
             self._serve_again(leader, held)
 
     def _serve_again(self, leader: ModelBroker, held: Asked) -> None:
@@ -94,8 +98,8 @@ class Traffic:
         partition = broker.replicas.get(place)
         if partition is None:
             return
-        # Answers of one leader come in turn; that of another one may come when it is followed no
-        # more: nothing but its epoch tells.
+        # Responses of one leader arrive in order. One of an earlier leader may arrive later; only
+        # its epoch reveals it.
         is_of_another = reply.answer.leader_epoch != partition.leader_epoch
         if broker.numbers.get(place) != asked.number and not is_of_another:
             return
@@ -109,7 +113,7 @@ class Traffic:
             self.fetch(broker.node_id, broker.life, place)
 
     def flush(self, broker: ModelBroker, place: Place) -> None:
-        """What is written becomes durable soon where the policy is fsync, else now and then."""
+        """Flush the log soon if the policy is fsync, otherwise sometimes."""
         log = broker.disk.log(place)
         if self.world.options.fsync and log.flushed < log.end:
             delay_us = self.world.random.randint(*self.world.options.flush_us)
@@ -135,7 +139,7 @@ class Traffic:
         self.progressed(broker, place, progress)
 
     def progressed(self, leader: ModelBroker, place: Place, progress: Progress) -> None:
-        """Answer clients and followers whom a progress concerns, and check it."""
+        """Check a leader's progress and answer the waiting clients and followers."""
         partition = leader.replicas[place]
         partition.check_invariants()
         for wait in progress.released:
@@ -148,16 +152,18 @@ class Traffic:
     def _released(self, leader: ModelBroker, place: Place, wait: Wait) -> None:
         if wait.error is None:
             offset, value = wait.token
-            assert leader.disk.log(place).entries[offset][1] == value, "what was written is there"
+            assert leader.disk.log(place).entries[offset][1] == value, (
+                "an acknowledged record differs"
+            )
             self.world.checks.acknowledged(place, offset, value)
 
     def _news(self, leader: ModelBroker, place: Place) -> None:
-        """Whoever waits for this place is served again."""
+        """Serve the fetches that wait for this partition."""
         for _, asked in sorted(leader.parked.pop(place, {}).items()):
             self._serve_again(leader, asked)
 
     def append_later(self) -> None:
-        """Have a client append, again and again."""
+        """Schedule the next append of a client."""
         delay_us = self.world.random.expovariate(self.world.options.appends_per_s) * SECOND_US
         self.world.at(delay_us, self._append)
 

@@ -1,4 +1,4 @@
-"""Virtual time, the machines, and what everybody needs of both: a heap of events."""
+"""Virtual time and the machines of a run: a heap of events."""
 
 import hashlib
 from collections import deque
@@ -25,7 +25,7 @@ LINES_KEPT: Final = 60
 
 
 class World:
-    """What a run is played in. Its parts are set by whoever makes the run."""
+    """The state of a run; the creator of the run sets its parts."""
 
     lives: "Lives"
     traffic: "Traffic"
@@ -58,16 +58,16 @@ class World:
         self._sequence = 0
 
     def hash(self) -> str:
-        """The digest of all events, 32 hex digits."""
+        """Return the digest of all events, 32 hex digits."""
         return self._digest.hexdigest()
 
     def at(self, delay_us: float, what: Callable[..., None], *arguments: Any) -> None:
-        """Have something happen later."""
+        """Schedule a call."""
         self._sequence += 1
         heappush(self._queue, (self.now_us + int(delay_us), self._sequence, what, arguments))
 
     def run(self, *, until_us: int, events: int | None = None) -> None:
-        """Play until the time, or the number of events."""
+        """Run until a time, or until that many events."""
         while self._queue and self._queue[0][0] <= until_us:
             if events is not None and self.events >= events:
                 return
@@ -77,7 +77,7 @@ class World:
         self.now_us = max(self.now_us, until_us) if events is None else self.now_us
 
     def note(self, what: str, *numbers: int) -> None:
-        """One event, for the hash and for people."""
+        """Record an event, for the hash and the report."""
         line = f"{self.now_us / 1e6:10.6f} {what} {' '.join(map(str, numbers))}"
         self._digest.update(line.encode())
         self.last.append(line)
@@ -90,23 +90,23 @@ class World:
         return self.now_us // 1000
 
     def partitions(self) -> Iterable[tuple[Place, PartitionImage]]:
-        """Every partition as the controller knows it, in order."""
+        """Yield every partition in the controller's metadata, in order."""
         for topic in self.controller.image.sorted_topics():
             for index, state in topic.sorted_partitions():
                 yield (topic.id, index), state
 
     def latency_us(self) -> int:
-        """How long a message takes."""
+        """Draw the latency of a message."""
         return self.random.randint(*self.options.latency_us)
 
     def is_lost(self) -> bool:
-        """Whether a message gets lost."""
+        """Draw whether a message is lost."""
         return self.is_faulty and self.random.random() < self.options.loss
 
     def when_awake(
         self, broker: ModelBroker, life: int, what: Callable[..., None], *arguments: Any
     ) -> None:
-        """Have a process do something: later if it stands still, never if it is another one."""
+        """Call for a process: later if it is paused, never if it has ended."""
         if not broker.is_alive or broker.life != life:
             return
         if broker.paused_until_us > self.now_us:

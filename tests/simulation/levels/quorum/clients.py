@@ -1,9 +1,9 @@
-"""Clients of a replicated register map: they write, swap and read, and take down what they see.
+"""Clients of a replicated register map: they write, swap and read, and record the results.
 
-A client knows the addresses of all members and asks the one that it takes for the leader, another
-one after an error. It never repeats an operation: whatever may have been carried out stays of
-unknown outcome in the history. Some clients send values on the stream of proposals, several under
-way, others call for each operation.
+A client has the addresses of all members, and sends to its assumed leader, or to another member
+after an error. It never repeats an operation: one that may have been executed stays of unknown
+outcome in the history. Some clients send several values on the stream of proposals, others one call
+per operation.
 """
 
 import asyncio
@@ -34,47 +34,47 @@ from ...checkers.models import DONE, Read, RegisterRequest, Swap, Write
 from ...cluster.registers import call_register, encode_command
 
 WITHOUT_EFFECT = (NotSent, NotController, Overloaded, InvalidRequest, VoterNotFound)
-"""After these an operation was certainly not carried out and never will be."""
+"""Errors after which an operation certainly was not and will not be executed."""
 
-TIRED: Final = 10  # so many times longer are the pauses then
+TIRED: Final = 10  # factor of the pauses after `operations_max`
 
 ProposeStream = Stream[pb.ProposeRequest, pb.ProposeResponse]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterWorkload:
-    """What the clients of a run do. Times in milliseconds."""
+    """The workload of the clients. Times in milliseconds."""
 
     keys: int
     pause_ms: tuple[int, int]  # between two operations of a task
     timeout_ms: tuple[int, int]
-    reads: float  # of all operations
-    swaps: float  # of the others
+    reads: float  # fraction of all operations
+    swaps: float  # fraction of the others
     value_size_max: int
-    burst_max: int  # proposals under way on a stream
-    operations_max: int = 1 << 62  # of all clients; beyond it they take it easy
+    burst_max: int  # proposals in flight on a stream
+    operations_max: int = 1 << 62  # of all clients; afterwards they slow down
 
 
 @dataclass(slots=True)
 class Notes:
-    """What all clients of a run share: the history, and whether they shall go on."""
+    """The shared state of the clients of a run."""
 
     history: OperationHistory = field(default_factory=OperationHistory)
     errors: Counter[str] = field(default_factory=Counter)
-    offsets: dict[bytes, int] = field(default_factory=dict)  # command -> where it was said to be
-    last_done: Counter[str] = field(default_factory=Counter)  # operations done, by client
+    offsets: dict[bytes, int] = field(default_factory=dict)  # command -> reported offset
+    last_done: Counter[str] = field(default_factory=Counter)  # completed operations, by client
     is_over: bool = False
     values: int = 0
 
     def next_value(self, client: str, size: int) -> bytes:
-        """A value that is nobody else's."""
+        """Return a unique value."""
         self.values += 1
         return f"{client}:{self.values}:".encode() + b"." * size
 
 
 @dataclass(slots=True)
 class RegisterClient:
-    """One task that does one operation after the other, or several on a stream."""
+    """A task that executes one operation after the other, or several on a stream."""
 
     runtime: Runtime
     name: str
@@ -88,7 +88,7 @@ class RegisterClient:
     _seen: dict[str, bytes | None] = field(default_factory=dict)  # the last value by key
 
     async def run(self) -> None:
-        """Go on until the run is over."""
+        """Run until the run is over."""
         while not self.notes.is_over:
             if self.with_stream and self.entropy.below(4):
                 await self._stream_some()
@@ -116,7 +116,7 @@ class RegisterClient:
     # --- several on a stream ---
 
     async def _stream_some(self) -> None:
-        """Send a few proposals of a few values each on one stream and wait for their answers."""
+        """Send a few proposals of a few values each on one stream and wait for their responses."""
         target = self._target()
         under_way: dict[int, list[tuple[int, bytes]]] = {}
         try:
@@ -126,11 +126,11 @@ class RegisterClient:
                     await self._propose(stream, under_way)
                     await self._take_answers(stream, under_way)
                 finally:
-                    stream.abort("the client has what it wants")
+                    stream.abort("the client is done")
         except TimeoutError:
             self._failed_all(under_way, TimedOut("no answer in time"))
         except QuorumlogError as error:
-            # What was sent on a stream may have been carried out, whatever its end says.
+            # Values sent on a stream may have been committed, whatever its end reports.
             is_sent = isinstance(error, StreamBroken | TimedOut) or not under_way
             self._failed_all(under_way, error if is_sent else Lost(str(error)))
         else:
@@ -214,9 +214,9 @@ class RegisterClient:
             self._leader = None
 
     def _target(self) -> NodeId:
-        if self._leader is None or not self.entropy.below(20):  # now and then anybody
-            everybody = list(self.addresses)
-            return everybody[self.entropy.below(len(everybody))]
+        if self._leader is None or not self.entropy.below(20):  # sometimes any member
+            members = list(self.addresses)
+            return members[self.entropy.below(len(members))]
         return self._leader
 
     def _channel(self, target: NodeId) -> Channel:

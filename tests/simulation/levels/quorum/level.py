@@ -1,12 +1,11 @@
-"""A quorum of three or five whole members and its clients, with everything that may go wrong.
+"""Level `quorum`: three or five whole members of a quorum and their clients, with faults.
 
-The members are what ships: storage, node, transport, over the simulated runtime. Several clients
-write, swap and read registers that are replicated by the quorum's log. First comes *safety*:
-faults of the network, the disks, the processes and the clocks, a changing voter set, for the better
-part of a minute; what must hold at every moment is watched (`quorum_watch`). Then *liveness*: a
-majority that is connected is left alone, and must elect and serve every client within a bound;
-then everybody is, and all must come to one state. In the end the clients' history must be
-linearizable, every log the same, and every data directory whole.
+The members run as they ship: storage, node, transport, on the simulated runtime. Clients write,
+swap and read registers that the quorum's log replicates. *Safety*: faults of the network, the
+disks, the processes and the clocks, and a changing voter set, while the invariants are checked.
+*Liveness*: a connected majority is left alone and must elect and serve every client within a bound;
+then all members are, and must converge. At the end the clients' history must be linearizable, every
+log equal, and every data directory sound.
 """
 
 import asyncio
@@ -31,15 +30,15 @@ from .clients import Notes, RegisterClient, RegisterWorkload
 
 SAFETY_MS: Final = 45_000
 VIRTUAL_MS_MIN: Final = 60_000
-FIRST_LEADER_MS: Final = 30_000  # of a cluster that starts in any weather
-SERVE_MS: Final = 30_000  # of a healed majority, until every client was served
-CONVERGE_MS: Final = 60_000  # of a healed cluster, until all have all
+FIRST_LEADER_MS: Final = 30_000  # bound of a cluster's start, with faults
+SERVE_MS: Final = 30_000  # bound for a repaired majority to serve every client
+CONVERGE_MS: Final = 60_000  # bound for a repaired cluster to converge
 CLIENT_MACHINES: Final = 2
 TASKS_EACH: Final = 2
 
 
 def draw_options(entropy: SimEntropy) -> QuorumOptions:
-    """Draw how the members are configured."""
+    """Draw the configuration of the members."""
     election_ms = (600, 1_000, 1_500)[entropy.below(3)]
     return QuorumOptions(
         voters=3 if entropy.chance(0.6) else 5,
@@ -56,7 +55,7 @@ def draw_options(entropy: SimEntropy) -> QuorumOptions:
 
 
 def draw_register_workload(entropy: SimEntropy) -> RegisterWorkload:
-    """Draw what the clients do."""
+    """Draw the workload of the clients."""
     return RegisterWorkload(
         keys=entropy.spread(1, 40),
         pause_ms=((20, 100), (50, 300), (100, 1_000))[entropy.below(3)],
@@ -71,7 +70,7 @@ def draw_register_workload(entropy: SimEntropy) -> RegisterWorkload:
 
 @dataclass(slots=True)
 class Run:
-    """Everything of one run."""
+    """The state of one run."""
 
     world: SimWorld
     cluster: QuorumCluster
@@ -81,7 +80,7 @@ class Run:
 
     @property
     def clients(self) -> list[str]:
-        """The clients' machines."""
+        """The machines of the clients."""
         return [f"c{number}" for number in range(1, CLIENT_MACHINES + 1)]
 
     def start(self) -> None:
@@ -92,7 +91,7 @@ class Run:
         self.wait(lambda: self.cluster.leader() is not None, FIRST_LEADER_MS, "a first leader")
 
     def wait(self, condition: Callable[[], bool], virtual_ms: int, why: str) -> None:
-        """Let time pass, with a supervisor, until the condition holds; raises NotReached."""
+        """Let time pass until the condition holds; raises NotReached."""
         end_ms = self.world.now_ms() + virtual_ms
         while not condition():
             if self.world.now_ms() >= end_ms:
@@ -100,7 +99,7 @@ class Run:
             self.step()
 
     def step(self) -> None:
-        """Let a moment pass."""
+        """Let one step of time pass."""
         self.cluster.run(STEP_MS)
         for name in self.clients:
             client = self.world.node(name)
@@ -108,7 +107,7 @@ class Run:
                 raise AssertionError(f"{name} ended: {client.exit_error!r}") from client.exit_error
 
     def describe(self) -> str:
-        """How the members are."""
+        """Return the state of the members, a line each."""
         lines = []
         for member in self.cluster.members:
             node = member.node
@@ -146,7 +145,7 @@ class Run:
 
 
 def play(world: SimWorld, *, bug: str = "") -> dict[str, int]:
-    """Run the scenario, with one of `BUGS`; raises AssertionError with what went wrong."""
+    """Run the scenario, with one of `BUGS`; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")
     options = draw_options(entropy.stream("options"))
     cluster = QuorumCluster(world, options, entropy.stream("cluster"), bug=bug)
@@ -181,7 +180,7 @@ def play(world: SimWorld, *, bug: str = "") -> dict[str, int]:
 
 
 def heal_majority(run: Run, fault_injector: QuorumFaultInjector) -> None:
-    """Leave a connected majority alone, without the others: it must serve every client."""
+    """Leave a connected majority alone: it must serve every client."""
     world, cluster = run.world, run.cluster
     core = choose_core(cluster, run.entropy.stream("core"))
     names = [member.name for member in core]
@@ -194,12 +193,12 @@ def heal_majority(run: Run, fault_injector: QuorumFaultInjector) -> None:
     run.wait(
         lambda: all(run.notes.last_done[name] > before.get(name, 0) for name in clients),
         SERVE_MS,
-        f"the majority of {names} serves every client, of whom {run.notes.last_done}, {before}",
+        f"the majority of {names} serves every client: {run.notes.last_done} after {before}",
     )
 
 
 def choose_core(cluster: QuorumCluster, entropy: SimEntropy) -> list[QuorumMember]:
-    """Draw members that have a majority in every voter set that anybody believes to be in force."""
+    """Draw members with a majority in every voter set that a member has in force."""
     views = [member.last_voters for member in cluster.members if member.last_voters]
     left: list[object] = list(cluster.members)
     entropy.shuffle(left)
@@ -213,12 +212,13 @@ def choose_core(cluster: QuorumCluster, entropy: SimEntropy) -> list[QuorumMembe
 
 
 def _has_majority(core: list[QuorumMember], voters: VoterSet) -> bool:
-    whole = [member for member in core if not member.is_damaged]  # the others are about to go
+    # damaged members are about to be wiped
+    whole = [member for member in core if not member.is_damaged]
     return sum(member.voter in voters for member in whole) >= voters.majority
 
 
 def heal_all(run: Run, fault_injector: QuorumFaultInjector) -> None:
-    """Leave everybody alone: all must run, every vote be where it belongs, and all be one."""
+    """Repair all members: all must run, and the voters must be complete."""
     fault_injector.end_all(run.cluster.members)
 
     def is_whole() -> bool:
@@ -231,19 +231,19 @@ def heal_all(run: Run, fault_injector: QuorumFaultInjector) -> None:
             and all(run.cluster.member(voter.node_id).voter == voter for voter in voters)
         )
 
-    run.wait(is_whole, CONVERGE_MS, "every member runs and the voters are whole")
+    run.wait(is_whole, CONVERGE_MS, "every member runs and the voters are complete")
 
 
 def settle(run: Run) -> None:
-    """End the clients' work; every member must come to the same state."""
+    """Stop the clients; every member must converge to the same state."""
     run.notes.is_over = True
-    run.wait(lambda: is_settled(run.cluster), CONVERGE_MS, "all members have all")
+    run.wait(lambda: is_settled(run.cluster), CONVERGE_MS, "all members converge")
     states = {member.registers.digest for member in run.cluster.members if member.registers}
     assert len(states) == 1, "the members' states differ"
 
 
 def is_settled(cluster: QuorumCluster) -> bool:
-    """Whether everybody has applied everything."""
+    """Return True if every member has applied the same log."""
     nodes = [node for _, node in cluster.nodes_up()]
     if len(nodes) < len(cluster.members) or cluster.leader() is None:
         return False
@@ -252,17 +252,17 @@ def is_settled(cluster: QuorumCluster) -> bool:
     )
 
 
-# --- the verdict ---------------------------------------------------------------------------------
+# --- final checks ----------------------------------------------------------------------------
 
 
 def judge(run: Run) -> None:
-    """Prove the history, the logs and the directories."""
+    """Check the history, the logs and the directories."""
     found = linearizability_anomalies(run.notes.history.operations(), Register())
     assert not found, report(found)
     for command, offset in run.notes.offsets.items():
         there = run.cluster.chronicle.offset_of(command)
-        assert there == offset, f"{command[:40]!r} was told to be at {offset}, and is at {there}"
+        assert there == offset, f"{command[:40]!r} was reported at {offset}, and is at {there}"
     for member in run.cluster.members:
-        member.sim.power_cut()  # nothing may live in memory alone
+        member.sim.power_cut()  # only durable data count
     compare_logs({member.name: member.sim.device.disk for member in run.cluster.members})
     run.cluster.check_directories()

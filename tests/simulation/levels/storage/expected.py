@@ -1,9 +1,9 @@
-"""What a data directory owes at each moment of a run, told from what it acknowledged.
+"""The expected state of a data directory at each moment of a run, by its acknowledgements.
 
-Every log has a row of `Owed`s, each from a file operation on: which contents may be found, how far
-the log must reach after a power cut and after a mere crash, where it may start. The workload tells
-what it asked and what was answered; a check of what was found again raises AssertionError with
-what is lost or invented. Knows records and offsets, no files.
+Every log has a sequence of expectations, each valid from a file operation on: the possible
+contents, the least end offset after a power cut and after a crash, the possible start offsets. The
+workload reports requests and responses; a check of a reopened log raises AssertionError with lost
+or unexpected records. This module is independent of files.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,7 @@ from quorumlog.records.batch import NO_PRODUCER
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One record as it was asked to be stored."""
+    """A record as it was appended."""
 
     value: bytes | None  # None: a tombstone
     key: bytes | None
@@ -32,91 +32,92 @@ class Kept:
 
 
 Content: TypeAlias = tuple[Kept | None, ...]
-"""A log's records by offset; None where a leader's compaction left no record."""
+"""A log's records by offset; None for an offset without a record (a leader's compaction)."""
 
 
 class Life(Enum):
-    """Whether the log's folder is there."""
+    """The states of a log's folder."""
 
-    NEVER = "never"  # no append was asked yet
+    NEVER = "never"  # before the first append
     THERE = "there"
-    DELETING = "deleting"  # it may be there or gone
+    DELETING = "deleting"  # it may exist or not
     GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owed:
-    """One log's promises at a moment."""
+    """The expectation of a log at a moment."""
 
     topic_id: TopicId
     life: Life = Life.NEVER
-    versions: tuple[Content, ...] = ((),)  # what may be found is a beginning of one; newest last
-    durable_end: int = 0  # offset that a power cut leaves the log at or above
-    written_end: int = 0  # the same for the death of the process
-    start_least: int = 0  # log start offset that was acknowledged
-    start_most: int = 0  # ... and the largest that was asked for
-    is_compacted: bool = False  # a cleaning may have dropped what was superseded
+    # possible contents: any prefix of one of them; newest last
+    versions: tuple[Content, ...] = ((),)
+    durable_end: int = 0  # least end offset after a power cut
+    written_end: int = 0  # least end offset after a process crash
+    start_least: int = 0  # acknowledged log start offset
+    start_most: int = 0  # ... and the largest requested
+    is_compacted: bool = False  # a compaction may have removed superseded records
 
     @property
     def newest(self) -> Content:
-        """The content that the log has, as far as its answers say."""
+        """The current content, by the responses."""
         return self.versions[-1]
 
 
 @dataclass(slots=True)
 class Book:
-    """One log's promises over time."""
+    """The expectations of one log over time."""
 
     first: Owed
     _moments: list[int] = field(default_factory=list)
     _owed: list[Owed] = field(default_factory=list)
 
     def at(self, operation: int) -> Owed:
-        """Return what was owed when this file operation was the last one."""
+        """Return the expectation after a file operation."""
         index = bisect_right(self._moments, operation)
         return self._owed[index - 1] if index else self.first
 
     @property
     def now(self) -> Owed:
-        """What is owed at present."""
+        """The current expectation."""
         return self._owed[-1] if self._owed else self.first
 
     def write(self, operation: int, owed: Owed) -> None:
-        """From here on this is owed."""
+        """Add an expectation, valid from an operation on."""
         self._moments.append(operation)
         self._owed.append(owed)
 
-    # --- what the workload tells ---
+    # --- reports of the workload ---
 
     def asked(self, operation: int, records: Sequence[Kept | None]) -> None:
-        """An append was asked for: its records may be found from here on."""
+        """Record an append request: its records may be found from now on."""
         now = self.now
         versions = (*now.versions[:-1], now.newest + tuple(records))
         life = Life.DELETING if now.life is Life.DELETING else Life.THERE
         self.write(operation, replace(now, versions=versions, life=life))
 
     def refused(self, operation: int, batch: int) -> None:
-        """An append failed: later ones take its offsets; its bytes may still turn up."""
+        """Record a failed append: later ones take its offsets, and its bytes may still be found."""
         now = self.now
         without = tuple(kept for kept in now.newest if kept is None or kept.batch != batch)
         self.write(operation, replace(now, versions=(*now.versions, without)))
 
     def written(self, operation: int, end_offset: int) -> None:
-        """An append was answered; it need not be durable."""
+        """Record an acknowledged append; it need not be durable."""
         now = self.now
         self.write(operation, replace(now, written_end=max(now.written_end, end_offset)))
 
     def durable(self, operation: int, end_offset: int) -> None:
-        """Everything below an offset was made durable."""
+        """Record that everything below an offset is durable."""
         now = self.now
-        end = max(now.durable_end, min(end_offset, len(now.newest)))  # a truncation may be due
+        end = max(now.durable_end, min(end_offset, len(now.newest)))  # a truncation may be pending
         if end > now.durable_end:
             same = tuple(one for one in now.versions if one[:end] == now.newest[:end])
             written = max(now.written_end, end)
             self.write(operation, replace(now, versions=same, durable_end=end, written_end=written))
 
     def truncating(self, operation: int, offset: int) -> None:
-        """A truncation was asked for: every batch that holds or follows `offset` may go."""
+        """Record a requested truncation: batches that contain or follow `offset` may be removed."""
         now = self.now
         end = cut_at(now.newest, offset)
         self.write(
@@ -130,22 +131,22 @@ class Book:
         )
 
     def truncated(self, operation: int) -> None:
-        """The truncation was answered: what went stays away."""
+        """Record a completed truncation."""
         now = self.now
         self.write(operation, replace(now, versions=(now.newest,)))
 
     def starting(self, operation: int, offset: int) -> None:
-        """Records below an offset may go from here on."""
+        """Record that records below an offset may be removed from now on."""
         now = self.now
         self.write(operation, replace(now, start_most=max(now.start_most, offset)))
 
     def settled(self, operation: int, offset: int) -> None:
-        """What was to go is gone, for good: the log starts here."""
+        """Record that a removal is complete: the log starts here."""
         least = max(self.now.start_least, offset)
         self.write(operation, replace(self.now, start_least=least, start_most=least))
 
     def started(self, operation: int, offset: int) -> None:
-        """Records below an offset are gone for good."""
+        """Record that records below an offset are removed."""
         now = self.now
         least = max(now.start_least, offset)
         self.write(
@@ -153,24 +154,24 @@ class Book:
         )
 
     def compacting(self, operation: int) -> None:
-        """Superseded records may go from here on."""
+        """Record that superseded records may be removed from now on."""
         self.write(operation, replace(self.now, is_compacted=True))
 
     def reopened(self, operation: int, content: Content) -> None:
-        """This was found at an opening, and is durable."""
+        """Record the durable content found at an opening."""
         self.write(operation, replace(self.now, versions=(content,)))
 
     def deleting(self, operation: int) -> None:
-        """The log's deletion was asked for."""
+        """Record a requested deletion."""
         self.write(operation, replace(self.now, life=Life.DELETING))
 
     def deleted(self, operation: int, next_topic: TopicId) -> None:
-        """It is gone; the next log of this name is another topic's."""
+        """Record a completed deletion; the next log of this name belongs to another topic."""
         self.write(operation, Owed(topic_id=next_topic, life=Life.GONE))
 
 
 def cut_at(content: Content, offset: int) -> int:
-    """Return where a truncation to `offset` ends the log: behind a batch, none is cut in two."""
+    """Return the log end after a truncation to `offset`: the end of a whole batch."""
     cut = None if offset >= len(content) else content[offset]
     end = min(offset, len(content))
     while end > 0:
@@ -182,7 +183,7 @@ def cut_at(content: Content, offset: int) -> int:
 
 
 class Found(NamedTuple):
-    """One record as it was read."""
+    """A record as it was read."""
 
     key: bytes | None
     value: bytes | None
@@ -192,7 +193,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What was found in a log."""
+    """The content of a log as it was read."""
 
     start_offset: int
     end_offset: int
@@ -203,8 +204,8 @@ SHOWN: Final = 5
 
 
 def check_kept(name: str, owed: Owed, found: Stored, *, is_power_cut: bool) -> Content:
-    """Raise AssertionError unless a log is what it may be after a crash; return its content, as it
-    was asked to be stored."""
+    """Raise AssertionError unless a log is in a possible state after a crash; return its content
+    as it was appended."""
     need = owed.durable_end if is_power_cut else owed.written_end
     assert found.end_offset >= need, (
         f"acknowledged and lost from {name}: it ends at {found.end_offset}, not {need}"
@@ -223,7 +224,7 @@ def check_kept(name: str, owed: Owed, found: Stored, *, is_power_cut: bool) -> C
 
 
 def _difference(owed: Owed, version: Content, found: Stored) -> str:
-    """Return how what was found is no beginning of this version, "" when it is one."""
+    """Return the difference between the log and a prefix of this version, "" if there is none."""
     end = found.end_offset
     if end > len(version):
         return f"it ends at {end}, beyond {len(version)}"
@@ -237,7 +238,7 @@ def _difference(owed: Owed, version: Content, found: Stored) -> str:
         there = found.records.get(offset)
         if kept is None:
             if there is not None:
-                return f"{there!r} at {offset}, where nothing was"
+                return f"{there!r} at {offset}, an offset without a record"
         elif there is None:
             may_go = kept.value is None or latest[kept.key] > offset
             if not (owed.is_compacted and may_go):
@@ -248,8 +249,8 @@ def _difference(owed: Owed, version: Content, found: Stored) -> str:
 
 
 def check_cleaned(name: str, before: Stored, after: Stored) -> None:
-    """Raise AssertionError unless housekeeping left of a log what it may leave: the newest of each
-    key, nothing that was not there. Tombstones may go."""
+    """Raise AssertionError unless a cleaning kept the newest record of each key and added
+    nothing. Tombstones may be removed."""
     assert after.end_offset == before.end_offset, f"{name} ends elsewhere after housekeeping"
     assert after.start_offset >= before.start_offset, f"{name} starts earlier after housekeeping"
     latest = {found.key: offset for offset, found in before.records.items()}

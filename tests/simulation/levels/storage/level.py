@@ -1,9 +1,9 @@
-"""A data directory, crashed at every file operation of a drawn life.
+"""Level `storage`: a data directory that crashes at every file operation of a drawn workload.
 
-The life (`storage_life`) is played once on the simulated disk and recorded. Then each moment's
-wrecks are opened by a process of their own: what was promised by then is there, nothing else is,
-and the directory is used, kept in order, closed and opened once more. Some wrecks' recoveries are
-crashed at each of their own file operations too.
+The workload runs once on the simulated disk and is recorded. Then the crash states of each moment
+are opened by a new process: everything acknowledged by then must be there, and nothing else; the
+directory is used, cleaned, closed and opened again. Some recoveries are crashed at each of their
+own file operations too.
 """
 
 import asyncio
@@ -51,29 +51,29 @@ COMPACTED: Final = frozenset({"gaps", "keys"})
 LIFE_MS_MAX: Final = 600_000
 
 
-# --- looking -------------------------------------------------------------------------------------
+# --- checks ----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Look:
-    """How one wreck is judged."""
+    """The check of one crash state."""
 
     story: Story
     moment: int  # the last file operation before the crash
     is_power_cut: bool
-    is_used: bool = True  # what was found is appended to, closed and opened again
+    is_used: bool = True  # append to the reopened logs, close and open them again
     recording: Recording | None = None  # ends with the recovery
-    senders: Senders = field(default_factory=Senders)  # of the log of producers, as it was found
+    senders: Senders = field(default_factory=Senders)  # producers of the log "once-0", as found
 
     async def check(self, runtime: Runtime) -> None:
-        """Open what is left, compare it with what was promised, use it and close it."""
+        """Open the directory, compare it with the expected state, use it and close it."""
         story, moment = self.story, self.moment
         if moment < story.formatted:
             await Directory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NODE)
         async with runtime.tasks.scope("look") as scope:
             directory = await Directory.open(runtime, scope, DATA, config=DIRECTORY)
             state = directory.load_file(STATE)
-            assert state in story.states_at(moment), f"{state!r} is none that was stored"
+            assert state in story.states_at(moment), f"{state!r} was never stored"
             names = directory.log_names()
             opened: list[tuple[Log, Stored]] = []
             for name, book in story.books.items():
@@ -99,7 +99,7 @@ class Look:
             await self._look_again(runtime, used)
 
     async def _use(self, directory: Directory, log: Log, found: Stored) -> Stored:
-        """The log that was found goes on."""
+        """Append a record to a reopened log."""
         assert log.flushed_end_offset == log.log_end_offset, f"{log.name}: found, but not durable"
         if log.name == "once-0":
             await self._repeat(directory, log)
@@ -114,7 +114,7 @@ class Look:
         return Stored(found.start_offset, found.end_offset + 1, records)
 
     async def _repeat(self, directory: Directory, log: Log) -> None:
-        """Every batch that a producer may repeat is known again."""
+        """Repeat every batch that a producer may repeat; each must be recognised."""
         for sender in self.senders.by_id.values():
             for base, records in sender.batches:
                 await repeat(directory, log, base, records)
@@ -132,8 +132,8 @@ class Look:
 
 
 def check_epoch(log: Log, content: Content, *, may_be_unknown: bool) -> None:
-    """Raise AssertionError unless a log knows the epoch of its last record. When that is deleted,
-    and what followed it was cut away, it may not know of any."""
+    """Raise AssertionError unless a log has the epoch of its last record. If that is deleted and
+    the log was truncated after it, the epoch may be unknown."""
     if not content or content[-1] is None:
         return
     epoch = content[-1].epoch
@@ -143,7 +143,7 @@ def check_epoch(log: Log, content: Content, *, may_be_unknown: bool) -> None:
 
 
 async def keep_house(directory: Directory, logs: list[Log], used: dict[str, Stored]) -> None:
-    """Let housekeeping do what is due; what it leaves of each log goes to `used`."""
+    """Run the cleaning that is due; the contents it leaves go to `used`."""
     for log in logs:
         log.note_high_watermark(log.log_end_offset)
     directory.housekeeping.look_soon()
@@ -164,19 +164,19 @@ async def keep_house(directory: Directory, logs: list[Log], used: dict[str, Stor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How much of what could be tried is tried."""
+    """The extent of the checks."""
 
-    steps: int = 14  # of a life
-    draws: int = 2  # power cuts with torn and reordered writes, of each moment
-    choices_max: int = 3  # power cuts that keep or drop changes whole, of each moment
-    every: int = 4  # of how many moments one is looked at
-    used: int = 3  # of how many wrecks one is appended to, closed and opened again
-    deeper: int = 200  # of how many wrecks one is crashed again while it recovers
+    steps: int = 14  # per process
+    draws: int = 2  # power cuts with torn and reordered writes, per moment
+    choices_max: int = 3  # power cuts that keep or drop whole changes, per moment
+    every: int = 4  # check every n-th moment
+    used: int = 3  # use every n-th state
+    deeper: int = 200  # crash the recovery of every n-th state
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was looked at."""
+    """The counts of checked states."""
 
     made: int = 0
     states: int = 0  # distinct
@@ -184,7 +184,7 @@ class Tally:
 
 
 def record(world: SimWorld, effort: Effort) -> tuple[Story, Recording]:
-    """Play the life of a seed; return what was promised and every moment of its disk."""
+    """Run the workload of a seed; return its expectations and the recorded disk operations."""
     node = world.node("node")
     recording = Recording.attach(node.device)
     story = Story(node, world.entropy.stream("story"), effort.steps)
@@ -195,7 +195,7 @@ def record(world: SimWorld, effort: Effort) -> tuple[Story, Recording]:
 
 
 def play_life(world: SimWorld, node: SimNode, story: Story, *, life: int) -> None:
-    """Run one life to its end, whichever that is."""
+    """Run one process of the workload to its end."""
 
     async def main(runtime: Runtime) -> None:
         await live(runtime, story, life=life)
@@ -205,12 +205,12 @@ def play_life(world: SimWorld, node: SimNode, story: Story, *, life: int) -> Non
 
 
 def play(world: SimWorld, *, effort: Effort | None = None) -> dict[str, int]:
-    """Record a life and look at its wrecks; raises AssertionError that says where it failed."""
+    """Record a workload and check its crash states; raises AssertionError with the failing one."""
     effort = effort or Effort()
     story, recording = record(world, effort)
     entropy = world.entropy.stream("wrecks")
     tally = Tally()
-    seen: set[object] = set()  # contents with what was owed then
+    seen: set[object] = set()  # contents with their expectations
     for operation in recording.operations[:: effort.every]:
         drawn = entropy.stream(f"{operation.number}")
         owed = tuple(id(book.at(operation.number)) for book in story.books.values())
@@ -245,7 +245,7 @@ def play(world: SimWorld, *, effort: Effort | None = None) -> dict[str, int]:
 
 
 def look_at(look: Look, disk: Disk, *, is_recorded: bool = False) -> Sequence[DiskOperation]:
-    """Open a wreck in a world of its own; return its recovery's operations when asked to."""
+    """Open a crash state in a new world; return its recovery's operations if requested."""
     with SimWorld(0) as world:
         node = world.node("node")
         node.device.disk = disk
@@ -262,7 +262,7 @@ def look_at(look: Look, disk: Disk, *, is_recorded: bool = False) -> Sequence[Di
 
 
 def prove_whole(node: SimNode) -> None:
-    """Let `check` look at what is there; raises AssertionError with the problems it finds."""
+    """Run `check` on the directory; raises AssertionError with its problems."""
     node.start_process()
     report = check(node.runtime().files, DATA, known=Known(compacted=COMPACTED))
     problems = [found for found in report.all_findings() if found.severity == "problem"]
@@ -288,17 +288,17 @@ def look_deeper(look: Look, operations: Sequence[DiskOperation], entropy: SimEnt
 
 
 def explain(recording: Recording, operation: DiskOperation, wreck: CrashState) -> str:
-    """Say which wreck it was, and what was done around it."""
-    return f"wreck: {wreck.name}, after operation\n{recording.around(operation.number)}"
+    """Return the name of the crash state and the operations before it."""
+    return f"crash state: {wreck.name}, after operation\n{recording.around(operation.number)}"
 
 
 def play_hindered(
     world: SimWorld, *, number: int, fault: int, is_short: bool = False, steps: int = 12
 ) -> int:
-    """Play lives of which the operation of this number fails with an errno, or writes a part only;
-    then look at what may be left. Returns how many errors the lives were told.
+    """Run a workload in which one operation fails with an errno, or writes only a part; then check
+    the crash states at its end. Return the number of errors.
 
-    A log may refuse what comes after it, but what it had promised is there.
+    A log may refuse later requests, but everything acknowledged must be there.
     """
     node = world.node("node")
     story = Story(node, world.entropy.stream("story"), steps, is_hindered=True)
@@ -312,7 +312,7 @@ def play_hindered(
         if node.exit_error is not None:
             if not isinstance(node.exit_error, QuorumlogError):
                 raise node.exit_error
-            story.errors += 1  # it could not even be formatted or opened
+            story.errors += 1  # formatting or opening failed
     last = recording.operations[-1]
     for wreck in crash_states(last.disk, world.entropy.stream("wrecks"), draws=2, choices_max=2):
         try:

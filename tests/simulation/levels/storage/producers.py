@@ -1,7 +1,7 @@
-"""What a log must know of its producers, told from its records alone: whom it takes for a repeat,
-which transactions are open, which were aborted.
+"""The expected producer state of a log, derived from its records: duplicates, open and aborted
+transactions.
 
-A model for the storage scenario: a walk over the content from its beginning, at every question.
+A model for the storage level: it walks over the whole content at every query.
 """
 
 from dataclasses import dataclass, field
@@ -16,15 +16,15 @@ from .expected import Content, Kept
 IDEMPOTENT: Final = 1
 TRANSACTIONAL: Final = (2, 3)
 REMEMBERED: Final = 5
-"""Batches of a producer that are known again when they are repeated."""
+"""Batches of a producer that are recognised when repeated."""
 
 
 @dataclass(slots=True)
 class Sender:
-    """One producer, as the log's records show it."""
+    """The state of one producer."""
 
     next_sequence: int = 0
-    transaction_start: int = -1  # first offset of the open one
+    transaction_start: int = -1  # first offset of the open transaction
     batches: list[tuple[int, list[Kept]]] = field(default_factory=list)  # first offset, records
 
 
@@ -37,7 +37,7 @@ class Senders:
 
     @staticmethod
     def of(content: Content) -> "Senders":
-        """Walk over a log's records."""
+        """Return the producers of a log's records."""
         senders = Senders()
         for offset, kept in enumerate(content):
             if kept is not None and kept.producer != NO_PRODUCER:
@@ -60,17 +60,17 @@ class Senders:
         sender.next_sequence = kept.sequence + 1
 
     def sender(self, producer: int) -> Sender:
-        """Return one producer; one that never wrote has sequence 0 next."""
+        """Return a producer; a new one has sequence 0 next."""
         return self.by_id.get(producer, Sender())
 
     def first_undecided(self, end_offset: int) -> int:
-        """Return the first offset of the oldest open transaction, the end where none is open."""
+        """Return the first offset of the oldest open transaction, the end if none is open."""
         starts = [s.transaction_start for s in self.by_id.values() if s.transaction_start >= 0]
         return min(starts, default=end_offset)
 
 
 def batch_of(records: list[Kept], *, base_offset: int = 0) -> bytes:
-    """Encode the records of one batch, as their producer sends them."""
+    """Return the encoded records of one batch, as their producer sends them."""
     first = records[0]
     if first.marker is not None:
         return encode_marker(
@@ -97,7 +97,7 @@ def batch_of(records: list[Kept], *, base_offset: int = 0) -> bytes:
 
 
 def check_producers(log: Log, content: Content) -> Senders:
-    """Raise AssertionError unless a log knows of its producers what its content says."""
+    """Raise AssertionError unless a log's producer state equals that of its content."""
     senders = Senders.of(content)
     end = log.log_end_offset
     log.note_high_watermark(end)

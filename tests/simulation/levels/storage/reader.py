@@ -1,4 +1,4 @@
-"""A log as its readers see it: every record from its start to its end."""
+"""A complete read of a log, through its reader."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ READ_BYTES = 1_500
 
 
 async def read_all(directory: Directory, log: Log) -> Stored:
-    """Read a log from its start to its end; raises AssertionError where it is no log."""
+    """Read a log from its start to its end; raises AssertionError if it is inconsistent."""
     records: dict[int, Found] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -45,10 +45,11 @@ async def read_all(directory: Directory, log: Log) -> Stored:
 async def check_log(
     directory: Directory, log: Log, owed: Owed, *, is_power_cut: bool
 ) -> tuple[Stored, Content]:
-    """Raise AssertionError unless a log is what it may be; return it, and what was asked of it."""
+    """Raise AssertionError unless a log is in a possible state; return its records and its
+    content."""
     found = await read_all(directory, log)
     if owed.life is Life.DELETING:
-        # Its checkpoints may be gone: what is left of it is its own, but not all of it need be
-        # there, and what was deleted of it may be back. The broker sweeps it away by its topic id.
+        # Its checkpoints may be deleted: the remaining records are its own, but some may be
+        # missing, and deleted ones may be back. The broker removes the log by its topic id.
         owed = replace(owed, durable_end=0, written_end=0, start_least=0)
     return found, check_kept(log.name, owed, found, is_power_cut=is_power_cut)

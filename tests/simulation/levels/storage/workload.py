@@ -1,10 +1,9 @@
-"""The drawn life of a data directory: what it is asked, and what it answers.
+"""The drawn workload of a data directory.
 
-Format, open, append (small, large, many at once, with a leader's gaps, by producers that repeat
-themselves, in transactions, to be compressed and stamped), flush, roll, truncate, delete records,
-checkpoint, change configs, keep house (retention, compaction), delete a topic, close, come back
-clean and unclean. Everything is written down in `Book`s of promises, with the number of the file
-operation at which it was asked and answered.
+Format, open, append (small, large, concurrent, with a leader's gaps, with repeats of producers, in
+transactions, with compression and timestamps), flush, roll, truncate, delete records, checkpoint,
+change configs, clean (retention, compaction), delete a topic, close, restart clean and unclean.
+Every request and response is recorded with the number of its file operation.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ DIRECTORY: Final = DirectoryConfig(
     write_group_bytes_max=1_200,
     inline_write_bytes_max=600,
     checkpoint_interval_ms=50,
-    retention_check_interval_ms=10**9,  # it is told when to look
+    retention_check_interval_ms=10**9,  # cleaning is triggered explicitly
     clean_slice_bytes=900,
 )
 SMALL: Final = LogConfig(
@@ -45,68 +44,69 @@ SMALL: Final = LogConfig(
 )
 SURE: Final = replace(SMALL, flush_policy=FlushPolicy.FSYNC)
 CONFIGS: Final = {
-    "sure-0": SURE,  # every answer promises the disk
-    "fast-0": replace(  # what was flushed, or lies below a checkpoint, is on the disk
+    "sure-0": SURE,  # every response implies durability
+    "fast-0": replace(  # flushed data, and data below a checkpoint, are durable
         SMALL,
         compression_type=Codec.LZ4,
         log_append_time=True,
         retention_bytes=4_000,
         file_delete_delay_ms=0,
     ),
-    "gaps-0": replace(SMALL, compacted=True),  # a follower's: a leader's offsets, with gaps
-    "gone-0": replace(SURE, retention_ms=1),  # deleted, and made anew; its records are too old
-    "once-0": replace(SMALL, retention_bytes=6_000),  # producers repeat themselves
+    "gaps-0": replace(SMALL, compacted=True),  # a follower's log: a leader's offsets, with gaps
+    "gone-0": replace(SURE, retention_ms=1),  # deleted and created again; its records are too old
+    "once-0": replace(SMALL, retention_bytes=6_000),  # producers repeat batches
     "keys-0": replace(SURE, compacted=True, file_delete_delay_ms=0),
 }
 LIVES: Final = 3
 QUIET_MS: Final = 2_500
-"""Virtual time without a file operation after which nothing is under way any more."""
+"""Virtual time without a file operation after which the directory is idle."""
 
 
 @dataclass(slots=True)
 class Story:
-    """What one directory was asked and what it answered, over its lives."""
+    """The requests and responses of a directory, over its processes."""
 
     node: SimNode
     entropy: SimEntropy
-    steps: int  # of each life
-    is_hindered: bool = False  # errors are drawn: an answer may be one
+    steps: int  # of each process
+    is_hindered: bool = False  # errors are drawn: a request may fail
     books: dict[str, Book] = field(default_factory=dict)
     configs: dict[str, LogConfig] = field(default_factory=lambda: dict(CONFIGS))
     states: list[tuple[int, bytes | None]] = field(default_factory=lambda: [(0, None)])
     committed: dict[str, int] = field(default_factory=dict)
-    cut_down: set[str] = field(default_factory=set)  # logs that were cut down to their start
-    formatted: int = 1 << 62  # operation from which on the directory is
+    cut_down: set[str] = field(default_factory=set)  # logs truncated down to their start
+    formatted: int = 1 << 62  # operation after which the directory is formatted
     batches: int = 0
     topics: int = 0
     epoch: int = 0
     errors: int = 0
-    removed: int = 0  # times that retention moved a log's start
-    cleaned: int = 0  # times that compaction made a log smaller
-    repeated: int = 0  # batches that were sent again
+    removed: int = 0  # number of times that retention moved a log's start
+    cleaned: int = 0  # number of times that compaction shrank a log
+    repeated: int = 0  # repeated batches
 
     def __post_init__(self) -> None:
         self.books = {name: Book(Owed(topic_id=self.next_topic())) for name in CONFIGS}
 
     @property
     def moment(self) -> int:
-        """Number of the last file operation."""
+        """The number of the last file operation."""
         return self.node.device.operations
 
     def next_topic(self) -> TopicId:
-        """Return the id of a topic that never was."""
+        """Return a new topic id."""
         self.topics += 1
         return TopicId(self.topics.to_bytes(16, "big"))
 
     def states_at(self, operation: int) -> set[bytes | None]:
-        """Return what the small file may say: the last answered, and what was asked for since."""
+        """Return the possible contents of the small file: the last acknowledged one, and those
+        requested since."""
         past = [number for number, (at, _) in enumerate(self.states) if at <= operation]
-        answered = [n for n in past if n % 2 == 0]  # asked and answered take turns
+        answered = [n for n in past if n % 2 == 0]  # requests and responses alternate
         return {self.states[n][1] for n in past[answered[-1] :]} if answered else {None}
 
 
 async def live(runtime: Runtime, story: Story, *, life: int) -> None:
-    """One life; the last one and every other one end by a close."""
+    """Run one process; the last one and every other one end with a close."""
     if story.moment < story.formatted:
         await Directory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NODE)
         story.formatted = story.moment
@@ -117,7 +117,7 @@ async def live(runtime: Runtime, story: Story, *, life: int) -> None:
             name = sorted(logs)[story.entropy.below(len(logs))]
             try:
                 await step(directory, story, logs, name)
-            except (QuorumlogError, OSError):  # a checkpoint's errors are the disk's own
+            except (QuorumlogError, OSError):  # errors of a checkpoint come from the disk
                 story.errors += 1
                 if not story.is_hindered:
                     raise
@@ -130,7 +130,8 @@ async def open_log(directory: Directory, story: Story, name: str) -> Log:
     book = story.books[name]
     log = await directory.open_log(name, story.configs[name], topic_id=book.now.topic_id)
     if story.is_hindered:
-        # What was refused may be there, and what failed be cut: from here on what is found counts.
+        # A refused append may be stored, and a failed truncation done: the found content counts
+        # from now on.
         _, content = await check_log(directory, log, book.now, is_power_cut=False)
         book.reopened(story.moment, content)
     book.durable(story.moment, log.flushed_end_offset)
@@ -145,7 +146,7 @@ async def open_log(directory: Directory, story: Story, name: str) -> Log:
 
 
 async def step(directory: Directory, story: Story, logs: dict[str, Log], name: str) -> None:
-    """Do one drawn thing to one log."""
+    """Run one drawn operation on one log."""
     match story.entropy.below(18):
         case 0:
             await truncate(directory, story, logs[name])
@@ -169,7 +170,7 @@ async def step(directory: Directory, story: Story, logs: dict[str, Log], name: s
 
 
 def commit(story: Story, log: Log) -> None:
-    """Everything that a log has now is committed."""
+    """Commit everything in a log."""
     log.note_high_watermark(log.log_end_offset)
     story.committed[log.name] = log.high_watermark
 
@@ -178,7 +179,7 @@ def commit(story: Story, log: Log) -> None:
 
 
 async def write(directory: Directory, story: Story, log: Log) -> None:
-    """Append in one of the ways there are: small, large, many at once; or in a new epoch."""
+    """Append one of: a small batch, a large one, several at once; or start a new epoch."""
     entropy = story.entropy
     if log.name == "once-0":
         await send(directory, story, log)
@@ -213,7 +214,7 @@ async def append(directory: Directory, story: Story, log: Log, *, size: int) -> 
 async def store(
     directory: Directory, story: Story, log: Log, kept: list[Kept], *, gap: int = 0
 ) -> None:
-    """Append the records of one batch, and write down what was asked and answered."""
+    """Append the records of one batch, and record request and response."""
     book = story.books[log.name]
     base = len(book.now.newest) + gap
     origin = Origin.REPLICATED if log.name == "gaps-0" else Origin.CLIENT
@@ -241,7 +242,7 @@ async def store(
 
 
 async def send(directory: Directory, story: Story, log: Log) -> None:
-    """A producer's next batch, a batch of it once more, or the end of its transaction."""
+    """Send a producer's next batch, a repeated batch, or the end of its transaction."""
     entropy = story.entropy
     producer = (IDEMPOTENT, *TRANSACTIONAL)[entropy.below(3)]
     sender = Senders.of(story.books[log.name].now.newest).sender(producer)
@@ -277,7 +278,7 @@ async def send(directory: Directory, story: Story, log: Log) -> None:
 
 
 async def repeat(directory: Directory, log: Log, base_offset: int, records: list[Kept]) -> None:
-    """Send a batch again that is in the log: its first answer comes again, nothing is stored."""
+    """Send a stored batch again: it gets its first response, and nothing is stored."""
     end = log.log_end_offset
     appended = await directory.append(
         log,
@@ -290,11 +291,11 @@ async def repeat(directory: Directory, log: Log, base_offset: int, records: list
     assert log.log_end_offset == end, f"{log.name}: a repeat of {base_offset} was stored again"
 
 
-# --- everything else -----------------------------------------------------------------------------
+# --- other operations ------------------------------------------------------------------------
 
 
 async def truncate(directory: Directory, story: Story, log: Log) -> None:
-    """Cut the end off, above what was committed."""
+    """Truncate above the committed offset."""
     span = log.log_end_offset - max(log.high_watermark, log.log_start_offset)
     if span == 0:
         return
@@ -305,7 +306,9 @@ async def truncate(directory: Directory, story: Story, log: Log) -> None:
         story.cut_down.add(log.name)
     await directory.truncate(log, offset)
     if not story.is_hindered:
-        assert log.log_end_offset == len(book.now.newest), f"{log.name} was cut elsewhere"
+        assert log.log_end_offset == len(book.now.newest), (
+            f"{log.name} was truncated to another offset"
+        )
         book.truncated(story.moment)
 
 
@@ -322,7 +325,7 @@ async def delete_records(directory: Directory, story: Story, log: Log) -> None:
 
 
 async def keep_house(directory: Directory, story: Story, logs: dict[str, Log]) -> None:
-    """Have retention and compaction do what is due; nothing of it is under way at the return."""
+    """Run retention and compaction; return when they are idle."""
     for name, log in logs.items():
         book = story.books[name]
         commit(story, log)
