@@ -1,10 +1,10 @@
 """`python -m tests.simulation`: play seeds, each under two hash seeds, and compare.
 
-Two worker processes with different PYTHONHASHSEEDs play the same seeds side by side, each seed in a
-forked child that leaves by os._exit, so that no crashed node's clean-up ever runs. A seed fails
-when its scenario fails, when its two event hashes differ, or when it takes too long. With --twice
-only so many of the seeds are played by both workers, which share the others: every scenario is
-played all the same, and a leak of determinism is looked for in fewer of them, in less time.
+Two worker processes with different PYTHONHASHSEEDs play the same seeds concurrently, each seed in a
+forked child that leaves by os._exit, so that no crashed node's clean-up ever runs. A seed fails if
+its scenario fails, if its two event hashes differ, or if it takes too long. With --twice only that
+many seeds are played by both workers, which share the others: every scenario is played, and fewer
+of them are checked for determinism.
 """
 
 import argparse
@@ -25,12 +25,12 @@ from typing import IO, Any, Final
 from .runs import LEVELS, Outcome, player_of
 
 HASH_SEEDS: Final = ("1", "2")
-CPU_S_MAX: Final = 120.0  # of one seed; far beyond what a healthy one takes
-WALL_S_MAX: Final = 1_200.0  # of one that does not run at all: a slow machine is no finding
+CPU_S_MAX: Final = 120.0  # per seed; far more than a passing one takes
+WALL_S_MAX: Final = 1_200.0  # per seed; for one that uses no processor time
 
 
 def main() -> int:
-    """Parse the command line and play; the exit code."""
+    """Parse the command line, play, and return the exit code."""
     options = _parse()
     if options.worker is not None:
         _work(options)
@@ -44,25 +44,26 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--level", choices=LEVELS, default="broker", help="what is simulated")
-    parser.add_argument("--seeds", type=int, default=50, help="how many seeds")
+    parser.add_argument("--level", choices=LEVELS, default="broker", help="level to simulate")
+    parser.add_argument("--seeds", type=int, default=50, help="number of seeds")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, default=None, help="replay this seed alone")
     parser.add_argument(
-        "--twice", type=int, default=None, help="how many are played under both hash seeds; all"
+        "--twice", type=int, default=None, help="number of seeds under both hash seeds [all]"
     )
-    parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)  # which one
-    parser.add_argument("--trace", default="", help=argparse.SUPPRESS)  # file for every event
+    parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)  # its number
+    parser.add_argument("--trace", default="", help=argparse.SUPPRESS)  # file for all events
     return parser.parse_args()
 
 
-# --- the parent ----------------------------------------------------------------------------------
+# --- the parent process ------------------------------------------------------------------------
 
 
 def players_of(position: int, twice: int) -> range:
-    """The workers, as positions in HASH_SEEDS, that play the seed at `position` >= 0 of a run.
+    """Return the workers, as positions in HASH_SEEDS, that play the seed at `position` >= 0 of a
+    run.
 
-    All play the first `twice` seeds; of the others each plays every second one.
+    All play the first `twice` seeds; each plays every second one of the others.
     """
     if position < twice:
         return range(len(HASH_SEEDS))
@@ -71,7 +72,7 @@ def players_of(position: int, twice: int) -> range:
 
 
 def _play_all(level: str, seeds: range, *, twice: int) -> int:
-    """Play the seeds, the first `twice` under both hash seeds; a line each and a summary."""
+    """Play the seeds, the first `twice` under both hash seeds; print a line each and a summary."""
     began_s = time.monotonic()
     twice = max(0, min(twice, len(seeds)))
     workers = [_start_worker(level, seeds, worker, twice) for worker in range(len(HASH_SEEDS))]
@@ -123,9 +124,9 @@ def _results(worker: "subprocess.Popen[str]") -> Iterator[dict[str, Any]]:
 def judge(
     seed: int, pair: Sequence[dict[str, Any] | None], *, difference: Callable[[], str]
 ) -> str:
-    """What is wrong with a seed, "" when nothing is; `difference` says where two runs parted.
+    """Return the problem of a seed, "" if it passed; `difference` locates nondeterminism.
 
-    `pair` has the outcome of each worker that was to play it, None of one that ended before.
+    `pair` has the outcome of each worker that was to play it, None of a worker that ended before.
     """
     outcomes = [outcome for outcome in pair if outcome is not None]
     if not outcomes or len(outcomes) < len(pair):
@@ -153,7 +154,7 @@ def _line(seed: int, pair: Sequence[dict[str, Any] | None], problem: str) -> str
 
 
 def explain(level: str, seed: int, pair: Sequence[dict[str, Any] | None], problem: str) -> str:
-    """The report of a failed seed: the problem, the options, the last events, how to replay it."""
+    """Return the report of a failed seed: problem, options, last events, replay command."""
     outcome = next((one for one in pair if one is not None and one["failure"]), pair[0]) or {}
     events = "\n".join(f"  {line}" for line in outcome.get("last_events", []))
     return (
@@ -164,7 +165,7 @@ def explain(level: str, seed: int, pair: Sequence[dict[str, Any] | None], proble
 
 
 def _first_difference(level: str, seed: int) -> str:
-    """Play a seed again under both hash seeds with every event written down; where they part."""
+    """Play a seed again under both hash seeds with a full trace; return the first difference."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [f"{folder}/{hash_seed}" for hash_seed in HASH_SEEDS]
         for worker, path in enumerate(paths):
@@ -180,11 +181,11 @@ def _compare(first: IO[str], second: IO[str]) -> str:
     return "the two runs agreed when they were repeated"
 
 
-# --- a worker ------------------------------------------------------------------------------------
+# --- a worker process ------------------------------------------------------------------------
 
 
 def _work(options: argparse.Namespace) -> None:
-    """Play seeds one after the other, each in a child; one line of JSON each."""
+    """Play seeds one after the other, each in a child process; print a line of JSON each."""
     logging.getLogger().addHandler(logging.NullHandler())
     player_of(options.level)  # imported once, before the forks
     for seed in range(options.first, options.first + options.seeds):
@@ -221,13 +222,13 @@ def _play_in_child(options: argparse.Namespace, seed: int, writing: int) -> None
         status = 0
     finally:
         sys.stderr.flush()
-        os._exit(status)  # nothing of a crashed node may clean up
+        os._exit(status)  # no crashed node may clean up
 
 
 def _without_result(level: str, seed: int, status: int) -> dict[str, Any]:
     failures: dict[int, str] = {
         signal.SIGPROF: f"took over {CPU_S_MAX:g} s of processor time",
-        signal.SIGALRM: f"took over {WALL_S_MAX:g} s, and what it waits for is not the processor",
+        signal.SIGALRM: f"took over {WALL_S_MAX:g} s of wall time, not of processor time",
     }
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     failure = failures.get(ended_by, f"its process ended with status {status}")

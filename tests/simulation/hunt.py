@@ -1,6 +1,6 @@
-"""`python -m tests.simulation.hunt`: play seeds of a level until one fails, and say how.
+"""`python -m tests.simulation.hunt`: play seeds of a level until one fails, and print the failure.
 
-For planted bugs: a process of its own plays the patched package. Prints one line of JSON.
+It runs on a patched package, in a process of its own, and prints one line of JSON.
 """
 
 import argparse
@@ -21,20 +21,20 @@ class Found:
     """The first seed that failed."""
 
     seed: int
-    by: str  # the invariant's name, or where an assertion did not hold
+    by: str  # the invariant's name, or the place of a failed assertion
     detail: str
-    events: int  # of all seeds until then
+    events: int  # of all seeds so far
 
 
 class Run(Protocol):
     """A run of one seed."""
 
     def play(self) -> None:
-        """All of it; raises Violation, or what broke in the code that is played."""
+        """Run the seed; raises Violation, or an error of the played code."""
 
     @property
     def event_count(self) -> int:
-        """Events played so far."""
+        """The number of events so far."""
 
 
 def _core(seed: int) -> Run:
@@ -64,7 +64,7 @@ RUNS: Final[Mapping[str, Callable[[int], Run]]] = {
 
 
 def hunt(level: str, seeds: range) -> Found | None:
-    """Play seeds until one fails; None when all pass."""
+    """Play seeds until one fails; return None if all pass."""
     events = 0
     for seed in seeds:
         run = RUNS[level](seed)
@@ -96,7 +96,7 @@ def main() -> None:
     found = hunt(options.level, range(options.first, options.first + options.seeds))
     sys.stdout.write(json.dumps(None if found is None else asdict(found)) + "\n")
     sys.stdout.flush()
-    os._exit(0)  # nothing of a crashed node may clean up
+    os._exit(0)  # no crashed node may clean up
 
 
 if __name__ == "__main__":

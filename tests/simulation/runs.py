@@ -1,4 +1,4 @@
-"""Play one seed of a level and say what came out, as data that another process can read."""
+"""The levels, and the outcome of a seed as data for another process."""
 
 import traceback
 from collections.abc import Callable
@@ -23,26 +23,26 @@ class Outcome:
     event_hash: str
     events: int
     virtual_ms: int
-    facts: dict[str, int]  # what the scenario counted
-    options: str  # the faults drawn
-    failure: str  # "" when everything held
-    last_events: list[str]  # of a failure
+    facts: dict[str, int]  # counts of the scenario
+    options: str  # the drawn faults
+    failure: str  # "" if the seed passed
+    last_events: list[str]  # of a failed seed
 
 
 Play = Callable[[SimWorld], dict[str, int]]
 
 
 class Player(Protocol):
-    """Plays a seed of one level."""
+    """A function that plays a seed of one level."""
 
     def __call__(self, seed: int, *, trace: Callable[[str], None] | None) -> Outcome:
-        """The outcome; `trace` takes every event as a line."""
+        """Return the outcome; `trace` receives every event as a line."""
 
 
 def play_seed(
     level: str, seed: int, scenario: Play, *, trace: Callable[[str], None] | None = None
 ) -> Outcome:
-    """Play a seed; a failure of the scenario is part of the outcome, not an error."""
+    """Play a seed; a failure of the scenario is part of the outcome."""
     faults = faults_of(level, seed)
     failure, facts = "", {}
     with SimWorld(seed, faults=faults, trace=trace) as world:
@@ -68,14 +68,14 @@ def play_seed(
 
 @dataclass(slots=True)
 class WorldRun:
-    """One seed of a level that is a scenario, for who hunts planted bugs."""
+    """One seed of a level on `SimWorld`, for the hunt for planted bugs."""
 
     level: str
     seed: int
     event_count: int = 0
 
     def play(self) -> None:
-        """All of it; raises Violation with what does not hold, or what broke."""
+        """Run the seed; raises Violation, or an error of the played code."""
         scenario = scenario_of(self.level)
         with SimWorld(self.seed, faults=faults_of(self.level, self.seed)) as world:
             try:
@@ -89,12 +89,12 @@ class WorldRun:
 
 
 def faults_of(level: str, seed: int) -> Faults:
-    """What a seed of a level has drawn of the ports' faults."""
+    """Return the port faults of a seed."""
     return Faults.draw(SimEntropy(f"faults/{level}/{seed}"))
 
 
 def player_of(level: str) -> Player:
-    """What plays a seed of the level; imports all that it needs."""
+    """Return the player of a level; imports its modules."""
     if level == "core":
         from .levels.core.level import play_core
 
@@ -108,7 +108,7 @@ def player_of(level: str) -> Player:
 
 
 def scenario_of(level: str) -> Play:
-    """The scenario of a level; imported here, since the whole server hangs on one of them."""
+    """Return the scenario of a level; imported here, since some import the whole server."""
     match level:
         case "mini":
             from .levels.mini import play as play_mini

@@ -73,7 +73,7 @@ def test_a_whole_node_survives_a_few_seeds() -> None:
     ("bound", "said"),
     [
         ("CPU_S_MAX", "took over 0.01 s of processor time"),
-        ("WALL_S_MAX", "took over 0.01 s, and what it waits for is not the processor"),
+        ("WALL_S_MAX", "took over 0.01 s of wall time, not of processor time"),
     ],
 )
 def test_a_seed_that_does_not_end_is_told(bound: str, said: str) -> None:

@@ -1,7 +1,8 @@
-"""Prints the event hash of a small world that uses every port; run by test_determinism in processes
-of its own, since PYTHONHASHSEED is fixed when an interpreter starts.
+"""Print the event hash of a small world that uses every port.
 
-`python workload.py SEED [planted]`: "planted" lets the order of some sends follow a set of strings.
+test_determinism runs it in separate processes, since PYTHONHASHSEED is fixed when an interpreter
+starts. `python workload.py SEED [planted]`: "planted" makes the order of some sends depend on a set
+of strings.
 """
 
 import asyncio
@@ -62,7 +63,7 @@ async def client(runtime: Runtime, *, planted: bool) -> None:
         for _ in range(30):
             try:
                 stream = await channel.stream(STREAM, timeout_ms=2_000)
-                # The planted leak: a set of strings is iterated in the order of their hashes.
+                # The planted leak: a set of strings is iterated in hash order.
                 for name in set(names) if planted else names:
                     await stream.send(log_pb2.PublishRequest(topic=name))
                 await stream.finish()

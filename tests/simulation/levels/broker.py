@@ -1,10 +1,9 @@
-"""One whole broker node and one client of ours, with power cuts at any of its file operations.
+"""Level `broker`: one whole node and one client, with crashes at any of the node's file operations.
 
-The node is what `quorumlog dev` runs: it formats its folder, recovers, serves. The client creates
-topics, produces from several tasks at once, follows with a consumer, and knows nothing of the
-deaths but what its errors say. In the end every partition is read: every acknowledged record is
-where it was acknowledged, whatever a consumer saw is still there, offsets are contiguous, and
-nothing is stored that was not sent. Then the faults stop and the node must serve in time.
+The node is that of `quorumlog dev`: it formats its folder, recovers, serves. The client creates
+topics, produces from several tasks and follows with a consumer. At the end every partition is read:
+every acknowledged record is at its offset, every consumed record is still there, offsets are
+contiguous, and no unsent record is stored. Then the faults stop and the node must serve in time.
 """
 
 import asyncio
@@ -35,21 +34,21 @@ from ..faults.node_faults import draw_crashes, run_with_crashes
 
 ADDRESS: Final = "127.0.0.1:9094"
 CONFIG: Final = NodeConfig(data_dir="/var/quorumlog", grpc_listener=ADDRESS)
-PRODUCERS: Final = 2  # connections with a batch of their own for each partition
+PRODUCERS: Final = 2  # each with a batch for each partition
 TASKS_EACH: Final = 2
-PRODUCE_MS: Final = 60_000  # how long the tasks go on
-WORKLOAD_MS_MAX: Final = 900_000  # and how long they may take for it
-SERVE_MS_MAX: Final = 60_000  # after the faults have stopped
+PRODUCE_MS: Final = 60_000  # duration of the producing tasks
+WORKLOAD_MS_MAX: Final = 900_000  # bound of the whole workload
+SERVE_MS_MAX: Final = 60_000  # bound after the faults
 RETRY_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a seed's client does."""
+    """The workload of a seed's client."""
 
     partitions: dict[str, int]  # by topic
     configs: dict[str, str]
-    burst_max: int  # records of a task before it waits for their outcome
+    burst_max: int  # records of a task before it waits for their outcomes
     pause_s_max: float
     value_size_max: int
     linger_ms: int
@@ -83,7 +82,7 @@ def draw_plan(entropy: SimEntropy, *, flush_policy: str) -> Plan:
 
 
 async def serve(runtime: Runtime) -> None:
-    """What `quorumlog dev` does, without the process around it."""
+    """Run a node as `quorumlog dev` does, without its process."""
     if not is_formatted(runtime, CONFIG):
         await format_directory(runtime, CONFIG)
     async with Node(runtime, CONFIG):
@@ -92,7 +91,7 @@ async def serve(runtime: Runtime) -> None:
 
 @dataclass(slots=True)
 class Client:
-    """The application on the other node."""
+    """The application on the other machine."""
 
     runtime: Runtime
     plan: Plan
@@ -100,7 +99,7 @@ class Client:
     done: bool = False
 
     async def run(self) -> None:
-        """Create, produce and consume; then wait for the end of the run."""
+        """Create topics, produce and consume; then wait for the end of the run."""
         log = await self.connect()
         for topic in self.plan.partitions:
             await self._create(log, topic)
@@ -112,7 +111,7 @@ class Client:
         await asyncio.Event().wait()
 
     async def connect(self) -> AsyncLog:
-        """Connect, as often as it takes."""
+        """Connect, with retries."""
         while True:
             try:
                 return await AsyncLog.open(self.runtime, ADDRESS)
@@ -171,7 +170,7 @@ class Client:
                     scope.spawn(self._bursts(producer, name), name=name)
 
     async def _bursts(self, producer: AsyncProducer, name: str) -> None:
-        """Send bursts over all partitions, wait for their outcome, pause; until the time is up."""
+        """Send bursts to all partitions, wait for their outcomes, pause; until the time is up."""
         plan, entropy = self.plan, self.runtime.entropy.stream(name)
         end_ms = self.runtime.clock.now_ms() + PRODUCE_MS
         while self.runtime.clock.now_ms() < end_ms:
@@ -203,7 +202,7 @@ class Client:
                 self.ledger.acknowledge(value, place, delivered.offset)
 
     async def _follow(self, log: AsyncLog) -> None:
-        """Consume from the start, again after an error; what is seen must never change."""
+        """Consume from the start, again after an error; records must never change."""
         while True:
             try:
                 async with log.consumer(list(self.plan.partitions)) as consumer:
@@ -219,10 +218,10 @@ class Client:
 
 
 class SentRecords:
-    """Counts how often each value left the client, by looking at what it sends.
+    """Counts the sends of each value, by the frames that leave the client.
 
-    A repeat is the client's right after an unknown outcome; so a value may be stored as often as it
-    was sent, and not once more.
+    The client may repeat a record after an unknown outcome, so a value may be stored as often as it
+    was sent.
     """
 
     def __init__(self, client: SimNode, ledger: Ledger) -> None:
@@ -232,7 +231,7 @@ class SentRecords:
         self.requests = 0
 
     def on_sent(self, sender: LinkEnd, frame: object) -> None:
-        """A frame leaves a process."""
+        """Inspect a frame that leaves a process."""
         if sender.process is not self._client.process:
             return
         if isinstance(frame, Open) and frame.path == LOG_PRODUCE.path:
@@ -244,12 +243,12 @@ class SentRecords:
 
 
 def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
-    """Run the scenario; raises AssertionError with what went wrong.
+    """Run the scenario; raises AssertionError with a violation.
 
     With `lying_disk` nothing is ever durable: a run with a power cut must fail.
     """
     entropy = world.entropy.stream("scenario")
-    is_replicated = entropy.stream("policy").chance(0.25)  # then only the process may die
+    is_replicated = entropy.stream("policy").chance(0.25)  # then only the process is killed
     plan = draw_plan(
         entropy.stream("plan"), flush_policy="replicated" if is_replicated else "fsync"
     )
@@ -279,10 +278,11 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
         deaths,
         done=lambda: _is_done(application, clients),
         virtual_ms=WORKLOAD_MS_MAX,
-        may_end=lambda: server.device.disk.capacity_bytes is not None,  # it cannot keep its vote
+        # a node on a full disk cannot store its vote
+        may_end=lambda: server.device.disk.capacity_bytes is not None,
     )
     world.faults.end_all()
-    server.crash() if is_replicated else server.power_cut()  # nothing may live in memory alone
+    server.crash() if is_replicated else server.power_cut()  # only durable data count
     if not lying_disk:
         check_directory(server, CONFIG.data_dir)
     server.restart()
@@ -290,7 +290,7 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
     world.run_until(
         lambda: proof.done() or not server.alive, virtual_ms=SERVE_MS_MAX, why="the node serves"
     )
-    assert server.alive, f"the node went down by itself: {server.stops} {server.exit_error!r}"
+    assert server.alive, f"the node ended unexpectedly: {server.stops} {server.exit_error!r}"
     found = [*anomalies(ledger, proof.result()), *_stored_twice(proof.result())]
     assert not found, report(found)
     check_directory(server, CONFIG.data_dir)
@@ -308,7 +308,7 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
 
 
 def _stored_twice(stored: Stored) -> list[str]:
-    """What idempotent producers never leave, however often they sent it."""
+    """Return the duplicates, which idempotent producers never leave."""
     times = Counter(value for records in stored.values() for _, value in records)
     return [
         f"duplicate: {value[:20]!r} of an idempotent producer is stored {count} times"
@@ -318,7 +318,7 @@ def _stored_twice(stored: Stored) -> list[str]:
 
 
 def _draw_full_disk(world: SimWorld, server: SimNode, entropy: SimEntropy) -> int:
-    """Let the disk be full for a while in some runs; whether it will be."""
+    """Schedule a full disk in some runs; return 1 if scheduled."""
     if not entropy.chance(0.3):
         return 0
     disk = server.device.disk

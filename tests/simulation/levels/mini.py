@@ -1,7 +1,9 @@
-"""A log in a hundred lines, to prove the harness: it is right, and each planted bug is found.
+"""Level `mini`: a log in a hundred lines, to test the simulation: it is correct, and each planted
+bug is found.
 
-One file, one partition. A record is its length, its checksum and its value. Publishing writes at
-once and is acknowledged after a sync in a lane; a start keeps the records up to the first torn one.
+One file, one partition. A record is its length, its checksum and its value. A publish writes at
+once and is acknowledged after a sync in a lane; a start keeps the records before the first torn
+one.
 """
 
 import asyncio
@@ -31,7 +33,7 @@ BUGS: Final = ("", "ack-before-sync", "no-folder-sync", "no-checksum", "short-wr
 
 
 class MiniLog:
-    """The server. `bug` leaves out the one thing that it names."""
+    """The server; `bug` omits one step."""
 
     def __init__(self, runtime: Runtime, bug: str) -> None:
         self._runtime = runtime
@@ -41,7 +43,7 @@ class MiniLog:
         self._file: File | None = None
 
     async def run(self) -> None:
-        """Recover, serve, and go on for ever."""
+        """Recover, then serve."""
         await self._runtime.tasks.offload("write:data", self._recover)
         await self._runtime.network.serve(
             ADDRESS,
@@ -105,14 +107,14 @@ class MiniLog:
 
 @dataclass(slots=True)
 class MiniClient:
-    """Concurrent producers that repeat until they are acknowledged, and a reader."""
+    """Concurrent producers that retry until they are acknowledged, and a reader."""
 
     runtime: Runtime
     ledger: Ledger
     done: bool = False
 
     async def run(self) -> None:
-        """Produce everything, then stay."""
+        """Produce everything, then wait."""
         async with self.runtime.tasks.scope("producers") as scope:
             for number in range(PRODUCERS):
                 scope.spawn(self._produce(f"p{number}"), name=f"p{number}")
@@ -122,7 +124,7 @@ class MiniClient:
     async def _produce(self, name: str) -> None:
         entropy = self.runtime.entropy.stream(name)
         channel = self.runtime.network.channel(ADDRESS)
-        pause_s_max = entropy.uniform(0.0, 1.0) ** 4  # from one after the other to a burst
+        pause_s_max = entropy.uniform(0.0, 1.0) ** 4  # from sequential to a burst
         for number in range(REQUESTS_EACH):
             values = [
                 f"{name}-{number}-{index}-".encode() + b"x" * entropy.below(4_000)
@@ -172,7 +174,7 @@ class MiniClient:
 
 
 def play(world: SimWorld, *, bug: str = "") -> dict[str, int]:
-    """Run the scenario; raises AssertionError with what went wrong."""
+    """Run the scenario; raises AssertionError with a violation."""
     assert bug in BUGS, f"{bug} is none of {BUGS}"
     ledger = Ledger()
     server, client_node = world.node("server"), world.node("client")
@@ -189,14 +191,14 @@ def play(world: SimWorld, *, bug: str = "") -> dict[str, int]:
         world, server, deaths, done=lambda: bool(clients and clients[0].done), virtual_ms=600_000
     )
     world.faults.end_all()
-    server.power_cut()  # nothing may live in memory alone
+    server.power_cut()  # only durable data count
     server.restart()
     reading = client_node.attach(lambda runtime: clients[0].read_all(), name="reader")
     world.run_until(reading, virtual_ms=60_000, why="a read of everything")
     stored: Stored = {("mini", 0): reading.result()}
     found = anomalies(ledger, stored)
     assert not found, report(found)
-    assert len(ledger.acknowledged) == len(ledger.asked), "not all was acknowledged"
+    assert len(ledger.acknowledged) == len(ledger.asked), "a record was not acknowledged"
     return {
         "records": len(ledger.acknowledged),
         "repeats": ledger.failed.total(),

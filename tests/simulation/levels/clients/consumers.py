@@ -1,4 +1,4 @@
-"""The consuming half of the application: every offset once, in order, in bounded memory."""
+"""The consumers of the application: every offset once, in order, in bounded memory."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from .plan import CHURNED, ClientsPlan, ReaderPlan
 POLL_MS: Final = 2_000
 RETRY_S: Final = 0.3
 CATCH_UP_MS: Final = 180_000
-ANSWER_BYTES: Final = 4_096  # one batch is given whole, however small the bound
+ANSWER_BYTES: Final = 4_096  # one batch is returned whole, whatever the bound
 
 
 class Reading:
-    """One consumer of the topics that stay."""
+    """A consumer of the permanent topics."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Reading:
         await within(5_000, f"close of {self._plan.name}", consumer.close())
 
     async def _open(self) -> AsyncConsumer | None:
-        """Open a consumer, as often as it takes; None when the application is over before."""
+        """Open a consumer, with retries; None if the application is over before."""
         while not self._is_over():
             consumer = self._log.consumer(
                 list(self._clients.partitions),
@@ -111,7 +111,7 @@ class Reading:
                 raise AssertionError(f"no style {self._plan.style}")
 
     async def _iterate(self, consumer: AsyncConsumer) -> None:
-        """Iterate until an interruption, which must lose nothing."""
+        """Iterate until an interruption, which must lose no record."""
         try:
             async with asyncio.timeout(self._entropy.uniform(0.01, POLL_MS / 1000)):
                 async for record in consumer:
@@ -152,7 +152,7 @@ class Reading:
             self._paused.add(place)
 
     async def _catch_up(self, consumer: AsyncConsumer) -> None:
-        """Read on to where the partitions end now: nothing may be left out."""
+        """Read on to the current ends of the partitions: no record may be missing."""
         deadline_ms = self._clock.now_ms() + CATCH_UP_MS
         ends: dict[Place, int] | None = None
         while ends is None or any(consumer.positions()[place] < end for place, end in ends.items()):
@@ -171,7 +171,7 @@ class Reading:
                 await self._after(error)
 
     async def _read_tables(self) -> None:
-        """`read_arrow` of whole partitions and of stretches."""
+        """Read whole partitions with `read_arrow`."""
         while not self._is_over():
             topic, partition = self._clients.places[self._entropy.below(len(self._clients.places))]
             work = self._log.read_arrow(
@@ -196,8 +196,7 @@ class Reading:
         await asyncio.sleep(RETRY_S)
 
     def _check_memory(self, consumer: AsyncConsumer) -> None:
-        """A partition holds less than the prefetch bound when it is fetched, and then one answer
-        more."""
+        """Check that a partition buffers less than the prefetch bound plus one response."""
         answer = max(self._plan.partition_bytes_max, self._largest_batch + ANSWER_BYTES)
         for place, reader in consumer._fetcher.readers.items():
             held = sum(len(chunk.batches) for chunk in reader.chunks)
@@ -209,8 +208,8 @@ class Reading:
 async def follow_churned(
     log: AsyncLog, books: Books, entropy: Entropy, is_over: Callable[[], bool]
 ) -> None:
-    """Consume the topic that comes and goes, with a new consumer after each error; only records
-    that were sent to it may come."""
+    """Consume the topic that is deleted and created, with a new consumer after each error; only
+    records sent to it may arrive."""
     while not is_over():
         turns = ExpectedOffsets("follower of the churned topic", may_skip=True)
         try:

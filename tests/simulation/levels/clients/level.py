@@ -1,10 +1,10 @@
-"""One whole node, and an application with every kind of client at once.
+"""Level `clients`: one whole node, and an application with every kind of client.
 
-Producers of four styles, consumers that follow, wander and are slow, and an administrator who
-deletes and creates a topic under all of them, while the node dies, stops, hangs and runs out of
-space, and connections break. Besides what the log must hold (see `checkers`), the application's own
-expectations are checked (see `histories`): one outcome for each record, in time; each offset once
-and in order; bounded memory; every call ends within its deadline; after the close nothing is left.
+Producers of four styles, consumers that follow, seek and are slow, and an administrator who deletes
+and creates a topic under all of them, while the node crashes, stops, pauses and has a full disk,
+and connections break. Besides the log's content, the expectations of `client_expectations` are
+checked: one outcome for each record, in time; each offset once and in order; bounded memory; every
+call ends within its deadline; no task is left after the close.
 """
 
 import asyncio
@@ -32,32 +32,32 @@ from .producers import Sending
 
 TROUBLES_MAX: Final = 4
 WORKLOAD_MS_MAX: Final = 1_200_000
-SERVE_MS_MAX: Final = 60_000  # after the faults have stopped
+SERVE_MS_MAX: Final = 60_000  # bound after the faults
 RETRY_S: Final = 0.3
-LEFT_S: Final = 2.0  # after the close: what was cancelled has ended by then
+LEFT_S: Final = 2.0  # after the close: cancelled tasks have ended by then
 
 
 @dataclass(slots=True)
 class Application:
-    """The process on the other node."""
+    """The process on the other machine."""
 
     runtime: Runtime
     plan: ClientsPlan
     books: Books
-    tasks_alive: Callable[[], list[str]]  # of this process, by name
+    tasks_alive: Callable[[], list[str]]  # tasks of this process, by name
     address: str = ADDRESS
     before_close: Callable[[AsyncLog], Awaitable[None]] | None = None
     done: bool = False
-    is_over: bool = False  # the producers have ended
+    is_over: bool = False  # the producers have stopped
     readers: list[Reading] = field(default_factory=list)
 
     async def run(self) -> None:
-        """Do everything once, close, and wait for the end of the run."""
+        """Run the application, close the client, and wait for the end of the run."""
         before = Counter(self.tasks_alive())
         log = await self.connect()
         try:
             await self._use(log)
-        except asyncio.CancelledError as error:  # the client has ended: closing it says why
+        except asyncio.CancelledError as error:  # the client has ended: its close gives the reason
             await log.__aexit__(type(error), error, error.__traceback__)
             raise
         await self._close(log)
@@ -68,7 +68,7 @@ class Application:
         await asyncio.Event().wait()
 
     async def _use(self, log: AsyncLog) -> None:
-        """Everything that is done with the client."""
+        """Use the client."""
         for topic in self.plan.partitions:
             await self._create(log, topic, self.plan.partitions[topic])
         await self._create(log, CHURNED, 1)
@@ -92,7 +92,7 @@ class Application:
             await self.before_close(log)
 
     async def connect(self) -> AsyncLog:
-        """Connect, as often as it takes."""
+        """Connect, with retries."""
         while True:
             log = AsyncLog.open(
                 self.runtime,
@@ -110,7 +110,7 @@ class Application:
     # --- producing ---
 
     async def _produce(self, log: AsyncLog) -> None:
-        """Run all producers; half of them are closed one by one, the others with the client."""
+        """Run all producers; close half of them one by one, the others with the client."""
         sendings = [
             Sending(self.runtime, log, self.plan, producer, self.books)
             for producer in self.plan.producers
@@ -124,7 +124,7 @@ class Application:
             await sending.close(flush=number % 2 == 0)
 
     async def _close(self, log: AsyncLog) -> None:
-        """Close the client: what its open producers still have gets its outcome."""
+        """Close the client; records of its open producers get their outcomes."""
         longest_ms = max(producer.delivery_timeout_ms for producer in self.plan.producers)
         bound_ms = len(self.plan.producers) * (longest_ms + 10_000)
         try:
@@ -150,7 +150,7 @@ class Application:
                 return
 
     async def _churn(self, log: AsyncLog) -> None:
-        """Delete and create the churned topic until the producers have ended; it exists then."""
+        """Delete and create the churned topic until the producers have stopped; it exists then."""
         entropy = self.runtime.entropy.stream("churn")
         while not self.is_over:
             await asyncio.sleep(entropy.uniform(0.0, self.plan.churn_pause_s_max))
@@ -176,7 +176,7 @@ class Application:
                 await self._after(error)
 
     async def _check_created(self, log: AsyncLog, partitions: int) -> None:
-        """What was created is there, for every later call of the same client."""
+        """Check that later calls of the same client return the created topic."""
         try:
             work = log.admin.describe_topic(CHURNED)
             topic = await within(self.plan.call_timeout_ms, "describe_topic", work)
@@ -194,10 +194,10 @@ class Application:
         self.books.note(error)
         await asyncio.sleep(RETRY_S)
 
-    # --- the end of the run ---
+    # --- final checks ---
 
     async def read_all(self, address: str = "") -> dict[Place, list[tuple[int, bytes]]]:
-        """Read every partition, of the churned topic too, from its start to its end."""
+        """Read every partition from its start to its end, the churned topic included."""
         self.address = address or self.address
         log = await self.connect()
         stored: dict[Place, list[tuple[int, bytes]]] = {}
@@ -213,9 +213,9 @@ class Application:
 
 
 def play(world: SimWorld) -> dict[str, int]:
-    """Run the scenario; raises AssertionError with what went wrong."""
+    """Run the scenario; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")
-    is_replicated = entropy.stream("policy").chance(0.25)  # then only the process may die
+    is_replicated = entropy.stream("policy").chance(0.25)  # then only the process is killed
     plan = draw_clients_plan(
         entropy.stream("plan"), flush_policy="replicated" if is_replicated else "fsync"
     )
@@ -246,15 +246,15 @@ def play(world: SimWorld) -> dict[str, int]:
             done=lambda: is_done(machine, applications),
             virtual_ms=WORKLOAD_MS_MAX,
         )
-    assert not failed, f"the node failed in a way it did not foresee: {failed[0]}"
+    assert not failed, f"a handler of the node failed unexpectedly: {failed[0]}"
     world.faults.end_all()
-    server.crash() if is_replicated else server.power_cut()  # nothing may live in memory alone
+    server.crash() if is_replicated else server.power_cut()  # only durable data count
     server.restart()
     reading = machine.attach(lambda runtime: applications[0].read_all(), name="reader")
     world.run_until(
         lambda: reading.done() or not server.alive, virtual_ms=SERVE_MS_MAX, why="the node serves"
     )
-    assert server.alive, f"the node went down by itself: {server.stops} {server.exit_error!r}"
+    assert server.alive, f"the node ended unexpectedly: {server.stops} {server.exit_error!r}"
     books = applications[0].books
     judge(books, reading.result(), was_calm=not happened and not world.fabric.links_broken)
     facts = facts_of(books, happened, world)
@@ -263,14 +263,14 @@ def play(world: SimWorld) -> dict[str, int]:
 
 
 def judge(books: Books, stored: Stored, *, was_calm: bool) -> None:
-    """Hold what was written down against what is stored; raises AssertionError."""
+    """Compare the history with the stored records; raises AssertionError."""
     staying = {place: records for place, records in stored.items() if place[0] != CHURNED}
     churned = {place: records for place, records in stored.items() if place[0] == CHURNED}
     found = anomalies(books.ledger, staying) + anomalies(books.churned, churned)
     found += books.outcomes.anomalies(staying)
     times = Counter(_values(staying))
     found += [
-        f"lost write: {value[:20]!r} was stored, nobody said where, and is nowhere"
+        f"lost write: {value[:20]!r} was acknowledged without a partition, and is not stored"
         for value in sorted(books.anywhere)
         if not times[value]
     ]
@@ -290,7 +290,7 @@ def _values(stored: Stored) -> Iterator[bytes]:
 
 
 def facts_of(books: Books, happened: Counter[str], world: SimWorld) -> dict[str, int]:
-    """What a seed's line says."""
+    """Return the counts for a seed's line."""
     outcomes = Counter(books.outcomes.settled.values())
     return {
         **{str(kind): count for kind, count in happened.items()},
@@ -306,7 +306,7 @@ def facts_of(books: Books, happened: Counter[str], world: SimWorld) -> dict[str,
 
 @contextmanager
 def failed_handlers() -> Iterator[list[str]]:
-    """Collect what the network logs of handlers that fail with anything but a typed error."""
+    """Collect logged errors of handlers that are not typed errors."""
     failed: list[str] = []
 
     class Collect(logging.Handler):
@@ -322,12 +322,12 @@ def failed_handlers() -> Iterator[list[str]]:
 
 
 def tasks_of(world: SimWorld, node: SimNode) -> list[str]:
-    """The names of a node's living tasks."""
+    """Return the names of a node's pending tasks."""
     return [task.get_name() for task in world.loop.pending_tasks(node.process)]
 
 
 def is_done(machine: SimNode, applications: list[Application]) -> bool:
-    """Whether the application has done everything; raises what it failed with."""
+    """Return True if the application is done; raises its error."""
     if not machine.alive:
         raise AssertionError("the application failed") from machine.exit_error
     return bool(applications) and applications[0].done

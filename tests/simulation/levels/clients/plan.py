@@ -1,7 +1,7 @@
-"""What the application of a seed does with its clients: how many of them, and how each is set.
+"""The plan of the application of a seed: its clients and their settings.
 
-Settings are drawn to the corners that users find late: buffers of a few records, deadlines shorter
-than a restart, readers that are slow, every acknowledgement and codec.
+Settings include extremes: buffers of a few records, deadlines shorter than a restart, slow readers,
+every acknowledgement mode and codec.
 """
 
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from quorumlog.clients.config import ProducerConfig
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.testing.checkers import Place
 
-CHURNED: Final = "churned"  # the topic that is deleted and created again and again
+CHURNED: Final = "churned"  # the topic that is deleted and created repeatedly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerPlan:
-    """One producer and the tasks that share it."""
+    """A producer and its tasks."""
 
     name: str
     style: str  # "record", "nowait", "flush" or "arrow"
@@ -29,21 +29,21 @@ class ProducerPlan:
     request_size_max: int
     delivery_timeout_ms: int
     block_ms_max: int
-    burst_max: int  # records of a task before it waits for their outcome
+    burst_max: int  # records of a task before it waits for their outcomes
     pause_s_max: float
     value_size_max: int
     enable_idempotence: bool | None
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether what it repeats is stored once."""
+        """True if its repeated records are stored once."""
         config = ProducerConfig(acks=self.acks, enable_idempotence=self.enable_idempotence)
         return config.is_idempotent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderPlan:
-    """One consumer."""
+    """A consumer."""
 
     name: str
     style: str  # "poll", "next", "iterate" or "arrow"
@@ -58,18 +58,18 @@ class ReaderPlan:
 class ClientsPlan:
     """The whole application."""
 
-    partitions: dict[str, int]  # of the topics that stay, by name
+    partitions: dict[str, int]  # of the permanent topics, by name
     configs: dict[str, str]
     churn_pause_s_max: float
     producers: tuple[ProducerPlan, ...]
     readers: tuple[ReaderPlan, ...]
     request_timeout_ms: int
     call_timeout_ms: int
-    produce_ms: int  # how long the application produces
+    produce_ms: int  # duration of the producing
 
     @property
     def places(self) -> list[Place]:
-        """Every partition that stays."""
+        """Every partition of the permanent topics."""
         return [
             (topic, index) for topic, count in self.partitions.items() for index in range(count)
         ]
@@ -142,7 +142,7 @@ def _draw_reader(entropy: SimEntropy, number: int) -> ReaderPlan:
 
 
 def _follower(entropy: SimEntropy) -> ReaderPlan:
-    """Reads everything once, from the first record to the last, whatever happens."""
+    """Return the plan of a consumer that reads everything once, in order."""
     return ReaderPlan(
         name="follower",
         style="poll",

@@ -1,4 +1,4 @@
-"""The producing half of the application: four styles of sending, each outcome written down."""
+"""The producers of the application: four styles of sending, with every outcome recorded."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,11 +21,11 @@ Burst: TypeAlias = Callable[[str, Entropy], Awaitable[None]]
 
 ROWS_MAX: Final = 50  # of one Arrow table
 ROW_TYPE: Final = pa.array([b""]).type  # the first array loads half of pyarrow: once for all seeds
-RECORD_BYTES: Final = 200  # beyond the value, of a record or a batch: what a buffer may count
+RECORD_BYTES: Final = 200  # overhead that a buffer may count for a record or a batch
 
 
 class Sending:
-    """One producer and what its tasks do with it."""
+    """A producer and its tasks."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Sending:
         self._books = books
         self._clock = runtime.clock
         self._entropy = runtime.entropy.stream(producer.name)
-        self._held = 0  # bytes of values that have no outcome, counted from outside
+        self._held = 0  # bytes of values without an outcome
         self._producer: AsyncProducer = log.producer(
             acks=producer.acks,
             enable_idempotence=producer.enable_idempotence,
@@ -63,7 +63,7 @@ class Sending:
             await asyncio.sleep(entropy.uniform(0.0, self.plan.pause_s_max))
 
     async def close(self, *, flush: bool) -> None:
-        """Close the producer: with `flush` all has its outcome then, without it at once."""
+        """Close the producer: with `flush` after all outcomes, otherwise at once."""
         try:
             promised_ms = self.plan.delivery_timeout_ms + 10_000 if flush else 5_000
             await within(
@@ -84,7 +84,7 @@ class Sending:
     # --- the styles ---
 
     async def _records(self, task: str, entropy: Entropy) -> None:
-        """`send`, with the outcomes by callback, and some awaited."""
+        """Use `send`, with outcomes by callback, some awaited."""
         deliveries: list[Delivery] = []
         for _ in range(1 + entropy.below(self.plan.burst_max)):
             topic, partition, value = self._draw(task, entropy)
@@ -102,12 +102,12 @@ class Sending:
             deliveries.append(delivery)
         for delivery in deliveries:
             if entropy.below(2):
-                with suppress(QuorumlogError):  # it is written down by the callback
+                with suppress(QuorumlogError):  # the callback records it
                     await delivery
                 assert delivery.done(), f"{self.plan.name} has an outcome and is not done"
 
     async def _without_waiting(self, task: str, entropy: Entropy) -> None:
-        """`send_nowait`, and `wait_acceptable` where it refuses."""
+        """Use `send_nowait`, and `wait_acceptable` after a rejection."""
         for _ in range(1 + entropy.below(self.plan.burst_max)):
             topic, partition, value = self._draw(task, entropy)
             generation = self._books.generation
@@ -131,7 +131,7 @@ class Sending:
             self._books.note(error)
 
     async def _flushed(self, task: str, entropy: Entropy) -> None:
-        """`send` and forget, then `flush`: it raises if and only if something failed."""
+        """Use `send` without waiting, then `flush`: it raises if and only if a record failed."""
         sent: list[tuple[str, bytes, int, Delivery]] = []
         for _ in range(1 + entropy.below(self.plan.burst_max)):
             topic, partition, value = self._draw(task, entropy)
@@ -159,7 +159,7 @@ class Sending:
         )
 
     async def _arrow(self, task: str, entropy: Entropy) -> None:
-        """`send_arrow`: where every row is, or an error."""
+        """Use `send_arrow`: it returns the position of every row, or raises."""
         topic, partition = self._place(entropy)
         names = [
             self._books.ask(topic, task, entropy.below(self.plan.value_size_max))
@@ -178,7 +178,7 @@ class Sending:
                 self._producer.send_arrow(topic, table, value="value", partition=partition),
             )
         except QuorumlogError as error:
-            for name in names:  # it tells of the first that failed; others may be stored
+            for name in names:  # the error concerns the first failed batch; others may be stored
                 self._books.lose(topic, name, error)
             return
         self._check_buffer(held)
@@ -190,14 +190,15 @@ class Sending:
                 for each in ranges
                 for offset in range(each.first, each.end)
             ]
-        assert len(places) == len(names), f"{len(names)} rows were sent, {ranges} is where they are"
+        assert len(places) == len(names), f"{len(names)} rows were sent, and {ranges} returned"
         for name, (_, where, offset) in zip(names, places, strict=True):
-            known = offset if partition is not None else -1  # spread: rows in another order
+            # without a partition the rows are spread, in another order
+            known = offset if partition is not None else -1
             self._books.deliver(topic, name, where, known, generation)
             if partition is None and offset >= 0 and topic != CHURNED:
                 self._books.anywhere.add(name)
 
-    # --- what they share ---
+    # --- shared ---
 
     def _draw(self, task: str, entropy: Entropy) -> tuple[str, int | None, bytes]:
         topic, partition = self._place(entropy)
@@ -205,7 +206,8 @@ class Sending:
         return topic, partition, value
 
     def _place(self, entropy: Entropy) -> tuple[str, int | None]:
-        """Draw where to: mostly topics that stay, half of the time the producer chooses."""
+        """Draw a partition: mostly of permanent topics; half of the draws let the producer
+        choose."""
         if entropy.below(5) == 0:
             return CHURNED, None
         topic, partition = self._clients.places[entropy.below(len(self._clients.places))]
@@ -216,7 +218,7 @@ class Sending:
         return b"key %d" % number if number < 3 else None
 
     def _watch(self, topic: str, value: bytes, delivery: Delivery, generation: int) -> None:
-        """Have the outcome written down at the moment when it is known."""
+        """Record the outcome at the moment it is known."""
         self._books.give(value, self.plan)
         self._held += len(value)
         self._check_buffer(len(value))
@@ -238,6 +240,7 @@ class Sending:
 
     def _check_buffer(self, size: int) -> None:
         allowed = max(self.plan.buffer_size, size + RECORD_BYTES)
-        if self.plan.compression == "none":  # else a closed batch counts as what it became
+        # otherwise a closed batch counts with its compressed size
+        if self.plan.compression == "none":
             check_budget(f"producer {self.plan.name}", self._held, allowed)
         check_budget(f"buffer of {self.plan.name}", self._producer.accumulator.buffered, allowed)

@@ -1,12 +1,12 @@
-"""A broker that lies: it passes every call on to an honest node, and changes the answers.
+"""A broker that lies: it forwards every call to an honest node and changes the responses.
 
-Changes follow the messages' descriptors, so that every field of every answer of today and tomorrow
-is wrong at some time: numbers out of range, names of others, bytes cut or flipped, parts missing,
-twice or in another order. Or there is no answer, a typed error, or the end of the connection.
+Changes follow the messages' descriptors, so that every field of every response is wrong at some
+time: numbers out of range, wrong names, truncated or flipped bytes, parts missing, duplicated or
+reordered. Or there is no response, a typed error, or the end of the connection.
 
-Two lies are left out, since a client that believes them is right: `metadata_offset` and
-`leader_epoch` only grow, so that an old answer never replaces a new one, and one that is far ahead
-holds for ever. The first 16 bytes of a batch are left alone: no checksum covers them.
+Two lies are left out, since a correct client must accept them: `metadata_offset` and `leader_epoch`
+only grow, so that an old response never replaces a new one, and a value far ahead stays in force.
+The first 16 bytes of a batch are unchanged: no checksum covers them.
 """
 
 import asyncio
@@ -31,18 +31,19 @@ STREAM_TIMEOUT_MS: Final = 0  # none
 
 @dataclass(slots=True)
 class Temper:
-    """How evil it is; the chances are of each answer."""
+    """The probabilities of lies, per response."""
 
     lie: float
-    refuse: float  # with a typed error, drawn among all there are
+    refuse: float  # with a typed error, drawn among all
     break_off: float
     silence: float
-    calm: asyncio.Event = field(default_factory=asyncio.Event)  # from then on it is honest
+    # set: the broker is honest from then on
+    calm: asyncio.Event = field(default_factory=asyncio.Event)
     lies_told: int = 0
 
     @classmethod
     def draw(cls, entropy: SimEntropy) -> "Temper":
-        """Draw a seed's temper: mostly honest ones get further, and lie in more places."""
+        """Draw the probabilities of a seed: runs with fewer lies reach more states."""
         scale = entropy.uniform(0.05, 1.0)
         return cls(
             lie=0.4 * scale,
@@ -53,7 +54,7 @@ class Temper:
 
 
 class EvilBroker:
-    """See the module."""
+    """The broker; see the module."""
 
     def __init__(
         self, runtime: Runtime, temper: Temper, entropy: SimEntropy, *, address: str, honest: str
@@ -99,7 +100,7 @@ class EvilBroker:
         return answer
 
     async def _misbehave(self) -> None:
-        """Say nothing for ever, refuse, break off; or return, and an answer follows."""
+        """Delay for ever, reject or break off; or return, and a response follows."""
         temper, entropy = self._temper, self._entropy
         if temper.calm.is_set():
             return
@@ -128,7 +129,7 @@ async def _pass_on(source: Stream[Any, Any], target: Stream[Any, Any]) -> None:
 
 
 def mangle(message: Message, entropy: SimEntropy) -> None:
-    """Change one thing in a message, at any depth."""
+    """Change one field of a message, at any depth."""
     holder, fields = message, _fields(message)
     while fields:
         field = fields[entropy.below(len(fields))]
@@ -148,7 +149,7 @@ def _fields(message: Message) -> list[FieldDescriptor]:
 
 
 def _inside(holder: Message, field: FieldDescriptor, entropy: SimEntropy) -> Message | None:
-    """A message inside of a field; None where there is none."""
+    """Return a message inside a field; None if there is none."""
     content: Any = getattr(holder, field.name)
     if not field.is_repeated:
         inside: Message | None = content if holder.HasField(field.name) else None
@@ -177,7 +178,7 @@ def _change(holder: Message, field: FieldDescriptor, entropy: SimEntropy) -> Non
 
 
 def _change_list(holder: Message, field: FieldDescriptor, entropy: SimEntropy) -> None:
-    """Drop, double, turn around or empty a list; give an empty one a part."""
+    """Drop or duplicate an item, reverse or empty a list; add an item to an empty one."""
     content: Any = getattr(holder, field.name)
     parts = list(content)
     if not parts:
@@ -199,7 +200,7 @@ def _change_list(holder: Message, field: FieldDescriptor, entropy: SimEntropy) -
 
 
 def _bytes(content: bytes, entropy: SimEntropy) -> bytes:
-    """Cut, double, empty or flip; never within the prefix of a batch."""
+    """Truncate, duplicate, empty or flip bytes; the prefix of a batch stays."""
     if len(content) <= PREFIX_SIZE:
         return (b"", content + b"x", content[:-1])[entropy.below(3)]
     at = PREFIX_SIZE + entropy.below(len(content) - PREFIX_SIZE)

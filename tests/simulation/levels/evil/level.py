@@ -1,9 +1,8 @@
-"""The application of the level `clients` against a broker that lies.
+"""Level `evil`: the application of level `clients` against a broker that lies.
 
-Between the clients and an honest node stands an `EvilBroker`. Nothing may hang, only typed errors
-may come, each record has its one outcome in time, and a consumer hands out nothing that is not in
-the log: a wrong answer is an error, or is repeated. When the broker has become honest, the same
-client must work; after its close nothing is left of it.
+An `EvilBroker` is between the clients and an honest node. No call may hang, only typed errors may
+occur, each record has one outcome in time, and a consumer returns no record that is not in the log.
+When the broker has become honest, the same client must work; after its close no task is left.
 """
 
 import asyncio
@@ -25,18 +24,19 @@ from .broker import EvilBroker, Temper
 HONEST: Final = "127.0.0.1:9095"
 CONFIG: Final = NodeConfig(data_dir="/var/quorumlog", grpc_listener=HONEST, advertised_grpc=ADDRESS)
 WORKLOAD_MS_MAX: Final = 1_200_000
-RECOVERY_MS: Final = 60_000  # for the first record and the first read once the broker is honest
+# bound of the first record and the first read once the broker is honest
+RECOVERY_MS: Final = 60_000
 
 
 async def serve_honestly(runtime: Runtime) -> None:
-    """The node behind it."""
+    """Run the honest node."""
     await format_directory(runtime, CONFIG)
     async with Node(runtime, CONFIG):
         await asyncio.Event().wait()
 
 
 def play(world: SimWorld) -> dict[str, int]:
-    """Run the scenario; raises AssertionError with what went wrong."""
+    """Run the scenario; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")
     plan = draw_clients_plan(entropy.stream("plan"), flush_policy="replicated")
     temper = Temper.draw(entropy.stream("temper"))
@@ -84,7 +84,7 @@ def play(world: SimWorld) -> dict[str, int]:
 
 
 async def _prove_alive(log: AsyncLog, places: list[Place]) -> None:
-    """The broker is honest now: what a client does works, with the client that was lied to."""
+    """Check that the same client works now that the broker is honest."""
     async with log.producer(linger_ms=0, delivery_timeout_ms=RECOVERY_MS) as producer:
         for topic, partition in places:
             value = b"honest %d" % partition
@@ -99,7 +99,7 @@ async def _prove_alive(log: AsyncLog, places: list[Place]) -> None:
 
 
 def _judge(books: Books, stored: Stored) -> None:
-    """What was asked and seen against what the honest node holds."""
+    """Compare the history with the records of the honest node."""
     staying = {
         place: [(offset, value) for offset, value in records if not value.startswith(b"honest ")]
         for place, records in stored.items()

@@ -1,4 +1,4 @@
-"""The requests of groups, in Kafka's bytes, to whichever broker coordinates the group."""
+"""Group requests in Kafka's protocol, sent to the coordinator of the group."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -33,10 +33,10 @@ VERSIONS: Final = {
     DELETE_GROUPS: (0, 2),
     CONSUMER_HEARTBEAT: (1, 1),
 }
-WITH_RETENTION: Final = (2, 4)  # versions of OffsetCommit that say for how long
-OF_MANY_GROUPS: Final = 8  # from this version on OffsetFetch names the group in a list
+WITH_RETENTION: Final = (2, 4)  # versions of OffsetCommit with a retention time
+OF_MANY_GROUPS: Final = 8  # since this version OffsetFetch has a list of groups
 
-# Codes of answers.
+# Error codes.
 NONE: Final = 0
 OFFSET_OUT_OF_RANGE: Final = 1
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
@@ -52,27 +52,30 @@ FENCED_EPOCH: Final = 110
 UNRELEASED_INSTANCE: Final = 111
 STALE_EPOCH: Final = 113
 ELSEWHERE: Final = frozenset({LOADING, NOT_AVAILABLE, NOT_COORDINATOR})
-"""The coordinator is to be looked up again, and asked again after a moment."""
+"""Look up the coordinator again, and retry after a pause."""
 PASSING: Final = ELSEWHERE | {7}
-"""Nothing is known of what was asked: REQUEST_TIMED_OUT is as good as no answer."""
+"""The outcome is unknown: REQUEST_TIMED_OUT equals no response."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundOffset:
-    """What is committed of a partition; -1: nothing."""
+    """The committed offset of a partition; -1: none."""
 
     offset: int
     note: str
 
 
 class GroupCalls:
-    """Asks the coordinator of one group, on a connection of its own: a join that waits keeps no
-    other request waiting. Methods return error codes; QuorumlogError: no answer came."""
+    """Sends requests to the coordinator of one group, on a connection of its own, so that a waiting
+    join delays no other request.
+
+    Methods return error codes; QuorumlogError: no response.
+    """
 
     def __init__(
         self, runtime: Runtime, client: KafkaClient, group: str, *, timeout_ms: int
     ) -> None:
-        """`client` knows the brokers."""
+        """Create the calls; `client` finds the brokers."""
         self._runtime = runtime
         self._client = client
         self._group = group
@@ -85,7 +88,7 @@ class GroupCalls:
         }
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._link is not None:
             self._link.end()
             self._link = None
@@ -101,7 +104,7 @@ class GroupCalls:
         rebalance_ms: int,
         protocols: Sequence[tuple[str, bytes]],
     ) -> Any:
-        """Ask for the next generation; the whole answer."""
+        """Join the next generation; return the response."""
         fields: dict[str, Any] = {
             "group_id": self._group,
             "session_timeout": session_ms,
@@ -123,7 +126,7 @@ class GroupCalls:
         protocol: str,
         rebalance_ms: int,
     ) -> Any:
-        """Ask for the own part; the whole answer."""
+        """Get the member's assignment; return the response."""
         fields: dict[str, Any] = {
             "group_id": self._group,
             "generation_id": generation,
@@ -136,7 +139,7 @@ class GroupCalls:
         return await self._ask(SYNC_GROUP, fields, instance_id, timeout_ms=timeout_ms)
 
     async def heartbeat(self, member_id: str, instance_id: str, generation: int) -> int:
-        """Say that a classic member lives."""
+        """Send a heartbeat of a classic member."""
         fields: dict[str, Any] = {
             "group_id": self._group,
             "generation_id": generation,
@@ -145,14 +148,14 @@ class GroupCalls:
         return _code(await self._ask(HEARTBEAT, fields, instance_id))
 
     async def leave(self, member_id: str, instance_id: str) -> int:
-        """Go."""
+        """Leave the group."""
         leaver: dict[str, Any] = {"member_id": member_id, "group_instance_id": instance_id or None}
         fields = {"group_id": self._group, "members": [leaver]}
         answer = await self._ask(LEAVE_GROUP, fields)
         return _code(answer) or next((_code(one) for one in answer.members), NONE)
 
     async def beat(self, member_id: str, epoch: int, instance_id: str = "", **said: Any) -> Any:
-        """Send a heartbeat of KIP-848; the whole answer. `said` are fields of the request."""
+        """Send a heartbeat of KIP-848 and return the response; `said` are fields of the request."""
         fields: dict[str, Any] = {
             "group_id": self._group,
             "member_id": member_id,
@@ -178,8 +181,10 @@ class GroupCalls:
         *,
         retention_ms: int | None = None,
     ) -> dict[Place, int]:
-        """Store offsets with their notes, for so long where versions of before 5 are spoken;
-        returns each one's code."""
+        """Commit offsets with metadata; return the code of each.
+
+        `retention_ms` needs a version before 5.
+        """
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, index), (offset, note) in offsets.items():
             part = {
@@ -196,7 +201,9 @@ class GroupCalls:
             "topics": [{"name": name, "partitions": parts} for name, parts in topics.items()],
         }
         if retention_ms is not None:
-            assert self.versions[OFFSET_COMMIT] <= WITH_RETENTION[1], "this version knows no time"
+            assert self.versions[OFFSET_COMMIT] <= WITH_RETENTION[1], (
+                "this version has no retention time"
+            )
             fields["retention_time"] = retention_ms
         answer = await self._ask(OFFSET_COMMIT, fields, instance_id)
         return {
@@ -208,7 +215,7 @@ class GroupCalls:
     async def fetch(
         self, places: Sequence[Place], *, member_id: str = "", epoch: int = -1
     ) -> tuple[int, dict[Place, FoundOffset]]:
-        """Ask what is committed; returns the code of all, and what was found."""
+        """Fetch committed offsets; return the first error code, and the offsets."""
         by_topic: dict[str, list[int]] = {}
         for topic, index in places:
             by_topic.setdefault(topic, []).append(index)
@@ -234,7 +241,7 @@ class GroupCalls:
         return _code(found) or next(filter(None, codes), NONE), offsets
 
     async def delete_group(self) -> int:
-        """Forget the group."""
+        """Delete the group."""
         answer = await self._ask(DELETE_GROUPS, {"groups_names": [self._group]})
         return _code(answer.results[0])
 
@@ -259,11 +266,11 @@ class GroupCalls:
             self.close()
             raise
         if any(code in ELSEWHERE for code in codes_of(answer)):
-            self.close()  # and look the coordinator up again
+            self.close()  # and look up the coordinator again
         return answer
 
     async def _linked(self) -> KafkaLink:
-        """The connection to the coordinator; raises QuorumlogError."""
+        """Return the connection to the coordinator; raises QuorumlogError."""
         async with self._opening:
             if self._link is None or self._link.is_over:
                 self._link = await KafkaLink.open(
@@ -272,7 +279,7 @@ class GroupCalls:
             return self._link
 
     async def _find(self) -> str:
-        """Look the coordinator up."""
+        """Look up the coordinator."""
         link = await KafkaLink.open(self._runtime, self._client.anybody(), "looking")
         try:
             answer = await link.ask(
@@ -298,8 +305,8 @@ def _code(part: Any) -> int:
 
 
 def codes_of(answer: Any) -> list[int]:
-    """The codes of an answer, each of which may speak for the coordinator: of a whole answer of the
-    protocol, or as the methods here return it."""
+    """Return the error codes of a response that concern the coordinator: of a protocol response,
+    or of a result of the methods here."""
     if isinstance(answer, int):
         return [answer]
     if isinstance(answer, tuple):

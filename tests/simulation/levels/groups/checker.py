@@ -1,12 +1,13 @@
-"""What groups promise, looked for in what their members were told. Pure.
+"""The guarantees of groups, checked against the history of their members. Pure.
 
-- `TwoOwners`: a partition is worked on by one member of a group at a time.
-- `CommittedAhead`, `PassedOver`: what is committed was worked on; nothing is begun behind it.
-- `FencedCommitTaken`, `LieTaken`: who is no member, or in no such epoch, is refused.
-- `TwinServed`: who comes again under a static name of the classic protocol shuts out who had it.
-- `StaleAssignment`: a sync gives what the leader of its very generation has said.
-- `LostOffset`: what is committed is found by every later look; committed offsets are linearizable.
-- `Unworked`, `Uncommitted`: in the end every record was worked on, and that is committed.
+- `TwoOwners`: one member of a group at a time owns a partition.
+- `CommittedAhead`, `PassedOver`: committed records were processed; no record is skipped.
+- `FencedCommitTaken`, `LieTaken`: requests of non-members, or with a wrong epoch, are rejected.
+- `TwinServed`: a member that joins with a static name of the classic protocol fences its
+  predecessor.
+- `StaleAssignment`: a sync returns the assignment of the leader of its own generation.
+- `LostOffset`: committed offsets are found by every later fetch; they are linearizable.
+- `Unworked`, `Uncommitted`: at the end every record was processed, and that is committed.
 """
 
 from collections import defaultdict
@@ -24,14 +25,14 @@ STATES_MAX = 200_000
 
 
 def check_found(chronicle: Chronicle) -> None:
-    """Raise Violation for what was seen to be wrong while it happened."""
+    """Raise Violation for the first violation found during the run."""
     if chronicle.found:
         name, _, detail = chronicle.found[0].partition(": ")
         raise Violation(name, detail)
 
 
 def check_owners(claims: list[Claim]) -> None:
-    """Raise Violation where two members had a partition of a group at one time, for sure."""
+    """Raise Violation if two members certainly owned a partition of a group at one time."""
     by_place: dict[tuple[str, Place], list[Claim]] = defaultdict(list)
     for claim in claims:
         if claim.began_ns < claim.until_ns:
@@ -47,7 +48,7 @@ def check_owners(claims: list[Claim]) -> None:
 
 
 def check_offsets(chronicle: Chronicle) -> None:
-    """Raise Violation where no order of commits and looks explains what was said."""
+    """Raise Violation if commits and fetches of offsets are not linearizable."""
     found = linearizability_anomalies(
         chronicle.registers.operations(), Register(), states_max=STATES_MAX
     )
@@ -62,9 +63,10 @@ def unserved(
     *,
     are_told: bool = True,
 ) -> list[str]:
-    """What is left to do: partitions that nobody or two have, work and commits that are due.
+    """Return the remaining work: partitions without one owner, unprocessed records, missing
+    commits.
 
-    `are_told`: who commits is told so in the end, since nothing is lost on the way.
+    `are_told`: commits are acknowledged, since no response is lost.
     """
     found = []
     owners: dict[tuple[str, Place], int] = defaultdict(int)
@@ -80,14 +82,14 @@ def unserved(
             if owners[key] != 1:
                 found.append(f"{key} has {owners[key]} owners")
             elif done_to < end:
-                found.append(f"{key} is worked on up to {done_to} of {end}")
+                found.append(f"{key} is processed up to {done_to} of {end}")
             elif are_told and chronicle.stored[key] < end:
                 found.append(f"{key} is committed up to {chronicle.stored[key]} of {end}")
     return found
 
 
 def check_work(chronicle: Chronicle, groups: tuple[GroupPlan, ...], stored: Stored) -> None:
-    """Raise Violation where a record was worked on by no member of a group."""
+    """Raise Violation if a record was processed by no member of a group."""
     for group in groups:
         for place, records in stored.items():
             if place[0] in group.topics and records:
@@ -95,6 +97,6 @@ def check_work(chronicle: Chronicle, groups: tuple[GroupPlan, ...], stored: Stor
                 if done_to < end:
                     raise Violation(
                         "Unworked",
-                        f"group {group.name} has worked up to {done_to} of {place}, "
+                        f"group {group.name} has processed {place} up to {done_to}, "
                         f"which ends at {end}",
                     )

@@ -1,5 +1,9 @@
-"""A member of the classic protocol: joins, syncs, beats, and shares the partitions out when it
-leads. Eager ones give everything back before they join again, cooperative ones keep what stays."""
+"""A member of the classic protocol: it joins, syncs, sends heartbeats, and assigns partitions as
+leader.
+
+An eager member revokes all partitions before it joins again, a cooperative one keeps those that
+stay.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -22,11 +26,11 @@ from .plan import Kind
 
 PROTOCOLS: Final = {Kind.EAGER: "range", Kind.COOPERATIVE: "cooperative-sticky"}
 LEAVE_TRIES: Final = 3
-OLD_GENERATION: Final = 0.3  # how often of those who commit late a generation passes without it
+OLD_GENERATION: Final = 0.3  # fraction of late commits that follow a generation
 
 
 class ClassicMember:
-    """One life of a member."""
+    """One process of a member."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -35,16 +39,17 @@ class ClassicMember:
         self._keeps = setting.plan.kind is Kind.COOPERATIVE
         self._member_id = ""
         self._generation = -1
-        self._is_in = False  # joined and synced, and not asked to join again
-        self._beat_ns = 0  # when the next heartbeat is due
+        self._is_in = False  # joined and synced, and not asked to rejoin
+        self._beat_ns = 0  # time of the next heartbeat
         self._commit_ns = 0
-        self._left_out = False  # it leads, and some partitions wait for who shall give them back
-        # A static one that comes again may lead, and nobody remembers what the leader before it has
-        # left out: it joins until it has shared out itself.
+        # as leader it left out partitions that their owners must revoke first
+        self._left_out = False
+        # A returning static member may lead without the record of partitions its predecessor left
+        # out: it rejoins until it has assigned all itself.
         self._came_again = False
 
     async def run(self) -> None:
-        """Live until told to leave, or shut out for good."""
+        """Run until told to leave, or fenced."""
         await self._reading.look()
         try:
             while not self._setting.stop.is_set():
@@ -62,7 +67,7 @@ class ClassicMember:
     # --- joining -------------------------------------------------------------------------------
 
     async def _rejoin(self) -> None:
-        """Join and sync once; on any error the next try begins from what is known then."""
+        """Join and sync once; after an error the next attempt starts from the state then."""
         reading, life, group = self._reading, self._life, self._setting.group
         if self._generation >= 0:
             await reading.commit(self._generation)
@@ -93,7 +98,8 @@ class ClassicMember:
             return
         before, self._generation = self._generation, int(joined.generation_id)
         if life.instance_id and 0 <= before < self._generation - 1:
-            reading.gives_all()  # others may have had it meanwhile: a static one is not waited for
+            # others may have owned it: the group does not wait for a static member
+            reading.gives_all()
         self._member_id = joined.member_id
         life.told(self._generation, self._member_id)
         life.answered(asked_ns, is_settled=True, is_stored=False)
@@ -128,13 +134,13 @@ class ClassicMember:
         await self._assigned(decode_assignment(synced.assignment))
 
     async def _assigned(self, assignment: Assignment) -> None:
-        """Take what is the member's, give the rest back."""
+        """Take the assigned partitions, revoke the others."""
         reading, life = self._reading, self._life
         said = assignment.user_data
         if said and int(said) != self._generation:
             self._setting.chronicle.found.append(
                 f"StaleAssignment: {life.name} synced generation {self._generation} of "
-                f"{life.group}, and got what the leader of {int(said)} gave"
+                f"{life.group}, and got the assignment of {int(said)}"
             )
         target = {(topic, index) for topic, some in assignment.partitions.items() for index in some}
         given = [place for place in life.claims if place not in target]
@@ -143,7 +149,7 @@ class ClassicMember:
             await reading.commit(self._generation, given)
         reading.gives(given)
         reading.takes(place for place in target if place not in life.claims)
-        self._is_in = not given  # who gave something back has it shared out by joining again
+        self._is_in = not given  # revoked partitions are assigned by another rebalance
         self._beat_ns = reading.now_ns()
         if self._generation > 1 and reading.is_late() and self._passes(OLD_GENERATION):
             await reading.commit_late(self._member_id, self._generation - 1)
@@ -152,7 +158,7 @@ class ClassicMember:
         return self._reading.entropy.uniform(0, 1) < often
 
     def _protocols(self) -> list[tuple[str, bytes]]:
-        """What the member offers: its subscription, for the strategy of its kind."""
+        """Return the member's subscription for the protocol of its kind."""
         owned: dict[str, tuple[int, ...]] = {}
         for topic, index in self._life.claims:
             owned[topic] = (*owned.get(topic, ()), index)
@@ -167,7 +173,7 @@ class ClassicMember:
         return [(PROTOCOLS[self._setting.plan.kind], data)]
 
     def _share_out(self, joined: Any) -> dict[str, bytes]:
-        """What the leader of a generation gives everybody; its number goes along."""
+        """Return the assignments by this leader; they contain the generation's number."""
         subscriptions = {one.member_id: decode_subscription(one.metadata) for one in joined.members}
         shares = share_out(subscriptions, self._setting.places, keeps=self._keeps)
         self._left_out = sum(map(len, shares.values())) < len(self._setting.places)
@@ -181,10 +187,11 @@ class ClassicMember:
             )
         return given
 
-    # --- life ----------------------------------------------------------------------------------
+    # --- main loop
+    # ---------------------------------------------------------------------------------
 
     async def _turn(self) -> None:
-        """Beat when it is due, read, work, commit now and then."""
+        """Send a heartbeat if due, read, process, sometimes commit."""
         reading = self._reading
         if reading.now_ns() >= self._beat_ns:
             await self._beat()
@@ -216,13 +223,13 @@ class ClassicMember:
         if code in (calls.NONE, calls.REBALANCING):
             if code or (before is not None and before == loads()):
                 life.answered(asked_ns, is_settled=not code)
-            # Who was to give something back may have come again without it: share out once more.
+            # A member that had to revoke may have returned without the partition: assign again.
             self._is_in = not code and not (self._left_out and self._passes(0.2))
         else:
             await self._refused(code, asked_ns)
 
     async def _refused(self, code: int, asked_ns: int) -> None:
-        """Go on after what a request was refused with that was sent then."""
+        """Continue after a rejected request."""
         reading = self._reading
         reading.note(code)
         if code == calls.FENCED_INSTANCE:
@@ -244,7 +251,7 @@ class ClassicMember:
         await reading.pause()
 
     async def _leave(self) -> None:
-        """Commit, give everything back, go; a static one stays a member for a while."""
+        """Commit, revoke all partitions, leave; a static member stays in the group for a while."""
         reading, life = self._reading, self._life
         if self._generation >= 0:
             await reading.commit(self._generation)
@@ -267,7 +274,7 @@ class ClassicMember:
 def share_out(
     subscriptions: Mapping[str, Subscription], places: Sequence[Place], *, keeps: bool
 ) -> dict[str, list[Place]]:
-    """Share partitions out evenly; with `keeps` nobody gets what another one has not given back."""
+    """Assign partitions evenly; with `keeps` no partition moves before its owner revoked it."""
     members = sorted(subscriptions)
     wanted = [
         place
@@ -298,7 +305,8 @@ def share_out(
 
 
 def _owners(subscriptions: Mapping[str, Subscription]) -> dict[Place, str]:
-    """Who says to own what; where two do, the one of the later generation."""
+    """Return the owner of each partition by the subscriptions; if two claim it, the one of the
+    later generation."""
     owners: dict[Place, tuple[int, str]] = {}
     for member, subscription in sorted(subscriptions.items()):
         for topic, some in subscription.owned.items():

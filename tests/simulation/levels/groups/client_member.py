@@ -1,4 +1,4 @@
-"""A member that is our own Python client: what it is told goes into the chronicle."""
+"""A member that runs the Python client; its state changes go into the history."""
 
 import asyncio
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ NEVER: Final = (UnknownServerError, OffsetOutOfRange)  # no fault explains these
 
 
 class _Noted(GroupMember):
-    """The client's own idea of its membership, which writes down what it is told."""
+    """The client's membership, with a record of the responses."""
 
     life: Life
     chronicle: Chronicle
     asked_ns: int = -1
 
     def beat(self, now_ms: int) -> Beat | None:
-        """As the client does."""
+        """Return the next heartbeat, and record its time."""
         beat = super().beat(now_ms)
         if beat is not None:
             self.asked_ns = self.chronicle.now_ns()
@@ -41,7 +41,7 @@ class _Noted(GroupMember):
     def answered(
         self, beat: Beat, *, epoch: int, assignment: Mapping[Place, bytes] | None, **said: Any
     ) -> None:
-        """As the client does; `said` is of no matter here."""
+        """Apply a response, and record it."""
         super().answered(beat, epoch=epoch, assignment=assignment, **said)
         if beat.is_leave:
             return
@@ -51,26 +51,26 @@ class _Noted(GroupMember):
         self.life.answered(self.asked_ns, is_settled=is_settled)
 
     def refused(self, beat: Beat, error: QuorumlogError, now_ms: int) -> None:
-        """As the client does."""
+        """Apply an error, and record it."""
         if isinstance(error, UnknownMember) and beat.epoch > 0:
             self.life.shut_out()
         super().refused(beat, error, now_ms)
 
 
 class OwnMember:
-    """One life of a member."""
+    """One process of a member."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._chronicle = setting.chronicle
         self._life = setting.life()
         self._entropy = setting.runtime.entropy.stream("member")
-        self._done: dict[Place, int] = {}  # the offsets behind what was worked on
+        self._done: dict[Place, int] = {}  # the offsets after the processed records
         self._stored: dict[Place, int] = {}
         self._commit_ns = 0
 
     async def run(self) -> None:
-        """Live until told to leave, or shut out for good."""
+        """Run until told to leave, or fenced."""
         log = await self._connect()
         consumer = self._consumer(log)
         try:
@@ -130,13 +130,13 @@ class OwnMember:
         self._life.member_id = consumer.member_id
         return consumer
 
-    # --- what it is told ---
+    # --- callbacks ---
 
     def _on_assigned(self, places: list[Place]) -> None:
         self._life.takes(places)
 
     async def _on_revoked(self, consumer: AsyncGroupConsumer, places: list[Place]) -> None:
-        longest_ms = 2 * self._setting.behaviour.work_ms[1]  # what is left to do takes a while
+        longest_ms = 2 * self._setting.behaviour.work_ms[1]  # pending work takes a while
         await asyncio.sleep(self._entropy.uniform(0, longest_ms) / 1000)
         await self._commit(consumer, places)
         self._on_lost(places)
@@ -147,7 +147,7 @@ class OwnMember:
             self._done.pop(place, None)
             self._stored.pop(place, None)
 
-    # --- what it does ---
+    # --- main loop ---
 
     async def _turn(self, consumer: AsyncGroupConsumer) -> None:
         behaviour = self._setting.behaviour
@@ -160,10 +160,10 @@ class OwnMember:
             claim = self._life.claims.get(place)
             if claim is None:
                 self._chronicle.found.append(
-                    f"NotOwned: {self._life.name} is handed records of {place}, which it gave back"
+                    f"NotOwned: {self._life.name} gets records of {place} after its revocation"
                 )
                 continue
-            # Our client stops in time by itself: what it hands out is its own, come what may.
+            # The client stops in time by itself: records that it returns belong to it.
             claim.proven_ns = max(claim.proven_ns, self._chronicle.now_ns())
             reader = f"{self._life.name}@{claim.began_ns}"
             self._setting.history.poll(reader, place, some, at=self._chronicle.now_ns())
@@ -180,7 +180,7 @@ class OwnMember:
             await self._commit(consumer, list(self._done))
 
     async def _commit(self, consumer: AsyncGroupConsumer, places: list[Place]) -> None:
-        """Store how far the member has worked, where the client does not; tries once."""
+        """Commit the processed offsets, unless the client does; no retries."""
         if self._setting.group.auto_commit:
             return
         news = {

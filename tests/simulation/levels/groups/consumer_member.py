@@ -1,4 +1,4 @@
-"""A member of KIP-848 by hand: heartbeats with what it owns, partitions as it is told."""
+"""A member of KIP-848 without a client: heartbeats with its partitions, reconciliation."""
 
 import asyncio
 import uuid
@@ -11,11 +11,11 @@ from . import calls
 from .member_reader import Ended, Reading, Setting
 
 LEAVE_TRIES: Final = 3
-OLD_EPOCH: Final = 0.3  # how often of those who commit late an epoch passes without it
+OLD_EPOCH: Final = 0.3  # fraction of late commits that follow an epoch
 
 
 class BeatingMember:
-    """One life of a member."""
+    """One process of a member."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -23,12 +23,12 @@ class BeatingMember:
         self._life = self._reading.life
         self._member_id = str(uuid.UUID(bytes=setting.runtime.entropy.token(16)))
         self._epoch = 0
-        self._said: tuple[Place, ...] | None = None  # owned, None: unknown what arrived
+        self._said: tuple[Place, ...] | None = None  # reported partitions; None: unknown
         self._beat_ns = 0
         self._commit_ns = 0
 
     async def run(self) -> None:
-        """Live until told to leave, or shut out for good."""
+        """Run until told to leave, or fenced."""
         await self._reading.look()
         try:
             while not self._setting.stop.is_set():
@@ -59,7 +59,7 @@ class BeatingMember:
         return tuple(sorted(self._life.claims))
 
     async def _beat(self) -> None:
-        """Send one heartbeat, and do what the answer says."""
+        """Send one heartbeat, and apply the response."""
         reading, life, group = self._reading, self._life, self._setting.group
         owned = self._owned()
         said: dict[str, Any] = {}
@@ -97,14 +97,13 @@ class BeatingMember:
             await reading.commit_late(self._member_id, before)
 
     async def _target(self, assignment: Any) -> set[Place] | None:
-        """What the member shall have by the names of topics; None: as before, or not to be read
-        yet."""
+        """Return the assigned partitions by topic name; None: unchanged, or not resolvable yet."""
         if assignment is None:
             return None
         names = {topic_id: name for name, topic_id in self._reading.client.topic_ids.items()}
         if any(part.topic_id.bytes not in names for part in assignment.topic_partitions):
             await self._reading.look()
-            self._said = None  # ask for all of it once more
+            self._said = None  # request the complete assignment again
             return None
         return {
             (names[part.topic_id.bytes], int(index))
@@ -113,7 +112,7 @@ class BeatingMember:
         }
 
     async def _reconcile(self, target: set[Place], given: list[Place]) -> None:
-        """Give back, and say so with the next heartbeat; take what is new."""
+        """Revoke partitions, to be reported by the next heartbeat; take the new ones."""
         reading = self._reading
         if given:
             await reading.finish_work()
@@ -145,7 +144,7 @@ class BeatingMember:
         await reading.pause()
 
     async def _leave(self) -> None:
-        """Commit, give everything back, go; a static one for a while."""
+        """Commit, revoke all partitions, leave; a static member leaves temporarily."""
         reading, life = self._reading, self._life
         if self._epoch <= 0:
             return

@@ -1,5 +1,5 @@
-"""What is done to coordinators besides all that happens to a cluster's nodes: they go while commits
-are in flight, and they are cut off from the other brokers while members hear them still."""
+"""Faults of coordinators, in addition to those of the cluster's nodes: they fail while commits
+are in flight, or are cut off from other brokers but not from members."""
 
 from typing import Final
 
@@ -15,19 +15,19 @@ ACTS: Final = (
     *("crashed", "power", "stopped", "elected"),
     *("late", "cut off", "late", "cut off", "left alone"),
 )
-ACTS_ALONE: Final = 3  # the first of them need no other node
-FENCED_SESSIONS: Final = 2  # of brokers: so long the others are down, that one may be in sync alone
-LATE_MS: Final = (20, 800)  # what is said between a coordinator and the others
-LAST_MS: Final = (20, 2_000)  # that it lives on then
-CUT_OFF_MS: Final = 3_000  # at least: the others elect another one meanwhile
-SESSIONS: Final = 2  # of members, that it is cut off for at most besides: others get what they had
-HEARS_IT_ALONE: Final = 0.5  # how often a client hears of the brokers only the one that is cut off
-CONTROLLERS_ONLY: Final = 0.3  # how often brokers that are no controllers hear it still
-ONE_WAY: Final = 0.3  # how often one direction stays open: it hears nobody, or nobody hears it
+ACTS_ALONE: Final = 3  # the first ones need no other node
+FENCED_SESSIONS: Final = 2  # of brokers: downtime after which one replica is in sync alone
+LATE_MS: Final = (20, 800)  # delay between a coordinator and the others
+LAST_MS: Final = (20, 2_000)  # before it is killed then
+CUT_OFF_MS: Final = 3_000  # at least: the others elect another one in that time
+SESSIONS: Final = 2  # of members, the further time it is cut off: others get its partitions
+HEARS_IT_ALONE: Final = 0.5  # probability that a client reaches only the broker that is cut off
+CONTROLLERS_ONLY: Final = 0.3  # probability that brokers without the controller role still reach it
+ONE_WAY: Final = 0.3  # probability that one direction stays open
 
 
 class CoordinatorNemesis(ClusterFaultInjector):
-    """See the module."""
+    """A fault injector of clusters that also injects faults of coordinators."""
 
     def __init__(
         self,
@@ -39,8 +39,11 @@ class CoordinatorNemesis(ClusterFaultInjector):
         coordinators_ms: tuple[int, int] | None,
         session_ms: int,
     ) -> None:
-        """`coordinators_ms`: between two things that happen to coordinators; None: nothing.
-        `session_ms`: of members."""
+        """Create the injector.
+
+        `coordinators_ms`: interval of coordinator faults; None: no such faults. `session_ms`: of
+        members.
+        """
         super().__init__(cluster, fault_plan, entropy, clients)
         self._coordinators_ms = coordinators_ms
         self._cut_off_ms = (CUT_OFF_MS, 2 * CUT_OFF_MS + SESSIONS * session_ms)
@@ -48,7 +51,7 @@ class CoordinatorNemesis(ClusterFaultInjector):
         self._act_ms = 0
 
     def step(self) -> None:
-        """A moment has passed."""
+        """Inject faults that are due."""
         super().step()
         now_ms = self._world.now_ms()
         if self._coordinators_ms is None or now_ms < self._act_ms:
@@ -59,7 +62,7 @@ class CoordinatorNemesis(ClusterFaultInjector):
             self.happened[act] += 1
 
     def _coordinator(self) -> ClusterNode | None:
-        """Who coordinates a drawn part of the groups."""
+        """Return the coordinator of a drawn part of the groups."""
         topic = self._cluster.newest_image.topic(OFFSETS_TOPIC)
         if topic is None:
             return None
@@ -68,7 +71,7 @@ class CoordinatorNemesis(ClusterFaultInjector):
         return self._cluster.node(leader) if leader >= 0 else None
 
     def _hurt(self, node: ClusterNode, now_ms: int) -> str:
-        """Do something to it; what was done, "": nothing."""
+        """Inject a fault; return its name, "" if it had no effect."""
         cluster, drawn = self._cluster, self._drawn
         others = [one.name for one in cluster.nodes if one is not node]
         act = ACTS[drawn.below(len(ACTS) if others else ACTS_ALONE)]
@@ -93,8 +96,11 @@ class CoordinatorNemesis(ClusterFaultInjector):
         return f"coordinator {act}"
 
     def _leave_alone(self, node: ClusterNode, now_ms: int) -> None:
-        """Have it be in sync alone, and cut it off when the others come back: who fell out of sync
-        last leads then (KIP-966). It takes no writes, so that nothing of what it tells waits."""
+        """Make a coordinator the only in-sync replica, and cut it off when the others return.
+
+        The replica that left the ISR last leads then (KIP-966). It accepts no writes, so that no
+        commit waits.
+        """
         down_ms = FENCED_SESSIONS * self._cluster.options.session_timeout_ms
         for other in self._cluster.brokers:
             if other is not node:
@@ -102,7 +108,7 @@ class CoordinatorNemesis(ClusterFaultInjector):
         self._undo_at(now_ms + down_ms, lambda: self._cut_off(node, self._world.now_ms()))
 
     def _cut_off(self, node: ClusterNode, now_ms: int) -> None:
-        """Have it and the others not hear each other, while some clients hear only it."""
+        """Cut a coordinator off from the others, while some clients reach only it."""
         cluster, drawn, barriers = self._cluster, self._drawn, self._world.fabric.barriers
         others = [one.name for one in cluster.nodes if one is not node]
         alone = [name for name in self._clients if drawn.chance(HEARS_IT_ALONE)]

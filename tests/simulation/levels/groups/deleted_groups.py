@@ -1,5 +1,5 @@
-"""Groups that come and go: offsets committed without members, looked at, deleted, looked at again.
-What was deleted must never be found again, whoever coordinates the group by then."""
+"""Short-lived groups: offsets are committed without members, fetched, deleted, fetched again.
+Deleted offsets must never be found again, on any coordinator."""
 
 import asyncio
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ from .kept_offsets import Keeper, Kept
 
 GROUP_ID_NOT_FOUND: Final = 69
 PAUSE_S: Final = 0.3
-ROUNDS: Final = 4  # after so many deletions a group stays deleted, and another one follows
+ROUNDS: Final = 4  # deletions after which a group stays deleted, and the next one follows
 NOTHING: Final = (-1, "")
 
 
 @dataclass(slots=True)
 class Passer:
-    """One program, one request at a time, and a new group once an outcome is unknown: so what must
-    be found is known at any time."""
+    """A program that sends one request at a time, and starts a new group after an unknown
+    outcome. So the expected offset is always known."""
 
-    keeper: Keeper  # looks at what stays deleted
+    keeper: Keeper  # checks the groups that stay deleted
     bootstrap: str
     is_over: bool = False
     rounds: int = 0
@@ -34,7 +34,7 @@ class Passer:
     _offset: int = 0
 
     async def run(self, runtime: Runtime) -> None:
-        """Go round until the run is over."""
+        """Run until the run is over."""
         client = KafkaClient(
             runtime, self.bootstrap.split(","), name="passing", timeout_ms=2_000, codec=Codec.NONE
         )
@@ -48,7 +48,7 @@ class Passer:
         client.close()
 
     async def _live(self, asking: GroupCalls, group: str) -> bool:
-        """What happens to one group; whether it is deleted for sure."""
+        """Run the cycles of one group. Return True if it is certainly deleted."""
         for _ in range(ROUNDS):
             told = await self._commit(asking)
             if told is None:
@@ -63,7 +63,7 @@ class Passer:
         return True
 
     async def _commit(self, asking: GroupCalls) -> tuple[int, str] | None:
-        """Commit something new; returns it once that is stored, None where nobody knows."""
+        """Commit a new offset; return it once it is stored, None for an unknown outcome."""
         self._offset += 1
         mine = (self._offset, f"p{self._offset}")
         try:
@@ -77,7 +77,7 @@ class Passer:
         return None
 
     async def _delete(self, asking: GroupCalls) -> bool:
-        """Delete the group; whether it is gone for sure."""
+        """Delete the group. Return True if it is certainly deleted."""
         try:
             code = await asking.delete_group()
         except QuorumlogError as error:
@@ -96,7 +96,7 @@ class Passer:
     async def _check(
         self, asking: GroupCalls, group: str, place: Place, expected: tuple[int, str]
     ) -> None:
-        """Look, and compare with what must be there."""
+        """Fetch the offset, and compare it with the expected one."""
         chronicle = self.keeper.chronicle
         try:
             code, found = await asking.fetch([place])

@@ -1,5 +1,5 @@
-"""Somebody who speaks in members' names and lies: about epochs, generations, ids. Everything must
-be refused, and change nothing for those who are meant."""
+"""A client that forges requests of members, with wrong epochs, generations and ids. All must be
+rejected without an effect on the members."""
 
 import asyncio
 from typing import Any
@@ -12,18 +12,18 @@ from .member_reader import Reading, Setting
 from .plan import Kind
 
 AHEAD = 1_000_003
-"""How far a made-up epoch is from the true one: no group of a run gets there."""
+"""The distance of a forged epoch from the true one; no group of a run reaches it."""
 
 
 class Liar:
-    """Lies to the coordinator of one group until it is stopped."""
+    """Sends forged requests to the coordinator of one group."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._reading = Reading.of(setting)
 
     async def run(self) -> None:
-        """One lie after the other."""
+        """Send forged requests until stopped."""
         reading, chronicle = self._reading, self._setting.chronicle
         await reading.look()
         while not self._setting.stop.is_set():
@@ -54,7 +54,7 @@ class Liar:
                 await self._beat(life)
             else:
                 code = await self._reading.calls.leave(f"{life.member_id}-not", "")
-                self._check(code, "a leave of nobody")
+                self._check(code, "a leave of an unknown member")
         except QuorumlogError as error:
             self._reading.note(error)
 
@@ -67,7 +67,7 @@ class Liar:
             protocol=PROTOCOLS.get(self._setting.plan.kind, ""),
             rebalance_ms=0,
         )
-        self._check(int(answer.error_code), f"a sync of {life.name} in no generation")
+        self._check(int(answer.error_code), f"a sync of {life.name} with a wrong generation")
 
     async def _beat(self, life: Life) -> None:
         if self._setting.plan.kind in (Kind.EAGER, Kind.COOPERATIVE):
@@ -77,15 +77,15 @@ class Liar:
                 life.member_id, life.instance_id, life.epoch + AHEAD
             )
             if before is None or before != loads():
-                return  # whoever reads what is stored believes everybody
+                return  # a coordinator that loads its state accepts every heartbeat
         else:
             answer = await self._reading.calls.beat(
                 life.member_id, life.epoch + AHEAD, life.instance_id
             )
             code = int(answer.error_code)
-        self._check(code, f"a heartbeat of {life.name} in no epoch")
+        self._check(code, f"a heartbeat of {life.name} with a wrong epoch")
 
     def _check(self, code: int, what: str) -> None:
         if not code:
-            self._setting.chronicle.found.append(f"LieTaken: {what} was taken")
+            self._setting.chronicle.found.append(f"LieTaken: {what} was accepted")
         self._reading.note(code)

@@ -1,10 +1,10 @@
-"""What members of groups asked and were told, in the order of virtual time. Judges nothing.
+"""The history of group members' requests and responses, in virtual time.
 
-A *claim* is a partition that a member may work on: from when it was told so until it has given it
-back, knows that it lost it, or dies. A member that falls silent is shut out, and others get what it
-had while it may not know; so a claim counts only as long as the coordinator cannot have shut the
-member out: its session, and the time that a rebalance may take, since what it asked last and had an
-answer to. An answer proves all the time before it.
+A *claim* is a partition that a member may process: from its assignment until its revocation, its
+known loss, or the member's end. A silent member is evicted, and others get its partitions before it
+notices. So a claim counts only while the coordinator cannot have evicted the member: for its
+session, and the time of a rebalance, since its last answered request was sent. A response proves
+all time before it.
 """
 
 from collections import Counter, defaultdict
@@ -20,29 +20,29 @@ from ...checkers.models import DONE, Read, Write
 FOREVER_NS: Final = 1 << 62
 NS_PER_MS: Final = 1_000_000
 CLOCK_ERROR: Final = 0.97
-"""Clocks run fast by up to two in a hundred: so much of a span is certain."""
+"""The certain fraction of a span: clocks run fast by up to two per cent."""
 
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A partition that a member may work on."""
+    """A partition that a member may process."""
 
     group: str
-    who: str  # a life of a member
+    who: str  # a process of a member
     place: Place
-    epoch: int  # the member's, or its generation, when it was told
+    epoch: int  # the member's epoch or generation at the assignment
     began_ns: int
-    ended_ns: int = FOREVER_NS  # given back, known to be lost, or its owner is dead
-    proven_ns: int = -1  # the coordinator cannot have given it to others before
+    ended_ns: int = FOREVER_NS  # revoked, known to be lost, or the owner has ended
+    proven_ns: int = -1  # the coordinator cannot have reassigned it before
 
     @property
     def is_open(self) -> bool:
-        """Whether its owner may work on it still, as far as that one knows."""
+        """True if the owner may still process it, as far as the owner has been notified."""
         return self.ended_ns == FOREVER_NS
 
     @property
     def until_ns(self) -> int:
-        """Nobody else may have it before."""
+        """The time before which no other member may own it."""
         return min(self.ended_ns, self.proven_ns)
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Claim:
 
 @dataclass(slots=True, eq=False)
 class Life:
-    """One life of a member: what it holds, and for how long that is sure."""
+    """One process of a member: its partitions, and for how long they are certain."""
 
     chronicle: "Chronicle"
     group: str
@@ -65,21 +65,25 @@ class Life:
     rebalance_ms: int
     instance_id: str = ""
     member_id: str = ""
-    epoch: int = -1  # the newest that it was told, -1: none
+    epoch: int = -1  # the newest it received, -1: none
     is_over: bool = False
     claims: dict[Place, Claim] = field(default_factory=dict)  # open ones
-    replaces: list["Life"] = field(default_factory=list)  # whose static name it is about to have
-    is_coming: bool = False  # it asked for its static name, and was not told an id yet
-    is_doubtful: bool = False  # another one asked for its static name since: it may be shut out
-    _replaced_ns: int = -1  # from then on another one has its static name for sure
+    # members with the static name that it requests
+    replaces: list["Life"] = field(default_factory=list)
+    is_coming: bool = False  # it requested its static name, and has no member id yet
+    is_doubtful: bool = False  # another member requested its static name since: it may be fenced
+    _replaced_ns: int = -1  # the time from which another member certainly has its static name
     _replaced_by: "Life | None" = None
-    _alive_ns: int = -1  # it asked then, and was told that it is a member
-    _settled_ns: int = -1  # the same, and nothing was asked of it
-    _kept_ns: int = -1  # no coordinator may say before that it is no member
+    _alive_ns: int = -1  # time of its last request that was answered as a member's
+    _settled_ns: int = -1  # the same, without a rebalance in the response
+    _kept_ns: int = -1  # the coordinator may not evict it before
 
     def answered(self, asked_ns: int, *, is_settled: bool, is_stored: bool = True) -> None:
-        """It asked at some time, and was taken for a member; `is_settled`: it was not asked to join
-        again or to give anything back; `is_stored`: the next coordinator knows of that, too."""
+        """Record that a request sent at `asked_ns` was answered as a member's.
+
+        `is_settled`: without a request to rejoin or revoke; `is_stored`: the next coordinator has
+        that state too.
+        """
         self.served(asked_ns)
         if is_stored and self.replaces:
             for life in self.replaces:
@@ -94,36 +98,38 @@ class Life:
             self._prove(claim)
 
     def served(self, asked_ns: int) -> None:
-        """It asked at some time, and that was taken from it: not so once another one has its static
-        name."""
+        """Check that a request was not accepted after another member took its static name."""
         if 0 <= self._replaced_ns < asked_ns:
             self.chronicle.found.append(
                 f"TwinServed: {self.name} of {self.group} asks at {asked_ns / 1e6:.3f} ms and is "
-                f"taken for {self.instance_id!r}, which another one is since "
+                f"accepted as {self.instance_id!r}, which another member has since "
                 f"{self._replaced_ns / 1e6:.3f}"
             )
 
     def shut_out(self, asked_ns: int = -1) -> None:
-        """It is told that it is no member: that may be only once it was silent for its session, or
-        did not do in time what it was asked. `asked_ns`: when it asked what is answered so; whose
-        static name another one has by then, who is a member still, is told that instead."""
+        """Check a response that it is no member: allowed only after a silent session or a missed
+        rebalance.
+
+        `asked_ns`: time of the request. If another current member has its static name by then, it
+        must be fenced instead.
+        """
         now_ns = self.chronicle.now_ns()
         younger = self._replaced_by
         if younger is not None and self._replaced_ns < asked_ns and now_ns < younger._kept_ns:
             self.chronicle.found.append(
                 f"Unfenced: {self.name} of {self.group} asks at {asked_ns / 1e6:.3f} ms and is "
-                f"told that it is no member; {younger.name} has its name {self.instance_id!r} "
+                f"rejected as no member; {younger.name} has its name {self.instance_id!r} "
                 f"since {self._replaced_ns / 1e6:.3f}, and it is to end"
             )
         if now_ns < self._kept_ns:
             self.chronicle.found.append(
-                f"ShutOut: {self.name} of {self.group} is told at {now_ns / 1e6:.3f} ms that it is "
+                f"ShutOut: {self.name} of {self.group} is rejected at {now_ns / 1e6:.3f} ms as "
                 f"no member, and must be one until {self._kept_ns / 1e6:.3f}"
             )
         self.forget()
 
     def forget(self) -> None:
-        """What it was told before counts no longer."""
+        """Drop the proofs of its membership."""
         self._alive_ns = self._settled_ns = self._kept_ns = -1
 
     def _until_ns(self) -> int:
@@ -135,25 +141,26 @@ class Life:
         claim.proven_ns = max(claim.proven_ns, self._until_ns(), self._alive_ns)
 
     def told(self, epoch: int, member_id: str = "") -> None:
-        """It knows who it is."""
+        """Record its epoch and member id."""
         self.epoch = epoch
         self.member_id = member_id or self.member_id
         self.is_coming = False
 
     def takes(self, places: Iterable[Place]) -> None:
-        """It works on these from now on."""
+        """Record that it owns these partitions from now on."""
         now_ns = self.chronicle.now_ns()
         for place in places:
             assert place not in self.claims, f"{self.name} has {place} already"
             claim = Claim(self.group, self.name, place, self.epoch, now_ns)
             if self.is_doubtful:
-                claim.ended_ns = now_ns  # an answer of before that came late
+                claim.ended_ns = now_ns  # a late response
             self.claims[place] = claim
             self.chronicle.claims.append(claim)
             self._prove(claim)
 
     def gives(self, places: Iterable[Place]) -> None:
-        """It works on these no longer; nobody has heard of that yet."""
+        """Record that it no longer processes these partitions, before the coordinator is
+        notified."""
         now_ns = self.chronicle.now_ns()
         for place in places:
             claim = self.claims.pop(place, None)
@@ -161,58 +168,59 @@ class Life:
                 claim.ended_ns = min(claim.ended_ns, now_ns)
 
     def gives_all(self) -> None:
-        """It works on nothing any longer."""
+        """Record that it processes no partition any more."""
         self.gives(list(self.claims))
 
     def ends(self) -> None:
-        """It has left, or is dead."""
+        """Record that it has left, or ended."""
         self.gives_all()
         self.is_over = True
 
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """A member has done its work on some records of a partition."""
+    """Records of a partition that a member has processed."""
 
     group: str
     who: str
     place: Place
     start: int
-    end: int  # the offset behind them
+    end: int  # exclusive
     at_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """A commit that was given to a coordinator."""
+    """A commit that was sent to a coordinator."""
 
     number: int
     group: str
     who: str
     place: Place
     offset: int
-    is_honest: bool  # False: it must be refused
+    is_honest: bool  # False: it must be rejected
     at_ns: int
 
 
 @dataclass(slots=True)
 class Chronicle:
-    """Everything of a run; see the module."""
+    """The history of a run."""
 
     now_ns: Callable[[], int]
     lives: list[Life] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     worked: list[Worked] = field(default_factory=list)
     commitments: dict[int, Commitment] = field(default_factory=dict)  # by number
-    registers: Registers = field(default_factory=Registers)  # committed offsets, by group and place
+    # committed offsets, by group and partition
+    registers: Registers = field(default_factory=Registers)
     errors: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
-    unnoted: set[str] = field(default_factory=set)  # groups of which not every commit is told here
-    found: list[str] = field(default_factory=list)  # what must not be, seen while it happened
-    # Differs once a coordinator has read what is stored; None: one reads. Members of the classic
-    # protocol are believed meanwhile, which proves nothing.
+    unnoted: set[str] = field(default_factory=set)  # groups with commits that are not recorded here
+    found: list[str] = field(default_factory=list)  # violations found during the run
+    # Changes once a coordinator has loaded its state; None: one is loading. Heartbeats of classic
+    # members are accepted during that, and prove nothing.
     loads: Callable[[], object] = lambda: ()
-    stored: Counter[tuple[str, Place]] = field(default_factory=Counter)  # told of, the highest
+    stored: Counter[tuple[str, Place]] = field(default_factory=Counter)  # the highest reported
     _done: dict[tuple[str, Place], list[tuple[int, int]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -220,7 +228,7 @@ class Chronicle:
     def life(
         self, group: str, name: str, *, session_ms: int, rebalance_ms: int, instance_id: str = ""
     ) -> Life:
-        """A member begins a life: what its name had before in another process is over."""
+        """Start a process of a member; its predecessors have ended."""
         number = sum(life.name.partition("/")[0] == name for life in self.lives) + 1
         life = Life(
             self,
@@ -234,14 +242,14 @@ class Chronicle:
         return life
 
     def dies(self, name: str) -> None:
-        """The process of a member is dead: it works on nothing."""
+        """Record the end of a member's process."""
         for life in self.lives:
             if life.name.partition("/")[0] == name and not life.is_over:
                 life.ends()
 
     def comes_again(self, group: str, instance_id: str, newcomer: Life) -> None:
-        """A static member asks to take its name's place: whoever had it may be shut out from now
-        on, without hearing of it."""
+        """Record that a static member requests its name: its predecessor may be fenced from now
+        on, without notice."""
         now_ns = self.now_ns()
         newcomer.replaces = []
         newcomer.is_coming, newcomer.is_doubtful = True, False
@@ -250,28 +258,30 @@ class Chronicle:
             if life is newcomer or (life.group, life.instance_id) != (group, instance_id):
                 continue
             for claim in life.claims.values():
-                claim.ended_ns = min(claim.ended_ns, now_ns)  # it works on: it may be one still
+                # it continues, and may still be a member
+                claim.ended_ns = min(claim.ended_ns, now_ns)
             life.is_doubtful = True
             life.forget()
             if newcomer in life.replaces:
-                life.replaces.remove(newcomer)  # nobody knows who of the two comes last
+                life.replaces.remove(newcomer)  # the order of the two is unknown
             if life.member_id and not life.is_coming and not life.is_over:
                 newcomer.replaces.append(life)
 
-    # --- work ----------------------------------------------------------------------------------
+    # --- processing
+    # --------------------------------------------------------------------------------
 
     def works(self, life: Life, place: Place, start: int, end: int) -> None:
-        """A member has done its work on [start, end) of a partition."""
+        """Record that a member has processed [start, end) of a partition."""
         if start > (done_to := self.done_to(life.group, place)):
             self.found.append(
-                f"PassedOver: {life.name} works on {place} from {start} on, and its group has "
-                f"worked up to {done_to}"
+                f"PassedOver: {life.name} processes {place} from {start} on, and its group has "
+                f"processed up to {done_to}"
             )
         self.worked.append(Worked(life.group, life.name, place, start, end, self.now_ns()))
         _add(self._done[life.group, place], start, end)
 
     def done_to(self, group: str, place: Place) -> int:
-        """The first offset that no member of the group has worked on yet."""
+        """Return the first offset that no member of the group has processed."""
         spans = self._done[group, place]
         return spans[0][1] if spans and spans[0][0] == 0 else 0
 
@@ -280,7 +290,7 @@ class Chronicle:
     def commits(
         self, group: str, who: str, place: Place, offset: int, *, is_honest: bool = True
     ) -> tuple[int, str]:
-        """A commit is sent: returns its number, and the note that it carries."""
+        """Record a commit that is sent; return its number and its metadata."""
         note = f"c{len(self.commitments) + 1}"
         number = self.registers.invoke(who, key_of(group, place), Write(_seen(offset, note)))
         self.commitments[number] = Commitment(
@@ -290,13 +300,13 @@ class Chronicle:
             self.registers.fail(number)
         elif offset > self.done_to(group, place):
             self.found.append(
-                f"CommittedAhead: {who} commits {offset} of {place}, the group has worked up to "
+                f"CommittedAhead: {who} commits {offset} of {place}, the group has processed up to "
                 f"{self.done_to(group, place)}"
             )
         return number, note
 
     def committed(self, number: int) -> None:
-        """The coordinator has said that a commit is stored."""
+        """Record an acknowledged commit."""
         commit = self.commitments[number]
         self.counts["commits"] += 1
         if commit.is_honest:
@@ -305,23 +315,23 @@ class Chronicle:
             self.stored[key] = max(self.stored[key], commit.offset)
         else:
             self.found.append(
-                f"FencedCommitTaken: {commit.who} was no member any more, or lied, and its commit "
-                f"of {commit.place} was taken"
+                f"FencedCommitTaken: {commit.who} was no member, or used a wrong epoch, and its"
+                f" commit of {commit.place} was accepted"
             )
 
     def refused(self, number: int) -> None:
-        """The coordinator has refused a commit for good."""
+        """Record a rejected commit."""
         if self.commitments[number].is_honest:
             self.registers.fail(number)
 
     def asks(self, group: str, who: str, place: Place) -> int:
-        """Somebody asks what is committed."""
+        """Record a fetch of a committed offset."""
         if group in self.unnoted:
             return -1
         return self.registers.invoke(who, key_of(group, place), Read())
 
     def hears(self, number: int, group: str, place: Place, offset: int, note: str) -> None:
-        """The coordinator has said what is committed; -1: nothing."""
+        """Record a fetched offset; -1: none."""
         self.counts["fetches"] += 1
         key = (group, place)
         self.stored[key] = max(self.stored[key], offset)
@@ -329,13 +339,13 @@ class Chronicle:
             self.registers.complete(number, None if offset < 0 else _seen(offset, note))
         if offset > self.done_to(group, place):
             self.found.append(
-                f"CommittedAhead: {offset} of {place} is committed in {group}, which has worked up "
-                f"to {self.done_to(group, place)}"
+                f"CommittedAhead: {offset} of {place} is committed in {group}, which has processed "
+                f"up to {self.done_to(group, place)}"
             )
 
 
 def key_of(group: str, place: Place) -> str:
-    """How registers name the offset of a group in a partition."""
+    """Return the register's key for an offset of a group."""
     return f"{group}:{place[0]}-{place[1]}"
 
 
@@ -344,7 +354,7 @@ def _seen(offset: int, note: str) -> bytes:
 
 
 def _add(spans: list[tuple[int, int]], start: int, end: int) -> None:
-    """Put [start, end) into disjoint spans, ascending."""
+    """Add [start, end) to disjoint spans, ascending."""
     kept = []
     for low, high in spans:
         if high < start or low > end:

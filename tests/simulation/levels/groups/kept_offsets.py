@@ -1,10 +1,10 @@
-"""Commits that nobody takes back: what was told to be stored, or found once, is found for ever.
+"""Durable commits: an offset that was acknowledged, or found once, is found for ever.
 
-A group is committed to by one program alone, one request at a time, with offsets that only grow.
-Once an outcome is unknown, that commit may be carried out at any later time: the group is left as
-it is, and another one begun. So at any time one floor is known for each group, whatever happens to
-coordinators; who looks is another program on another machine, which may hear of another
-coordinator. A group that was deleted for sure, and is left alone, must stay empty.
+One program commits to a group, one request at a time, with ascending offsets. After an unknown
+outcome, that commit may take effect at any later time: the group is left unchanged, and another one
+used. So a least offset is known for each group at any time, whatever happens to coordinators.
+Fetches come from another program on another machine, which may reach another coordinator. A group
+that was certainly deleted must stay empty.
 """
 
 import asyncio
@@ -22,27 +22,27 @@ from .history import Chronicle
 
 TIMEOUT_MS: Final = 2_000
 RETRY_S: Final = 0.2
-OLD: Final = 0.3  # how often one that is left alone is looked at, in place of the newest
+OLD: Final = 0.3  # probability of a fetch of an older group
 
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """A group, and what must be found in it. Offsets; 0: nothing."""
+    """A group, and its expected offset; 0: none."""
 
     group: str
-    sent: int = 0  # the highest that was sent
-    sure: int = 0  # the highest that was acknowledged, or found
+    sent: int = 0  # the highest sent
+    sure: int = 0  # the highest acknowledged or found
     is_deleted: bool = False
 
 
 @dataclass(slots=True)
 class Keeper:
-    """See the module. `put` and `look` are programs on machines of their own."""
+    """The programs `put` and `look`, each on its own machine."""
 
     chronicle: Chronicle
     bootstrap: str
     place: Place
-    pause_ms: tuple[int, int]  # between two commits, and between two looks
+    pause_ms: tuple[int, int]  # between two commits, and between two fetches
     is_over: bool = False
     kept: list[Kept] = field(default_factory=list)
 
@@ -57,12 +57,12 @@ class Keeper:
             await self._fill(calls, kept, runtime)
             calls.close()
             if not kept.sure:
-                self.kept.remove(kept)  # nothing is sure of it
+                self.kept.remove(kept)  # nothing is certain about it
             await asyncio.sleep(RETRY_S)
         client.close()
 
     async def look(self, runtime: Runtime) -> None:
-        """Look until the run is over; mostly where commits are under way."""
+        """Fetch offsets until the run is over, mostly of the newest group."""
         client = self._client(runtime)
         calls: GroupCalls | None = None
         newest: Kept | None = None
@@ -85,7 +85,7 @@ class Keeper:
         client.close()
 
     async def look_at_all(self, runtime: Runtime) -> None:
-        """Look at everything once more, until there is an answer."""
+        """Fetch the offsets of every group once more, with retries."""
         client = self._client(runtime)
         left = list(self.kept)
         while left:
@@ -115,7 +115,7 @@ class Keeper:
             await self._pause(runtime)
 
     async def _commit(self, calls: GroupCalls, kept: Kept) -> bool:
-        """Commit the next offset; whether it is stored for sure."""
+        """Commit the next offset. Return True if it is certainly stored."""
         kept.sent += 1
         offset = kept.sent
         try:
@@ -130,7 +130,7 @@ class Keeper:
         return True
 
     async def _look_once(self, runtime: Runtime, client: KafkaClient, kept: Kept) -> bool:
-        """Look on a connection of its own; whether there was an answer."""
+        """Fetch on a new connection. Return True if there was a response."""
         calls = GroupCalls(runtime, client, kept.group, timeout_ms=TIMEOUT_MS)
         try:
             return await self._look_at(calls, kept)
@@ -138,7 +138,7 @@ class Keeper:
             calls.close()
 
     async def _look_at(self, calls: GroupCalls, kept: Kept) -> bool:
-        """Look, and compare with what must be there; whether there was an answer."""
+        """Fetch, and compare with the expected offset. Return True if there was a response."""
         floor = kept.sure
         try:
             code, found = await calls.fetch([self.place])
@@ -157,8 +157,8 @@ class Keeper:
             self._found(f"Resurrected: {seen} is committed in {kept.group}, which was deleted")
         elif seen > kept.sent or note != (f"k{seen}" if seen else ""):
             self._found(
-                f"LostOffset: {seen} with {note!r} is committed in {kept.group}, to which nobody"
-                " has committed that"
+                f"LostOffset: {seen} with {note!r} is committed in {kept.group}, where it"
+                " was never sent"
             )
         kept.sure = max(kept.sure, seen)
         return True

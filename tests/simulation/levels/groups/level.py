@@ -1,8 +1,8 @@
-"""Level `groups`: whole clusters under faults, with groups of every kind of member on them.
+"""Level `groups`: whole clusters with faults, and consumer groups with members of every protocol.
 
-Producers write numbered records; members on machines of their own join, leave, die, hang, come
-again, commit late; somebody lies in their names. In the end everybody is well, and every group must
-have worked on every record, and have said so to its coordinator.
+Producers write numbered records. Members on machines of their own join, leave, crash, hang, return,
+commit late; another client forges their requests. At the end all faults end, and every group must
+have processed every record and committed that.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ from .offset_expiry import Fader
 from .plan import OFFSETS_TOPIC, GroupPlan, GroupsPlan, draw_cluster, draw_groups, draw_writers
 
 COORDINATOR_LOG: Final = "quorumlog.groups"
-SERVED_MS: Final = 120_000  # until every group has worked on everything, once all are well
-LOOK_MS: Final = 60_000  # for the last look at what is committed
-LOOKS: Final = 6  # until everything must be committed: members do it now and then
+SERVED_MS: Final = 120_000  # bound for every group to process everything after the faults
+LOOK_MS: Final = 60_000  # bound of the last fetch of offsets
+LOOKS: Final = 6  # fetches until everything must be committed: members commit periodically
 BETWEEN_LOOKS_MS: Final = 2_000
-CONFIGURE_MS: Final = 1_000  # after so long a change of configs that was lost is asked for again
+CONFIGURE_MS: Final = 1_000  # a change of configs that was lost is repeated after that
 NEEDS_MANY: Final = frozenset(
     {
         ClusterFault.BRIDGE,
@@ -55,7 +55,7 @@ NEEDS_MANY: Final = frozenset(
 
 @dataclass(slots=True, eq=False)
 class GroupsRun:
-    """Everything of one run."""
+    """The state of one run."""
 
     run: Run
     plan: GroupsPlan
@@ -75,14 +75,14 @@ class GroupsRun:
         plan: GroupsPlan | None = None,
         fault_plan: FaultPlan | None = None,
     ) -> "GroupsRun":
-        """Make a run's cluster, its writers and its groups."""
+        """Create a run's cluster, its producers and its groups."""
         first = plan or draw_groups(entropy.stream("groups"), ["any"])
         settings = first.settings
         options = draw_cluster(
             entropy.stream("cluster plan"), settings, is_compacted=bool(first.offsets_configs)
         )
         topics = [topic.name for topic in options.topics if not topic.is_inner]
-        plan = plan or draw_groups(entropy.stream("groups"), topics)  # of the same settings
+        plan = plan or draw_groups(entropy.stream("groups"), topics)  # with the same settings
         fault_plan = fault_plan or draw_fault_plan(entropy.stream("storm"))
         if options.brokers == 1:
             faults = tuple(fault for fault in fault_plan.faults if fault not in NEEDS_MANY)
@@ -120,13 +120,13 @@ class GroupsRun:
         return made
 
     def look(self) -> None:
-        """A moment has passed."""
+        """Update the members and check for violations."""
         self.machines.look()
         self._configure()
         check_found(self.chronicle)
 
     def _configure(self) -> None:
-        """Have the topic of offsets get its configs, once it is there."""
+        """Set the configs of the offsets topic, once it exists."""
         cluster, wanted = self.run.cluster, self.plan.offsets_configs
         topic = cluster.newest_image.topic(OFFSETS_TOPIC)
         now_ms = self.run.world.now_ms()
@@ -137,7 +137,7 @@ class GroupsRun:
             cluster.ask_controller(AlterConfigs(topic=OFFSETS_TOPIC, changes=tuple(wanted.items())))
 
     def play(self, entropy: SimEntropy) -> dict[str, int]:
-        """All of it; raises AssertionError with what went wrong."""
+        """Run the scenario; raises AssertionError with a violation."""
         run, world = self.run, self.run.world
         run.start()
         outside = [
@@ -164,7 +164,7 @@ class GroupsRun:
         for one in outside:
             one.result()
         looking = world.node(CLIENTS[-1]).attach(self.keeper.look_at_all, name="a last look")
-        run.wait(looking.done, LOOK_MS, "all that was kept is looked at")
+        run.wait(looking.done, LOOK_MS, "every kept offset is fetched")
         looking.result()
         check_owners(self.chronicle.claims)
         self._look_at_offsets(ends)
@@ -174,7 +174,7 @@ class GroupsRun:
         return self.facts() | {"served": served}
 
     def _serve(self, ends: dict[Place, int]) -> None:
-        """Wait until every group has done all there is to do."""
+        """Wait until every group has processed everything."""
         left: list[str] = []
 
         def is_served() -> bool:
@@ -188,7 +188,7 @@ class GroupsRun:
             raise NotReached(f"{error}\n  left to do: {left[:5]}") from None
 
     def _look_at_offsets(self, ends: dict[Place, int]) -> None:
-        """Ask once more what is committed, with a fresh client."""
+        """Fetch the committed offsets once more, with a new client."""
         for group in self.plan.groups:
             places = [place for place in ends if place[0] in group.topics]
             tries = LOOKS
@@ -202,11 +202,11 @@ class GroupsRun:
     def _uncommitted(
         self, group: GroupPlan, places: list[Place], ends: dict[Place, int]
     ) -> list[str]:
-        """Look at what is committed; return what is not."""
+        """Fetch the committed offsets; return the missing ones."""
         looking = self.run.world.node(CLIENTS[-1]).attach(
             lambda runtime: self._ask(runtime, group, places), name=f"look at {group.name}"
         )
-        self.run.wait(looking.done, LOOK_MS, f"what {group.name} has committed is told")
+        self.run.wait(looking.done, LOOK_MS, f"what {group.name} has committed is fetched")
         found = looking.result()
         return [
             f"{found[place].offset} of {place} is committed, which ends at {ends[place]}"
@@ -245,7 +245,7 @@ class GroupsRun:
             return found
 
     def facts(self) -> dict[str, int]:
-        """What a seed's line says."""
+        """Return the counts for a seed's line."""
         chronicle = self.chronicle
         return facts_of(self.run) | {
             "members": len(self.plan.members),
@@ -260,7 +260,7 @@ class GroupsRun:
 
 
 def loads_of(cluster: Cluster) -> object:
-    """What coordinators have read so far; None: one of them reads."""
+    """Return the loads that coordinators have completed; None while one is loading."""
     found = []
     for node in cluster.nodes:
         groups = node.node.parts.groups if node.sim.alive and node.node is not None else None
@@ -275,18 +275,18 @@ def loads_of(cluster: Cluster) -> object:
 def play(
     world: SimWorld, *, plan: GroupsPlan | None = None, fault_plan: FaultPlan | None = None
 ) -> dict[str, int]:
-    """Run a seed; raises AssertionError with what went wrong."""
+    """Run a seed; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")
     with broken_terms() as broken:
         facts = GroupsRun.of(world, entropy, plan=plan, fault_plan=fault_plan).play(entropy)
     if broken:
-        raise Violation("BrokenTerm", f"a coordinator met a bug and read on anew: {broken[0]}")
+        raise Violation("BrokenTerm", f"a coordinator failed and reloaded its state: {broken[0]}")
     return facts
 
 
 @contextmanager
 def broken_terms() -> Iterator[list[str]]:
-    """Collect what coordinators log of bugs of theirs: they go on, and nothing else may tell."""
+    """Collect internal errors that coordinators log: they continue, and report them only there."""
     found: list[str] = []
 
     class Collect(logging.Handler):

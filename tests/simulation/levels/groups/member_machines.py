@@ -1,5 +1,4 @@
-"""The machines that members live on, and what happens to them: they are killed, stopped in order,
-hang, and come again."""
+"""The machines of members and their faults: members are killed, stopped, paused and restarted."""
 
 import asyncio
 from collections import Counter
@@ -22,23 +21,24 @@ from .history import Chronicle
 from .member_reader import Setting
 from .plan import GroupsPlan, Kind, MemberPlan
 
-LATE: Final = 0.5  # how often those of KIP-848 come late into a group of both protocols ...
-LATE_MS: Final = (3_000, 9_000)  # ... which is a classic one by then, and changes under its members
-RESTART_MS: Final = (300, 3_000)  # of one that ended in order, or for its static name
+LATE: Final = 0.5  # probability that members of KIP-848 start late in a group of both protocols ...
+LATE_MS: Final = (3_000, 9_000)  # ... which is a classic group until then
+# of a member that stopped cleanly, or was fenced by its static name
+RESTART_MS: Final = (300, 3_000)
 LIAR: Final = "liar"
 
 
 @dataclass(slots=True, eq=False)
 class MemberMachine:
-    """One machine, and the member on it."""
+    """A machine and its member."""
 
     plan: MemberPlan
     sim: SimNode
     is_liar: bool = False
-    is_over: bool = False  # it is not started again
+    is_over: bool = False  # it is not restarted
     stop: asyncio.Event | None = None
     start_at_ms: int = 0  # -1: it runs
-    resume_at_ms: int = -1  # when it hangs no more, -1: it does not
+    resume_at_ms: int = -1  # end of a pause, -1: none
 
 
 class Machines:
@@ -78,11 +78,11 @@ class Machines:
 
     @property
     def names(self) -> list[str]:
-        """Of the machines."""
+        """The machines' names."""
         return [machine.plan.name for machine in self._machines]
 
     def look(self) -> None:
-        """A moment has passed: start who is to be started, do the next thing when it is due."""
+        """Start members that are due; inject the next fault if it is due."""
         now_ms = self._world.now_ms()
         for machine in self._machines:
             self._look_at(machine, now_ms)
@@ -91,7 +91,7 @@ class Machines:
             self._next_ms = now_ms + self._entropy.spread(*self._plan.behaviour.pause_ms)
 
     def calm(self) -> None:
-        """Nothing happens any more; everybody lives, and nobody lies."""
+        """End all faults: every member runs, forged requests end."""
         self._is_calm = True
         for machine in self._machines:
             if machine.resume_at_ms >= 0:
@@ -139,10 +139,11 @@ class Machines:
         )
         await member_of(setting, lies=machine.is_liar).run()
 
-    # --- what happens to them ------------------------------------------------------------------
+    # --- faults
+    # ------------------------------------------------------------------------------------
 
     def _happen(self, now_ms: int) -> None:
-        """Something happens to one of them."""
+        """Inject a fault of a drawn member."""
         machine = self._machines[self._entropy.below(len(self._machines))]
         if machine.is_liar or not machine.sim.alive or machine.resume_at_ms >= 0:
             return
@@ -180,7 +181,7 @@ class Machines:
 
 
 def member_of(setting: Setting, *, lies: bool) -> Liar | OwnMember | BeatingMember | ClassicMember:
-    """Make a member of its plan's kind, or who speaks in the members' names."""
+    """Return a member of its plan's kind, or a client that forges requests."""
     if lies:
         return Liar(setting)
     match setting.plan.kind:

@@ -1,4 +1,4 @@
-"""What members have in common that read by Kafka's bytes: positions, work, commits."""
+"""The consumption of members without a client: positions, processing, commits."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,9 +17,9 @@ from .history import Chronicle, Life
 from .plan import Behaviour, GroupPlan, MemberPlan
 
 RETRY_S: Final = 0.2
-TOPIC_IDS_SINCE: Final = 12  # the version of Metadata that members ask in: it tells topics' ids
+TOPIC_IDS_SINCE: Final = 12  # the version of Metadata requests: it returns topic ids
 FAR: Final = 1_000_000_000_000
-"""Offsets of commits that must be refused begin here: no log is as long."""
+"""Offsets of commits that must be rejected start here: no log is that long."""
 REFUSED: Final = frozenset(
     {
         calls.UNKNOWN_TOPIC_OR_PARTITION,
@@ -34,26 +34,26 @@ REFUSED: Final = frozenset(
 
 
 class Ended(Exception):
-    """The member has no place any more: another one has its static name."""
+    """The member is fenced: another one has its static name."""
 
 
 @dataclass(slots=True)
 class Setting:
-    """What every member of a run is given."""
+    """The parameters of a member."""
 
     runtime: Runtime
     plan: MemberPlan
     group: GroupPlan
     behaviour: Behaviour
-    bootstrap: str  # of Kafka listeners
+    bootstrap: str  # Kafka listeners
     grpc_bootstrap: str
     chronicle: Chronicle
-    history: History  # of what was read
-    places: list[Place]  # of the group's topics
-    stop: asyncio.Event  # set: leave in order
+    history: History  # of the reads
+    places: list[Place]  # partitions of the group's topics
+    stop: asyncio.Event  # set for a clean leave
 
     def life(self) -> Life:
-        """Begin one."""
+        """Start a process in the history."""
         life = self.chronicle.life(
             self.group.name,
             self.plan.name,
@@ -64,7 +64,7 @@ class Setting:
         return life
 
     def client(self) -> KafkaClient:
-        """A client to read with."""
+        """Return a client for reads."""
         client = KafkaClient(
             self.runtime,
             self.bootstrap.split(","),
@@ -78,20 +78,20 @@ class Setting:
 
 @dataclass(slots=True)
 class Reading:
-    """Reads what a life claims, and commits how far it has worked."""
+    """Reads the partitions of a member, and commits the processed offsets."""
 
     setting: Setting
     life: Life
     client: KafkaClient
     calls: GroupCalls
     entropy: Entropy
-    positions: dict[Place, int] = field(default_factory=dict)  # of the next records to work on
-    stored: dict[Place, int] = field(default_factory=dict)  # as far as it knows what is committed
+    positions: dict[Place, int] = field(default_factory=dict)  # of the next record to process
+    stored: dict[Place, int] = field(default_factory=dict)  # as far as known
     _claims: int = 0
 
     @classmethod
     def of(cls, setting: Setting) -> "Reading":
-        """Begin a life."""
+        """Start a member's consumption."""
         client = setting.client()
         return cls(
             setting=setting,
@@ -107,44 +107,44 @@ class Reading:
         )
 
     def now_ns(self) -> int:
-        """Virtual time."""
+        """Return the virtual time."""
         return self.setting.chronicle.now_ns()
 
     def takes(self, places: Iterable[Place]) -> None:
-        """These are the member's."""
+        """Record newly owned partitions."""
         self.life.takes(sorted(places))
 
     def gives(self, places: Iterable[Place]) -> None:
-        """These are the member's no longer."""
+        """Record revoked partitions."""
         for place in list(places):
             self.positions.pop(place, None)
             self.stored.pop(place, None)
             self.life.gives([place])
 
     def gives_all(self) -> None:
-        """Nothing is."""
+        """Record that all partitions are revoked."""
         self.gives(list(self.life.claims))
 
     def note(self, error: QuorumlogError | int) -> None:
-        """Count what went wrong."""
+        """Count an error."""
         name = f"kafka {error}" if isinstance(error, int) else type(error).__name__
         self.setting.chronicle.errors[name] += 1
 
     async def look(self) -> None:
-        """Ask who leads what."""
+        """Refresh the metadata."""
         try:
             await self.client.look(list(self.setting.group.topics))
         except QuorumlogError as error:
             self.note(error)
 
     async def pause(self) -> None:
-        """Wait a moment after something went wrong."""
+        """Wait after an error."""
         await asyncio.sleep(RETRY_S)
 
     # --- offsets -------------------------------------------------------------------------------
 
     async def locate(self, epoch: int) -> None:
-        """Ask where to begin with partitions that are new; tries once."""
+        """Fetch the committed offsets of new partitions; no retries."""
         places = [place for place in self.life.claims if place not in self.positions]
         if not places:
             return
@@ -166,8 +166,8 @@ class Reading:
                 self.stored[place] = offset
 
     async def commit(self, epoch: int, places: Iterable[Place] | None = None) -> int:
-        """Store how far the member has worked; tries once, returns the worst code, -1 where no
-        answer came."""
+        """Commit the processed offsets, without retries; return the first error code, 0 for
+        success, -1 without a response."""
         chosen = list(self.positions if places is None else places)
         news = {
             place: self.positions[place]
@@ -183,7 +183,7 @@ class Reading:
         return next((code for code in codes.values() if code), 0) if codes else -1
 
     async def commit_late(self, member_id: str, epoch: int) -> None:
-        """Commit what must be refused: the member is none any more, or not in this epoch."""
+        """Send a commit that must be rejected: by a former member, or with a wrong epoch."""
         places = self.setting.places
         place = places[self.entropy.below(len(places))]
         offset = FAR + self.entropy.below(1_000)
@@ -191,7 +191,7 @@ class Reading:
         await self._commit(epoch, {place: offset}, is_honest=False, member_id=member_id)
 
     def is_late(self) -> bool:
-        """Whether this member is one that commits late, now."""
+        """Draw whether this member commits late now."""
         return self.entropy.uniform(0, 1) < self.setting.behaviour.late
 
     async def _commit(
@@ -226,14 +226,15 @@ class Reading:
         return codes
 
     async def finish_work(self) -> None:
-        """Do what is left to do with partitions that are to be given back: that takes a while."""
+        """Wait for pending work on partitions that are being revoked."""
         longest_ms = 2 * self.setting.behaviour.work_ms[1]
         await asyncio.sleep(self.entropy.uniform(0, longest_ms) / 1000)
 
-    # --- work ----------------------------------------------------------------------------------
+    # --- processing
+    # --------------------------------------------------------------------------------
 
     async def work(self) -> None:
-        """Fetch once from every leader, and work on what came."""
+        """Fetch once from every leader, and process the records."""
         shares: dict[str, dict[Place, int]] = {}
         for place in self.life.claims:
             address = self.client.address_of(place)
@@ -262,8 +263,8 @@ class Reading:
     def _check_fetched(self, place: Place, code: int) -> None:
         if code == calls.OFFSET_OUT_OF_RANGE:
             self.setting.chronicle.found.append(
-                f"OffsetOutOfRange: {self.life.name} was told to read {place} from "
-                f"{self.positions.get(place)}, which is not there"
+                f"OffsetOutOfRange: {self.life.name} got a position for {place} at "
+                f"{self.positions.get(place)}, which is out of range"
             )
 
     async def _work_on(self, place: Place, records: list[tuple[int, bytes]]) -> None:
@@ -281,6 +282,6 @@ class Reading:
             self.positions[place] = end
 
     def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         self.client.close()
         self.calls.close()

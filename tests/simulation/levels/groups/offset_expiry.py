@@ -1,9 +1,9 @@
-"""Offsets that are committed for a while only: they stay for that long after each commit, and for
-as long as a member of the group reads the topic, whoever coordinates the group by then.
+"""Offsets with a retention time: they stay for that time after each commit, and while a member of
+the group subscribes to the topic, on any coordinator.
 
-One program, one request at a time, and another group once an outcome is unknown. A group without
-members is committed to again and again, at times around the end of what was committed before. A
-group with one member, of either protocol, that only lives and looks keeps what it has committed.
+One program sends one request at a time, and uses another group after an unknown outcome. A group
+without members commits repeatedly, around the expiry of its last commit. A group with one member,
+of either protocol, that only sends heartbeats keeps its offsets.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from .history import CLOCK_ERROR, NS_PER_MS, Chronicle
 TIMEOUT_MS: Final = 2_000
 PAUSE_S: Final = 0.3
 ROUNDS: Final = 3  # of one group
-ALONE_MS: Final = (4_000, 8_000)  # for so long a group without members commits
+ALONE_MS: Final = (4_000, 8_000)  # retention time of a group without members
 WITH_MEMBER_MS: Final = (500, 2_000)
-LATEST: Final = 1.6  # a group is committed to again when at most so much of that time has passed
-STAYS_MS: Final = (3_000, 9_000)  # how long a member lives
+LATEST: Final = 1.6  # the next commit comes after at most that fraction of the time
+STAYS_MS: Final = (3_000, 9_000)  # lifetime of a member
 APART: Final = 0.04
-"""So much of all the time that has passed the clocks of two machines may be apart by drift."""
+"""The fraction of elapsed time by which the clocks of two machines may differ."""
 NOTHING: Final = (-1, "")
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What was stored for sure."""
+    """A stored commit."""
 
     offset: int
     note: str
@@ -46,19 +46,19 @@ class _Told:
 
 @dataclass(slots=True)
 class Fader:
-    """See the module."""
+    """The program."""
 
     chronicle: Chronicle
     bootstrap: str
     place: Place
     session_ms: int  # of members
-    clocks_jumped: Callable[[], bool]  # UTC clocks: what is committed has its end by those
+    clocks_jumped: Callable[[], bool]  # UTC clocks, which determine the expiry
     is_over: bool = False
     _number: int = 0  # of the group
     _offset: int = 0
 
     async def run(self, runtime: Runtime) -> None:
-        """Go on until the run is over."""
+        """Run until the run is over."""
         client = KafkaClient(
             runtime,
             self.bootstrap.split(","),
@@ -85,7 +85,7 @@ class Fader:
     # --- without members --------------------------------------------------------------------------
 
     async def _alone(self, asking: GroupCalls, runtime: Runtime) -> None:
-        """Commit, look, and commit again before that has faded, or after."""
+        """Commit, fetch, and commit again before or after the expiry."""
         for _ in range(ROUNDS):
             kept_ms = runtime.entropy.uniform(*ALONE_MS)
             told = await self._commit(asking, ("", -1), int(kept_ms))
@@ -100,8 +100,8 @@ class Fader:
     # --- with one ---------------------------------------------------------------------------------
 
     async def _with_member(self, asking: GroupCalls, runtime: Runtime) -> None:
-        """Join, commit for a moment, and stay: as long as the member is sure to be one, what it has
-        committed is there."""
+        """Join, commit with a short retention, and stay: while the member certainly is one, its
+        offset must be there."""
         is_classic = bool(runtime.entropy.below(2))
         asked_ns = self.chronicle.now_ns()
         member = await (self._join if is_classic else self._beat_first)(asking, runtime)
@@ -119,10 +119,11 @@ class Fader:
             if not await self._lives(asking, member, is_classic=is_classic):
                 return
             if loads is not None and loads == self.chronicle.loads():
-                asked_ns = before  # else the coordinator reads, and believes everybody
+                # otherwise the coordinator is loading, and accepts every heartbeat
+                asked_ns = before
 
     async def _join(self, asking: GroupCalls, runtime: Runtime) -> tuple[str, int] | None:
-        """Come to be the one member of a classic group; its id and generation."""
+        """Join a classic group as its only member; return id and generation."""
         data = encode_subscription(
             Subscription(version=0, topics=(self.place[0],), owned={}, generation=-1)
         )
@@ -148,7 +149,7 @@ class Fader:
         return None if synced.error_code else (member_id, generation)
 
     async def _beat_first(self, asking: GroupCalls, runtime: Runtime) -> tuple[str, int] | None:
-        """Come to be the one member of a group of KIP-848; its id and epoch."""
+        """Join a group of KIP-848 as its only member; return id and epoch."""
         answer = await asking.beat(
             str(uuid.UUID(bytes=runtime.entropy.token(16))),
             0,
@@ -161,7 +162,7 @@ class Fader:
     async def _lives(
         self, asking: GroupCalls, member: tuple[str, int], *, is_classic: bool
     ) -> bool:
-        """Send a heartbeat; whether it was taken."""
+        """Send a heartbeat. Return True if it was accepted."""
         if is_classic:
             return not await asking.heartbeat(member[0], "", member[1])
         return not (await asking.beat(*member)).error_code
@@ -171,7 +172,7 @@ class Fader:
     async def _commit(
         self, asking: GroupCalls, member: tuple[str, int], kept_ms: int
     ) -> _Told | None:
-        """Commit something new; None: not taken. Raises QuorumlogError: nobody knows."""
+        """Commit a new offset; None: rejected. Raises QuorumlogError for an unknown outcome."""
         self._offset += 1
         told = _Told(self._offset, f"f{self._offset}", self.chronicle.now_ns())
         codes = await asking.commit(
@@ -184,7 +185,7 @@ class Fader:
         return None if codes.get(self.place) else told
 
     async def _look(self, asking: GroupCalls, told: _Told, sure_ns: float) -> None:
-        """Look, and compare: `sure_ns` is how long it must be there."""
+        """Fetch the offset; it must be there until `sure_ns`."""
         code, found = await asking.fetch([self.place])
         if code:
             return

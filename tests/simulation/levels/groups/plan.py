@@ -1,4 +1,4 @@
-"""Which groups a run has, who is in them and how they behave; drawn from the seed."""
+"""The groups of a run, their members and their behaviour, drawn from the seed."""
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -11,85 +11,85 @@ from ...cluster.options import ClusterOptions, TopicPlan, Workload, draw_options
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 RECORDS_MAX: Final = 300
 SMALL_SEGMENTS: Final = {
-    "segment.bytes": "8192",  # what a group decides at once must fit: two of seven members do
+    "segment.bytes": "8192",  # one decision of a group must fit: two of seven members do
     "min.cleanable.dirty.ratio": "0.01",
-    "delete.retention.ms": "300000",  # longer than a replica is away, or what is deleted comes back
+    # longer than any replica is down; otherwise deleted records return
+    "delete.retention.ms": "300000",
     "file.delete.delay.ms": "1000",
 }
-"""With these the topic of offsets is compacted again and again while the run goes on."""
+"""With these configs the offsets topic is compacted repeatedly during the run."""
 
 
 class Kind(StrEnum):
-    """What a member speaks."""
+    """The protocols of members."""
 
-    OWN = "own"  # our Python client
-    EAGER = "eager"  # the classic protocol: gives all back, then joins
-    COOPERATIVE = "cooperative"  # the same, and keeps what stays
-    BEATING = "beating"  # KIP-848 by hand
+    OWN = "own"  # the Python client
+    EAGER = "eager"  # the classic protocol, eager rebalance
+    COOPERATIVE = "cooperative"  # the classic protocol, cooperative rebalance
+    BEATING = "beating"  # KIP-848 without a client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPlan:
-    """One machine with one member after the other."""
+    """A machine with one process of a member after the other."""
 
     name: str  # of the machine
     group: str
     kind: Kind
     instance_id: str = ""  # of a static member
-    is_twin: bool = False  # another one has the same static name: it goes when the faults do
+    is_twin: bool = False  # another member has the same static name: this one ends with the faults
 
     @property
     def is_classic(self) -> bool:
-        """It speaks the classic protocol, in which the younger of two of one name shuts the elder
-        out."""
+        """True for the classic protocol, in which a static member fences its predecessor."""
         return self.kind in (Kind.EAGER, Kind.COOPERATIVE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """One group. Times in milliseconds."""
+    """A group. Times in milliseconds."""
 
     name: str
     topics: tuple[str, ...]
     session_ms: int
     rebalance_ms: int
-    beat_ms: int  # of members that choose it themselves
+    beat_ms: int  # of members that choose it
     members: tuple[MemberPlan, ...]
-    auto_commit: bool = False  # our clients commit by themselves
+    auto_commit: bool = False  # the Python clients commit automatically
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """What members do, and what happens to them."""
+    """The behaviour of members, and their faults."""
 
-    work_ms: tuple[int, int]  # for what one poll returned
+    work_ms: tuple[int, int]  # processing time of one poll
     records_max: int  # of one poll
     commit_ms: tuple[int, int]  # between two commits
-    late: float  # how often one that was shut out commits all the same
+    late: float  # probability that a former member commits late
     request_timeout_ms: int
-    pause_ms: tuple[int, int]  # between two things that happen to members
-    span_ms: tuple[int, int]  # how long one is dead, or hangs
-    lie_ms: tuple[int, int]  # between two lies
-    keep_ms: tuple[int, int] = (50, 300)  # between two commits that are watched, and two looks
-    coordinators_ms: tuple[int, int] | None = None  # between two things that happen to those
+    pause_ms: tuple[int, int]  # between two faults of members
+    span_ms: tuple[int, int]  # duration of an outage or pause
+    lie_ms: tuple[int, int]  # between two forged requests
+    keep_ms: tuple[int, int] = (50, 300)  # between two checked commits, and two fetches
+    coordinators_ms: tuple[int, int] | None = None  # between two faults of coordinators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsPlan:
-    """All of it."""
+    """The groups of a run."""
 
     groups: tuple[GroupPlan, ...]
     behaviour: Behaviour
     settings: dict[str, int]  # of every node
-    offsets_configs: dict[str, str] = field(default_factory=dict)  # of the topic of offsets
+    offsets_configs: dict[str, str] = field(default_factory=dict)  # of the offsets topic
 
     @property
     def members(self) -> list[MemberPlan]:
-        """Of all groups."""
+        """The members of all groups."""
         return [member for group in self.groups for member in group.members]
 
     def group(self, name: str) -> GroupPlan:
-        """The plan of a group."""
+        """Return the plan of a group."""
         return next(group for group in self.groups if group.name == name)
 
 
@@ -101,18 +101,18 @@ CASTS: Final = (
     (Kind.OWN, Kind.BEATING),
     (Kind.OWN, Kind.COOPERATIVE),
     (Kind.BEATING, Kind.EAGER),
-    (Kind.EAGER, Kind.BEATING),  # a static one and its twin are the first of the cast, mostly
+    (Kind.EAGER, Kind.BEATING),  # a static member and its twin are mostly the first kind
     (Kind.COOPERATIVE, Kind.OWN),
 )
-"""What the members of one group speak."""
-TWINS: Final = 0.8  # how often a static member of the classic protocol has one
-RARE_TWINS: Final = 0.4  # and one of KIP-848: the younger one waits for ever
+"""The protocols in one group."""
+TWINS: Final = 0.8  # probability of a twin of a classic static member
+RARE_TWINS: Final = 0.4  # the same for KIP-848: there the younger one waits for ever
 
 
 def draw_cluster(
     entropy: SimEntropy, settings: dict[str, int], *, is_compacted: bool = False
 ) -> ClusterOptions:
-    """Draw a cluster of one, three, four or five machines, with strict topics alone."""
+    """Draw a cluster of one, three, four or five machines, with strict topics only."""
     options = draw_options(entropy.stream("options"))
     topics = tuple(topic for topic in options.topics if topic.is_strict)
     if entropy.chance(0.2):
@@ -139,7 +139,7 @@ def draw_cluster(
 
 
 def draw_writers(entropy: SimEntropy) -> Workload:
-    """Draw what producers do: a few hundred records a run."""
+    """Draw the producers: a few hundred records per run."""
     workload = draw_workload(entropy)
     return replace(
         workload,

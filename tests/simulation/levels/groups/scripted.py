@@ -1,4 +1,4 @@
-"""A group that is led through a scenario by hand, on a cluster led by hand.
+"""A group controlled by a scripted scenario, on a scripted cluster.
 
 ```python
 with SimWorld(1) as world:
@@ -7,7 +7,7 @@ with SimWorld(1) as world:
     scene.enter("m1")
     scene.produce(10)
     scene.stage.take_down(scene.coordinator())
-    scene.finish()  # every record was worked on and is committed, and nothing ever had two owners
+    scene.finish()  # every record is processed and committed; no partition had two owners
 ```
 """
 
@@ -63,7 +63,7 @@ SETTINGS: Final = {
 
 
 class Scene:
-    """The stage, one group, and its members, each on a machine of its own."""
+    """The cluster, one group, and its members, each on its own machine."""
 
     def __init__(
         self,
@@ -75,8 +75,10 @@ class Scene:
         is_combined: bool = True,
         **settings: Any,
     ) -> None:
-        """`kind` is what members speak unless it is said otherwise; the controllers are brokers,
-        or machines of their own; `settings` are of nodes."""
+        """Create the cluster; `kind` is the default protocol of members.
+
+        The controllers are brokers, or machines of their own; `settings` are those of nodes.
+        """
         topic = TopicPlan(
             name=TOPIC, partitions=partitions, replication=3, min_isr=2, flush_policy="replicated"
         )
@@ -100,22 +102,23 @@ class Scene:
         )
         self._stops: dict[str, asyncio.Event] = {}
 
-    # --- what is done --------------------------------------------------------------------------
+    # --- actions
+    # -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the cluster, and have the topic of offsets made."""
+        """Start the cluster, and create the offsets topic."""
         self.stage.start()
         self.ask(lambda calls: calls.fetch(self.places))
 
     def enter(
         self, name: str, kind: Kind | None = None, *, instance_id: str = "", lies: bool = False
     ) -> None:
-        """A member begins to live; `lies`: it is none, and speaks in the others' names."""
+        """Start a member; `lies`: a client that forges requests of the others."""
         plan = MemberPlan(name=name, group=GROUP, kind=kind or self.kind, instance_id=instance_id)
         self.world.node(name).spawn(lambda runtime: self._run(plan, lies, runtime))
 
     def leave(self, name: str) -> None:
-        """Have a member leave in order; returns when its process has ended."""
+        """Stop a member cleanly; return when its process has ended."""
         node = self.world.node(name)
 
         async def tell(runtime: Runtime) -> None:
@@ -125,36 +128,35 @@ class Scene:
         self.until(lambda: not node.alive, f"{name} has left")
 
     def kill(self, name: str) -> None:
-        """A member's process dies."""
+        """Kill a member's process."""
         self.world.node(name).crash()
         self.chronicle.dies(name)
 
     def hang(self, name: str) -> None:
-        """A member's process stands still."""
+        """Pause a member's process."""
         self.world.node(name).pause()
 
     def wake(self, name: str) -> None:
-        """It goes on."""
+        """Resume a member's process."""
         self.world.node(name).resume()
 
     def produce(self, count: int) -> None:
-        """Write so many records to each partition."""
+        """Write that many records to each partition."""
         for place in self.places:
             self.stage.produce(place, count)
 
     def ask(self, call: Callable[[GroupCalls], Coroutine[Any, Any, T]], group: str = GROUP) -> T:
-        """Ask the group's coordinator something, as a program outside of the group."""
+        """Send a request to the group's coordinator from outside of the group, with retries."""
         return self.stage.do(lambda runtime: self._ask(call, group, runtime))
 
     def begin_to_ask(
         self, call: Callable[[GroupCalls], Coroutine[Any, Any, T]], group: str = GROUP
     ) -> "asyncio.Task[T]":
-        """The same, without waiting for it."""
+        """Start `ask` without waiting."""
         return self.stage.begin(lambda runtime: self._ask(call, group, runtime))
 
     def until(self, condition: Callable[[], bool], why: str, virtual_ms: int = SERVED_MS) -> None:
-        """Let time pass until something holds; raises NotReached, and Violation for what the
-        members find to be wrong."""
+        """Let time pass until the condition holds; raises NotReached, and Violation."""
 
         def holds() -> bool:
             check_found(self.chronicle)
@@ -169,7 +171,8 @@ class Scene:
         self.until(lambda: self.world.now_ms() >= end_ms, "time passes", virtual_ms + 1_000)
 
     def until_served(self) -> None:
-        """Let time pass until every partition has one owner, who has done and committed all."""
+        """Let time pass until every partition has one owner, which has processed and committed
+        everything."""
         ends = self.ends()
         group = replace(self.group)
         self.until(
@@ -178,8 +181,8 @@ class Scene:
         )
 
     def until_settled(self, *names: str) -> None:
-        """Let time pass until these members, and no others, have everything, and nothing has
-        changed for a while."""
+        """Let time pass until exactly these members own all partitions, without a change for a
+        while."""
         seen: list[object] = [None, 0]
 
         def is_settled() -> bool:
@@ -195,11 +198,11 @@ class Scene:
 
         self.until(
             lambda: all(self.has_lived(name) for name in names) and is_settled(),
-            "all is shared out",
+            "all partitions are assigned",
         )
 
     def finish(self) -> None:
-        """Heal everybody; every record must be worked on and committed in the end, and no partition
+        """End all faults; every record must be processed and committed, and no partition may
         have had two owners."""
         self.stage.mend()
         for node in self.stage.cluster.nodes:
@@ -211,33 +214,34 @@ class Scene:
         check_work(self.chronicle, (self.group,), stored)
 
     def judge(self) -> None:
-        """Raise Violation for what the members' words do not allow."""
+        """Check the history of the members; raises Violation."""
         check_found(self.chronicle)
         check_owners(self.chronicle.claims)
         check_offsets(self.chronicle)
 
-    # --- what there is -------------------------------------------------------------------------
+    # --- state
+    # -------------------------------------------------------------------------------------
 
     def coordinator(self) -> ClusterNode:
-        """The node that coordinates the group."""
+        """Return the coordinator of the group."""
         return self.stage.leader((OFFSETS_TOPIC, 0))
 
     def life(self, name: str) -> Life:
-        """The newest life of a member."""
+        """Return the newest process of a member."""
         return next(
             life for life in reversed(self.chronicle.lives) if life.name.startswith(f"{name}/")
         )
 
     def held(self, name: str) -> set[Place]:
-        """What a member works on."""
+        """Return the partitions of a member."""
         return set(self.life(name).claims) if self.has_lived(name) else set()
 
     def has_lived(self, name: str) -> bool:
-        """Whether a member's first life has begun."""
+        """Return True if a process of the member has started."""
         return any(life.name.startswith(f"{name}/") for life in self.chronicle.lives)
 
     def ends(self) -> dict[Place, int]:
-        """Where the partitions end, as far as was acknowledged."""
+        """Return the acknowledged ends of the partitions."""
         ends: dict[Place, int] = {}
         for send in self.stage.notes.history.sends.values():
             if send.outcome is SendOutcome.OK:
@@ -245,7 +249,7 @@ class Scene:
         return ends
 
     def offsets(self) -> dict[Place, int]:
-        """What the group has committed, -1: nothing."""
+        """Return the committed offsets of the group, -1: none."""
         code, found = self.ask(lambda calls: calls.fetch(self.places))
         assert not code, f"error {code}"
         return {place: one.offset for place, one in found.items()}
@@ -298,7 +302,7 @@ class Scene:
 
 
 async def _patiently(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Ask until there is an answer of a coordinator that serves."""
+    """Call until a serving coordinator responds."""
     while True:
         try:
             answer = await call()

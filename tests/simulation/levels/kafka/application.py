@@ -1,8 +1,7 @@
-"""An application on Kafka clients: it writes and reads like the one on our own, and writes down all
-that it is told into the same history.
+"""Kafka clients that write and read like those of level `node`, with the same history.
 
-Producers number their batches, and give a batch again under its number until it is acknowledged or
-its time is up: so nothing is stored twice, whatever became of the answers.
+Producers number their batches, and repeat a batch with its number until it is acknowledged or times
+out: so no batch is stored twice.
 """
 
 import asyncio
@@ -19,15 +18,16 @@ from ...cluster.options import ClusterOptions, Workload
 from ..node.application import RETRY_S, TIRED, Notes
 from .client import Fetched, KafkaClient, ProducerId
 
-CERTAINLY_REFUSED: Final = frozenset({10, 18, 87})  # too large: batch, list; what is no record
-LOST_ITS_PLACE: Final = frozenset({45, 46, 47, 59})  # of sequence numbers: a new id is needed
+CERTAINLY_REFUSED: Final = frozenset({10, 18, 87})  # too large: batch, list; invalid record
+# of sequence numbers: a new producer id is needed
+LOST_ITS_PLACE: Final = frozenset({45, 46, 47, 59})
 OFFSET_OUT_OF_RANGE: Final = 1
 NEVER: Final = frozenset({-1, OFFSET_OUT_OF_RANGE, 2, 35, 42, 43, 76})  # no fault explains these
 
 
 @dataclass(slots=True)
 class KafkaApplication:
-    """What runs on one client machine; see `cluster.application.Application`."""
+    """The clients of one machine; compare `levels.node.application.Application`."""
 
     runtime: Runtime
     name: str
@@ -51,7 +51,7 @@ class KafkaApplication:
         await asyncio.Event().wait()
 
     async def read_all(self) -> dict[Place, list[tuple[int, bytes]]]:
-        """Read every partition with a fresh client, from its start to its end."""
+        """Read every partition with a new client, from its start to its end."""
         client = self._client(f"{self.name}.last")
         stored: dict[Place, list[tuple[int, bytes]]] = {}
         for place in self.options.places:
@@ -60,7 +60,7 @@ class KafkaApplication:
         return stored
 
     async def prove_writable(self, places: list[Place]) -> None:
-        """Have one record acknowledged in each of some partitions."""
+        """Write one record to each of these partitions, with retries until it is acknowledged."""
         name = f"{self.name}.proof"
         producer = _Producer(self, name, self._client(name), self.runtime.entropy.stream(name))
         for place in places:
@@ -69,13 +69,13 @@ class KafkaApplication:
         producer.client.close()
 
     async def find(self, client: KafkaClient, place: Place) -> str:
-        """Return where the leader of a partition is, looking as often as it takes."""
+        """Return the address of a partition's leader, with retries."""
         while (address := client.address_of(place)) is None:
             await self.look(client)
         return address
 
     async def look(self, client: KafkaClient) -> None:
-        """Ask who leads what, after a moment."""
+        """Refresh the metadata, after a pause."""
         await asyncio.sleep(RETRY_S)
         try:
             await client.look([topic.name for topic in self.options.topics])
@@ -83,7 +83,7 @@ class KafkaApplication:
             self.notes.note(error)
 
     def note(self, code: int, place: Place) -> None:
-        """Count an error; raises Violation for one that no fault explains."""
+        """Count an error; raises Violation if no fault explains it."""
         self.notes.errors[f"kafka {code}"] += 1
         if code in NEVER and self.options.topic(place[0]).is_strict:
             raise Violation("KafkaError", f"no fault explains error {code} of {place}")
@@ -110,7 +110,7 @@ class KafkaApplication:
         producer.client.close()
 
     async def _read(self, name: str) -> None:
-        """Follow everything, with a new client from the start now and then."""
+        """Follow all topics; sometimes start again with a new client."""
         entropy, clock = self.runtime.entropy.stream(name), self.runtime.clock
         low, high = self.workload.reader_lives_ms
         while not self.notes.is_over:
@@ -125,7 +125,7 @@ class KafkaApplication:
             client.close()
 
     async def _read_on(self, client: KafkaClient, positions: dict[Place, int], life: str) -> bool:
-        """Fetch once from every leader; returns whether this reader's life goes on."""
+        """Fetch once from every leader. Return True if the reader continues."""
         shares: dict[str, dict[Place, int]] = {}
         for place, offset in positions.items():
             address = client.address_of(place)
@@ -141,7 +141,7 @@ class KafkaApplication:
                 continue
             for place, part in found.items():
                 if part.code == OFFSET_OUT_OF_RANGE and not self.options.topic(place[0]).is_strict:
-                    return False  # what it saw was lost, as it may be there
+                    return False  # records it saw were lost, which is allowed here
                 if part.code:
                     self.note(part.code, place)
                     is_current = False
@@ -180,7 +180,7 @@ class KafkaApplication:
 
 @dataclass(slots=True)
 class _Producer:
-    """One producer: its id, and the numbers of its batches."""
+    """A producer: its id, and the sequence numbers of its batches."""
 
     application: KafkaApplication
     name: str
@@ -201,7 +201,7 @@ class _Producer:
         await asyncio.gather(*(self.write(place, values) for place, values in shares.items()))
 
     async def write(self, place: Place, values: list[bytes]) -> bool:
-        """Give a batch until its outcome is known, or its time is up; whether it is stored."""
+        """Send a batch until its outcome is known or it times out. Return True if it is stored."""
         notes = self.application.notes
         for value in values:
             notes.history.invoke(self.name, place, value, at=notes.now_ns())
@@ -217,7 +217,7 @@ class _Producer:
         return base_offset >= 0
 
     async def _deliver(self, place: Place, values: list[bytes]) -> tuple[int, bool]:
-        """Return the batch's offset, or -1 and whether it is certainly not stored."""
+        """Return (offset, True) if stored, else (-1, True if it is certainly not stored)."""
         application, clock = self.application, self.application.runtime.clock
         end_ms = clock.now_ms() + application.workload.delivery_timeout_ms
         acks = -1 if application.options.topic(place[0]).is_strict else 1
@@ -255,7 +255,7 @@ class _Producer:
     async def _identity(self) -> ProducerId:
         if self.identity is None:
             identity = await self.client.producer_id()
-            if self.identity is None:  # others of the burst have asked meanwhile
+            if self.identity is None:  # another task of the burst may have got one
                 self.identity = identity
                 self.sequences = {}
         return self.identity

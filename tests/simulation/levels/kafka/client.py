@@ -1,4 +1,4 @@
-"""A client of the Kafka protocol: who leads what, in versions of its own."""
+"""A client of the Kafka protocol, with drawn versions of the requests."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ FETCH: Final = 1
 METADATA: Final = 3
 INIT_PRODUCER_ID: Final = 22
 
-# The newest versions here know topics by their names still.
+# Newer versions identify topics by id.
 VERSIONS: Final = {PRODUCE: (3, 12), FETCH: (4, 12), METADATA: (1, 12), INIT_PRODUCER_ID: (0, 4)}
-OF_CLUSTER: Final = range(8, 11)  # versions of Metadata that ask for the cluster's operations
+OF_CLUSTER: Final = range(8, 11)  # versions of Metadata with the cluster's operations
 FETCH_WAIT_MS: Final = 300
 FETCH_BYTES: Final = 1 << 20
 INFLATE_LIMIT: Final = 1 << 24
@@ -29,7 +29,7 @@ INFLATE_LIMIT: Final = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class ProducerId:
-    """What numbers of batches count for."""
+    """The producer id and epoch of batch numbers."""
 
     number: int
     epoch: int
@@ -37,15 +37,15 @@ class ProducerId:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A partition's part of an answer."""
+    """The response for one partition."""
 
     code: int
     high_watermark: int
-    records: list[tuple[int, bytes]]  # offset, value; the first ones may lie before the position
+    records: list[tuple[int, bytes]]  # (offset, value); the first ones may be before the position
 
 
 class KafkaClient:
-    """Requests to whom they belong; raises QuorumlogError where no answer came."""
+    """Sends requests to the brokers; raises QuorumlogError without a response."""
 
     def __init__(
         self,
@@ -66,13 +66,13 @@ class KafkaClient:
         self._connecting: dict[str, asyncio.Lock] = {}
         self._addresses: dict[int, str] = {}  # of brokers
         self.leaders: dict[Place, int] = {}
-        self.topic_ids: dict[str, bytes] = {}  # as far as the versions tell them
+        self.topic_ids: dict[str, bytes] = {}  # if the drawn version returns them
         self.versions = {
             key: low + self._entropy.below(high - low + 1) for key, (low, high) in VERSIONS.items()
         }
 
     async def look(self, topics: Sequence[str]) -> None:
-        """Ask anybody who leads what."""
+        """Refresh the metadata from a drawn broker."""
         address = self.anybody()
         fields: dict[str, Any] = {
             "topics": [{"name": topic} for topic in topics],
@@ -97,7 +97,7 @@ class KafkaClient:
                     self.leaders.pop(place, None)
 
     async def producer_id(self) -> ProducerId:
-        """Return a new one."""
+        """Return a new producer id."""
         address = self._bootstrap[self._entropy.below(len(self._bootstrap))]
         fields = {
             "transactional_id": None,
@@ -119,7 +119,7 @@ class KafkaClient:
         producer: ProducerId,
         sequence: int,
     ) -> tuple[int, int]:
-        """Give a batch to its leader; returns the error code and the first record's offset."""
+        """Send a batch to the leader; return the error code and the first record's offset."""
         now_ms = self._runtime.clock.wall_ms()
         records = encode_batch(
             [Record(0, now_ms, None, value) for value in values],
@@ -141,7 +141,7 @@ class KafkaClient:
         return int(result.error_code), int(result.base_offset)
 
     async def fetch(self, address: str, positions: Mapping[Place, int]) -> dict[Place, Fetched]:
-        """Read on at some places, which one broker leads."""
+        """Fetch partitions that one broker leads."""
         by_topic: dict[str, list[dict[str, Any]]] = {}
         for (topic, index), offset in positions.items():
             part = {
@@ -173,16 +173,16 @@ class KafkaClient:
         }
 
     def address_of(self, place: Place) -> str | None:
-        """Where the leader of a partition listens, as far as that is known."""
+        """Return the address of a partition's leader, None if unknown."""
         return self._addresses.get(self.leaders.get(place, -1))
 
     def anybody(self) -> str:
-        """Where some broker listens, drawn."""
+        """Return the address of a drawn broker."""
         known = sorted({*self._bootstrap, *self._addresses.values()})
         return known[self._entropy.below(len(known))]
 
     def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         for link in self._links.values():
             link.end()
         self._links.clear()
@@ -192,7 +192,7 @@ class KafkaClient:
     def _leader(self, place: Place) -> str:
         address = self.address_of(place)
         if address is None:
-            raise NotSent(f"nobody is known to lead {place}")
+            raise NotSent(f"no leader of {place} is known")
         return address
 
     async def _ask(self, address: str, key: int, fields: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""One connection of a Kafka client: requests out, answers back in their order."""
+"""A connection of a Kafka client: pipelined requests, responses in their order."""
 
 import asyncio
 from collections import deque
@@ -13,25 +13,26 @@ from quorumlog.frontends.kafka.schemas import reader_of, request_schema, respons
 from quorumlog.frontends.kafka.shapes import MessageShape
 from quorumlog.runtime import ByteConnection, Runtime
 
-API_VERSIONS: Final = 18  # whose answers never have tagged fields in their header
+API_VERSIONS: Final = 18  # its responses never have tagged fields in their header
 NEWEST: Final = {
     0: 12, 1: 12, 3: 12, 8: 9, 9: 9, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 22: 4, 42: 2, 68: 1
 }  # fmt: skip
-"""Versions whose field names requests are said in."""
+"""The versions that name the fields of requests."""
 
 _HEAD: Final = Struct(">hhih")
 _SIZE: Final = Struct(">i")
 
 
 class KafkaLink:
-    """Is its own byte protocol. Any number of requests may be under way."""
+    """A connection, and its own byte protocol. Several requests may be in flight."""
 
     def __init__(self, connection: ByteConnection, client_id: str) -> None:
         self._connection = connection
         self._client_id = client_id.encode()
         self._come = bytearray()
         self._into = bytearray()
-        self._asked: deque[tuple[int, asyncio.Future[bytes]]] = deque()  # correlation id, answer
+        # (correlation id, response)
+        self._asked: deque[tuple[int, asyncio.Future[bytes]]] = deque()
         self._requests = 0
         self.is_over = False
 
@@ -50,8 +51,10 @@ class KafkaLink:
     async def ask(
         self, key: int, version: int, fields: Mapping[str, Any], *, timeout_ms: int
     ) -> Any:
-        """Send a request and return its answer; raises StreamBroken, also when none comes in time,
-        which ends the connection."""
+        """Send a request and return its response.
+
+        Raises StreamBroken, also on a time-out, which ends the connection.
+        """
         if self.is_over:
             raise StreamBroken("the connection is over")
         self._requests += 1
@@ -70,17 +73,17 @@ class KafkaLink:
         """Reset the connection."""
         if not self.is_over:
             self._connection.abort()
-            self._broken(StreamBroken("the connection was given up"))
+            self._broken(StreamBroken("the connection was reset"))
 
     # --- ByteProtocol --------------------------------------------------------------------------
 
     def buffer(self, size_hint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer for the next read."""
         self._into = bytearray(size_hint)
         return memoryview(self._into)
 
     def received(self, count: int) -> None:
-        """Take the answers that are whole."""
+        """Process the complete responses."""
         self._come += self._into[:count]
         while len(self._come) >= _SIZE.size:
             (size,) = _SIZE.unpack_from(self._come)
@@ -96,10 +99,10 @@ class KafkaLink:
                 answer.set_result(frame)
 
     def sent(self) -> None:
-        """Nothing waits for it."""
+        """Do nothing: no task waits for it."""
 
     def closed(self, error: Exception | None) -> None:
-        """The connection is over."""
+        """Fail the requests in flight."""
         self._broken(StreamBroken(f"the connection ended: {error}"))
 
     # --- inside --------------------------------------------------------------------------------
@@ -109,7 +112,7 @@ class KafkaLink:
         for _, answer in self._asked:
             if not answer.done():
                 answer.set_exception(error)
-                answer.exception()  # who asked may have gone
+                answer.exception()  # the caller may have given up
         self._asked.clear()
 
     def _request(self, key: int, version: int, fields: Mapping[str, Any]) -> bytes:
@@ -136,5 +139,5 @@ def _read(key: int, version: int, frame: bytes) -> Any:
     schema = response_schema(key, version)
     begin = _SIZE.size + (schema.__flexible__ and key != API_VERSIONS)
     message, size = reader_of(schema)(memoryview(frame), begin)
-    assert begin + size == len(frame), f"{len(frame) - begin - size} bytes behind an answer"
+    assert begin + size == len(frame), f"{len(frame) - begin - size} bytes after a response"
     return message

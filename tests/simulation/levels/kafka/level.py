@@ -1,10 +1,9 @@
-"""Level `kafka`: the clusters, faults and checks of the level `node`, with clients of the Kafka
-protocol beside our own.
+"""Level `kafka`: the clusters, faults and checks of level `node`, with Kafka clients.
 
-One client machine writes and reads by gRPC, the other one by Kafka bytes, and both their words go
-into one history: who wrote what must not matter to who reads it. In the end both read everything,
-and must have read the same. Whatever the faults do to a connection, no broker may take what a
-client sent for something that is no request, nor meet a bug of its own.
+One client machine uses gRPC, the other one the Kafka protocol, with one history: a reader must see
+every writer's records. At the end both read everything, and must have read the same. No broker may
+reject a client's bytes as an invalid request, or end a connection because of an internal error,
+whatever the faults.
 """
 
 from dataclasses import replace
@@ -21,7 +20,7 @@ from .application import KafkaApplication
 
 
 def play(world: SimWorld) -> dict[str, int]:
-    """Run a seed; raises AssertionError with what went wrong."""
+    """Run a seed; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")
     options = replace(draw_options(entropy.stream("options")), has_kafka=True)
     run = Run.of(world, entropy, options=options)
@@ -32,7 +31,7 @@ def play(world: SimWorld) -> dict[str, int]:
     facts = play_run(run, entropy)
     stored = [read_by(run, name) for name in CLIENTS]
     if stored[0] != stored[1]:
-        raise Violation("ReadsDiffer", "what gRPC and Kafka clients read is not the same")
+        raise Violation("ReadsDiffer", "gRPC and Kafka clients read different records")
     return facts | {"asked": seen.requests}
 
 
@@ -48,7 +47,7 @@ def _kafka_application(run: Run, name: str, runtime: Runtime) -> KafkaApplicatio
 
 
 class Seen:
-    """What the brokers' listeners count."""
+    """The counters of the brokers' listeners."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -56,11 +55,11 @@ class Seen:
 
     @property
     def requests(self) -> int:
-        """Those that were answered, by all lives of brokers."""
+        """The number of answered requests, over all processes of brokers."""
         return sum(self._answered.values())
 
     def look(self) -> None:
-        """Raise Violation where a listener took something for what no client sends."""
+        """Raise Violation if a listener rejected bytes as invalid."""
         for machine, node in nodes_up(self._run.cluster.nodes):
             if node.parts.kafka is None:
                 continue
