@@ -455,8 +455,9 @@ SECTIONS = (
         name="raft_failover",
         about=(
             "Three controllers, and three members of etcd if it is installed, with a client that "
-            "calls the live ones every 10 ms: the time from the signal to the active controller until the next committed proposal. The "
-            "default heartbeat interval is 100 ms, the election timeout 1 to 2 s."
+            "calls the live ones every 10 ms: the time from the signal to the active controller "
+            "until the next committed proposal. The default heartbeat interval is 100 ms, the "
+            "election timeout 1 to 2 s."
         ),
         rows=raft_failover,
     ),
