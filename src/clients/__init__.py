@@ -6,9 +6,8 @@ default: a retry after an unknown outcome stores a record once.
 """
 
 from .admin.admin import AsyncAdmin
-from .admin.configs import Config, LogDir, LogSize
+from .admin.configs import ClientQuotas, Config, Feature, LogDir, LogSize, QuotaEntity
 from .admin.descriptions import Broker, Cluster, Partition, Topic, TopicListing
-from .admin.features import Feature
 from .admin.groups import (
     Group,
     GroupHold,
@@ -18,15 +17,12 @@ from .admin.groups import (
     OffsetReset,
     Shift,
 )
-from .admin.placement import PartitionOutcome, Reassignment
+from .admin.partitions import PartitionOutcome, PartitionReplicas, Reassignment, Replica
 from .admin.quorum import Quorum, QuorumReplica
-from .admin.quotas import ClientQuotas, QuotaEntity
-from .admin.replicas import PartitionReplicas, Replica
 from .config import ClientConfig, ConsumerConfig, ProducerConfig
-from .consumer.consumer import AsyncConsumer
+from .consumer.consumer import AsyncConsumer, ConsumerStatistics, PartitionLag, PartitionStatistics
 from .consumer.record import ConsumerRecord
-from .consumer.statistics import ConsumerStatistics, PartitionLag, PartitionStatistics
-from .groups.calls import CommittedOffset
+from .groups.coordinator import CommittedOffset
 from .groups.group_consumer import AsyncGroupConsumer
 from .log import AsyncLog
 from .offsets import Position, TimestampMs

@@ -28,10 +28,9 @@ from ..errors import (
 from ..proto import admin_pb2, quorum_pb2
 from ..runtime import Channel, Method, Runtime
 from ..services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS, QUORUM_DESCRIBE
-from .answers import described_topic
 from .config import ClientConfig
 from .retry import Backoff, Retrier, is_retriable
-from .topology import Leader, TopicLayout, Topology, absent, leaderless
+from .topology import Leader, TopicLayout, Topology, absent, described_topic, leaderless
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)

@@ -25,9 +25,8 @@ from .config import (
 from .connection import Connection
 from .consumer.assignment import Assignment, Wanted, parse_assignment
 from .consumer.consumer import AsyncConsumer
-from .groups.callbacks import Callbacks, OnPartitions
 from .groups.group_consumer import AsyncGroupConsumer
-from .groups.membership import Start
+from .groups.membership import Callbacks, OnPartitions, Start
 from .offsets import Bound, Position, resolve
 from .producer.partitioner import Partitioner
 from .producer.producer import AsyncProducer, Threading

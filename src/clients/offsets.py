@@ -15,9 +15,9 @@ from ..errors import InvalidRequest, QuorumlogError, UnknownTopicOrPartition
 from ..proto import admin_pb2, log_pb2
 from ..runtime.error_detail import decode_error
 from ..services import LOG_LIST_OFFSETS
-from .answers import senseless
 from .connection import Connection
 from .retry import is_retriable
+from .topology import senseless
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Retries of a call: until it succeeds, fails with a permanent error, or its deadline is near.
 
 The only module that imports tenacity. Tenacity's clock and randomness are not used: sleep, stop
-and wait come from the runtime, so that a simulation is deterministic per seed. Record batches have
-their own retries, see `producer.sender`.
+and wait come from the runtime, so that a simulation is deterministic per seed. `Attempts`
+recognises the success of a change with a lost response. Record batches have their own retries, see
+`producer.sender`.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from typing import TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
-from ..errors import QuorumlogError
+from ..errors import QuorumlogError, UnknownTopicId, UnknownTopicOrPartition
 from ..runtime import Clock, Entropy
 
 T = TypeVar("T")
@@ -75,3 +76,38 @@ class Retrier:
             reraise=True,
         )
         return await retrying(once)
+
+
+class Attempts:
+    """The attempts of one call; records whether one of them may have been executed.
+
+    `refusals` are retriable errors after which certainly nothing was changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        refusals: tuple[type[BaseException], ...] = (),
+        is_worth_repeating: Callable[[BaseException], bool] = is_retriable,
+    ) -> None:
+        self.is_outcome_unknown = False
+        self._refusals = refusals
+        self._is_worth_repeating = is_worth_repeating
+
+    def retry_on(self, error: BaseException) -> bool:
+        """Return True if the call is to be retried after this error."""
+        again = self._is_worth_repeating(error)
+        if again and not isinstance(error, self._refusals):
+            self.is_outcome_unknown = True
+        return again
+
+
+def is_worth_repeating(error: BaseException) -> bool:
+    """Return True if a retry may succeed; a topic that the controller does not have stays
+    absent."""
+    return is_retriable(error) and not is_absent(error)
+
+
+def is_absent(error: BaseException) -> bool:
+    """Return True if the error says that the topic does not exist."""
+    return isinstance(error, UnknownTopicOrPartition | UnknownTopicId)

@@ -10,10 +10,11 @@ from tests.simulation.runs import play_seed
 from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.consumer.partition_reader import PartitionReader
 from quorumlog.clients.consumer.record import ConsumerRecord
-from quorumlog.clients.producer import ordering
+from quorumlog.clients.producer import partition_queue
 from quorumlog.clients.producer.accumulator import Accumulator
-from quorumlog.clients.producer.batches import Batch, Part, PartitionQueue
+from quorumlog.clients.producer.batches import Batch
 from quorumlog.clients.producer.leader_link import LeaderLink
+from quorumlog.clients.producer.partition_queue import Part, PartitionQueue
 from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.clients.producer.sender import Sender
 from quorumlog.errors import QuorumlogError
@@ -55,18 +56,18 @@ def repeats_are_swapped(patch: pytest.MonkeyPatch) -> None:
         queue.closed.extend(part.batches)
 
     patch.setattr(ProducerConfig, "is_idempotent", property(lambda self: False))
-    patch.setattr(ordering, "bring_back", bring_back)
+    patch.setattr(partition_queue, "bring_back", bring_back)
 
 
 def repeats_are_numbered_anew(patch: pytest.MonkeyPatch) -> None:
     """A batch that is sent again has another number than before."""
-    honest = ordering._give_number
+    honest = partition_queue._give_number
 
     def give(queue: PartitionQueue, batch: Batch, **known: Any) -> None:
         batch.number = None
         honest(queue, batch, **known)
 
-    patch.setattr(ordering, "_give_number", give)
+    patch.setattr(partition_queue, "_give_number", give)
 
 
 def a_consumer_skips_records(patch: pytest.MonkeyPatch) -> None:

@@ -26,21 +26,27 @@ from ...services import (
     ADMIN_LIST_TOPICS,
     ADMIN_UNREGISTER_BROKER,
 )
-from ..answers import check_topic, described_topic, senseless
 from ..connection import Connection
 from ..consumer.assignment import Wanted
 from ..offsets import Place
-from .attempts import Attempts, is_absent, is_worth_repeating
+from ..retry import Attempts, is_absent, is_worth_repeating
+from ..topology import check_topic, described_topic, senseless
 from .configs import (
+    ClientQuotas,
     Config,
     ConfigValue,
+    Feature,
     LogDir,
+    QuotaEntity,
+    alter_quotas,
     config_changes,
     config_entries,
     config_of_answer,
+    describe_features,
+    describe_quotas,
     log_dir_of_answer,
+    update_features,
 )
-from .deletion import Before, delete_before, places_to_delete
 from .descriptions import (
     Cluster,
     Topic,
@@ -49,7 +55,6 @@ from .descriptions import (
     listing_of_answer,
     topic_of_answer,
 )
-from .features import Feature, describe_features, update_features
 from .groups import (
     Group,
     GroupListing,
@@ -61,19 +66,22 @@ from .groups import (
     list_groups,
     reset_offsets,
 )
-from .placement import (
+from .partitions import (
     Assignments,
+    Before,
     PartitionOutcome,
+    PartitionReplicas,
     Reassignment,
     alter_reassignments,
     assignment_list,
     create_partitions,
+    delete_before,
+    describe_replicas,
     elect_leaders,
     list_reassignments,
+    places_to_delete,
 )
 from .quorum import Quorum, add_voter, describe_quorum, remove_voter, transfer_leadership
-from .quotas import ClientQuotas, QuotaEntity, alter_quotas, describe_quotas
-from .replicas import PartitionReplicas, describe_replicas
 
 TOPIC_ID_SIZE = 16
 DESCRIBED_MAX = 2_000  # partitions described by one request; a larger topic is described alone

@@ -21,12 +21,12 @@ from ...services import (
     GROUPS_LIST,
 )
 from ...settings.query_groups import RETENTION_HOLDS, Hold, parse_holds
-from ..answers import senseless
 from ..connection import Connection
 from ..consumer.assignment import Wanted, parse_assignment
-from ..groups import calls
-from ..groups.calls import CommittedOffset
+from ..groups import coordinator
+from ..groups.coordinator import CommittedOffset
 from ..offsets import Place, Position, look_up
+from ..topology import senseless
 
 END_MS: Final = 2_000  # time limit of the end offsets of one leader's partitions
 
@@ -156,7 +156,7 @@ async def describe_group(connection: Connection, name: str) -> Group:
     """Query the coordinator, the committed offsets and the end offsets; see `AsyncAdmin`."""
     deadline_ms = connection.deadline_ms()
     described = await _describe(connection, name, deadline_ms)
-    stored = await calls.fetch(connection, name, None, deadline_ms=deadline_ms)
+    stored = await coordinator.fetch(connection, name, None, deadline_ms=deadline_ms)
     members = tuple(map(_member, described.members))
     readers = {place: member for member in members for place in member.owned or member.target}
     places = sorted({*readers, *stored})
@@ -196,7 +196,7 @@ async def reset_offsets(
                 f"group {name} has {len(described.members)} members, which would overwrite the "
                 "offsets: stop them first (`quorumlog groups describe` lists them)"
             )
-    stored = await calls.fetch(connection, name, None, deadline_ms=deadline_ms)
+    stored = await coordinator.fetch(connection, name, None, deadline_ms=deadline_ms)
     wanted = await _targets(connection, to, of, stored, deadline_ms)
     shifted = {place: at for place, at in wanted.items() if isinstance(at, Shift)}
     found = await look_up(
@@ -217,7 +217,7 @@ async def reset_offsets(
     end = await look_up(connection, dict.fromkeys(wanted, "latest"), deadline_ms=deadline_ms)
     after = {place: min(max(found[place], first[place]), end[place]) for place in sorted(wanted)}
     if not dry_run:
-        await calls.commit(
+        await coordinator.commit(
             connection,
             name,
             {place: CommittedOffset(offset) for place, offset in after.items()},

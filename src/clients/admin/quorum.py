@@ -21,7 +21,7 @@ from ...services import (
     QUORUM_TRANSFER_LEADERSHIP,
 )
 from ..connection import Connection
-from .attempts import Attempts
+from ..retry import Attempts
 
 _REFUSALS = (NotSent, Overloaded, VoterChangePending, VoterLagging)
 """Retriable errors after which certainly nothing was changed. After NotController, or a call

@@ -4,15 +4,17 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..admin.admin import AsyncAdmin
-from ..admin.configs import Config, ConfigValue, LogDir
-from ..admin.deletion import Before
+from ..admin.configs import ClientQuotas, Config, ConfigValue, Feature, LogDir, QuotaEntity
 from ..admin.descriptions import Cluster, Topic, TopicListing
-from ..admin.features import Feature
 from ..admin.groups import Group, GroupListing, OffsetReset, Target
-from ..admin.placement import Assignments, PartitionOutcome, Reassignment
+from ..admin.partitions import (
+    Assignments,
+    Before,
+    PartitionOutcome,
+    PartitionReplicas,
+    Reassignment,
+)
 from ..admin.quorum import Quorum
-from ..admin.quotas import ClientQuotas, QuotaEntity
-from ..admin.replicas import PartitionReplicas
 from ..consumer.assignment import Wanted
 from ..offsets import Place
 

@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ...errors import Stopping
 from ..consumer.assignment import Wanted
-from ..consumer.consumer import POLL_ARROW_COLUMNS, AsyncConsumer, check_limit
-from ..consumer.record import ConsumerRecord
-from ..consumer.record_iterator import Bounds
-from ..consumer.statistics import ConsumerStatistics, PartitionLag
+from ..consumer.consumer import (
+    POLL_ARROW_COLUMNS,
+    AsyncConsumer,
+    ConsumerStatistics,
+    PartitionLag,
+    check_limit,
+)
+from ..consumer.record import Bounds, ConsumerRecord
 from ..log import AsyncLog
 from ..offsets import Place, Position
 

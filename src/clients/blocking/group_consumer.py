@@ -20,10 +20,10 @@ from ..consumer.assignment import Wanted
 from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
 from ..coordination import Changes
-from ..groups.callbacks import Callbacks, OnPartitions
-from ..groups.calls import CommittedOffset
+from ..groups.coordinator import CommittedOffset
+from ..groups.delivered_positions import Handed, first_offsets
 from ..groups.group_consumer import AsyncGroupConsumer, Offsets, OnCommitted
-from ..groups.handed import Handed, first_offsets
+from ..groups.membership import Callbacks, OnPartitions
 from ..log import AsyncLog
 from ..offsets import Place
 from .consumer import Consumer

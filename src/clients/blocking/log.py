@@ -6,15 +6,15 @@ the I/O thread: they must not block and may not call a blocking method (it raise
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from ...errors import QuorumlogError, Stopping
 from ..config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, config_of
+from ..consumer.arrow_reader import ArrowScan
 from ..consumer.assignment import Assignment, Wanted
-from ..groups.callbacks import Callbacks, OnPartitions
-from ..groups.membership import Start
+from ..groups.membership import Callbacks, OnPartitions, Start
 from ..log import READ_ARROW_COLUMNS, AsyncLog
 from ..offsets import Bound, Position
 from ..producer.partitioner import Partitioner
@@ -23,7 +23,6 @@ from .consumer import Consumer
 from .group_consumer import GroupConsumer
 from .io_thread import FORK_WAIT_S, STATE, IoThread
 from .producer import Producer
-from .scan import open_reader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -311,3 +310,24 @@ async def _open(io: IoThread, bootstrap: str, config: ClientConfig) -> AsyncLog:
     log = AsyncLog(io.runtime, bootstrap, config)
     await log.start()
     return log
+
+
+def open_reader(log: "Log", make: Callable[[AsyncLog], ArrowScan]) -> "pa.RecordBatchReader":
+    """Return a reader of a scan's batches; each batch is fetched when it is read."""
+    import pyarrow as pa
+
+    async def begin(client: AsyncLog) -> ArrowScan:
+        return make(client)
+
+    scan = log.call(begin)
+    return pa.RecordBatchReader.from_batches(scan.schema, _batches(log, scan))
+
+
+def _batches(log: "Log", scan: ArrowScan) -> Iterator["pa.RecordBatch"]:
+    io, _ = log.opened()
+    try:
+        while (batch := io.wait(scan.next_batch())) is not None:
+            yield batch
+    finally:  # may run in the garbage collector on any thread: must not wait
+        if not io.loop.is_closed():
+            io.loop.call_soon_threadsafe(scan.close)

@@ -30,10 +30,9 @@ from ...errors import QuorumlogError, Stopping
 from ..config import ProducerSettings
 from ..producer.batches import Batch, Delivered, DeliveredRange, OnDelivery
 from ..producer.bulk import Sent, Span
-from ..producer.columns import Bulk, bulk_of
-from ..producer.content import Content, HeadersIn, size_bound
 from ..producer.partitioner import Partitioner
 from ..producer.producer import AsyncProducer, ProducerStatistics, Threading
+from ..producer.record_input import Bulk, Content, HeadersIn, bulk_of, size_bound
 from .io_thread import STATE, IoThread, refuse_callbacks
 
 if TYPE_CHECKING:

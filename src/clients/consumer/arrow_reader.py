@@ -1,8 +1,11 @@
-"""Ranges of a topic's partitions as Arrow batches, over one Subscribe stream at a time.
+"""Arrow batches of a topic's records: scans of offset ranges, and the polls of a consumer.
 
-A broken stream is opened again at the next offset, so no record is read twice. Without an explicit
-end a range ends at the high watermark of the moment when reading began. Memory use is one response
-and the data that the stream's flow control lets the broker send.
+A scan reads over one Subscribe stream at a time. A broken stream is opened again at the next
+offset, so no record is read twice. Without an explicit end a range ends at the high watermark of
+the moment when reading began. Memory use is one response and the data that the stream's flow
+control lets the broker send.
+
+pyarrow is imported when a function is called.
 """
 
 import asyncio
@@ -19,14 +22,14 @@ from ...errors import (
     StreamBroken,
 )
 from ...proto import log_pb2
+from ...records.arrow import arrow_schema, decode_arrow
 from ...records.batch import iterate_batches
-from ...runtime import Stream
+from ...runtime import Buffer, Stream
 from ...services import LOG_SUBSCRIBE
 from ..connection import Connection
 from ..offsets import Bound, Place, Position, check_position, look_up
 from ..topology import Leader
-from .arrow_rows import decode_rows, table_schema
-from .partition_reader import as_unreadable, unreadable
+from .partition_reader import Chunk, PartitionReader, as_unreadable, unreadable, window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -370,3 +373,148 @@ def _is_in_order(response: log_pb2.SubscribeResponse) -> bool:
     except CorruptionError:
         return True
     return not response.batches or response.next_offset <= end
+
+
+def table_schema(columns: Sequence[str]) -> "pa.Schema":
+    """Return the schema of a table of these columns; raise InvalidRequest for an unknown column."""
+    import pyarrow as pa
+
+    if isinstance(columns, str):
+        raise InvalidRequest(f"columns is {columns!r}: give a list of names, [{columns!r}]")
+    own = {"topic": pa.string(), "partition": pa.int32()}
+    stored = arrow_schema([name for name in columns if name not in own])
+    fields = [pa.field(name, own[name]) if name in own else stored.field(name) for name in columns]
+    return pa.schema(fields)
+
+
+def decode_rows(
+    batches: Buffer,
+    schema: "pa.Schema",
+    *,
+    topic: str,
+    partition: int,
+    start_offset: int,
+    end_offset: int,
+) -> "pa.RecordBatch":
+    """Return the records of [start_offset, end_offset) with the columns of a `table_schema`."""
+    import pyarrow as pa
+
+    own = {"topic": topic, "partition": partition}
+    decoded = decode_arrow(
+        batches,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        columns=[name for name in schema.names if name not in own],
+    )
+    arrays = [
+        pa.repeat(pa.scalar(own[name], schema.field(name).type), decoded.num_rows)
+        if name in own
+        else decoded.column(name)
+        for name in schema.names
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Rows decoded in one step, to be delivered by several polls: row i has the offset `first` +
+    i."""
+
+    rows: "pa.RecordBatch"
+    first: int
+
+    def has(self, schema: "pa.Schema", start: int, end: int) -> bool:
+        """Return True if they contain these columns of [start, end)."""
+        behind = self.first + self.rows.num_rows
+        return self.first <= start and end <= behind and bool(self.rows.schema == schema)
+
+
+class ArrowTurn:
+    """The rows of one poll; see `AsyncConsumer.poll_arrow`."""
+
+    def __init__(self, columns: Sequence[str], *, max_records: int | None, max_bytes: int) -> None:
+        self._schema = table_schema(columns)
+        self._batches: list[pa.RecordBatch] = []
+        self._records_left = max_records  # None: no limit
+        self._bytes_left = max_bytes
+        self.rows = 0
+        self.starts: dict[Place, int] = {}  # position of each partition before its first row
+
+    @property
+    def is_full(self) -> bool:
+        """True if a limit is reached."""
+        return self._bytes_left <= 0 or self._records_left == 0
+
+    def take(self, reader: PartitionReader) -> bool:
+        """Take rows of one chunk of a partition; return True if there were any.
+
+        A batch that cannot be decoded ends the partition's reading, see `PartitionReader.cut`.
+        """
+        rows = 0
+        self.starts.setdefault((reader.topic, reader.partition), reader.position)
+        while reader.chunks and not rows and not self.is_full:
+            rows = self._take(reader, reader.chunks[0])
+        return rows > 0
+
+    def table(self) -> "pa.Table":
+        """Return the rows as a table."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(self._batches, schema=self._schema)
+
+    def _take(self, reader: PartitionReader, chunk: Chunk) -> int:
+        start, end, size = window(chunk, reader.position, self._bytes_left)
+        whole = end
+        if self._records_left is not None:
+            end = min(end, start + self._records_left)
+        try:
+            rows = self._kept(reader, chunk, start, end, whole)
+            if rows is None:
+                rows = self._decode(reader, chunk, start, end)
+        except QuorumlogError as error:
+            end = min(end, reader.cut(chunk, error))
+            reader.fetch_offset = reader.position  # in case that decoding fails again
+            rows = self._decode(reader, chunk, start, end)
+            reader.fetch_offset = end
+        reader.skip_to(end)
+        if rows.num_rows:
+            self._batches.append(rows)
+            self.rows += rows.num_rows
+            self._bytes_left -= size
+            if self._records_left is not None:
+                self._records_left -= rows.num_rows
+        return int(rows.num_rows)
+
+    def _kept(
+        self, reader: PartitionReader, chunk: Chunk, start: int, end: int, whole: int
+    ) -> "pa.RecordBatch | None":
+        """Return the rows of [start, end) from a slice of the rows up to `whole`, decoded once.
+
+        None if that is not possible: offsets are missing in the range, or a batch cannot be
+        decoded.
+        """
+        end, whole = reader.wanted(end), reader.wanted(whole)
+        kept = reader.rows if isinstance(reader.rows, KeptRows) else None
+        if kept is None or not kept.has(self._schema, start, end):
+            if end >= whole:
+                return None  # one poll takes all
+            try:
+                kept = KeptRows(self._decode(reader, chunk, start, whole), start)
+            except QuorumlogError:
+                return None  # raised when the batch is reached
+            if kept.rows.num_rows != whole - start:
+                return None
+            reader.rows = kept
+        return kept.rows.slice(start - kept.first, end - start)
+
+    def _decode(
+        self, reader: PartitionReader, chunk: Chunk, start: int, end: int
+    ) -> "pa.RecordBatch":
+        return decode_rows(
+            chunk.batches,
+            self._schema,
+            topic=reader.topic,
+            partition=reader.partition,
+            start_offset=start,
+            end_offset=reader.wanted(end),
+        )

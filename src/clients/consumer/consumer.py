@@ -19,6 +19,7 @@ partitions continue:
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,14 +32,74 @@ from .assigned_partitions import AssignedPartitions
 from .assignment import Wanted, parse_assignment
 from .fetcher import Fetcher
 from .partition_reader import PartitionReader
-from .record import ConsumerRecord
-from .record_iterator import AsyncRecords
-from .statistics import ConsumerStatistics, PartitionLag, partition_statistics
+from .record import AsyncRecords, ConsumerRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLag:
+    """The application's lag in one partition."""
+
+    position: int  # offset of the next record to be delivered
+    high_watermark: int  # exclusive end of the committed records
+
+    @property
+    def lag(self) -> int:
+        """Offsets from the position to the high watermark, >= 0.
+
+        It is an upper bound of the number of records: compaction leaves gaps.
+        """
+        return max(0, self.high_watermark - self.position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatistics:
+    """One partition, as of its leader's last response."""
+
+    position: int  # -1 during its lookup
+    high_watermark: int  # -1 before the first response
+    log_start_offset: int  # -1 before the first response
+    buffered_bytes: int  # prefetched and not decoded
+    is_paused: bool
+    failures: int  # consecutive failed attempts; 0 after a success
+    failure: str  # the message of the last one; ""
+
+    @property
+    def lag(self) -> int:
+        """Offsets from the position to the known high watermark; -1 if either is unknown."""
+        if self.position < 0 or self.high_watermark < 0:
+            return -1
+        return max(0, self.high_watermark - self.position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStatistics:
+    """Counters of a consumer since its creation; they only increase."""
+
+    records: int  # delivered
+    fetches: int  # fetch responses
+    fetched_bytes: int  # of record batches, as stored
+    failures: int  # failed calls, retried ones included
+    buffered_bytes: int  # prefetched and not decoded at present, all partitions
+    partitions: Mapping[Place, PartitionStatistics]
+
+
+def partition_statistics(reader: PartitionReader) -> PartitionStatistics:
+    """Return a snapshot of one partition."""
+    return PartitionStatistics(
+        position=reader.position,
+        high_watermark=reader.high_watermark,
+        log_start_offset=reader.log_start_offset,
+        buffered_bytes=reader.buffered_bytes,
+        is_paused=reader.is_paused,
+        failures=reader.failures,
+        failure="" if reader.failure is None else str(reader.failure),
+    )
+
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .arrow_turn import ArrowTurn
+    from .arrow_reader import ArrowTurn
 
 T = TypeVar("T")
 
@@ -141,7 +202,7 @@ class AsyncConsumer:
         columns: Sequence[str],
     ) -> "ArrowTurn":
         """Run `poll_arrow`; the result also has the first offset of each partition's rows."""
-        from .arrow_turn import ArrowTurn
+        from .arrow_reader import ArrowTurn
 
         check_limit("max_records", max_records)
         check_limit("max_bytes", max_bytes)

@@ -1,4 +1,4 @@
-"""The reading state of one partition: fetched chunks, decoded records, positions.
+"""The reading state of one partition: fetched chunks, decoded records, positions, fetch source.
 
 Pure. The fetcher fills it, the consumer empties it. The positions satisfy `position <= records_end
 <= fetch_offset`: the next record to deliver, the end of the decoded records, the offset of the
@@ -7,7 +7,7 @@ next fetch. A seek increments the generation, which invalidates every response i
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -16,8 +16,60 @@ from ...records.batch import iterate_batches
 from ...records.codec import decode_all, decode_as
 from ...runtime import Buffer
 from ..offsets import Place, Position
-from .nearby import Nearby
+from ..topology import Leader
 from .record import ConsumerRecord
+
+STAY_MS = 30_000
+LEADER_MS = 1_000
+
+
+@dataclass(slots=True)
+class Nearby:
+    """The broker that a partition is fetched from: the leader, or a preferred replica (KIP-392).
+
+    The leader names a replica in the consumer's rack. The consumer fetches from it until it fails,
+    the leader changes, or `STAY_MS` have passed, and then asks the leader again. After a failure
+    it fetches from the leader alone for `LEADER_MS`, as the leader would name the same replica.
+    Times are those of now_ms().
+    """
+
+    address: str | None = None  # of the replica that is fetched from; None: the leader
+    leader: Leader | None = None  # the leader that named it; None: set by the first fetch
+    until_ms: int = 0  # end of the fetches from the replica
+    leader_until_ms: int = 0  # until then only the leader is fetched from
+
+    @property
+    def is_away(self) -> bool:
+        """True if another replica than the leader is fetched from."""
+        return self.address is not None
+
+    def source(self, leader: Leader, now_ms: int) -> Leader:
+        """Return the broker to fetch from, for a partition with this leader."""
+        self.leader = self.leader or leader
+        if self.address is None or leader != self.leader or now_ms >= self.until_ms:
+            self.address = None
+            return leader
+        return replace(leader, address=self.address)
+
+    def rack_told(self, rack: str, now_ms: int) -> str:
+        """Return the rack to send in a fetch request; "" prevents the leader from naming a
+        replica."""
+        return "" if now_ms < self.leader_until_ms else rack
+
+    def named(self, address: str | None, now_ms: int) -> None:
+        """Fetch from the replica that the leader named; None: its address is unknown."""
+        self.address, self.leader, self.until_ms = address, None, now_ms + STAY_MS
+        if address is None:
+            self.leader_until_ms = now_ms + STAY_MS
+
+    def leave(self, now_ms: int) -> bool:
+        """Fetch from the leader again after a failure; return True if another replica was in
+        use."""
+        was_away, self.address = self.is_away, None
+        if was_away:
+            self.leader_until_ms = now_ms + LEADER_MS
+        return was_away
+
 
 PART_OFFSETS: Final = 10_000  # decoded in one step, about: bounds the memory of record objects
 PARTS_MAX: Final = 32  # steps per batch: each decompresses the whole batch

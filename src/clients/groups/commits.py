@@ -28,8 +28,8 @@ from ..consumer.fetcher import Fetcher
 from ..consumer.partition_reader import PartitionReader
 from ..coordination import Changes
 from ..offsets import Place
-from . import calls
-from .calls import Caller, CommittedOffset, Joining
+from . import coordinator
+from .coordinator import Caller, CommittedOffset, Joining
 from .member import GroupMember
 
 COMMIT_MS: Final = 10_000  # time limit of a background commit
@@ -194,7 +194,7 @@ class Commits:
             caller = self.caller()
             self._check_owned(due)
             try:
-                await calls.commit(
+                await coordinator.commit(
                     self._connection,
                     self._joining.group,
                     due.offsets,

@@ -18,13 +18,12 @@ from ..consumer.assignment import Wanted, parse_assignment
 from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
 from ..offsets import Place, Position, check_position
-from .callbacks import Callbacks
-from .calls import CommittedOffset, steady_ms, to_commit
+from .coordinator import CommittedOffset, steady_ms, to_commit
 from .member import Subscription, check_group
-from .membership import Membership, Start
+from .membership import Callbacks, Membership, Start
 
 if TYPE_CHECKING:
-    from ..consumer.arrow_turn import ArrowTurn
+    from ..consumer.arrow_reader import ArrowTurn
 
 T = TypeVar("T")
 

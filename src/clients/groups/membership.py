@@ -9,12 +9,15 @@ partitions, or must assume so without responses, delivers and commits nothing mo
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from inspect import isawaitable
 from typing import Any, Final, Literal, TypeAlias
 
 from ...errors import (
     FencedMemberEpoch,
+    InvalidRequest,
     NoCommittedOffset,
     QuorumlogError,
     StaleMemberEpoch,
@@ -31,12 +34,55 @@ from ..consumer.fetcher import Fetcher
 from ..consumer.partition_reader import PartitionReader
 from ..coordination import Changes
 from ..offsets import Place, Position
-from . import calls
-from .callbacks import Callbacks, OnPartitions, call
-from .calls import CommittedOffset, Joining, steady_ms
+from . import coordinator
 from .commits import COMMIT_MS, Commits, positions_of
-from .handed import Handed
+from .coordinator import CommittedOffset, Joining, steady_ms
+from .delivered_positions import Handed
 from .member import Act, Beat, GroupMember, Phase, Step, Subscription
+
+OnPartitions: TypeAlias = Callable[[list[Place]], Awaitable[None] | None]
+"""A rebalance callback: called with (topic, partition) pairs; may be async."""
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """The rebalance callbacks of a consumer."""
+
+    on_assigned: OnPartitions | None = None
+    on_revoked: OnPartitions | None = None
+    on_lost: OnPartitions | None = None  # None: `on_revoked` is called
+
+    def __post_init__(self) -> None:
+        for name in ("on_assigned", "on_revoked", "on_lost"):
+            callback: object = getattr(self, name)
+            if callback is not None and not callable(callback):
+                raise InvalidRequest(
+                    f"{name} is {callback!r}: give a function that takes a list of "
+                    "(topic, partition)"
+                )
+
+
+async def call(callback: OnPartitions | None, places: Collection[Place]) -> Exception | None:
+    """Run a callback of the application; return the error that it raised, if any."""
+    if callback is None:
+        return None
+    try:
+        outcome = callback(list(places))
+        if isawaitable(outcome):
+            await outcome
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        failure = InvalidRequest(
+            "a callback awaited a task that was cancelled: catch asyncio.CancelledError in it"
+        )
+        failure.__cause__ = error
+        return failure
+    except Exception as error:
+        return error
+    return None
+
 
 LOST: Final = (Phase.FENCED, Phase.JOINING, Phase.AWAY, Phase.FAILED)
 LEAVE_MS: Final = 3_000  # time limit of the leave heartbeat; without it the session expires
@@ -127,7 +173,9 @@ class Membership:
                 self._scope.spawn(self._step_on(), name="rebalances"),
                 self._scope.spawn(self._watch_on(), name="session"),
                 self._scope.spawn(
-                    calls.tell_absent(self._connection, self.joining.group, self.member.topics),
+                    coordinator.tell_absent(
+                        self._connection, self.joining.group, self.member.topics
+                    ),
                     name="absent topics",
                 ),
             ]
@@ -282,7 +330,7 @@ class Membership:
     async def _send(self, beat: Beat) -> None:
         member = self.member
         try:
-            answer = await calls.heartbeat(
+            answer = await coordinator.heartbeat(
                 self._connection, self.joining, beat, again=member.again(beat)
             )
         except QuorumlogError as error:
@@ -420,7 +468,7 @@ class Membership:
         while self.member.wants(step) and not self._is_closing:
             deadline_ms = self._clock.now_ms() + COMMIT_MS
             try:
-                return await calls.fetch(
+                return await coordinator.fetch(
                     self._connection,
                     self.joining.group,
                     step.places,
@@ -494,7 +542,7 @@ class Membership:
         self, places: Collection[Place], *, deadline_ms: int
     ) -> dict[Place, CommittedOffset | None]:
         """Return the committed offsets of partitions."""
-        return await calls.fetch(
+        return await coordinator.fetch(
             self._connection, self.joining.group, places, deadline_ms=deadline_ms
         )
 

@@ -11,8 +11,8 @@ from typing import TypeAlias
 from ...errors import QuorumlogError
 from ..admin.groups import list_groups
 from ..connection import Connection
-from ..groups import calls
-from ..groups.calls import CommittedOffset
+from ..groups import coordinator
+from ..groups.coordinator import CommittedOffset
 from ..offsets import Place
 
 Committed: TypeAlias = Mapping[Place, CommittedOffset]
@@ -57,7 +57,7 @@ async def copy_group_offsets(
             groups += 1
             mine = await _stored(target, name, copied_to)
             news = to_set(theirs, mine, copied_to)
-            await calls.commit(target, name, news, deadline_ms=target.deadline_ms())
+            await coordinator.commit(target, name, news, deadline_ms=target.deadline_ms())
         except QuorumlogError as error:
             refused[name] = str(error)
         else:
@@ -66,5 +66,5 @@ async def copy_group_offsets(
 
 
 async def _stored(connection: Connection, group: str, places: Collection[Place]) -> Committed:
-    stored = await calls.fetch(connection, group, None, deadline_ms=connection.deadline_ms())
+    stored = await coordinator.fetch(connection, group, None, deadline_ms=connection.deadline_ms())
     return {place: each for place, each in stored.items() if place in places and each is not None}

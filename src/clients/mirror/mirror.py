@@ -18,8 +18,8 @@ from ...runtime import Buffer, Runtime, Scope
 from ..admin.descriptions import Topic
 from ..offsets import Place
 from .batches import Parting, Prepared, meet, parting, prepared
-from .course import Course, State
 from .group_offsets import Copying
+from .partition_copy import Course, State
 from .source import Piece, Source, SourceTopic, Want, source_name
 from .target import SOURCE, Chunk, Copied, Target
 

@@ -10,9 +10,9 @@ from ...proto import log_pb2
 from ...runtime import Buffer
 from ...runtime.error_detail import decode_error
 from ..admin.admin import AsyncAdmin
-from ..answers import senseless
 from ..connection import Connection
 from ..offsets import Place, look_up
+from ..topology import senseless
 from .envelopes import FETCH, FetchedBatches
 
 FETCH_BYTES_MAX: Final = 8 << 20  # of one response, for all partitions

@@ -11,9 +11,9 @@ from ...runtime.error_detail import decode_error
 from ...settings.query_groups import RETENTION_HOLDS
 from ..admin.admin import AsyncAdmin
 from ..admin.descriptions import Topic
-from ..answers import senseless
 from ..connection import Connection
 from ..offsets import Place
+from ..topology import senseless
 from .envelopes import APPEND, encode_append
 from .source import Piece, QuorumlogSource, SourceTopic, Want
 

@@ -24,22 +24,14 @@ from ...records.batch import HEADER_SIZE
 from ...runtime import Entropy
 from ..config import ProducerConfig
 from ..topology import absent
-from . import ordering
-from .batch_encoding import content_size, headers_size, split
-from .batches import (
-    OBJECT_OVERHEAD,
-    RECORD_OVERHEAD,
-    Batch,
-    Headers,
-    OnDelivery,
-    Part,
-    PartitionQueue,
-    TopicQueues,
-)
-from .columns import Bulk
+from . import partition_queue
+from .batch_encoder import content_size, headers_size, split
+from .batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch, Headers, OnDelivery
 from .failures import Failures
-from .numbering import NO_ID
+from .partition_queue import Part, PartitionQueue, TopicQueues
 from .partitioner import CrcPartitioner, KeyPartitioner, Partitioner, choose, stick
+from .record_input import Bulk
+from .sequences import NO_ID
 
 
 class Accumulator:
@@ -332,7 +324,7 @@ class Accumulator:
         return self.producer_id in (NO_ID, numbering.producer_id)
 
     def take(self, queue: PartitionQueue, size_max: int, now_ms: int = 0) -> Part | None:
-        """Put the oldest batches of a listed queue in flight, see `ordering.take`.
+        """Put the oldest batches of a listed queue in flight, see `partition_queue.take`.
 
         Returns None if it has none, or must wait for the batches in flight.
         """
@@ -344,7 +336,7 @@ class Accumulator:
         if queue.is_due and queue.open is not None and not queue.closed:
             self._close(queue)
         queue.is_listed = False
-        part = ordering.take(queue, size_max, fresh_id=self.producer_id, now_ms=now_ms)
+        part = partition_queue.take(queue, size_max, fresh_id=self.producer_id, now_ms=now_ms)
         self._list(queue)
         return part
 
@@ -352,7 +344,7 @@ class Accumulator:
         """Remove an acknowledged part and return its batches, for the caller to complete."""
         queue = part.queue
         is_trusted = queue.numbering is not None and not queue.is_recovering
-        if not ordering.land(part, has_failed=False):
+        if not partition_queue.land(part, has_failed=False):
             return ()
         queue.failures = 0
         queue.last_error = None
@@ -370,12 +362,12 @@ class Accumulator:
         one.
         """
         queue, batches = part.queue, part.batches
-        if not ordering.land(part, has_failed=True):
+        if not partition_queue.land(part, has_failed=True):
             return ()
         if len(batches) > 1:
             for batch in batches:
                 batch.goes_alone = True
-            ordering.bring_back(part)
+            partition_queue.bring_back(part)
             batches = ()
         self._drop(batches)
         self._list(queue)
@@ -384,12 +376,12 @@ class Accumulator:
     def misplaced(
         self, part: Part, error: QuorumlogError, *, is_fenced: bool
     ) -> tuple[bool, tuple[Batch, ...]]:
-        """Handle the refusal of a sequence number, see `ordering.renumber`.
+        """Handle the refusal of a sequence number, see `partition_queue.renumber`.
 
         Returns the result of `put_back`, and the batches to fail because nothing can determine
         whether they are stored.
         """
-        if ordering.renumber(part, is_fenced=is_fenced):
+        if partition_queue.renumber(part, is_fenced=is_fenced):
             return self.put_back(part, error), ()
         return False, self.refused(part)
 
@@ -400,10 +392,10 @@ class Accumulator:
         if batch.count == 1:
             return False
         halves = split(batch)
-        ordering.land(part, has_failed=True)
+        partition_queue.land(part, has_failed=True)
         self._forget(batch)
         batch.become(halves)
-        ordering.divide(batch.number, halves)
+        partition_queue.divide(batch.number, halves)
         for _, half in reversed(halves):
             half.order = batch.order
             self._unfinished[half] = None
@@ -411,7 +403,7 @@ class Accumulator:
             self.buffered += half.held
             if not half.deadline_ms:
                 self._new.append(half)  # like the whole batch, it has no deadline yet
-        ordering.bring_back(Part(queue, tuple(half for _, half in halves)))
+        partition_queue.bring_back(Part(queue, tuple(half for _, half in halves)))
         self._list(queue)
         return True
 
@@ -424,9 +416,9 @@ class Accumulator:
         """
         queue = part.queue
         was_recovering = queue.is_recovering
-        if not ordering.land(part, has_failed=True):
+        if not partition_queue.land(part, has_failed=True):
             return False
-        ordering.bring_back(part)
+        partition_queue.bring_back(part)
         queue.last_error = error or queue.last_error
         if not was_recovering:
             queue.failures += 1

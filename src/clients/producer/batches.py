@@ -1,4 +1,4 @@
-"""Batches of records, the queue of one partition, and the handle of one record.
+"""Batches of records, and the handle of one record.
 
 A batch collects columns (no object per record) and has one outcome, read by every record's handle.
 Only a batch that was split because it was too large has an outcome per part. Completion is safe
@@ -14,11 +14,13 @@ import logging
 from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ...errors import QuorumlogError
-from ...runtime import Entropy
-from .numbering import IN_FLIGHT_MAX, Number, Numbering
+from .sequences import Number
+
+if TYPE_CHECKING:
+    from .partition_queue import Part, PartitionQueue
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
@@ -303,130 +305,6 @@ class Batch:
             except IndexError:
                 return
             waiter()
-
-
-class Part:
-    """Batches of one partition in one request; a single one if they are numbered."""
-
-    __slots__ = ("batches", "queue")
-
-    def __init__(self, queue: "PartitionQueue", batches: tuple[Batch, ...]) -> None:
-        self.queue = queue
-        self.batches = batches
-
-
-class PartitionQueue:
-    """The batches of one partition, oldest first: in flight, then closed, then the open one."""
-
-    __slots__ = (
-        "address",
-        "closed",
-        "failures",
-        "is_due",
-        "is_listed",
-        "is_parked",
-        "is_recovering",
-        "last_error",
-        "numbering",
-        "open",
-        "partition",
-        "parts",
-        "topic",
-        "topic_id",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        topic_id: bytes = b"",
-        *,
-        numbering: Numbering | None = None,
-    ) -> None:
-        self.topic = topic
-        self.topic_id = topic_id  # the records must not go to another topic of the same name
-        self.partition = partition
-        self.numbering = numbering  # None: the producer is not idempotent
-        self.open: Batch | None = None
-        self.is_due = False  # the open batch has lingered
-        self.closed: deque[Batch] = deque()
-        self.parts: deque[Part] = deque()  # in flight, oldest first
-        self.address = ""  # the broker that they were sent to
-        self.is_recovering = False  # one of them failed: nothing is sent until all are answered
-        self.is_listed = False  # in `ready`, or offered to a leader's link
-        self.is_parked = False  # waits for a backoff or for a leader
-        self.failures = 0  # consecutive
-        self.last_error: QuorumlogError | None = None
-
-    @property
-    def in_flight(self) -> tuple[Batch, ...]:
-        """The batches in flight, oldest first."""
-        return tuple(batch for part in self.parts for batch in part.batches)
-
-    @property
-    def next_size(self) -> int:
-        """The size of the next batch to send, in bytes."""
-        batch = self.closed[0] if self.closed else self.open
-        return batch.size if batch is not None else 0
-
-    @property
-    def has_turn(self) -> bool:
-        """True if more may be sent now: several numbered batches (see `numbering`), or one
-        request."""
-        if not self.parts:
-            return True
-        numbering = self.numbering
-        return (
-            numbering is not None
-            and numbering.is_trusted
-            and not numbering.has_gap
-            and not self.is_recovering
-            and len(self.parts) < IN_FLIGHT_MAX
-        )
-
-
-class TopicQueues:
-    """The queues of one topic."""
-
-    __slots__ = ("batch_size", "led", "left", "name", "queues", "sticky", "topic_id")
-
-    def __init__(self, name: str, topic_id: bytes, batch_size: int) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.batch_size = batch_size  # the producer's, or less if the topic's limit is lower
-        self.queues: list[PartitionQueue] = []  # by partition index
-        self.led: list[PartitionQueue] = []  # the partitions with a leader; all if none has one
-        self.sticky: PartitionQueue | None = None  # takes records without a key for one batch
-        self.left: PartitionQueue | None = None  # the sticky partition before
-
-    def grow(self, partitions: int, *, is_idempotent: bool) -> None:
-        """Add queues up to this number of partitions."""
-        for partition in range(len(self.queues), partitions):
-            numbering = Numbering() if is_idempotent else None
-            self.queues.append(
-                PartitionQueue(self.name, partition, self.topic_id, numbering=numbering)
-            )
-
-    def lead(self, leaderless: Iterable[int]) -> None:
-        """Record the partitions without a leader."""
-        without = frozenset(leaderless)
-        self.led = [queue for queue in self.queues if queue.partition not in without] or self.queues
-        if self.sticky is not None and self.sticky not in self.led:
-            self.unstick(self.sticky)
-
-    def unstick(self, queue: PartitionQueue) -> None:
-        """End the stickiness to this partition."""
-        if self.sticky is queue:
-            self.left, self.sticky = queue, None
-
-    def stick(self, entropy: Entropy) -> PartitionQueue:
-        """Choose another sticky partition at random among those with a leader."""
-        old, led = self.sticky or self.left, self.led
-        place = entropy.below(len(led))
-        if led[place] is old and len(led) > 1:
-            place = (place + 1 + entropy.below(len(led) - 1)) % len(led)
-        self.sticky = led[place]
-        return self.sticky
 
 
 def ranges_of(stored: "Iterable[tuple[Batch, int, int]]") -> list[DeliveredRange]:

@@ -5,9 +5,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from ...errors import PartitionerFailed, QuorumlogError
 from .accumulator import Accumulator
-from .batches import Batch, DeliveredRange, Delivery, PartitionQueue, ranges_of, settled
-from .columns import Bulk
+from .batches import Batch, DeliveredRange, Delivery, ranges_of, settled
 from .failures import not_delivered, undelivered
+from .partition_queue import PartitionQueue
+from .record_input import Bulk
 
 DeliveryT = TypeVar("DeliveryT")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...errors import NotDelivered, QuorumlogError, UndeliveredRecord
-from .batch_encoding import columns_of
+from .batch_encoder import columns_of
 from .batches import Batch
 
 BATCHES_KEPT: Final = 1_000

@@ -34,8 +34,9 @@ from ...services import LOG_PRODUCE
 from ..config import ProducerConfig
 from ..connection import Connection
 from .accumulator import Accumulator
-from .batch_encoding import encode_records, renumbered
-from .batches import Batch, Part, PartitionQueue
+from .batch_encoder import encode_records, renumbered
+from .batches import Batch
+from .partition_queue import Part, PartitionQueue
 
 ProduceStream: TypeAlias = Stream[log_pb2.ProduceRequest, log_pb2.ProduceResponse]
 

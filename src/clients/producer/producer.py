@@ -5,7 +5,7 @@ sender sends batches to the partition leaders and retries until the delivery dea
 
 Retries: a request of unknown outcome (a broken stream, a timeout) is sent again. An idempotent
 producer, the default, gives its batches sequence numbers, by which the leader recognises
-duplicates: each batch is stored once, with up to five per partition in flight (see `numbering`).
+duplicates: each batch is stored once, with up to five per partition in flight (see `sequences`).
 Otherwise one request per partition is in flight, and a retry may store its records twice, in
 order. Within a partition a retried batch is sent before newer ones.
 """
@@ -36,9 +36,18 @@ from .batches import (
     settled,
 )
 from .bulk import AsyncSent, Span, accept_many, refused
-from .columns import Bulk, bulk_of
-from .content import Content, HeadersIn, as_bytes, as_headers, as_int, as_timestamp_ms, size_bound
 from .partitioner import Partitioner, partitioner_of
+from .record_input import (
+    Bulk,
+    Content,
+    HeadersIn,
+    as_bytes,
+    as_headers,
+    as_int,
+    as_timestamp_ms,
+    bulk_of,
+    size_bound,
+)
 from .sender import Sender
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from ...errors import (
     InvalidProducerEpoch,
     Lost,
     MessageTooLarge,
+    NotImplementedHere,
     NotSent,
     OutOfOrderSequence,
     QuorumlogError,
@@ -26,15 +27,17 @@ from ...errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from ...proto import transactions_pb2
 from ...runtime import Scope
+from ...services import TRANSACTIONS_INIT_PRODUCER_ID
 from ..config import ProducerConfig
 from ..connection import Connection
 from ..coordination import Changes, coordinate
-from ..topology import TopicLayout, leaderless, numbered
+from ..topology import TopicLayout, leaderless, numbered, senseless
 from .accumulator import Accumulator
-from .batches import Batch, Part, PartitionQueue
+from .batches import Batch
 from .leader_link import LeaderLink
-from .producer_id import ask_producer_id
+from .partition_queue import Part, PartitionQueue
 
 MISPLACED = (OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch)
 """Errors for an unexpected sequence number of a batch."""
@@ -435,3 +438,28 @@ def _record_too_large(batch: Batch, refusal: QuorumlogError) -> MessageTooLarge:
     )
     error.__cause__ = refusal
     return error
+
+
+async def ask_producer_id(connection: Connection) -> int:
+    """Return a new producer id.
+
+    Raises the errors of a call, UnknownServerError for an invalid response, NotImplementedHere if
+    the cluster does not support producer ids.
+    """
+    try:
+        answer = await connection.call_any(
+            TRANSACTIONS_INIT_PRODUCER_ID,
+            transactions_pb2.InitProducerIdRequest(),
+            answers_soon=True,
+        )
+    except NotImplementedHere as error:
+        raise NotImplementedHere(
+            f"the cluster does not support producer ids ({error.message}): without "
+            "enable_idempotence none is needed, but retries may be stored twice"
+        ) from error
+    producer = answer.producer
+    if producer.producer_id < 0 or producer.producer_epoch != 0:
+        raise senseless(
+            f"returned producer id {producer.producer_id} with epoch {producer.producer_epoch}"
+        )
+    return producer.producer_id

@@ -9,7 +9,7 @@ from tests.simulation.checkers.violation import Violation
 from tests.simulation.levels.groups.plan import Kind
 from tests.simulation.levels.groups.scripted import ATTENTIVE, SESSION_MS
 
-from quorumlog.clients.groups.lease import FOREVER_MS, Lease
+from quorumlog.clients.groups.member import FOREVER_MS, Lease
 from quorumlog.simulation.barriers import apart
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.producer.accumulator import Accumulator
 from quorumlog.clients.producer.batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch
 from quorumlog.clients.producer.bulk import accept_many
-from quorumlog.clients.producer.columns import bulk_of
 from quorumlog.clients.producer.partitioner import KeyPartitioner, Partitioner
+from quorumlog.clients.producer.record_input import bulk_of
 from quorumlog.errors import (
     MessageTooLarge,
     PartitionerFailed,

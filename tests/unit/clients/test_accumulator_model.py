@@ -16,12 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.producer.accumulator import Accumulator
-from quorumlog.clients.producer.batch_encoding import columns_of, content_size, encode_records
-from quorumlog.clients.producer.batches import Batch, Headers, Part, PartitionQueue
+from quorumlog.clients.producer.batch_encoder import columns_of, content_size, encode_records
+from quorumlog.clients.producer.batches import Batch, Headers
 from quorumlog.clients.producer.bulk import accept_many
-from quorumlog.clients.producer.columns import bulk_of
-from quorumlog.clients.producer.numbering import IN_FLIGHT_MAX
+from quorumlog.clients.producer.partition_queue import Part, PartitionQueue
 from quorumlog.clients.producer.partitioner import KeyPartitioner
+from quorumlog.clients.producer.record_input import bulk_of
+from quorumlog.clients.producer.sequences import IN_FLIGHT_MAX
 from quorumlog.errors import OutOfOrderSequence, StreamBroken, TimedOut
 from quorumlog.records.compression import Codec
 from quorumlog.simulation.entropy import SimEntropy

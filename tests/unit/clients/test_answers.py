@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quorumlog.clients.answers import check_topic, described_topic
+from quorumlog.clients.topology import check_topic, described_topic
 from quorumlog.errors import UnknownServerError, UnknownTopicOrPartition
 from quorumlog.proto import admin_pb2
 from quorumlog.runtime.error_detail import encode_error

@@ -2,8 +2,9 @@
 
 import pytest
 
-from quorumlog.clients.producer.batch_encoding import encode_records, split
-from quorumlog.clients.producer.batches import Batch, Headers, PartitionQueue
+from quorumlog.clients.producer.batch_encoder import encode_records, split
+from quorumlog.clients.producer.batches import Batch, Headers
+from quorumlog.clients.producer.partition_queue import PartitionQueue
 from quorumlog.errors import InvalidRecord
 from quorumlog.records import Codec, Record, decode_all, encode_batch
 

@@ -10,9 +10,10 @@ import pytest
 
 from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.producer.accumulator import Accumulator
-from quorumlog.clients.producer.batches import Batch, Part
-from quorumlog.clients.producer.numbering import IN_FLIGHT_MAX, Number
+from quorumlog.clients.producer.batches import Batch
+from quorumlog.clients.producer.partition_queue import Part
 from quorumlog.clients.producer.partitioner import KeyPartitioner
+from quorumlog.clients.producer.sequences import IN_FLIGHT_MAX, Number
 from quorumlog.errors import (
     InvalidProducerEpoch,
     NotEnoughReplicas,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from quorumlog.clients.consumer.nearby import LEADER_MS, STAY_MS, Nearby
+from quorumlog.clients.consumer.partition_reader import LEADER_MS, STAY_MS, Nearby
 from quorumlog.clients.topology import Leader
 from quorumlog.ids import Epoch
 

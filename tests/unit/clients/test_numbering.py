@@ -2,16 +2,17 @@
 
 from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.producer.accumulator import Accumulator
-from quorumlog.clients.producer.batch_encoding import encode_records, renumbered
-from quorumlog.clients.producer.batches import Batch, Part
-from quorumlog.clients.producer.numbering import (
+from quorumlog.clients.producer.batch_encoder import encode_records, renumbered
+from quorumlog.clients.producer.batches import Batch
+from quorumlog.clients.producer.partition_queue import Part
+from quorumlog.clients.producer.partitioner import KeyPartitioner
+from quorumlog.clients.producer.sequences import (
     EPOCH_MAX,
     SEQUENCE_MASK,
     TRUST_MS,
     Number,
     Numbering,
 )
-from quorumlog.clients.producer.partitioner import KeyPartitioner
 from quorumlog.errors import InvalidProducerEpoch, OutOfOrderSequence, QuorumlogError, StreamBroken
 from quorumlog.records import decode_all, parse_header
 from quorumlog.records.batch import check_crc

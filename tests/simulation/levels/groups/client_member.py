@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from quorumlog.clients.groups.calls import CommittedOffset
+from quorumlog.clients.groups.coordinator import CommittedOffset
 from quorumlog.clients.groups.group_consumer import AsyncGroupConsumer
 from quorumlog.clients.groups.member import Beat, GroupMember, Subscription
 from quorumlog.clients.log import AsyncLog

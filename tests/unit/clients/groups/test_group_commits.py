@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from quorumlog.clients import AsyncGroupConsumer, AsyncLog, CommittedOffset
-from quorumlog.clients.groups.calls import heartbeat
+from quorumlog.clients.groups.coordinator import heartbeat
 from quorumlog.clients.groups.member import LEAVE_EPOCH, Beat
 from quorumlog.errors import (
     InvalidRequest,

@@ -5,9 +5,17 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients.groups.lease import CERTAIN, FOREVER_MS, Lease
-from quorumlog.clients.groups.lease import SESSION_MS as KAFKAS_SESSION_MS
-from quorumlog.clients.groups.member import Act, Beat, GroupMember, Phase, Subscription
+from quorumlog.clients.groups.member import (
+    CERTAIN,
+    FOREVER_MS,
+    Act,
+    Beat,
+    GroupMember,
+    Lease,
+    Phase,
+    Subscription,
+)
+from quorumlog.clients.groups.member import SESSION_MS as KAFKAS_SESSION_MS
 from quorumlog.errors import NotCoordinator, PollTooLate
 
 Place = tuple[str, int]

@@ -8,8 +8,8 @@ import pytest
 
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.connection import Connection
-from quorumlog.clients.groups import calls
-from quorumlog.clients.groups.calls import CommittedOffset
+from quorumlog.clients.groups import coordinator
+from quorumlog.clients.groups.coordinator import CommittedOffset
 from quorumlog.clients.mirror.group_offsets import Copying, copy_group_offsets, to_set
 from quorumlog.clients.offsets import Place
 from quorumlog.errors import GroupNotFound
@@ -41,7 +41,9 @@ def commit(cluster: Cluster, group: str, offset: int) -> None:
     async def work(log: AsyncLog) -> None:
         connection = log._connection
         deadline_ms = connection.deadline_ms()
-        await calls.commit(connection, group, {P: CommittedOffset(offset)}, deadline_ms=deadline_ms)
+        await coordinator.commit(
+            connection, group, {P: CommittedOffset(offset)}, deadline_ms=deadline_ms
+        )
 
     cluster.run(work)
 
@@ -50,7 +52,7 @@ def committed(cluster: Cluster, group: str) -> int | None:
     async def work(log: AsyncLog) -> int | None:
         connection = log._connection
         deadline_ms = connection.deadline_ms()
-        found = await calls.fetch(connection, group, None, deadline_ms=deadline_ms)
+        found = await coordinator.fetch(connection, group, None, deadline_ms=deadline_ms)
         stored = found.get(P)
         return None if stored is None else stored.offset
 

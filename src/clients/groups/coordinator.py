@@ -15,10 +15,10 @@ from ...proto import groups_pb2
 from ...runtime import Clock
 from ...runtime.error_detail import decode_error
 from ...services import GROUPS_COMMIT_OFFSETS, GROUPS_FETCH_OFFSETS, GROUPS_HEARTBEAT
-from ..answers import senseless
 from ..connection import Connection
 from ..offsets import OFFSET_MAX, Place
 from ..retry import is_retriable
+from ..topology import senseless
 from .member import Beat
 
 HEARTBEAT_MS = 10_000  # time limit of one heartbeat with its retries

@@ -15,7 +15,7 @@ from ...records.columns import BinaryColumn, Int64Column, RecordColumns
 from ...records.compression import Codec
 from ...records.record import Record
 from .batches import RECORD_OVERHEAD, Batch, Headers
-from .numbering import Number
+from .sequences import Number
 
 
 class Columns(NamedTuple):
