@@ -17,7 +17,7 @@ from typing import Any, Final
 import quorumlog.aio
 from quorumlog.clients.config import ClientConfig, parse_bootstrap
 from quorumlog.clients.connection import Connection
-from quorumlog.clients.mirror import Mirror, QuorumlogSource, Target
+from quorumlog.clients.mirror import ClusterSource, Mirror, Target
 from quorumlog.runtime import Runtime
 from quorumlog.runtime.freed_memory import keep_freed_memory
 from quorumlog.runtime.real import run
@@ -54,7 +54,7 @@ def by_mirror(source: str, target: str, topic: str, records: int) -> dict[str, A
                 await side.open()
             clock = Clock()
             mirror = Mirror(
-                runtime, QuorumlogSource(sides[0]), Target(sides[1], replication=1), topics=topic
+                runtime, ClusterSource(sides[0]), Target(sides[1], replication=1), topics=topic
             )
             report = await mirror.run(once=True)
             took = clock.took(report.records)

@@ -30,7 +30,7 @@ from ..runtime import Channel, Method, Runtime
 from ..services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS, QUORUM_DESCRIBE
 from .config import ClientConfig
 from .retry import Backoff, Retrier, is_retriable
-from .topology import Leader, TopicLayout, Topology, absent, described_topic, leaderless
+from .topology import PartitionLeader, TopicLayout, Topology, absent, described_topic, leaderless
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -192,7 +192,7 @@ class Connection:
         self,
         topic: str,
         partition: int,
-        call: Callable[[Leader, int], Awaitable[T]],
+        call: Callable[[PartitionLeader, int], Awaitable[T]],
         *,
         deadline_ms: int | None = None,
     ) -> T:
@@ -293,7 +293,9 @@ class Connection:
         finally:
             self._refreshing.release()
 
-    async def leader(self, topic: str, partition: int, *, deadline_ms: int | None = None) -> Leader:
+    async def leader(
+        self, topic: str, partition: int, *, deadline_ms: int | None = None
+    ) -> PartitionLeader:
         """Return a partition's leader; look it up if it is unknown.
 
         Raises NotLeaderOrFollower (retriable) if the partition has no leader,
@@ -310,7 +312,7 @@ class Connection:
             raise leaderless(topic, partition)
         return leader
 
-    def leader_now(self, topic: str, partition: int) -> Leader | None:
+    def leader_now(self, topic: str, partition: int) -> PartitionLeader | None:
         """Return a partition's leader if it is cached and not stale, otherwise None."""
         return self.topology.leader(topic, partition) if self.is_known(topic) else None
 

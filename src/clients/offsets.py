@@ -17,7 +17,7 @@ from ..runtime.error_detail import decode_error
 from ..services import LOG_LIST_OFFSETS
 from .connection import Connection
 from .retry import is_retriable
-from .topology import senseless
+from .topology import invalid_response
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ Position: TypeAlias = Literal["earliest", "latest"] | int | datetime | Timestamp
 Bound: TypeAlias = Position | Mapping[int, Position]
 """A position in every partition, or positions by partition."""
 
-Place: TypeAlias = tuple[str, int]
+TopicPartition: TypeAlias = tuple[str, int]
 """A (topic, partition) pair."""
 
 AskLeader: TypeAlias = Callable[
-    [Connection, str, Mapping[Place, int], Mapping[str, bytes], int],
-    Awaitable[Mapping[Place, int | QuorumlogError]],
+    [Connection, str, Mapping[TopicPartition, int], Mapping[str, bytes], int],
+    Awaitable[Mapping[TopicPartition, int | QuorumlogError]],
 ]
 """A request for the partitions of one leader; see `ask_leader`."""
 
@@ -86,10 +86,10 @@ async def resolve(
 
 async def look_up(
     connection: Connection,
-    wanted: Mapping[Place, Position],
+    wanted: Mapping[TopicPartition, Position],
     *,
     deadline_ms: int | None = None,
-) -> dict[Place, int]:
+) -> dict[TopicPartition, int]:
     """Return the offset of each partition's position, in the given order, with one call per
     leader.
 
@@ -97,8 +97,8 @@ async def look_up(
     that is an offset is returned as it is, without a call. Raises the first error that is not
     retriable, or the last error at the deadline.
     """
-    found: dict[Place, int] = {}
-    codes: dict[Place, int] = {}
+    found: dict[TopicPartition, int] = {}
+    codes: dict[TopicPartition, int] = {}
     for place, position in wanted.items():
         check_position(position)
         if isinstance(position, int):
@@ -113,24 +113,24 @@ async def look_up(
 
 async def ask_leaders(
     connection: Connection,
-    codes: Mapping[Place, int],
+    codes: Mapping[TopicPartition, int],
     deadline_ms: int | None,
     *,
     ask: AskLeader | None = None,
     is_final: Callable[[BaseException], bool] = lambda _: False,
-) -> dict[Place, int]:
+) -> dict[TopicPartition, int]:
     """Call the leaders, by default with `ask_leader`, until each partition has a result.
 
     `is_final` returns True for retriable errors that must not be retried.
     """
     ask_one = ask or ask_leader
-    found: dict[Place, int] = {}
+    found: dict[TopicPartition, int] = {}
     absent: QuorumlogError | None = None
 
     async def attempt(remaining_ms: int) -> None:
         nonlocal absent
         until_ms = connection.runtime.clock.now_ms() + remaining_ms
-        groups: dict[str, dict[Place, int]] = defaultdict(dict)
+        groups: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
         topic_ids: dict[str, bytes] = {}
         for place, code in codes.items():
             if place not in found:
@@ -173,10 +173,10 @@ async def ask_leaders(
 async def ask_leader(
     connection: Connection,
     address: str,
-    codes: Mapping[Place, int],
+    codes: Mapping[TopicPartition, int],
     topic_ids: Mapping[str, bytes],
     timeout_ms: int,
-) -> dict[Place, int | QuorumlogError]:
+) -> dict[TopicPartition, int | QuorumlogError]:
     """Send one ListOffsets request to a broker.
 
     Returns for each partition its offset, BEYOND for a time after the last record, or an error.
@@ -206,11 +206,11 @@ async def ask_leader(
 
 def check_places(
     results: "Sequence[log_pb2.ListOffsetsResult] | Sequence[admin_pb2.DeleteRecordsResult]",
-    places: Collection[Place],
+    places: Collection[TopicPartition],
 ) -> None:
     """Raise UnknownServerError unless the results are for the requested partitions, in order."""
     if [(result.topic, result.partition) for result in results] != list(places):
-        raise senseless(f"returned {len(results)} results for {len(places)} partitions")
+        raise invalid_response(f"returned {len(results)} results for {len(places)} partitions")
 
 
 def _offset(result: log_pb2.ListOffsetsResult, code: int) -> int | QuorumlogError:
@@ -218,5 +218,5 @@ def _offset(result: log_pb2.ListOffsetsResult, code: int) -> int | QuorumlogErro
     if result.HasField("error"):
         return decode_error(result.error)
     if result.offset < 0 and not (code >= 0 and result.offset == BEYOND):
-        return senseless(f"returned offset {result.offset}")
+        return invalid_response(f"returned offset {result.offset}")
     return result.offset

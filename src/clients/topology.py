@@ -27,7 +27,7 @@ DOUBTED_MS = -(2**62)  # older than every maximum age
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
+class PartitionLeader:
     """The leader of a partition."""
 
     address: str  # "host:port" of the leading broker
@@ -72,7 +72,7 @@ class Topology:
         """Return the names of the cached topics, in the order of their first use."""
         return tuple(self._topics)
 
-    def leader(self, name: str, partition: int) -> Leader | None:
+    def leader(self, name: str, partition: int) -> PartitionLeader | None:
         """Return the partition's leader; None if it is unknown, absent, or has no known address."""
         layout = self._topics.get(name)
         if layout is None or not 0 <= partition < len(layout.partitions):
@@ -81,7 +81,7 @@ class Topology:
         address = self._addresses.get(leadership.leader)
         if leadership.leader == NO_NODE or address is None:
             return None
-        return Leader(address, leadership.epoch, layout.topic_id)
+        return PartitionLeader(address, leadership.epoch, layout.topic_id)
 
     def leaderless(self, name: str) -> frozenset[int]:
         """Return the partitions of a topic without a known leader."""
@@ -200,7 +200,7 @@ def described_topic(
     Raises UnknownServerError if the response describes another topic.
     """
     if [result.name for result in answer.results] != [name]:
-        raise senseless(f"describes {len(answer.results)} topics where {name} was asked for")
+        raise invalid_response(f"describes {len(answer.results)} topics where {name} was asked for")
     result = answer.results[0]
     if result.HasField("error"):
         raise decode_error(result.error)
@@ -213,13 +213,13 @@ def check_topic(topic: admin_pb2.TopicDescription, name: str) -> admin_pb2.Topic
     Raises UnknownServerError otherwise.
     """
     if topic.name != name:
-        raise senseless(f"describes {topic.name!r} where {name} was asked for")
+        raise invalid_response(f"describes {topic.name!r} where {name} was asked for")
     numbers = sorted(entry.partition for entry in topic.partitions)
     if not numbers or numbers != list(range(len(numbers))):
-        raise senseless(f"describes {name} with the partitions {numbers[:10]}")
+        raise invalid_response(f"describes {name} with the partitions {numbers[:10]}")
     return topic
 
 
-def senseless(what: str) -> QuorumlogError:
+def invalid_response(what: str) -> QuorumlogError:
     """Return the error for an inconsistent response; `what` is a predicate of the broker."""
     return UnknownServerError(f"the broker {what}: is it a broker of this version?")

@@ -6,49 +6,49 @@ A mirror process copies a bounded choice of partitions, so its metrics are label
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ...clients.mirror import Course, State
+from ...clients.mirror import CopyProgress, CopyState
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def metrics_page(courses: Sequence[Course], now_ms: int) -> bytes:
+def metrics_page(copies: Sequence[CopyProgress], now_ms: int) -> bytes:
     """Return the page of all metrics; `now_ms` is Clock.now_ms(). An unknown value is -1."""
-    rows: tuple[tuple[str, str, str, Callable[[Course], float]], ...] = (
+    rows: tuple[tuple[str, str, str, Callable[[CopyProgress], float]], ...] = (
         (
             "quorumlog_mirror_lag_records",
             "gauge",
             "Offsets below the source's high watermark that are not copied yet.",
-            lambda course: course.lag,
+            lambda progress: progress.lag,
         ),
         (
             "quorumlog_mirror_lag_seconds",
             "gauge",
             "Time since the mirror partition last reached the source's high watermark.",
-            lambda course: _seconds(course.lag_ms(now_ms)),
+            lambda progress: _seconds(progress.lag_ms(now_ms)),
         ),
         (
             "quorumlog_mirror_stopped",
             "gauge",
             "1 if the partition is stopped and needs an operator.",
-            lambda course: course.state is State.STOPPED,
+            lambda progress: progress.state is CopyState.STOPPED,
         ),
         (
             "quorumlog_mirror_diverged",
             "gauge",
             "1 if the partition is stopped because the source lost records that were copied.",
-            lambda course: course.is_diverged,
+            lambda progress: progress.is_diverged,
         ),
         (
             "quorumlog_mirror_copied_records_total",
             "counter",
             "Records copied by this process.",
-            lambda course: course.records,
+            lambda progress: progress.records,
         ),
         (
             "quorumlog_mirror_copied_bytes_total",
             "counter",
             "Bytes of batches copied by this process.",
-            lambda course: course.bytes,
+            lambda progress: progress.bytes,
         ),
     )
     lines = []
@@ -58,7 +58,7 @@ def metrics_page(courses: Sequence[Course], now_ms: int) -> bytes:
             f'{name}{{topic="{each.topic}",partition="{each.partition}"}} {value(each):.15g}'
             if kind == "gauge"
             else f'{name}{{topic="{each.topic}",partition="{each.partition}"}} {value(each):.0f}'
-            for each in courses
+            for each in copies
         ]
     return ("\n".join(lines) + "\n").encode()
 

@@ -12,9 +12,9 @@ import typer
 
 from ...clients.config import ClientConfig, parse_bootstrap
 from ...clients.connection import Connection
-from ...clients.mirror import Mirror, MirrorReport, QuorumlogSource, Source, Target
-from ...clients.mirror.group_offsets import Copying, copy_group_offsets
-from ...clients.offsets import Place
+from ...clients.mirror import ClusterSource, Mirror, MirrorReport, MirrorSource, Target
+from ...clients.mirror.group_offsets import CopiedOffsets, copy_group_offsets
+from ...clients.offsets import TopicPartition
 from ...frontends.http import HttpRequest, HttpResponse, HttpServer
 from ...runtime import Runtime, Scope
 from ...runtime.freed_memory import keep_freed_memory
@@ -88,7 +88,7 @@ async def _run(runtime: Runtime, plan: MirrorPlan) -> MirrorReport:
 
 async def _source(
     runtime: Runtime, address: str, config: ClientConfig, stack: AsyncExitStack
-) -> tuple[Source, Connection | None]:
+) -> tuple[MirrorSource, Connection | None]:
     """Connect to the source cluster. Return it, and its connection for group offsets, None for a
     Kafka cluster. `stack` closes it."""
     if address.startswith(KAFKA):
@@ -101,12 +101,12 @@ async def _source(
     connection = Connection(runtime, parse_bootstrap(address), config)
     stack.push_async_callback(connection.close)
     await connection.open()
-    return QuorumlogSource(connection), connection
+    return ClusterSource(connection), connection
 
 
 async def _copy_groups(
-    source: Connection, target: Connection, copied_to: Mapping[Place, int]
-) -> Copying:
+    source: Connection, target: Connection, copied_to: Mapping[TopicPartition, int]
+) -> CopiedOffsets:
     return await copy_group_offsets(source, target, copied_to)
 
 
@@ -114,7 +114,7 @@ async def _serve(runtime: Runtime, scope: Scope, mirror: Mirror, address: str) -
     """Serve metrics until the scope ends."""
 
     async def page(_: HttpRequest) -> HttpResponse:
-        body = metrics_page(mirror.courses, runtime.clock.now_ms())
+        body = metrics_page(mirror.copies, runtime.clock.now_ms())
         return HttpResponse(content_type=CONTENT_TYPE, body=body)
 
     await HttpServer.open(runtime, scope, address, {"/metrics": page})

@@ -28,9 +28,9 @@ from ...services import (
 )
 from ..connection import Connection
 from ..consumer.assignment import Wanted
-from ..offsets import Place
+from ..offsets import TopicPartition
 from ..retry import Attempts, is_absent, is_worth_repeating
-from ..topology import check_topic, described_topic, senseless
+from ..topology import check_topic, described_topic, invalid_response
 from .configs import (
     ClientQuotas,
     Config,
@@ -278,7 +278,7 @@ class AsyncAdmin:
             answer = await self._connection.call_broker(broker, ADMIN_DESCRIBE_CONFIGS, request)
         self._connection.topology.saw_offset(answer.metadata_offset)
         if len(answer.results) != 1:
-            raise senseless(f"returned {len(answer.results)} results for 1 resource")
+            raise invalid_response(f"returned {len(answer.results)} results for 1 resource")
         result = answer.results[0]
         if result.HasField("error"):
             raise decode_error(result.error)
@@ -351,7 +351,7 @@ class AsyncAdmin:
         )
 
     async def reassign_partitions(
-        self, targets: Mapping[Place, Sequence[int]]
+        self, targets: Mapping[TopicPartition, Sequence[int]]
     ) -> list[PartitionOutcome]:
         """Start to move partitions to other brokers, the preferred leader of each first.
 
@@ -362,7 +362,9 @@ class AsyncAdmin:
         """
         return await alter_reassignments(self._connection, targets)
 
-    async def cancel_reassignments(self, partitions: Iterable[Place]) -> list[PartitionOutcome]:
+    async def cancel_reassignments(
+        self, partitions: Iterable[TopicPartition]
+    ) -> list[PartitionOutcome]:
         """Cancel moves in progress; the replicas are those from before, possibly in another order.
 
         Returns one outcome per partition, in order; its error is NoReassignmentInProgress if there
@@ -375,7 +377,7 @@ class AsyncAdmin:
         return await list_reassignments(self._connection, topics)
 
     async def elect_leaders(
-        self, partitions: Iterable[Place] = (), *, unclean: bool = False
+        self, partitions: Iterable[TopicPartition] = (), *, unclean: bool = False
     ) -> list[PartitionOutcome]:
         """Elect the preferred replica of each partition as leader; default: wherever one is in
         sync.
@@ -386,7 +388,9 @@ class AsyncAdmin:
         """
         return await elect_leaders(self._connection, partitions, unclean=unclean)
 
-    async def describe_replicas(self, partitions: Iterable[Place]) -> list[PartitionReplicas]:
+    async def describe_replicas(
+        self, partitions: Iterable[TopicPartition]
+    ) -> list[PartitionReplicas]:
         """Return the replicas' progress as their leaders see it, with the reason if one is not in
         sync.
 
@@ -567,7 +571,7 @@ class AsyncAdmin:
         """Delete a group with its offsets; raise NonEmptyGroup or GroupNotFound."""
         await delete_group(self._connection, name)
 
-    async def delete_offsets(self, group: str, partitions: Collection[Place]) -> None:
+    async def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
         """Delete a group's committed offsets of (topic, partition) pairs that no member consumes.
 
         Raises GroupSubscribedToTopic or GroupNotFound.

@@ -16,7 +16,7 @@ from ...services import (
     ADMIN_UPDATE_FEATURES,
 )
 from ..connection import Connection
-from ..topology import senseless
+from ..topology import invalid_response
 
 ConfigValue: TypeAlias = str | int | bool
 """A config's new value: text as in the documentation ("7d", "fsync"), a number, or a bool."""
@@ -272,7 +272,7 @@ async def alter_quotas(
     request = pb.AlterClientQuotasRequest(alterations=[alteration], validate_only=validate_only)
     answer = await connection.call_any(ADMIN_ALTER_CLIENT_QUOTAS, request)
     if len(answer.results) != 1:
-        raise senseless(f"returned {len(answer.results)} results for 1 change of quotas")
+        raise invalid_response(f"returned {len(answer.results)} results for 1 change of quotas")
     connection.topology.saw_offset(answer.metadata_offset)
     if answer.results[0].HasField("error"):
         raise decode_error(answer.results[0].error)

@@ -25,8 +25,8 @@ from ..connection import Connection
 from ..consumer.assignment import Wanted, parse_assignment
 from ..groups import coordinator
 from ..groups.coordinator import CommittedOffset
-from ..offsets import Place, Position, look_up
-from ..topology import senseless
+from ..offsets import Position, TopicPartition, look_up
+from ..topology import invalid_response
 
 END_MS: Final = 2_000  # time limit of the end offsets of one leader's partitions
 
@@ -55,8 +55,8 @@ class GroupMember:
     is_classic: bool
     topics: tuple[str, ...]
     pattern: str
-    owned: tuple[Place, ...]
-    target: tuple[Place, ...]  # its target assignment
+    owned: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...]  # its target assignment
     silent_ms: int = -1  # time since its last request to the coordinator; -1: unknown
 
 
@@ -117,7 +117,7 @@ class Shift:
     by: int
 
 
-Target: TypeAlias = Position | Shift | Mapping[Place, Position | Shift]
+Target: TypeAlias = Position | Shift | Mapping[TopicPartition, Position | Shift]
 """The new offsets of a group: one for every partition, or by (topic, partition)."""
 
 
@@ -238,9 +238,9 @@ async def _targets(
     connection: Connection,
     to: Target,
     of: Wanted | None,
-    stored: Collection[Place],
+    stored: Collection[TopicPartition],
     deadline_ms: int,
-) -> dict[Place, Position | Shift]:
+) -> dict[TopicPartition, Position | Shift]:
     """Return the position of each partition to reset."""
     if isinstance(to, Mapping):
         if of is not None:
@@ -250,7 +250,7 @@ async def _targets(
         if not stored:
             raise InvalidRequest("the group has no committed offsets: name the topics with `of`")
         return dict.fromkeys(stored, to)
-    places: list[Place] = []
+    places: list[TopicPartition] = []
     for topic, partitions in parse_assignment(of).items():
         if partitions is None:
             layout = await connection.layout(topic, deadline_ms=deadline_ms)
@@ -271,7 +271,9 @@ async def delete_group(connection: Connection, name: str) -> None:
     await connection.repeat(attempt)
 
 
-async def delete_offsets(connection: Connection, name: str, places: Iterable[Place]) -> None:
+async def delete_offsets(
+    connection: Connection, name: str, places: Iterable[TopicPartition]
+) -> None:
     """Delete a group's committed offsets of partitions."""
     wanted = list(dict.fromkeys(places))
     if not wanted:
@@ -291,7 +293,7 @@ async def delete_offsets(connection: Connection, name: str, places: Iterable[Pla
 
 def _raise_first(errors: Sequence[errors_pb2.Error], asked: int) -> None:
     if len(errors) != asked:
-        raise senseless(f"returned {len(errors)} results for {asked} requests")
+        raise invalid_response(f"returned {len(errors)} results for {asked} requests")
     for error in errors:
         if error.name:
             raise decode_error(error)
@@ -307,7 +309,9 @@ async def _describe(
             deadline_ms=connection.runtime.clock.now_ms() + remaining_ms,
         )
         if [each.listing.group for each in answer.groups] != [name]:
-            raise senseless(f"describes {len(answer.groups)} groups where {name} was asked for")
+            raise invalid_response(
+                f"describes {len(answer.groups)} groups where {name} was asked for"
+            )
         if answer.groups[0].HasField("error"):
             raise decode_error(answer.groups[0].error)
         return answer.groups[0]
@@ -315,12 +319,14 @@ async def _describe(
     return await connection.repeat(attempt, deadline_ms=deadline_ms)
 
 
-async def _ends(connection: Connection, places: Iterable[Place]) -> dict[Place, int]:
+async def _ends(
+    connection: Connection, places: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
     """Return the end offsets of partitions, if their leaders answer within END_MS.
 
     A failed leader must not prevent the result for the others.
     """
-    by_leader: dict[str, list[Place]] = {}
+    by_leader: dict[str, list[TopicPartition]] = {}
     absent: set[str] = set()
     for topic, partition in places:
         if topic in absent:
@@ -335,7 +341,7 @@ async def _ends(connection: Connection, places: Iterable[Place]) -> dict[Place, 
             by_leader.setdefault(leader.address, []).append((topic, partition))
         else:
             connection.doubt(topic)
-    ends: dict[Place, int] = {}
+    ends: dict[TopicPartition, int] = {}
     for some in by_leader.values():
         deadline_ms = connection.runtime.clock.now_ms() + END_MS
         try:
@@ -377,7 +383,7 @@ def _readable(text: str) -> tuple[Hold, ...]:
 
 
 def _offset(
-    place: Place,
+    place: TopicPartition,
     stored: CommittedOffset | None,
     end: int | None,
     member: GroupMember | None,
@@ -420,7 +426,7 @@ def _member(member: groups_pb2.GroupMember) -> GroupMember:
     )
 
 
-def _places(partitions: Iterable[groups_pb2.GroupPartition]) -> tuple[Place, ...]:
+def _places(partitions: Iterable[groups_pb2.GroupPartition]) -> tuple[TopicPartition, ...]:
     return tuple(sorted((each.topic, each.partition) for each in partitions if each.topic))
 
 

@@ -28,9 +28,17 @@ from ...services import (
     ADMIN_LIST_REASSIGNMENTS,
 )
 from ..connection import Connection
-from ..offsets import LATEST, Place, Position, ask_leaders, check_places, check_position, look_up
+from ..offsets import (
+    LATEST,
+    Position,
+    TopicPartition,
+    ask_leaders,
+    check_places,
+    check_position,
+    look_up,
+)
 from ..retry import Attempts, is_worth_repeating
-from ..topology import check_topic, senseless
+from ..topology import check_topic, invalid_response
 from .descriptions import Partition, Topic, partition_of_answer, topic_of_answer
 
 Assignments: TypeAlias = Sequence[Sequence[int]]
@@ -93,7 +101,7 @@ async def create_partitions(
 
 
 async def alter_reassignments(
-    connection: Connection, targets: Mapping[Place, Sequence[int] | None]
+    connection: Connection, targets: Mapping[TopicPartition, Sequence[int] | None]
 ) -> list[PartitionOutcome]:
     """Start reassignments; cancel those with target None."""
     parts = []
@@ -122,7 +130,7 @@ async def _alter_some(
     if [(each.topic, each.partition) for each in outcomes] != [
         (part.topic, part.partition) for part in parts
     ]:
-        raise senseless(f"returned {len(outcomes)} results for {len(parts)} partitions")
+        raise invalid_response(f"returned {len(outcomes)} results for {len(parts)} partitions")
     if not attempts.is_outcome_unknown:
         return outcomes
     return [
@@ -151,7 +159,7 @@ async def list_reassignments(connection: Connection, topics: Sequence[str]) -> l
 
 
 async def elect_leaders(
-    connection: Connection, partitions: Iterable[Place], *, unclean: bool
+    connection: Connection, partitions: Iterable[TopicPartition], *, unclean: bool
 ) -> list[PartitionOutcome]:
     """Elect leaders; without partitions wherever the preferred replica can lead and does not."""
     parts = [
@@ -235,13 +243,13 @@ class PartitionReplicas:
 
 
 async def describe_replicas(
-    connection: Connection, leaders: Mapping[Place, int | None]
+    connection: Connection, leaders: Mapping[TopicPartition, int | None]
 ) -> list[PartitionReplicas]:
     """Query all leaders concurrently, each once; return the results in the given order.
 
     If a leader does not answer, its partitions carry the error.
     """
-    led: dict[int, list[Place]] = defaultdict(list)
+    led: dict[int, list[TopicPartition]] = defaultdict(list)
     for place, leader in leaders.items():
         if leader is not None:
             led[leader].append(place)
@@ -262,7 +270,7 @@ async def describe_replicas(
 
 
 async def _ask(
-    connection: Connection, leader: int, places: Sequence[Place]
+    connection: Connection, leader: int, places: Sequence[TopicPartition]
 ) -> list[PartitionReplicas]:
     request = pb.DescribeReplicasRequest(
         partitions=[
@@ -278,7 +286,9 @@ async def _ask(
             (each.topic, each.partition): _replicas(each, leader) for each in answer.partitions
         }
         if described.keys() != set(places):
-            raise senseless(f"returned {len(described)} results for {len(places)} partitions")
+            raise invalid_response(
+                f"returned {len(described)} results for {len(places)} partitions"
+            )
     except QuorumlogError as error:
         return [_unknown(place, leader, error) for place in places]
     connection.topology.saw_offset(answer.metadata_offset)
@@ -310,7 +320,7 @@ def _all(replicas: Iterable[pb.ReplicaDescription]) -> Iterable[Replica]:
         )
 
 
-def _unknown(place: Place, leader: int | None, error: QuorumlogError) -> PartitionReplicas:
+def _unknown(place: TopicPartition, leader: int | None, error: QuorumlogError) -> PartitionReplicas:
     topic, partition = place
     return PartitionReplicas(
         topic=topic,
@@ -323,7 +333,7 @@ def _unknown(place: Place, leader: int | None, error: QuorumlogError) -> Partiti
     )
 
 
-def _leaderless(place: Place) -> NotLeaderOrFollower:
+def _leaderless(place: TopicPartition) -> NotLeaderOrFollower:
     topic, partition = place
     return NotLeaderOrFollower(
         "the partition has no leader to query", topic=topic, partition=partition
@@ -334,7 +344,9 @@ Before: TypeAlias = Position | Mapping[int, Position]
 """The position before which records are deleted, in every partition or by partition."""
 
 
-def places_to_delete(topic: str, before: Before, *, partitions: int) -> dict[Place, Position]:
+def places_to_delete(
+    topic: str, before: Before, *, partitions: int
+) -> dict[TopicPartition, Position]:
     """Return the position of each named partition; raise InvalidRequest if one is invalid."""
     by_partition = (
         before if isinstance(before, Mapping) else dict.fromkeys(range(partitions), before)
@@ -350,7 +362,7 @@ def places_to_delete(topic: str, before: Before, *, partitions: int) -> dict[Pla
 
 async def delete_before(
     connection: Connection,
-    wanted: Mapping[Place, Position],
+    wanted: Mapping[TopicPartition, Position],
     *,
     topic_id: bytes,
     deadline_ms: int,
@@ -367,10 +379,10 @@ async def delete_before(
     async def ask(
         connection: Connection,
         address: str,
-        codes: Mapping[Place, int],
+        codes: Mapping[TopicPartition, int],
         topic_ids: Mapping[str, bytes],
         timeout_ms: int,
-    ) -> dict[Place, int | QuorumlogError]:
+    ) -> dict[TopicPartition, int | QuorumlogError]:
         return await _ask_leader(connection, address, codes, topic_id, timeout_ms)
 
     found = await ask_leaders(
@@ -386,10 +398,10 @@ async def delete_before(
 async def _ask_leader(
     connection: Connection,
     address: str,
-    codes: Mapping[Place, int],
+    codes: Mapping[TopicPartition, int],
     topic_id: bytes,
     timeout_ms: int,
-) -> dict[Place, int | QuorumlogError]:
+) -> dict[TopicPartition, int | QuorumlogError]:
     request = admin_pb2.DeleteRecordsRequest(
         partitions=[
             admin_pb2.DeleteRecordsPartition(
@@ -413,5 +425,5 @@ def _start(result: admin_pb2.DeleteRecordsResult) -> int | QuorumlogError:
     if result.HasField("error"):
         return decode_error(result.error)
     if result.log_start_offset < 0:
-        return senseless(f"returned log start offset {result.log_start_offset}")
+        return invalid_response(f"returned log start offset {result.log_start_offset}")
     return result.log_start_offset

@@ -16,7 +16,7 @@ from ..admin.partitions import (
 )
 from ..admin.quorum import Quorum
 from ..consumer.assignment import Wanted
-from ..offsets import Place
+from ..offsets import TopicPartition
 
 if TYPE_CHECKING:
     from .log import Log
@@ -138,11 +138,13 @@ class Admin:
             )
         )
 
-    def reassign_partitions(self, targets: Mapping[Place, Sequence[int]]) -> list[PartitionOutcome]:
+    def reassign_partitions(
+        self, targets: Mapping[TopicPartition, Sequence[int]]
+    ) -> list[PartitionOutcome]:
         """Start to move partitions to other brokers; see `AsyncAdmin.reassign_partitions`."""
         return self._call(lambda admin: admin.reassign_partitions(targets))
 
-    def cancel_reassignments(self, partitions: Iterable[Place]) -> list[PartitionOutcome]:
+    def cancel_reassignments(self, partitions: Iterable[TopicPartition]) -> list[PartitionOutcome]:
         """Cancel moves in progress; see `AsyncAdmin.cancel_reassignments`."""
         return self._call(lambda admin: admin.cancel_reassignments(partitions))
 
@@ -151,7 +153,7 @@ class Admin:
         return self._call(lambda admin: admin.list_reassignments(topics))
 
     def elect_leaders(
-        self, partitions: Iterable[Place] = (), *, unclean: bool = False
+        self, partitions: Iterable[TopicPartition] = (), *, unclean: bool = False
     ) -> list[PartitionOutcome]:
         """Elect preferred replicas as leaders, or with `unclean` any live replica.
 
@@ -159,7 +161,7 @@ class Admin:
         """
         return self._call(lambda admin: admin.elect_leaders(partitions, unclean=unclean))
 
-    def describe_replicas(self, partitions: Iterable[Place]) -> list[PartitionReplicas]:
+    def describe_replicas(self, partitions: Iterable[TopicPartition]) -> list[PartitionReplicas]:
         """Return the replicas' progress as their leaders see it; see
         `AsyncAdmin.describe_replicas`."""
         return self._call(lambda admin: admin.describe_replicas(partitions))
@@ -253,7 +255,7 @@ class Admin:
         """Delete a group with its offsets; see `AsyncAdmin.delete_group`."""
         self._call(lambda admin: admin.delete_group(name))
 
-    def delete_offsets(self, group: str, partitions: Collection[Place]) -> None:
+    def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
         """Delete a group's committed offsets of partitions; see `AsyncAdmin.delete_offsets`."""
         self._call(lambda admin: admin.delete_offsets(group, partitions))
 

@@ -21,9 +21,9 @@ from ..consumer.consumer import (
     PartitionLag,
     check_limit,
 )
-from ..consumer.record import Bounds, ConsumerRecord
+from ..consumer.record import ConsumerRecord, IterationBounds
 from ..log import AsyncLog
-from ..offsets import Place, Position
+from ..offsets import Position, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,9 @@ class Consumer:
         self._io: IoThread
         self._consumer: AsyncConsumer
         self._ahead: deque[ConsumerRecord] = deque()  # polled, not delivered
-        self._undelivered: dict[Place, int] = {}  # first offsets of rows polled, not delivered
+        self._undelivered: dict[
+            TopicPartition, int
+        ] = {}  # first offsets of rows polled, not delivered
         self._is_closed = False
         self._make()
 
@@ -78,9 +80,9 @@ class Consumer:
         """Return buffered records as an Arrow table; see `AsyncConsumer.poll_arrow`."""
 
         async def poll(consumer: AsyncConsumer) -> "pa.Table":
-            self._give_back(consumer, lambda _: True)
+            self._rewind_buffered(consumer, lambda _: True)
             self._rewind(consumer)
-            turn = await consumer.poll_turn(max_records, max_bytes, timeout_ms, columns)
+            turn = await consumer.run_arrow_poll(max_records, max_bytes, timeout_ms, columns)
             self._undelivered = turn.starts
             return turn.table()
 
@@ -98,7 +100,7 @@ class Consumer:
         """Return an iterator that ends after `timeout_ms`, after `idle_ms` without a record, or
         after `max_records`, whichever is first; None means no such limit."""
         check_limit("max_records", max_records)
-        bounds = Bounds(
+        bounds = IterationBounds(
             self._io.runtime.clock, timeout_ms=timeout_ms, idle_ms=idle_ms, max_records=max_records
         )
         return self._bounded(bounds)
@@ -118,7 +120,7 @@ class Consumer:
 
     # --- assignment and positions --------------------------------------------------------------
 
-    def assignment(self) -> list[Place]:
+    def assignment(self) -> list[TopicPartition]:
         """Return the assigned (topic, partition) pairs."""
         return self._wait(lambda consumer: consumer.assignment())
 
@@ -158,11 +160,11 @@ class Consumer:
 
         return self._wait(position)
 
-    def positions(self) -> dict[Place, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         """Return the offset of the next record to be delivered, by partition with a known
         position."""
 
-        async def positions(consumer: AsyncConsumer) -> dict[Place, int]:
+        async def positions(consumer: AsyncConsumer) -> dict[TopicPartition, int]:
             return consumer.positions() | self._ahead_positions()
 
         return self._wait(positions)
@@ -202,7 +204,7 @@ class Consumer:
         async def pause(consumer: AsyncConsumer) -> None:
             await consumer.pause(topic, partition)
             paused = set(consumer.paused())
-            self._give_back(consumer, paused.__contains__)
+            self._rewind_buffered(consumer, paused.__contains__)
 
         self._wait(pause)
 
@@ -210,19 +212,19 @@ class Consumer:
         """Resume a partition, a topic's partitions, or all."""
         self._wait(lambda consumer: consumer.resume(topic, partition))
 
-    def paused(self) -> list[Place]:
+    def paused(self) -> list[TopicPartition]:
         """Return the paused (topic, partition) pairs."""
 
-        async def paused(consumer: AsyncConsumer) -> list[Place]:
+        async def paused(consumer: AsyncConsumer) -> list[TopicPartition]:
             return consumer.paused()
 
         return self._wait(paused)
 
-    def beginning_offsets(self) -> dict[Place, int]:
+    def beginning_offsets(self) -> dict[TopicPartition, int]:
         """Query the log start offset, by assigned partition."""
         return self._wait(lambda consumer: consumer.beginning_offsets())
 
-    def end_offsets(self) -> dict[Place, int]:
+    def end_offsets(self) -> dict[TopicPartition, int]:
         """Query the high watermark, by assigned partition."""
         return self._wait(lambda consumer: consumer.end_offsets())
 
@@ -230,10 +232,10 @@ class Consumer:
         """Return the high watermark of the last fetch response."""
         return self._wait(lambda consumer: consumer.high_watermark(topic, partition))
 
-    def lag(self) -> dict[Place, PartitionLag]:
+    def lag(self) -> dict[TopicPartition, PartitionLag]:
         """Query each assigned partition's distance between position and end."""
 
-        async def lag(consumer: AsyncConsumer) -> dict[Place, PartitionLag]:
+        async def lag(consumer: AsyncConsumer) -> dict[TopicPartition, PartitionLag]:
             lags = await consumer.lag()
             ahead = self._ahead_positions()
             return {
@@ -280,7 +282,7 @@ class Consumer:
 
     # --- internals -----------------------------------------------------------------------------
 
-    def _bounded(self, bounds: Bounds) -> Iterator[ConsumerRecord]:
+    def _bounded(self, bounds: IterationBounds) -> Iterator[ConsumerRecord]:
         while bounds.is_open():
             record = self._next(bounds.wait_ms)
             if record is None:
@@ -323,9 +325,9 @@ class Consumer:
             self._ahead.extendleft(reversed(taken))
             raise
 
-    def _ahead_positions(self) -> dict[Place, int]:
+    def _ahead_positions(self) -> dict[TopicPartition, int]:
         """Return the first offset of each partition with buffered records."""
-        positions: dict[Place, int] = {}
+        positions: dict[TopicPartition, int] = {}
         for record in list(self._ahead):
             positions.setdefault((record.topic, record.partition), record.offset)
         return positions
@@ -335,17 +337,19 @@ class Consumer:
         undelivered, self._undelivered = self._undelivered, {}
         consumer.rewind(undelivered)
 
-    def _give_back(self, consumer: AsyncConsumer, of: Callable[[Place], bool]) -> None:
+    def _rewind_buffered(
+        self, consumer: AsyncConsumer, of: Callable[[TopicPartition], bool]
+    ) -> None:
         """Discard the buffered records of matching partitions and rewind the consumer to them."""
-        consumer.rewind(self._take_out(of))
+        consumer.rewind(self._discard_buffered(of))
 
-    def _take_out(self, of: Callable[[Place], bool]) -> dict[Place, int]:
+    def _discard_buffered(self, of: Callable[[TopicPartition], bool]) -> dict[TopicPartition, int]:
         """Discard the buffered records of matching partitions; return their first offsets.
 
         Runs on the I/O thread; the reading thread may take from the other end concurrently.
         """
         kept: list[ConsumerRecord] = []
-        taken: dict[Place, int] = {}
+        taken: dict[TopicPartition, int] = {}
         with suppress(IndexError):
             while True:
                 record = self._ahead.pop()
@@ -358,12 +362,14 @@ class Consumer:
         return taken
 
     def _drop(self, topic: str | None, partition: int | None) -> None:
-        self._take_out(lambda place: topic in (None, place[0]) and partition in (None, place[1]))
+        self._discard_buffered(
+            lambda place: topic in (None, place[0]) and partition in (None, place[1])
+        )
 
     def _keep_assigned(self, consumer: AsyncConsumer) -> None:
         """Discard buffered records of partitions that are no longer assigned."""
         assigned = consumer.positions()
-        self._take_out(lambda place: place not in assigned)
+        self._discard_buffered(lambda place: place not in assigned)
 
     def _read(self, work: Callable[[AsyncConsumer], Coroutine[Any, Any, T]]) -> T:
         """Run a reading call."""
@@ -384,7 +390,7 @@ class Consumer:
         async def make() -> AsyncConsumer:
             consumer = self._make_consumer(log)
             if before is not None:
-                consumer.go_on_from(before)
+                consumer.resume_from(before)
             return consumer
 
         self._consumer = io.wait(make())

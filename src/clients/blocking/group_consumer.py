@@ -21,11 +21,11 @@ from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
 from ..coordination import Changes
 from ..groups.coordinator import CommittedOffset
-from ..groups.delivered_positions import Handed, first_offsets
+from ..groups.delivered_positions import DeliveredPositions, first_offsets
 from ..groups.group_consumer import AsyncGroupConsumer, Offsets, OnCommitted
 from ..groups.membership import Callbacks, OnPartitions
 from ..log import AsyncLog
-from ..offsets import Place
+from ..offsets import TopicPartition
 from .consumer import Consumer
 from .io_thread import thread_id
 
@@ -36,16 +36,16 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
-class _Due:
+class _PendingCallback:
     """A callback to be run by the application's thread."""
 
     callback: OnPartitions
-    places: list[Place]
+    places: list[TopicPartition]
     over: "asyncio.Future[None]"
     taker: object = None  # the call that runs it on its thread; None: not taken
 
 
-class HandedOn(Handed):
+class BlockingDeliveredPositions(DeliveredPositions):
     """Delivered positions of a blocking consumer.
 
     Everything runs on the I/O thread, except taking records from the front of `waiting` and
@@ -58,7 +58,7 @@ class HandedOn(Handed):
     def __init__(
         self,
         waiting: deque[ConsumerRecord],
-        rewind: Callable[[Mapping[Place, int]], None],
+        rewind: Callable[[Mapping[TopicPartition, int]], None],
     ) -> None:
         super().__init__()
         self.waiting = waiting  # polled, not delivered
@@ -66,9 +66,9 @@ class HandedOn(Handed):
         self._rewind = rewind  # rewinds the consumer to these offsets
         self._batch: list[ConsumerRecord] = []  # the last poll: taken records, then waiting ones
         self._aside: list[ConsumerRecord] = []  # removed from `waiting` by a revocation
-        self._rows: dict[Place, int] = {}  # first offsets of delivered rows
+        self._rows: dict[TopicPartition, int] = {}  # first offsets of delivered rows
 
-    def out(self, last: Sequence[ConsumerRecord] | Mapping[Place, int]) -> None:
+    def out(self, last: Sequence[ConsumerRecord] | Mapping[TopicPartition, int]) -> None:
         """Record what a reading call of the asyncio consumer returns."""
         super().out(())
         if isinstance(last, Mapping):
@@ -88,14 +88,14 @@ class HandedOn(Handed):
             self.waiting.extend(self._batch)
         return bool(self.waiting)
 
-    def pending(self) -> dict[Place, int]:
+    def pending(self) -> dict[TopicPartition, int]:
         """Return the first offset of each partition with unfinished records."""
         waiting = len(self.waiting)  # read once, and before `is_by_one`
         taken = len(self._batch) - waiting
         done = max(0, taken - 1) if self.is_by_one else 0
         return first_offsets(self._batch[done:] + self._aside) | self._rows
 
-    def ahead(self) -> dict[Place, int]:
+    def ahead(self) -> dict[TopicPartition, int]:
         """Return the first offset of each partition with records that were not delivered."""
         return first_offsets(list(self.waiting) + self._aside)
 
@@ -103,12 +103,12 @@ class HandedOn(Handed):
         """Return a value that changes whenever the application makes progress."""
         return super().mark(), len(self.waiting)
 
-    def recall(self, places: Collection[Place]) -> None:
+    def recall(self, places: Collection[TopicPartition]) -> None:
         """Set all waiting records aside; drop those of these partitions and rewind to them."""
         dropped, self._aside = self._drained(set(places).__contains__)
         self._rewind(dropped)
 
-    def take_out(self, of: Callable[[Place], bool]) -> dict[Place, int]:
+    def take_out(self, of: Callable[[TopicPartition], bool]) -> dict[TopicPartition, int]:
         """Discard the waiting records of matching partitions; return their first offsets."""
         taken, kept = self._drained(of)
         self._batch += kept
@@ -116,8 +116,8 @@ class HandedOn(Handed):
         return taken
 
     def _drained(
-        self, of: Callable[[Place], bool]
-    ) -> tuple[dict[Place, int], list[ConsumerRecord]]:
+        self, of: Callable[[TopicPartition], bool]
+    ) -> tuple[dict[TopicPartition, int], list[ConsumerRecord]]:
         """Remove all waiting records, from the end that the application does not take from.
 
         Returns the first offsets of matching partitions, and the records of the others.
@@ -154,19 +154,21 @@ class GroupConsumer(Consumer):
         callbacks: Callbacks,
         on_close: Callable[["GroupConsumer"], None],
     ) -> None:
-        self._handed: HandedOn
+        self._handed: BlockingDeliveredPositions
         self._member: AsyncGroupConsumer
         self._busy_us: Callable[[], int]
-        self._due: deque[_Due] = deque()
+        self._due: deque[_PendingCallback] = deque()
         self._turn = Changes()
-        self._running: tuple[int, _Due] | None = None  # the running callback and its thread's id
-        self._is_deaf = False  # before a fork: no thread may run callbacks
+        self._running: tuple[int, _PendingCallback] | None = (
+            None  # the running callback and its thread's id
+        )
+        self._is_suspended = False  # before a fork: no thread may run callbacks
         self._is_in_error = False
         self._on_close = on_close
         wrapped = Callbacks(
-            self._asking(callbacks.on_assigned),
-            self._asking(callbacks.on_revoked),
-            self._asking(callbacks.on_lost),
+            self._on_reader_thread(callbacks.on_assigned),
+            self._on_reader_thread(callbacks.on_revoked),
+            self._on_reader_thread(callbacks.on_lost),
         )
         super().__init__(log, lambda log: make(log, wrapped))
 
@@ -228,8 +230,8 @@ class GroupConsumer(Consumer):
                 return True  # restored by another call
             membership = self._member.membership
             if self._handed.restore():
-                membership.came_back()
-                membership.went()
+                membership.start_poll()
+                membership.end_poll()
                 return True
             self._rewind(consumer)
             records = await consumer.poll(max_records=max_records, timeout_ms=timeout_ms)
@@ -238,10 +240,10 @@ class GroupConsumer(Consumer):
 
         return self._read(read)
 
-    def _take_out(self, of: Callable[[Place], bool]) -> dict[Place, int]:
+    def _discard_buffered(self, of: Callable[[TopicPartition], bool]) -> dict[TopicPartition, int]:
         return self._handed.take_out(of)
 
-    def _ahead_positions(self) -> dict[Place, int]:
+    def _ahead_positions(self) -> dict[TopicPartition, int]:
         return self._handed.ahead()
 
     # --- the group -----------------------------------------------------------------------------
@@ -271,8 +273,8 @@ class GroupConsumer(Consumer):
         self._ask(commit)
 
     def committed(
-        self, partitions: Iterable[Place] | None = None, *, timeout_ms: int | None = None
-    ) -> dict[Place, CommittedOffset | None]:
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, CommittedOffset | None]:
         """Query the committed offsets of (topic, partition) pairs, by default the assigned ones.
 
         None: no offset is stored.
@@ -295,7 +297,7 @@ class GroupConsumer(Consumer):
             if self._running is not None and self._running[0] == thread_id():
                 self._io.wait(self._ran(self._running[1]))  # else close would wait for its caller
             if not self._io.is_ended:
-                self._attend(self._closing, goes_on=True)
+                self._run_with_callbacks(self._closing, run_to_end=True)
         finally:
             self._is_closed = True
             self._ahead.clear()
@@ -308,9 +310,9 @@ class GroupConsumer(Consumer):
         """Mark the consumer as ended by an error: the last records are not committed."""
         self._is_in_error = True
 
-    def wind_down(self) -> None:
+    def suspend(self) -> None:
         """Run no more callbacks: the I/O thread ends for a fork."""
-        self._is_deaf = True
+        self._is_suspended = True
 
     def __exit__(
         self,
@@ -323,7 +325,7 @@ class GroupConsumer(Consumer):
 
     # --- callbacks -----------------------------------------------------------------------------
 
-    def _asking(self, callback: OnPartitions | None) -> OnPartitions | None:
+    def _on_reader_thread(self, callback: OnPartitions | None) -> OnPartitions | None:
         """Return a callback for the I/O thread that runs `callback` on the application's thread."""
         if callback is None:
             return None
@@ -332,33 +334,32 @@ class GroupConsumer(Consumer):
                 "a callback is async: give a plain function; it may call the consumer's methods"
             )
 
-        async def ask(places: list[Place]) -> None:
-            if self._is_deaf:
+        async def ask(places: list[TopicPartition]) -> None:
+            if self._is_suspended:
                 return
             over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._due.append(_Due(callback, places, over))
-            self._handed.recall(())  # the application's next step calls `_attend`
+            self._due.append(_PendingCallback(callback, places, over))
+            self._handed.recall(())  # the application's next step calls `_run_with_callbacks`
             self._turn.announce()
             await over
 
         return ask
 
     def _read(self, work: Callable[[AsyncConsumer], Coroutine[Any, Any, T]]) -> T:
-        return self._attend(work)
+        return self._run_with_callbacks(work)
 
     def _ask(self, work: Callable[[AsyncGroupConsumer], Coroutine[Any, Any, T]]) -> T:
         return self._wait(lambda _: work(self._member))
 
-    def _attend(
+    def _run_with_callbacks(
         self,
         work: Callable[[AsyncConsumer], Coroutine[Any, Any, T]],
         *,
-        goes_on: bool = False,
+        run_to_end: bool = False,
     ) -> T:
         """Run an asyncio method on the I/O thread, and due callbacks on this thread until it ends.
 
-        An error of a callback cancels the method; with `goes_on` it is raised after the method has
-        ended.
+        An error of a callback cancels the method; with `run_to_end` it is raised at the end.
         """
         if self._is_closed:
             raise Stopping("the consumer is closed")
@@ -375,18 +376,18 @@ class GroupConsumer(Consumer):
                     self._run(due)
                 except Exception as error:  # raised by the callback
                     failure = failure or error
-                    if not goes_on:
+                    if not run_to_end:
                         raise
             outcome = future.result()
         finally:
             future.cancel()  # of no effect unless the wait was interrupted
             with suppress(RuntimeError):  # the loop has ended
-                io.loop.call_soon_threadsafe(self._put_back, me)
+                io.loop.call_soon_threadsafe(self._release_callbacks, me)
         if failure is not None:
             raise failure
         return outcome
 
-    async def _next_due(self, future: Any, me: object) -> _Due | None:
+    async def _next_due(self, future: Any, me: object) -> _PendingCallback | None:
         """Wait for a callback that no other thread runs; None if the method has ended."""
         while True:
             for due in self._due:
@@ -397,14 +398,14 @@ class GroupConsumer(Consumer):
                 return None
             await self._turn.wait()
 
-    def _put_back(self, taker: object) -> None:
+    def _release_callbacks(self, taker: object) -> None:
         """Release the callbacks that an ended call took and did not run."""
         for due in self._due:
             if due.taker is taker:
                 due.taker = None
         self._turn.announce()
 
-    def _run(self, due: _Due) -> None:
+    def _run(self, due: _PendingCallback) -> None:
         """Run a callback on this thread; after an interruption it is run again."""
         before, self._running = self._running, (thread_id(), due)
         try:
@@ -416,19 +417,19 @@ class GroupConsumer(Consumer):
             self._running = before
         self._io.wait(self._ran(due))
 
-    async def _ran(self, due: _Due) -> None:
+    async def _ran(self, due: _PendingCallback) -> None:
         if due in self._due:
             self._due.remove(due)
         if not due.over.done():
             due.over.set_result(None)
 
     def _make(self) -> None:
-        self._is_deaf = False
+        self._is_suspended = False
         self._due.clear()
         self._ahead.clear()  # a new member starts at the committed offsets
         super()._make()
         assert isinstance(self._consumer, AsyncGroupConsumer)
         self._member = self._consumer
         self._busy_us = self._io.runtime.clock.busy_us
-        self._handed = HandedOn(self._ahead, self._member.rewind)
+        self._handed = BlockingDeliveredPositions(self._ahead, self._member.rewind)
         self._member.membership.handed = self._handed

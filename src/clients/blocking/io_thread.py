@@ -43,13 +43,13 @@ def thread_id() -> int:
     return threading.get_ident()
 
 
-class User(Protocol):
+class IoThreadUser(Protocol):
     """A client that the thread serves."""
 
     def close(self) -> None:
         """Close for good; raise the first delivery failure."""
 
-    def wind_down(self) -> None:
+    def suspend(self) -> None:
         """Close the connections before a fork; the next use opens them again.
 
         Must not raise an error that would prevent the fork.
@@ -63,14 +63,14 @@ class IoThread:
         self.runtime: Runtime
         self.loop: asyncio.AbstractEventLoop
         self.is_ended = False  # ended or ending: clients must create a new thread
-        self.users: dict[User, None] = {}
+        self.users: dict[IoThreadUser, None] = {}
         self._stop: asyncio.Event
         self._ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._main, name="quorumlog-io", daemon=True)
         self._closer = _Closer()
 
     @classmethod
-    def hold(cls, user: User) -> "IoThread":
+    def hold(cls, user: IoThreadUser) -> "IoThread":
         """Return the process's thread, starting it if necessary; it runs until `release`."""
         with STATE.lock:
             STATE.refuse_broken_fork()
@@ -85,7 +85,7 @@ class IoThread:
             STATE.io.users[user] = None
             return STATE.io
 
-    def release(self, user: User) -> None:
+    def release(self, user: IoThreadUser) -> None:
         """Remove a closed client; the thread ends with the last one."""
         with STATE.lock:
             self.users.pop(user, None)
@@ -218,7 +218,7 @@ class ProcessState:
         if io is not None and not io.is_current():  # a callback cannot wait for its own thread
             io.is_ended = True  # from now on other threads wait for the lock
             for user in list(io.users):
-                user.wind_down()
+                user.suspend()
             io.end()
         self._held = [each for each in self._fork_safe if each.acquire(timeout=LOCK_WAIT_S)]
         self._was_busy = not self.grpc_threads.have_ended()
@@ -253,13 +253,13 @@ class _Closer:
 
     def __init__(self) -> None:
         self._is_wanted = threading.Event()
-        self._users: Sequence[User] = ()
+        self._users: Sequence[IoThreadUser] = ()
         self._thread = threading.Thread(target=self._main, name="quorumlog-closer", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def close(self, users: Sequence[User]) -> None:
+    def close(self, users: Sequence[IoThreadUser]) -> None:
         """Close these clients, then end; wait for that up to `EXIT_WAIT_S`."""
         if not self._is_wanted.is_set():
             self._users = users

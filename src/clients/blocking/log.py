@@ -287,14 +287,14 @@ class Log:
                 self._io, self._log = io, log
             return self._io, self._log
 
-    def wind_down(self) -> None:
+    def suspend(self) -> None:
         """Close the connections before a fork; the next call opens them again."""
         io, log = self._io, self._log
         if io is None or log is None:
             return
         self._log = None
         for consumer in self._groups:
-            consumer.wind_down()
+            consumer.suspend()
         try:
             io.wait(_close_soon(log))
         except (QuorumlogError, TimeoutError) as error:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...errors import QuorumlogError, Stopping
 from ..config import ProducerSettings
 from ..producer.batches import Batch, Delivered, DeliveredRange, OnDelivery
-from ..producer.bulk import Sent, Span
+from ..producer.bulk import BulkDelivery, Span
 from ..producer.partitioner import Partitioner
 from ..producer.producer import AsyncProducer, ProducerStatistics, Threading
 from ..producer.record_input import Bulk, Content, HeadersIn, bulk_of, size_bound
@@ -107,8 +107,8 @@ class Delivery(Future[Delivered]):
             self.set_exception(error)
 
 
-class BlockingSent(Sent[Delivery]):
-    """`Sent` with a blocking `result`."""
+class BlockingSent(BulkDelivery[Delivery]):
+    """`BulkDelivery` with a blocking `result`."""
 
     def result(self, timeout: float | None = None) -> list[DeliveredRange]:
         """Wait up to `timeout` seconds for every outcome; return or raise as `ranges` does.
@@ -152,7 +152,7 @@ class Producer:
         self._producer: AsyncProducer
         # The fast path: the lock, `Accumulator.accept`, the wall clock. One field, since other
         # threads send while it is replaced.
-        self._way: tuple[threading.Lock, Callable[..., Batch | None], Callable[[], int]]
+        self._fast_path: tuple[threading.Lock, Callable[..., Batch | None], Callable[[], int]]
         self._is_closed = False
         self._make()
 
@@ -178,7 +178,7 @@ class Producer:
             and timestamp_ms is None
             and (partition is None or type(partition) is int)
         ):  # fast path: nothing to convert
-            lock, accept, wall_ms = self._way
+            lock, accept, wall_ms = self._fast_path
             with lock:
                 batch = accept(topic, key, value, wall_ms(), (), partition, on_delivery)
                 if batch is not None:
@@ -331,5 +331,5 @@ class Producer:
             )
 
         self._producer = producer = io.wait(make())
-        self._way = lock, producer.accumulator.accept, producer.wall_ms
+        self._fast_path = lock, producer.accumulator.accept, producer.wall_ms
         self._io = io  # last: other threads check it first

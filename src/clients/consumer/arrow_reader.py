@@ -27,9 +27,9 @@ from ...records.batch import iterate_batches
 from ...runtime import Buffer, Stream
 from ...services import LOG_SUBSCRIBE
 from ..connection import Connection
-from ..offsets import Bound, Place, Position, check_position, look_up
-from ..topology import Leader
-from .partition_reader import Chunk, PartitionReader, as_unreadable, unreadable, window
+from ..offsets import Bound, Position, TopicPartition, check_position, look_up
+from ..topology import PartitionLeader
+from .partition_reader import FetchedChunk, PartitionReader, unreadable, unreadable_error, window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,7 +208,7 @@ async def _readings(
 
 def _bounds(
     topic: str, partitions: Sequence[int], bound: Bound, otherwise: Position
-) -> dict[Place, Position]:
+) -> dict[TopicPartition, Position]:
     if isinstance(bound, Mapping):
         return {(topic, each): bound.get(each, otherwise) for each in partitions}
     return {(topic, each): bound for each in partitions}
@@ -221,7 +221,7 @@ class _Reading:
         self,
         connection: Connection,
         schema: "pa.Schema",
-        place: Place,
+        place: TopicPartition,
         topic_id: bytes,
         *,
         next_offset: int,
@@ -274,7 +274,7 @@ class _Reading:
             if not is_well:
                 self.close()
 
-    async def _open(self, leader: Leader, timeout_ms: int) -> log_pb2.SubscribeResponse:
+    async def _open(self, leader: PartitionLeader, timeout_ms: int) -> log_pb2.SubscribeResponse:
         """Open the stream and return its first response that advances."""
         if leader.topic_id != self._topic_id:
             raise OffsetOutOfRange(
@@ -343,7 +343,9 @@ class _Reading:
             return self._decode(response.batches, start, end)
         except QuorumlogError as error:
             end, last, cause = unreadable(response.batches, start, error)
-            self._error = as_unreadable(cause, self._topic, self._partition, first=end, last=last)
+            self._error = unreadable_error(
+                cause, self._topic, self._partition, first=end, last=last
+            )
             self._next_offset = end
             self.close()
             return self._decode(response.batches, start, end)
@@ -416,7 +418,7 @@ def decode_rows(
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRows:
+class DecodedRows:
     """Rows decoded in one step, to be delivered by several polls: row i has the offset `first` +
     i."""
 
@@ -429,7 +431,7 @@ class KeptRows:
         return self.first <= start and end <= behind and bool(self.rows.schema == schema)
 
 
-class ArrowTurn:
+class ArrowPoll:
     """The rows of one poll; see `AsyncConsumer.poll_arrow`."""
 
     def __init__(self, columns: Sequence[str], *, max_records: int | None, max_bytes: int) -> None:
@@ -438,7 +440,9 @@ class ArrowTurn:
         self._records_left = max_records  # None: no limit
         self._bytes_left = max_bytes
         self.rows = 0
-        self.starts: dict[Place, int] = {}  # position of each partition before its first row
+        self.starts: dict[
+            TopicPartition, int
+        ] = {}  # position of each partition before its first row
 
     @property
     def is_full(self) -> bool:
@@ -462,7 +466,7 @@ class ArrowTurn:
 
         return pa.Table.from_batches(self._batches, schema=self._schema)
 
-    def _take(self, reader: PartitionReader, chunk: Chunk) -> int:
+    def _take(self, reader: PartitionReader, chunk: FetchedChunk) -> int:
         start, end, size = window(chunk, reader.position, self._bytes_left)
         whole = end
         if self._records_left is not None:
@@ -486,7 +490,7 @@ class ArrowTurn:
         return int(rows.num_rows)
 
     def _kept(
-        self, reader: PartitionReader, chunk: Chunk, start: int, end: int, whole: int
+        self, reader: PartitionReader, chunk: FetchedChunk, start: int, end: int, whole: int
     ) -> "pa.RecordBatch | None":
         """Return the rows of [start, end) from a slice of the rows up to `whole`, decoded once.
 
@@ -494,12 +498,12 @@ class ArrowTurn:
         decoded.
         """
         end, whole = reader.wanted(end), reader.wanted(whole)
-        kept = reader.rows if isinstance(reader.rows, KeptRows) else None
+        kept = reader.rows if isinstance(reader.rows, DecodedRows) else None
         if kept is None or not kept.has(self._schema, start, end):
             if end >= whole:
                 return None  # one poll takes all
             try:
-                kept = KeptRows(self._decode(reader, chunk, start, whole), start)
+                kept = DecodedRows(self._decode(reader, chunk, start, whole), start)
             except QuorumlogError:
                 return None  # raised when the batch is reached
             if kept.rows.num_rows != whole - start:
@@ -508,7 +512,7 @@ class ArrowTurn:
         return kept.rows.slice(start - kept.first, end - start)
 
     def _decode(
-        self, reader: PartitionReader, chunk: Chunk, start: int, end: int
+        self, reader: PartitionReader, chunk: FetchedChunk, start: int, end: int
     ) -> "pa.RecordBatch":
         return decode_rows(
             chunk.batches,

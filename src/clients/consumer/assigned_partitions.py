@@ -22,9 +22,9 @@ from ...errors import (
 )
 from ...runtime import Scope
 from ..connection import Connection
-from ..offsets import Place, Position, check_position
+from ..offsets import Position, TopicPartition, check_position
 from .assignment import Wanted, parse_assignment
-from .fetcher import GONE_CHECK_MS, Fetcher
+from .fetcher import GONE_CHECK_MS, ConsumerFetcher
 from .partition_reader import PartitionReader
 
 
@@ -35,7 +35,7 @@ class AssignedPartitions:
         self,
         connection: Connection,
         scope: Scope,
-        fetcher: Fetcher,
+        fetcher: ConsumerFetcher,
         wanted: Wanted,
         *,
         start: Position,
@@ -94,9 +94,9 @@ class AssignedPartitions:
         self._assigning = None
         self._fetcher.announce()
 
-    async def _expand(self, wanted: Mapping[str, Sequence[int] | None]) -> list[Place]:
+    async def _expand(self, wanted: Mapping[str, Sequence[int] | None]) -> list[TopicPartition]:
         """Return the partitions of an assignment, looking up partition counts."""
-        places: list[Place] = []
+        places: list[TopicPartition] = []
         for topic, partitions in wanted.items():
             if partitions is None:
                 partitions = range(len((await self._connection.layout(topic)).partitions))
@@ -143,7 +143,7 @@ class AssignedPartitions:
                 new = range(known, len(layout.partitions))
                 self._add([(topic, partition) for partition in new], "earliest")
 
-    def _add(self, places: Iterable[Place], start: Position) -> list[PartitionReader]:
+    def _add(self, places: Iterable[TopicPartition], start: Position) -> list[PartitionReader]:
         added = []
         for place in places:
             if place not in self._fetcher.readers:
@@ -166,14 +166,14 @@ class AssignedPartitions:
         """Start prefetching a partition, without delivery."""
         self._fetcher.add(reader)
 
-    def hand_out(self, reader: PartitionReader) -> None:
+    def start_delivery(self, reader: PartitionReader) -> None:
         """Start the delivery of a prefetched partition."""
         if self._fetcher.readers.get((reader.topic, reader.partition)) is reader:
             self.turns.append(reader)
             self._fetcher.has_errors |= reader.error is not None
             self._fetcher.announce()
 
-    def withhold(self, reader: PartitionReader) -> None:
+    def stop_delivery(self, reader: PartitionReader) -> None:
         """Stop the delivery of a partition; it stays prefetched."""
         if reader in self.turns:
             self.turns.remove(reader)
@@ -210,12 +210,12 @@ class AssignedPartitions:
     def _raise_absence(self, reader: PartitionReader) -> None:
         error = reader.error
         if error is not None:
-            self.told(reader)
+            self.error_raised(reader)
             raise error.with_traceback(None)
         if reader.is_gone and reader.failure is not None:
             raise reader.failure.with_traceback(None)
 
-    def go_on_from(self, before: "AssignedPartitions") -> None:
+    def resume_from(self, before: "AssignedPartitions") -> None:
         """Continue at the positions of another consumer after its loop has ended.
 
         Prefetched records are fetched again. Does nothing if the other had no assignment yet.
@@ -224,7 +224,7 @@ class AssignedPartitions:
             self.is_assigned = True
             self._followed.update(before._followed)
             for old in before.turns:
-                self._adopt(PartitionReader.going_on_from(old))
+                self._adopt(PartitionReader.resumed_from(old))
 
     # --- selection ---------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class AssignedPartitions:
         if self.is_closed or self._fetcher.is_ended:
             raise Stopping("the consumer is closed")
 
-    def told(self, reader: PartitionReader) -> None:
+    def error_raised(self, reader: PartitionReader) -> None:
         """Schedule the next attempt after the reader's error was raised.
 
         After UnknownTopicId reading continues in the new topic.

@@ -27,10 +27,10 @@ from ...errors import InvalidRequest
 from ...runtime import Scope
 from ..config import ConsumerConfig
 from ..connection import Connection
-from ..offsets import Place, Position, check_position, look_up
+from ..offsets import Position, TopicPartition, check_position, look_up
 from .assigned_partitions import AssignedPartitions
 from .assignment import Wanted, parse_assignment
-from .fetcher import Fetcher
+from .fetcher import ConsumerFetcher
 from .partition_reader import PartitionReader
 from .record import AsyncRecords, ConsumerRecord
 
@@ -80,7 +80,7 @@ class ConsumerStatistics:
     fetched_bytes: int  # of record batches, as stored
     failures: int  # failed calls, retried ones included
     buffered_bytes: int  # prefetched and not decoded at present, all partitions
-    partitions: Mapping[Place, PartitionStatistics]
+    partitions: Mapping[TopicPartition, PartitionStatistics]
 
 
 def partition_statistics(reader: PartitionReader) -> PartitionStatistics:
@@ -99,7 +99,7 @@ def partition_statistics(reader: PartitionReader) -> PartitionStatistics:
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .arrow_reader import ArrowTurn
+    from .arrow_reader import ArrowPoll
 
 T = TypeVar("T")
 
@@ -138,7 +138,7 @@ class AsyncConsumer:
         self._until_end = until_end
         parse_assignment(wanted)  # raises before any task is started
         check_position(start)
-        self._fetcher = Fetcher(connection, config, scope)
+        self._fetcher = ConsumerFetcher(connection, config, scope)
         self._parts = AssignedPartitions(
             connection,
             scope,
@@ -191,23 +191,23 @@ class AsyncConsumer:
         stored batches, at least one batch. No Python object is created per record. Rows of a
         partition are contiguous and in order. Columns: those of `AsyncLog.read_arrow`.
         """
-        turn = await self.poll_turn(max_records, max_bytes, timeout_ms, columns)
+        turn = await self.run_arrow_poll(max_records, max_bytes, timeout_ms, columns)
         return turn.table()
 
-    async def poll_turn(
+    async def run_arrow_poll(
         self,
         max_records: int | None,
         max_bytes: int | None,
         timeout_ms: int | None,
         columns: Sequence[str],
-    ) -> "ArrowTurn":
+    ) -> "ArrowPoll":
         """Run `poll_arrow`; the result also has the first offset of each partition's rows."""
-        from .arrow_reader import ArrowTurn
+        from .arrow_reader import ArrowPoll
 
         check_limit("max_records", max_records)
         check_limit("max_bytes", max_bytes)
         size = self.config.fetch_bytes_max if max_bytes is None else max_bytes
-        turn = ArrowTurn(columns, max_records=max_records, max_bytes=size)
+        turn = ArrowPoll(columns, max_records=max_records, max_bytes=size)
         reader = await self._wait(lambda: self._next_chunks(turn), timeout_ms)
         while reader is not None and not turn.is_full:
             reader = self._next_chunks(turn)
@@ -259,7 +259,7 @@ class AsyncConsumer:
 
     # --- assignment --------------------------------------------------------------------------
 
-    async def assignment(self) -> list[Place]:
+    async def assignment(self) -> list[TopicPartition]:
         """Return the assigned (topic, partition) pairs."""
         await self._parts.ready()
         return list(self._fetcher.readers)
@@ -292,7 +292,7 @@ class AsyncConsumer:
 
     # --- positions ---------------------------------------------------------------------------
 
-    def positions(self) -> dict[Place, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         """Return the offset of the next record to be delivered, by partition with a known
         position.
 
@@ -346,15 +346,15 @@ class AsyncConsumer:
         self._fetcher.wake()
         self._fetcher.announce()  # prefetched records can be delivered
 
-    def paused(self) -> list[Place]:
+    def paused(self) -> list[TopicPartition]:
         """Return the paused (topic, partition) pairs."""
         return [place for place, reader in self._fetcher.readers.items() if reader.is_paused]
 
-    async def beginning_offsets(self) -> dict[Place, int]:
+    async def beginning_offsets(self) -> dict[TopicPartition, int]:
         """Query the log start offset, by assigned partition."""
         return await self._offsets("earliest")
 
-    async def end_offsets(self) -> dict[Place, int]:
+    async def end_offsets(self) -> dict[TopicPartition, int]:
         """Query the high watermark, by assigned partition."""
         return await self._offsets("latest")
 
@@ -367,7 +367,7 @@ class AsyncConsumer:
             reader.high_watermark = found[topic, partition]
         return reader.high_watermark
 
-    async def lag(self) -> dict[Place, PartitionLag]:
+    async def lag(self) -> dict[TopicPartition, PartitionLag]:
         """Query each assigned partition's distance between position and end.
 
         `statistics()` has the same as of the last fetch responses, without a request.
@@ -396,7 +396,7 @@ class AsyncConsumer:
 
     # --- for the blocking consumer -----------------------------------------------------------
 
-    def rewind(self, positions: Mapping[Place, int]) -> None:
+    def rewind(self, positions: Mapping[TopicPartition, int]) -> None:
         """Set positions back to offsets that were delivered before."""
         for place, offset in positions.items():
             reader = self._fetcher.readers.get(place)
@@ -404,9 +404,9 @@ class AsyncConsumer:
                 reader.rewind(offset)
         self._fetcher.wake()
 
-    def go_on_from(self, before: "AsyncConsumer") -> None:
+    def resume_from(self, before: "AsyncConsumer") -> None:
         """Continue at the assignment and positions of another consumer after its loop has ended."""
-        self._parts.go_on_from(before._parts)
+        self._parts.resume_from(before._parts)
 
     # --- opening and closing -----------------------------------------------------------------
 
@@ -496,7 +496,7 @@ class AsyncConsumer:
         self._fetcher.has_errors |= reader.error is not None
         return found
 
-    def _next_chunks(self, turn: "ArrowTurn") -> PartitionReader | None:
+    def _next_chunks(self, turn: "ArrowPoll") -> PartitionReader | None:
         """Take rows of the next reader that has any, in turn."""
         for _ in range(len(self._parts.turns)):
             reader = self._parts.turns[0]
@@ -504,7 +504,7 @@ class AsyncConsumer:
             if reader.is_paused:
                 continue
             if reader.records:  # decoded by poll(): fetch them again
-                reader.void()
+                reader.drop_prefetched()
             if reader.chunks:
                 self._fetcher.wake()
                 found = turn.take(reader)
@@ -517,19 +517,19 @@ class AsyncConsumer:
         """Raise a partition's error once the records before it were delivered."""
         if not self._fetcher.has_errors:
             return
-        told = None
+        raised = None
         for reader in self._parts.turns:
             error = reader.error
-            if error is None or reader.has_ahead or reader.is_paused:
+            if error is None or reader.has_prefetched or reader.is_paused:
                 continue
-            if told is None or error is told:
-                told = error
-                self._parts.told(reader)
-        if told is None:
+            if raised is None or error is raised:
+                raised = error
+                self._parts.error_raised(reader)
+        if raised is None:
             self._fetcher.has_errors = any(reader.error is not None for reader in self._parts.turns)
             return
         self._fetcher.wake()
-        raise told.with_traceback(None)
+        raise raised.with_traceback(None)
 
     def _is_done(self) -> bool:
         """Return True if everything up to the end offsets was delivered (`until_end`).
@@ -541,7 +541,7 @@ class AsyncConsumer:
         waits = [reader for reader in self._parts.turns if not reader.is_at_end]
         now_ms = self._clock.now_ms()
         for reader in waits:
-            if reader.failure is not None and not (reader.has_ahead or reader.is_paused):
+            if reader.failure is not None and not (reader.has_prefetched or reader.is_paused):
                 failing_ms = now_ms - reader.failing_since_ms
                 if failing_ms >= self._connection.config.call_timeout_ms:
                     reader.failing_since_ms = now_ms  # the next poll waits as long again
@@ -561,7 +561,7 @@ class AsyncConsumer:
         self._fetcher.wake()
         self._fetcher.announce()
 
-    async def _offsets(self, position: Position) -> dict[Place, int]:
+    async def _offsets(self, position: Position) -> dict[TopicPartition, int]:
         await self._parts.ready()
         return await look_up(self._connection, dict.fromkeys(self._fetcher.readers, position))
 

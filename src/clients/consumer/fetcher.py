@@ -39,9 +39,9 @@ from ...services import LOG_FETCH
 from ..config import ConsumerConfig
 from ..connection import Connection
 from ..coordination import Changes, coordinate
-from ..offsets import BEYOND, LATEST, Place, ask_leader, position_code
-from ..topology import Leader, absent, leaderless
-from .partition_reader import PartitionReader, checked_chunks, with_way_out
+from ..offsets import BEYOND, LATEST, TopicPartition, ask_leader, position_code
+from ..topology import PartitionLeader, absent, leaderless
+from .partition_reader import PartitionReader, checked_chunks, out_of_range_error
 
 READS_PER_LEADER_MAX = 2
 WATCHES_PER_LEADER_MAX = 2
@@ -76,11 +76,11 @@ class _Plan:
     wake_ms: int  # time of the next pass
     unknown: dict[str, list[PartitionReader]] = field(default_factory=dict)  # by topic
     unlocated: dict[str, list[PartitionReader]] = field(default_factory=dict)  # by address
-    reads: dict[str, list[tuple[PartitionReader, Leader]]] = field(default_factory=dict)
-    watches: dict[str, list[tuple[PartitionReader, Leader]]] = field(default_factory=dict)
+    reads: dict[str, list[tuple[PartitionReader, PartitionLeader]]] = field(default_factory=dict)
+    watches: dict[str, list[tuple[PartitionReader, PartitionLeader]]] = field(default_factory=dict)
 
 
-class Fetcher:
+class ConsumerFetcher:
     """Prefetches the partitions of one consumer; see the module."""
 
     def __init__(self, connection: Connection, config: ConsumerConfig, scope: Scope) -> None:
@@ -88,7 +88,7 @@ class Fetcher:
         self._clock = connection.runtime.clock
         self._config = config
         self._scope = scope
-        self.readers: dict[Place, PartitionReader] = {}  # in the order of assignment
+        self.readers: dict[TopicPartition, PartitionReader] = {}  # in the order of assignment
         self._served: dict[PartitionReader, None] = {}  # the same, by last response, oldest first
         self._calls: dict[_Call, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -117,7 +117,7 @@ class Fetcher:
         """Stop fetching a partition and drop its prefetched records."""
         del self.readers[reader.topic, reader.partition]
         del self._served[reader]
-        reader.void()
+        reader.drop_prefetched()
         self._work.set()
         self.announce()
 
@@ -157,9 +157,11 @@ class Fetcher:
             self.on_step()
         plan = self._plan(now_ms)
         for topic, readers in plan.unknown.items():
-            self._spawn(self._look_up(topic, _held(readers)), name=f"look-up {topic}")
+            self._spawn(self._look_up(topic, _mark_fetching(readers)), name=f"look-up {topic}")
         for address, readers in plan.unlocated.items():
-            self._spawn(self._locate(address, _held(readers)), name=f"positions from {address}")
+            self._spawn(
+                self._locate(address, _mark_fetching(readers)), name=f"positions from {address}"
+            )
         busy = {call.address for call in self._calls}
         leaders = len(busy | set(plan.reads) | set(plan.watches))
         budget = self._config.prefetch_total_bytes_max
@@ -172,10 +174,10 @@ class Fetcher:
                 share = budget // 4 // (leaders * WATCHES_PER_LEADER_MAX)
                 self._begin(address, parts, now_ms, share=share, is_watch=True)
             else:
-                plan.wake_ms = min(plan.wake_ms, self._put_together(address, now_ms))
-        return min(plan.wake_ms, self._doubt_slow(now_ms))
+                plan.wake_ms = min(plan.wake_ms, self._merge_watches(address, now_ms))
+        return min(plan.wake_ms, self._check_slow_calls(now_ms))
 
-    def _doubt_slow(self, now_ms: int) -> int:
+    def _check_slow_calls(self, now_ms: int) -> int:
         """Look up the leaders of late calls; return the time of the next check."""
         wake_ms = now_ms + IDLE_WAIT_MS
         for call in self._calls:
@@ -200,7 +202,7 @@ class Fetcher:
             has_moved = leader is not None and leader.address != call.address
             if has_moved and call in self._calls and call.task is not None:
                 for each, _ in call.parts:
-                    each.nearby.leave(self._clock.now_ms())
+                    each.preferred_replica.leave(self._clock.now_ms())
                 call.task.cancel()
                 return
 
@@ -216,12 +218,12 @@ class Fetcher:
             if leader is None:
                 plan.unknown.setdefault(reader.topic, []).append(reader)
             elif not reader.bind(leader.topic_id):
-                self._made_anew(reader.topic, leader.topic_id, now_ms)
+                self._topic_recreated(reader.topic, leader.topic_id, now_ms)
                 plan.wake_ms = now_ms  # decided: look again
             elif reader.is_unlocated:
                 plan.unlocated.setdefault(leader.address, []).append(reader)
             else:
-                source = reader.nearby.source(leader, now_ms)
+                source = reader.preferred_replica.source(leader, now_ms)
                 is_read = reader.is_behind and self._config.fetch_bytes_min <= 1
                 calls = plan.reads if is_read else plan.watches
                 calls.setdefault(source.address, []).append((reader, source))
@@ -242,7 +244,7 @@ class Fetcher:
     def _begin(
         self,
         address: str,
-        parts: list[tuple[PartitionReader, Leader]],
+        parts: list[tuple[PartitionReader, PartitionLeader]],
         now_ms: int,
         *,
         share: int,
@@ -263,7 +265,7 @@ class Fetcher:
             wait_ms = max(0, config.fetch_wait_ms_max - waited_ms)
         marks = [(reader, reader.generation) for reader, _ in parts]
         call = _Call(address, is_watch, room, marks, now_ms, wait_ms)
-        _held(reader for reader, _ in parts)
+        _mark_fetching(reader for reader, _ in parts)
         self._calls[call] = None
         request = self._request(call, [leader for _, leader in parts])
         call.task = self._spawn(self._fetch(call, request), name=f"fetch from {address}")
@@ -280,13 +282,13 @@ class Fetcher:
             if may_evict:
                 for reader in self.readers.values():
                     if reader.is_paused and reader.chunks:
-                        reader.forget_ahead()
+                        reader.drop_chunks()
         return 0
 
     def _count(self, address: str, *, is_watch: bool) -> int:
         return sum(call.address == address and call.is_watch == is_watch for call in self._calls)
 
-    def _put_together(self, address: str, now_ms: int) -> int:
+    def _merge_watches(self, address: str, now_ms: int) -> int:
         """Cancel the watches of a leader once they are old enough, so that the next watch covers
         all.
 
@@ -338,8 +340,8 @@ class Fetcher:
 
     async def _locate(self, address: str, parts: list[tuple[PartitionReader, int]]) -> None:
         """Look up the start and end offsets of one leader's partitions."""
-        starts: dict[Place, int] = {}
-        ends: dict[Place, int] = {}
+        starts: dict[TopicPartition, int] = {}
+        ends: dict[TopicPartition, int] = {}
         topic_ids: dict[str, bytes] = {}
         for reader, _ in parts:
             place, target = (reader.topic, reader.partition), reader.target
@@ -365,8 +367,8 @@ class Fetcher:
     def _located(
         self,
         reader: PartitionReader,
-        starts: dict[Place, int | QuorumlogError],
-        ends: dict[Place, int | QuorumlogError],
+        starts: dict[TopicPartition, int | QuorumlogError],
+        ends: dict[TopicPartition, int | QuorumlogError],
     ) -> None:
         place, target = (reader.topic, reader.partition), reader.target
         end = ends.get(place)
@@ -391,7 +393,7 @@ class Fetcher:
 
     # --- fetch calls -------------------------------------------------------------------------
 
-    def _request(self, call: _Call, leaders: Iterable[Leader]) -> log_pb2.FetchRequest:
+    def _request(self, call: _Call, leaders: Iterable[PartitionLeader]) -> log_pb2.FetchRequest:
         return log_pb2.FetchRequest(
             max_wait_ms=call.wait_ms,
             min_bytes=self._config.fetch_bytes_min,
@@ -404,7 +406,7 @@ class Fetcher:
                     max_bytes=min(self._config.partition_bytes_max, call.room),
                     leader_epoch=leader.epoch,
                     topic_id=leader.topic_id,
-                    rack=reader.nearby.rack_told(self._config.rack, call.began_ms),
+                    rack=reader.preferred_replica.rack_to_send(self._config.rack, call.began_ms),
                 )
                 for (reader, _), leader in zip(call.parts, leaders, strict=True)
             ],
@@ -456,11 +458,11 @@ class Fetcher:
             if result.HasField("error"):
                 self._refused(reader, decode_error(result.error), now_ms)
                 continue
-            reader.well()
+            reader.mark_healthy()
             reader.resets = 0
             self._arrived(reader, result, records)
             if result.HasField("preferred_replica"):
-                reader.nearby.named(address_of(result.preferred_replica), now_ms)
+                reader.preferred_replica.named(address_of(result.preferred_replica), now_ms)
             # An empty response means that nothing is readable now, whatever the high watermark is.
             reader.is_behind = size > 0 and reader.fetch_offset < reader.high_watermark
             if is_early:
@@ -477,14 +479,14 @@ class Fetcher:
         try:
             chunks = checked_chunks(records, reader.fetch_offset)
         except CorruptionError as error:
-            told = CorruptionError(
+            corruption = CorruptionError(
                 f"the records from offset {reader.fetch_offset} cannot be read: "
                 f"{error.message}; they are fetched again",
                 position=error.position,
                 topic=reader.topic,
                 partition=reader.partition,
             )
-            self._tell(reader, told)
+            self._set_error(reader, corruption)
             return
         reader.arrived(chunks)
         del self._served[reader]
@@ -493,7 +495,7 @@ class Fetcher:
     # --- errors ------------------------------------------------------------------------------
 
     def _refused(self, reader: PartitionReader, error: QuorumlogError, now_ms: int) -> None:
-        if isinstance(error, OffsetOutOfRange) and not reader.nearby.is_away:
+        if isinstance(error, OffsetOutOfRange) and not reader.preferred_replica.is_away:
             self._out_of_range(reader, error, now_ms)
         else:
             self._failed(reader, reader.generation, error)
@@ -503,8 +505,8 @@ class Fetcher:
         first."""
         policy = self._config.on_out_of_range
         if policy == "raise":
-            self._tell(reader, with_way_out(error))
-        elif reader.has_ahead:
+            self._set_error(reader, out_of_range_error(error))
+        elif reader.has_prefetched:
             reader.retry_ms = now_ms + max(EARLY_ANSWER_MS, self._config.fetch_wait_ms_max)
         else:
             _log.warning(
@@ -520,25 +522,25 @@ class Fetcher:
             if reader.resets > 1:
                 reader.retry_ms = now_ms + self._connection.backoff.wait_ms(reader.resets - 1)
 
-    def _made_anew(self, topic: str, topic_id: bytes, now_ms: int) -> None:
+    def _topic_recreated(self, topic: str, topic_id: bytes, now_ms: int) -> None:
         """Treat all positions in a deleted topic as out of range in the topic created in its
         place.
 
         The application gets UnknownTopicId once, unless the deletion was raised before.
         """
         policy = self._config.on_out_of_range
-        anew = UnknownTopicId(
+        recreated = UnknownTopicId(
             f"the topic was deleted and created again; reading continues from the {policy} offset",
             topic=topic,
         )
         for reader in self.readers.values():
             if reader.topic != topic or reader.error or reader.is_finished or reader.bind(topic_id):
                 continue
-            if reader.is_given:  # the group revokes the partition and assigns it again
+            if reader.is_from_group:  # the group revokes the partition and assigns it again
                 reader.retry_ms = now_ms + self._config.fetch_wait_ms_max
                 continue
-            was_told, reader.is_gone = reader.is_gone, False
-            if policy == "raise" or was_told:
+            was_raised, reader.is_gone = reader.is_gone, False
+            if policy == "raise" or was_raised:
                 error = OffsetOutOfRange(
                     f"the topic was deleted and created again: offset {reader.fetch_offset} was in "
                     "the deleted topic",
@@ -547,7 +549,7 @@ class Fetcher:
                 )
                 self._out_of_range(reader, error, now_ms)
             else:
-                self._tell(reader, anew)
+                self._set_error(reader, recreated)
 
     def begin_again(self, reader: PartitionReader) -> None:
         """Reset the position as `on_out_of_range` says."""
@@ -560,11 +562,11 @@ class Fetcher:
             return
         now_ms = self._clock.now_ms()
         self.failures += 1
-        if reader.nearby.leave(now_ms):
+        if reader.preferred_replica.leave(now_ms):
             return  # fetch from the leader at once; its error decides
         reader.failed(error, now_ms=now_ms)
         if not error.retriable:
-            self._tell(reader, error)
+            self._set_error(reader, error)
             return
         if reader.failures == 1:
             _log.info(
@@ -586,9 +588,9 @@ class Fetcher:
             reader.retry_ms = self._clock.now_ms() + GONE_CHECK_MS
         else:
             reader.failed(error, now_ms=self._clock.now_ms())
-            self._tell(reader, error)
+            self._set_error(reader, error)
 
-    def _tell(self, reader: PartitionReader, error: QuorumlogError) -> None:
+    def _set_error(self, reader: PartitionReader, error: QuorumlogError) -> None:
         reader.error = error
         self.has_errors = True
         self.announce()
@@ -600,7 +602,7 @@ class Fetcher:
         self._work.set()
 
 
-def _held(readers: Iterable[PartitionReader]) -> list[tuple[PartitionReader, int]]:
+def _mark_fetching(readers: Iterable[PartitionReader]) -> list[tuple[PartitionReader, int]]:
     """Mark the readers as fetching; return them with their generation."""
     held = []
     for reader in readers:

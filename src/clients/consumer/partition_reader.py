@@ -15,8 +15,8 @@ from ...errors import CorruptionError, OffsetOutOfRange, QuorumlogError
 from ...records.batch import iterate_batches
 from ...records.codec import decode_all, decode_as
 from ...runtime import Buffer
-from ..offsets import Place, Position
-from ..topology import Leader
+from ..offsets import Position, TopicPartition
+from ..topology import PartitionLeader
 from .record import ConsumerRecord
 
 STAY_MS = 30_000
@@ -24,7 +24,7 @@ LEADER_MS = 1_000
 
 
 @dataclass(slots=True)
-class Nearby:
+class PreferredReplica:
     """The broker that a partition is fetched from: the leader, or a preferred replica (KIP-392).
 
     The leader names a replica in the consumer's rack. The consumer fetches from it until it fails,
@@ -34,7 +34,7 @@ class Nearby:
     """
 
     address: str | None = None  # of the replica that is fetched from; None: the leader
-    leader: Leader | None = None  # the leader that named it; None: set by the first fetch
+    leader: PartitionLeader | None = None  # the leader that named it; None: set by the first fetch
     until_ms: int = 0  # end of the fetches from the replica
     leader_until_ms: int = 0  # until then only the leader is fetched from
 
@@ -43,7 +43,7 @@ class Nearby:
         """True if another replica than the leader is fetched from."""
         return self.address is not None
 
-    def source(self, leader: Leader, now_ms: int) -> Leader:
+    def source(self, leader: PartitionLeader, now_ms: int) -> PartitionLeader:
         """Return the broker to fetch from, for a partition with this leader."""
         self.leader = self.leader or leader
         if self.address is None or leader != self.leader or now_ms >= self.until_ms:
@@ -51,7 +51,7 @@ class Nearby:
             return leader
         return replace(leader, address=self.address)
 
-    def rack_told(self, rack: str, now_ms: int) -> str:
+    def rack_to_send(self, rack: str, now_ms: int) -> str:
         """Return the rack to send in a fetch request; "" prevents the leader from naming a
         replica."""
         return "" if now_ms < self.leader_until_ms else rack
@@ -76,7 +76,7 @@ PARTS_MAX: Final = 32  # steps per batch: each decompresses the whole batch
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class FetchedChunk:
     """Contiguous fetched batches: `PART_OFFSETS` offsets at most, or one batch."""
 
     batches: memoryview  # whole record batches; the first may begin below the position
@@ -108,13 +108,13 @@ class PartitionReader:
         "high_watermark",
         "is_behind",
         "is_fetching",
-        "is_given",
+        "is_from_group",
         "is_gone",
         "is_paused",
         "log_start_offset",
-        "nearby",
         "partition",
         "position",
+        "preferred_replica",
         "records",
         "records_end",
         "resets",
@@ -127,7 +127,7 @@ class PartitionReader:
         "wants_end",
     )
 
-    def __init__(self, place: Place, target: Position, *, wants_end: bool) -> None:
+    def __init__(self, place: TopicPartition, target: Position, *, wants_end: bool) -> None:
         self.topic, self.partition = place
         self._make = partial(ConsumerRecord, *place)
         self.target: Position | None = target  # start position; None once it is resolved
@@ -135,7 +135,7 @@ class PartitionReader:
         self.topic_id: bytes | None = None  # of the topic that the position is in
         self.position = -1  # offset of the next record to be delivered
         self.fetch_offset = 0  # offset of the next fetch
-        self.chunks: deque[Chunk] = deque()  # not decoded
+        self.chunks: deque[FetchedChunk] = deque()  # not decoded
         self.buffered_bytes = 0  # of the chunks
         self.rows: object = None  # Arrow rows of the oldest chunk: see `arrow_turn`
         self.records: deque[ConsumerRecord] = deque()  # decoded, of one chunk, not delivered
@@ -149,18 +149,18 @@ class PartitionReader:
         self.waits_since_ms = 0  # start of the long poll; 0: none is pending
         self.is_fetching = False  # a fetch or a lookup is in flight
         self.is_paused = False
-        self.is_given = False  # assigned by a group, which handles a new topic id itself
+        self.is_from_group = False  # assigned by a group, which handles a new topic id itself
         self.is_gone = False  # the partition does not exist, and that was raised
         self.failures = 0  # consecutive
         self.failing_since_ms = 0  # time of the first of them
         self.failure: QuorumlogError | None = None  # the last of them
         self.resets = 0  # consecutive: the reset offset was out of range, too
         self.retry_ms = 0  # time of the next attempt, on now_ms()
-        self.nearby = Nearby()
+        self.preferred_replica = PreferredReplica()
         self.error: QuorumlogError | None = None  # raised by the next poll
 
     @classmethod
-    def going_on_from(cls, old: "PartitionReader") -> "PartitionReader":
+    def resumed_from(cls, old: "PartitionReader") -> "PartitionReader":
         """Return a reader at the position of another one, with nothing prefetched."""
         target = old.position if old.target is None else old.target
         reader = cls((old.topic, old.partition), target, wants_end=old.wants_end)
@@ -175,13 +175,13 @@ class PartitionReader:
 
     def seek(self, offset: int) -> None:
         """Set the position to `offset` and drop prefetched records."""
-        self.void()
+        self.drop_prefetched()
         self.target = None
         self.topic_id = None
         self.is_gone = False
         self.is_behind = True
         self.position = self.fetch_offset = offset
-        self.well()
+        self.mark_healthy()
         self.error = None
 
     def rewind(self, offset: int) -> None:
@@ -204,13 +204,13 @@ class PartitionReader:
             self.end_offset, self.wants_end = None, True
         return True
 
-    def void(self) -> None:
+    def drop_prefetched(self) -> None:
         """Drop all prefetched records and invalidate fetches in flight."""
         self.records.clear()
-        self.forget_ahead()
+        self.drop_chunks()
         self.fetch_offset = max(self.position, 0)
 
-    def forget_ahead(self) -> None:
+    def drop_chunks(self) -> None:
         """Drop the chunks that are not decoded; they are fetched again."""
         if self.chunks:
             self.is_behind = True
@@ -224,8 +224,8 @@ class PartitionReader:
 
     def begin_again(self, target: Position) -> None:
         """Look up a new starting position; all records were delivered before."""
-        assert not self.has_ahead, f"{self.topic}-{self.partition} has undelivered records"
-        self.void()
+        assert not self.has_prefetched, f"{self.topic}-{self.partition} has undelivered records"
+        self.drop_prefetched()
         self.topic_id = None
         self.target = target
 
@@ -235,7 +235,7 @@ class PartitionReader:
         self.end_offset, self.end_topic_id = end_offset, self.topic_id
         self.wants_end = False
 
-    def arrived(self, chunks: Sequence[Chunk]) -> None:
+    def arrived(self, chunks: Sequence[FetchedChunk]) -> None:
         """Append the chunks fetched from `fetch_offset`."""
         self.chunks.extend(chunks)
         self.buffered_bytes += sum(len(chunk.batches) for chunk in chunks)
@@ -250,7 +250,7 @@ class PartitionReader:
         if self.failures == 1:
             self.failing_since_ms = now_ms
 
-    def well(self) -> None:
+    def mark_healthy(self) -> None:
         """Reset the failure count after a successful response."""
         self.failures = 0
         self.failing_since_ms = 0
@@ -260,7 +260,7 @@ class PartitionReader:
     # --- delivery ----------------------------------------------------------------------------
 
     @property
-    def has_ahead(self) -> bool:
+    def has_prefetched(self) -> bool:
         """True if prefetched records are not delivered yet."""
         return bool(self.records or self.chunks)
 
@@ -323,27 +323,27 @@ class PartitionReader:
             self.records_end = end
         return bool(self.records)
 
-    def _decoded(self, chunk: Chunk, end: int) -> list[ConsumerRecord]:
+    def _decoded(self, chunk: FetchedChunk, end: int) -> list[ConsumerRecord]:
         return decode_as(
             self._make, chunk.batches, start_offset=self.position, end_offset=self.wanted(end)
         )
 
-    def pop_chunk(self) -> Chunk:
+    def pop_chunk(self) -> FetchedChunk:
         """Remove the oldest chunk and return it."""
         self.rows = None
         chunk = self.chunks.popleft()
         self.buffered_bytes -= len(chunk.batches)
         return chunk
 
-    def cut(self, chunk: Chunk, error: QuorumlogError) -> int:
+    def cut(self, chunk: FetchedChunk, error: QuorumlogError) -> int:
         """Stop at the first batch of a chunk that cannot be decoded; return that batch's offset.
 
         The error is raised after the records before it were delivered.
         """
         end, last, cause = unreadable(chunk.batches, self.position, error)
-        self.forget_ahead()
+        self.drop_chunks()
         self.fetch_offset = end
-        self.error = as_unreadable(cause, self.topic, self.partition, first=end, last=last)
+        self.error = unreadable_error(cause, self.topic, self.partition, first=end, last=last)
         return end
 
     def wanted(self, end: int) -> int:
@@ -357,14 +357,14 @@ class PartitionReader:
             self.pop_chunk()
 
 
-def checked_chunks(records: bytes, fetch_offset: int) -> list[Chunk]:
+def checked_chunks(records: bytes, fetch_offset: int) -> list[FetchedChunk]:
     """Split the records of a fetch response into chunks.
 
     Raises CorruptionError unless they are whole batches in offset order that end after
     `fetch_offset`.
     """
     view = memoryview(records)
-    chunks: list[Chunk] = []
+    chunks: list[FetchedChunk] = []
     begin = first = end = 0  # of the chunk: byte position, first offset, end offset so far
     for position, header in iterate_batches(records):
         if header.base_offset < end or header.next_offset <= header.base_offset:
@@ -373,7 +373,7 @@ def checked_chunks(records: bytes, fetch_offset: int) -> list[Chunk]:
                 position=position,
             )
         if position > begin and header.next_offset - first > PART_OFFSETS:
-            chunks.append(Chunk(view[begin:position], first, end))
+            chunks.append(FetchedChunk(view[begin:position], first, end))
             begin = position
         if position == begin:
             first = header.base_offset
@@ -382,11 +382,11 @@ def checked_chunks(records: bytes, fetch_offset: int) -> list[Chunk]:
         raise CorruptionError(
             f"the response ends at offset {end}, before the requested offset {fetch_offset}"
         )
-    chunks.append(Chunk(view[begin:], first, end))
+    chunks.append(FetchedChunk(view[begin:], first, end))
     return chunks
 
 
-def window(chunk: Chunk, position: int, bytes_max: int) -> tuple[int, int, int]:
+def window(chunk: FetchedChunk, position: int, bytes_max: int) -> tuple[int, int, int]:
     """Return (first offset, end offset, bytes) of the batches from `position` that fit into
     `bytes_max`.
 
@@ -427,25 +427,25 @@ def _each(batches: Buffer) -> Iterator[tuple[int, int, memoryview]]:
         yield header.base_offset, header.next_offset - 1, view[position : position + header.size]
 
 
-def as_unreadable(
+def unreadable_error(
     error: QuorumlogError, topic: str, partition: int, *, first: int, last: int
 ) -> QuorumlogError:
     """Return the error of a batch that cannot be decoded, with its offsets."""
-    told = type(error)(
+    located = type(error)(
         f"offsets {first} to {last} cannot be read: {error.message}; seek to offset {last + 1} to "
         "skip them",
         topic=topic,
         partition=partition,
     )
-    told.__cause__ = error
-    return told
+    located.__cause__ = error
+    return located
 
 
-def with_way_out(error: QuorumlogError) -> OffsetOutOfRange:
+def out_of_range_error(error: QuorumlogError) -> OffsetOutOfRange:
     """Return the error for an offset out of range, with a remedy for the application."""
-    what = error.message.partition(";")[0]  # the rest addresses implementers of clients
     return OffsetOutOfRange(
-        f"{what}; seek to an existing offset, 'earliest' or 'latest', or set on_out_of_range",
+        f"{error.message}; seek to an existing offset, 'earliest' or 'latest', or set "
+        "on_out_of_range",
         topic=error.topic,
         partition=error.partition,
     )

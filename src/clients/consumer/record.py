@@ -64,7 +64,7 @@ class ConsumerRecord:
         return f"{self.topic}-{self.partition} offset {self.offset}"
 
 
-class Bounds:
+class IterationBounds:
     """The limits of an iteration: a deadline, an idle time, a number of records."""
 
     __slots__ = ("_clock", "_deadline_ms", "_idle_ms", "_left")
@@ -119,7 +119,7 @@ class AsyncRecords:
         max_records: int | None,
     ) -> None:
         self._next = next_record
-        self._bounds = Bounds(
+        self._bounds = IterationBounds(
             clock, timeout_ms=timeout_ms, idle_ms=idle_ms, max_records=max_records
         )
 

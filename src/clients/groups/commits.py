@@ -24,13 +24,13 @@ from ...errors import (
 )
 from ...runtime import Scope
 from ..connection import Connection
-from ..consumer.fetcher import Fetcher
+from ..consumer.fetcher import ConsumerFetcher
 from ..consumer.partition_reader import PartitionReader
 from ..coordination import Changes
-from ..offsets import Place
+from ..offsets import TopicPartition
 from . import coordinator
-from .coordinator import Caller, CommittedOffset, Joining
-from .member import GroupMember
+from .coordinator import Caller, CommittedOffset, MemberIdentity
+from .member import MemberStateMachine
 
 COMMIT_MS: Final = 10_000  # time limit of a background commit
 WAITING_MAX: Final = 1_000  # limit of queued commits without a waiting caller
@@ -40,13 +40,15 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Due:
+class _QueuedCommit:
     """A queued commit."""
 
-    offsets: Mapping[Place, CommittedOffset]
+    offsets: Mapping[TopicPartition, CommittedOffset]
     deadline_ms: int
     joins: int  # the member's number of joins when it was queued
-    readers: Mapping[Place, PartitionReader | None]  # the owned readers then; None: not owned
+    readers: Mapping[
+        TopicPartition, PartitionReader | None
+    ]  # the owned readers then; None: not owned
     outcome: "asyncio.Future[None]"
 
 
@@ -57,10 +59,10 @@ class Commits:
         self,
         connection: Connection,
         scope: Scope,
-        joining: Joining,
+        joining: MemberIdentity,
         *,
-        member: Callable[[], GroupMember],
-        fetcher: Fetcher,
+        member: Callable[[], MemberStateMachine],
+        fetcher: ConsumerFetcher,
         changes: Changes,
         on_failure: Callable[[BaseException], None],
         on_refusal: Callable[[], None],
@@ -74,21 +76,23 @@ class Commits:
         self._changes = changes  # of the member
         self._on_failure = on_failure  # an application's callback raised
         self._on_refusal = on_refusal  # the coordinator does not have the member
-        self._stored: dict[Place, int] = {}  # last stored offsets of owned partitions
-        self._waiting: deque[_Due] = deque()  # the first one is in flight
+        self._stored: dict[TopicPartition, int] = {}  # last stored offsets of owned partitions
+        self._waiting: deque[_QueuedCommit] = deque()  # the first one is in flight
         self._worker: asyncio.Task[None] | None = None
 
     # --- stored offsets ------------------------------------------------------------------------
 
-    def found(self, place: Place, offset: int) -> None:
+    def found(self, place: TopicPartition, offset: int) -> None:
         """Record the group's committed offset: it needs no commit until the position changes."""
         self._stored[place] = offset
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: TopicPartition) -> None:
         """Remove a partition that the member no longer owns."""
         self._stored.pop(place, None)
 
-    def in_topics(self, offsets: Mapping[Place, CommittedOffset]) -> dict[Place, CommittedOffset]:
+    def in_topics(
+        self, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> dict[TopicPartition, CommittedOffset]:
         """Return the offsets with the ids of the topics that are being read."""
         ids = {place: reader.topic_id for place, reader in self._fetcher.readers.items()}
         return {
@@ -98,7 +102,7 @@ class Commits:
 
     # --- storing -------------------------------------------------------------------------------
 
-    async def store_news(self, positions: Mapping[Place, CommittedOffset]) -> None:
+    async def store_news(self, positions: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Store the offsets that changed, within `COMMIT_MS`; log a failure."""
         news = {
             place: each
@@ -110,7 +114,9 @@ class Commits:
         except QuorumlogError as error:
             _log.warning("group.commit_failed group=%s error=%s", self._joining.group, error)
 
-    async def store(self, offsets: Mapping[Place, CommittedOffset], *, deadline_ms: int) -> None:
+    async def store(
+        self, offsets: Mapping[TopicPartition, CommittedOffset], *, deadline_ms: int
+    ) -> None:
         """Queue a commit and wait until it is stored; raise its error.
 
         Raises TimedOut if the commits before it take too long.
@@ -130,7 +136,7 @@ class Commits:
 
     def store_soon(
         self,
-        offsets: Mapping[Place, CommittedOffset],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         on_done: Callable[[QuorumlogError | None], None] | None,
     ) -> None:
         """Queue a commit and return; pass a failure to `on_done`, or log it.
@@ -140,12 +146,12 @@ class Commits:
         if len(self._waiting) >= WAITING_MAX:
             raise Overloaded(f"{WAITING_MAX} commits of the consumer are queued: commit less often")
 
-        def tell(outcome: "asyncio.Future[None]") -> None:
-            self._tell(outcome, on_done)
+        def report(outcome: "asyncio.Future[None]") -> None:
+            self._report(outcome, on_done)
 
-        self._put(offsets, self._connection.deadline_ms()).add_done_callback(tell)
+        self._put(offsets, self._connection.deadline_ms()).add_done_callback(report)
 
-    def _tell(
+    def _report(
         self,
         outcome: "asyncio.Future[None]",
         on_done: Callable[[QuorumlogError | None], None] | None,
@@ -162,12 +168,12 @@ class Commits:
             _log.warning("group.commit_failed group=%s error=%s", self._joining.group, error)
 
     def _put(
-        self, offsets: Mapping[Place, CommittedOffset], deadline_ms: int
+        self, offsets: Mapping[TopicPartition, CommittedOffset], deadline_ms: int
     ) -> "asyncio.Future[None]":
         """Queue a commit."""
         readers = {place: self._fetcher.readers.get(place) for place in offsets}
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        due = _Due(offsets, deadline_ms, self._member().joins, readers, outcome)
+        due = _QueuedCommit(offsets, deadline_ms, self._member().joins, readers, outcome)
         self._waiting.append(due)
         if not offsets:
             outcome.set_result(None)
@@ -189,7 +195,7 @@ class Commits:
                 self._waiting.popleft()
                 self._changes.announce()
 
-    async def _store(self, due: _Due) -> None:
+    async def _store(self, due: _QueuedCommit) -> None:
         while True:
             caller = self.caller()
             self._check_owned(due)
@@ -212,7 +218,7 @@ class Commits:
             if place in self._fetcher.readers:
                 self._stored[place] = offset.offset
 
-    def _check_owned(self, due: _Due) -> None:
+    def _check_owned(self, due: _QueuedCommit) -> None:
         """Raise if the member was fenced, or a partition revoked, since the commit was queued."""
         if due.joins != self._member().joins:
             raise self._no_member()
@@ -225,7 +231,7 @@ class Commits:
                     partition=place[1],
                 )
 
-    async def settled(self, places: Collection[Place]) -> None:
+    async def settled(self, places: Collection[TopicPartition]) -> None:
         """Wait until no commit of these partitions is queued, `COMMIT_MS` at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(COMMIT_MS / 1000):
@@ -291,13 +297,13 @@ def _end(outcome: "asyncio.Future[None]", error: QuorumlogError | None) -> None:
 
 
 def positions_of(
-    readers: Iterable[PartitionReader], at_most: Mapping[Place, int]
-) -> dict[Place, CommittedOffset]:
+    readers: Iterable[PartitionReader], at_most: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, CommittedOffset]:
     """Return the readers' positions, limited by `at_most`, with topic ids.
 
     The id keeps an offset from being applied to a topic of the same name created later.
     """
-    found: dict[Place, CommittedOffset] = {}
+    found: dict[TopicPartition, CommittedOffset] = {}
     for reader in readers:
         if reader.position >= 0 and (reader.target is None or isinstance(reader.target, int)):
             place = (reader.topic, reader.partition)

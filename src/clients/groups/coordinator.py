@@ -16,10 +16,10 @@ from ...runtime import Clock
 from ...runtime.error_detail import decode_error
 from ...services import GROUPS_COMMIT_OFFSETS, GROUPS_FETCH_OFFSETS, GROUPS_HEARTBEAT
 from ..connection import Connection
-from ..offsets import OFFSET_MAX, Place
+from ..offsets import OFFSET_MAX, TopicPartition
 from ..retry import is_retriable
-from ..topology import senseless
-from .member import Beat
+from ..topology import invalid_response
+from .member import GroupHeartbeat
 
 HEARTBEAT_MS = 10_000  # time limit of one heartbeat with its retries
 CLIENT_ID = "quorumlog"
@@ -60,7 +60,7 @@ OUTSIDE = Caller()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joining:
+class MemberIdentity:
     """The constant fields of a member's heartbeats."""
 
     group: str
@@ -72,12 +72,12 @@ class Joining:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BeatAnswer:
+class HeartbeatResult:
     """The coordinator's response to a heartbeat."""
 
     epoch: int
     interval_ms: int
-    assignment: Mapping[Place, bytes] | None  # with topic ids; None: unchanged
+    assignment: Mapping[TopicPartition, bytes] | None  # with topic ids; None: unchanged
     session_ms: int  # session timeout; 0: not returned
     sent_ms: int  # earliest time at which the answered attempt was sent, on `steady_ms`
 
@@ -90,7 +90,9 @@ def steady_ms(clock: Clock) -> int:
     return clock.busy_us() // 1_000
 
 
-async def heartbeat(connection: Connection, who: Joining, beat: Beat, *, again: Beat) -> BeatAnswer:
+async def heartbeat(
+    connection: Connection, who: MemberIdentity, beat: GroupHeartbeat, *, again: GroupHeartbeat
+) -> HeartbeatResult:
     """Send one heartbeat; a retry sends `again`, since the response may have been lost.
 
     Raises the coordinator's error, or the failure of the last attempt.
@@ -113,7 +115,7 @@ async def heartbeat(connection: Connection, who: Joining, beat: Beat, *, again: 
     )
     numbers = (answer.member_epoch, answer.heartbeat_interval_ms, answer.session_timeout_ms)
     if not beat.is_leave and (min(numbers[:2]) < 1 or numbers[2] < 0):
-        raise senseless(
+        raise invalid_response(
             f"answered a heartbeat with epoch {numbers[0]}, an interval of {numbers[1]} ms and a "
             f"session of {numbers[2]} ms"
         )
@@ -124,7 +126,7 @@ async def heartbeat(connection: Connection, who: Joining, beat: Beat, *, again: 
             for each in answer.assignment.partitions
             if each.topic
         }
-    return BeatAnswer(
+    return HeartbeatResult(
         epoch=answer.member_epoch,
         interval_ms=answer.heartbeat_interval_ms,
         assignment=assignment,
@@ -133,7 +135,7 @@ async def heartbeat(connection: Connection, who: Joining, beat: Beat, *, again: 
     )
 
 
-def _to_heartbeat(who: Joining, beat: Beat) -> groups_pb2.GroupHeartbeatRequest:
+def _to_heartbeat(who: MemberIdentity, beat: GroupHeartbeat) -> groups_pb2.GroupHeartbeatRequest:
     request = groups_pb2.GroupHeartbeatRequest(
         group=who.group,
         member_id=who.member_id,
@@ -158,7 +160,7 @@ def _to_heartbeat(who: Joining, beat: Beat) -> groups_pb2.GroupHeartbeatRequest:
 async def commit(
     connection: Connection,
     group: str,
-    offsets: Mapping[Place, CommittedOffset],
+    offsets: Mapping[TopicPartition, CommittedOffset],
     *,
     by: Caller = OUTSIDE,
     deadline_ms: int,
@@ -207,18 +209,18 @@ async def commit(
 async def fetch(
     connection: Connection,
     group: str,
-    places: Collection[Place] | None,
+    places: Collection[TopicPartition] | None,
     *,
     by: Caller = OUTSIDE,
     deadline_ms: int,
-) -> dict[Place, CommittedOffset | None]:
+) -> dict[TopicPartition, CommittedOffset | None]:
     """Return the committed offsets of these partitions (None: of all that have one).
 
     Waits for offsets of open transactions.
     """
     asked = None if places is None else list(dict.fromkeys(places))
 
-    async def attempt(remaining_ms: int) -> dict[Place, CommittedOffset | None]:
+    async def attempt(remaining_ms: int) -> dict[TopicPartition, CommittedOffset | None]:
         request = groups_pb2.FetchOffsetsRequest(
             group=group,
             partitions=_partitions(asked or ()),
@@ -252,9 +254,11 @@ async def tell_absent(connection: Connection, group: str, topics: Iterable[str])
             return  # heartbeats fail with the same error
 
 
-def to_commit(offsets: Mapping[Place, "int | CommittedOffset"]) -> dict[Place, CommittedOffset]:
+def to_commit(
+    offsets: Mapping[TopicPartition, "int | CommittedOffset"],
+) -> dict[TopicPartition, CommittedOffset]:
     """Return validated offsets; raise InvalidRequest if one is invalid."""
-    found: dict[Place, CommittedOffset] = {}
+    found: dict[TopicPartition, CommittedOffset] = {}
     places: Mapping[Any, int | CommittedOffset] = offsets
     for place, value in places.items():
         given = value if isinstance(value, CommittedOffset) else CommittedOffset(value)
@@ -289,7 +293,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
-def _to_commit(place: Place, offset: CommittedOffset) -> groups_pb2.CommittedOffset:
+def _to_commit(place: TopicPartition, offset: CommittedOffset) -> groups_pb2.CommittedOffset:
     return groups_pb2.CommittedOffset(
         topic=place[0],
         partition=place[1],
@@ -312,17 +316,17 @@ def _committed(offset: groups_pb2.CommittedOffset) -> CommittedOffset | None:
     )
 
 
-def _partitions(places: Iterable[Place]) -> list[groups_pb2.GroupPartition]:
+def _partitions(places: Iterable[TopicPartition]) -> list[groups_pb2.GroupPartition]:
     return [groups_pb2.GroupPartition(topic=topic, partition=number) for topic, number in places]
 
 
-def _place(result: groups_pb2.OffsetResult) -> Place:
+def _place(result: groups_pb2.OffsetResult) -> TopicPartition:
     return (result.offset.topic, result.offset.partition)
 
 
 def _outcomes(
-    results: Iterable[groups_pb2.OffsetResult], asked: list[Place] | None
-) -> list[tuple[Place, QuorumlogError | None]]:
+    results: Iterable[groups_pb2.OffsetResult], asked: list[TopicPartition] | None
+) -> list[tuple[TopicPartition, QuorumlogError | None]]:
     """Return each partition's error, or None.
 
     Raises UnknownServerError unless the results are for the requested partitions.
@@ -332,5 +336,5 @@ def _outcomes(
         for result in results
     ]
     if asked is not None and [place for place, _ in found] != asked:
-        raise senseless(f"returned {len(found)} offsets for {len(asked)} partitions")
+        raise invalid_response(f"returned {len(found)} offsets for {len(asked)} partitions")
     return found

@@ -6,19 +6,19 @@ Records count as processed at the application's next call; only those are commit
 from collections.abc import Collection, Mapping, Sequence
 
 from ..consumer.record import ConsumerRecord
-from ..offsets import Place
+from ..offsets import TopicPartition
 
 
-class Handed:
+class DeliveredPositions:
     """Delivered positions of an asyncio consumer: the result of the last reading call."""
 
     __slots__ = ("_count", "_last")
 
     def __init__(self) -> None:
-        self._last: Sequence[ConsumerRecord] | Mapping[Place, int] = ()
+        self._last: Sequence[ConsumerRecord] | Mapping[TopicPartition, int] = ()
         self._count = 0  # of completed reading calls
 
-    def out(self, last: Sequence[ConsumerRecord] | Mapping[Place, int]) -> None:
+    def out(self, last: Sequence[ConsumerRecord] | Mapping[TopicPartition, int]) -> None:
         """Record what a reading call returns: records, or rows that begin at these offsets."""
         self._last = last
         self._count += 1
@@ -27,13 +27,13 @@ class Handed:
         """Record that the application finished all delivered records: it called again."""
         self._last = ()
 
-    def pending(self) -> dict[Place, int]:
+    def pending(self) -> dict[TopicPartition, int]:
         """Return the first offset of each partition with unfinished records."""
         if isinstance(self._last, Mapping):
             return dict(self._last)
         return first_offsets(self._last)
 
-    def ahead(self) -> dict[Place, int]:
+    def ahead(self) -> dict[TopicPartition, int]:
         """Return the first undelivered offset of each partition with a position beyond it."""
         return {}
 
@@ -41,13 +41,13 @@ class Handed:
         """Return a value that changes whenever the application makes progress."""
         return self._count
 
-    def recall(self, places: Collection[Place]) -> None:
+    def recall(self, places: Collection[TopicPartition]) -> None:
         """Withhold the undelivered records of these partitions, which are being revoked."""
 
 
-def first_offsets(records: Sequence[ConsumerRecord]) -> dict[Place, int]:
+def first_offsets(records: Sequence[ConsumerRecord]) -> dict[TopicPartition, int]:
     """Return the first offset of each partition in a sequence of records."""
-    found: dict[Place, int] = {}
+    found: dict[TopicPartition, int] = {}
     for record in records:
         found.setdefault((record.topic, record.partition), record.offset)
     return found

@@ -17,13 +17,13 @@ from ..connection import Connection
 from ..consumer.assignment import Wanted, parse_assignment
 from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
-from ..offsets import Place, Position, check_position
+from ..offsets import Position, TopicPartition, check_position
 from .coordinator import CommittedOffset, steady_ms, to_commit
-from .member import Subscription, check_group
+from .member import GroupSubscription, check_group
 from .membership import Callbacks, Membership, Start
 
 if TYPE_CHECKING:
-    from ..consumer.arrow_reader import ArrowTurn
+    from ..consumer.arrow_reader import ArrowPoll
 
 T = TypeVar("T")
 
@@ -32,14 +32,14 @@ TURN_MS = 50
 either blocks heartbeats; after this time the consumer yields."""
 TURNS = 4  # iterations of the loop per yield: a call takes several
 
-Offsets: TypeAlias = Mapping[Place, int | CommittedOffset]
+Offsets: TypeAlias = Mapping[TopicPartition, int | CommittedOffset]
 """Offsets to commit by (topic, partition): each is the offset of the next record to read."""
 
 OnCommitted: TypeAlias = Callable[[QuorumlogError | None], None]
 """Called with None once a commit is stored, or with the error."""
 
 
-def subscription_of(topics: Wanted, pattern: str) -> Subscription:
+def subscription_of(topics: Wanted, pattern: str) -> GroupSubscription:
     """Return the validated subscription; raise InvalidRequest if it is empty or names
     partitions."""
     wanted = parse_assignment(topics)
@@ -54,7 +54,7 @@ def subscription_of(topics: Wanted, pattern: str) -> Subscription:
         raise InvalidRequest(f"pattern is {pattern!r}: give a regular expression (RE2) as a str")
     if not wanted and not pattern:
         raise InvalidRequest("a consumer of a group needs topics or a pattern")
-    return Subscription(tuple(sorted(wanted)), pattern)
+    return GroupSubscription(tuple(sorted(wanted)), pattern)
 
 
 class AsyncGroupConsumer(AsyncConsumer):
@@ -130,15 +130,15 @@ class AsyncGroupConsumer(AsyncConsumer):
         self.membership.handed.out(records)
         return records
 
-    async def poll_turn(
+    async def run_arrow_poll(
         self,
         max_records: int | None,
         max_bytes: int | None,
         timeout_ms: int | None,
         columns: Sequence[str],
-    ) -> "ArrowTurn":
+    ) -> "ArrowPoll":
         """Run `poll_arrow`; the result also has the first offset of each partition's rows."""
-        turn = await super().poll_turn(max_records, max_bytes, timeout_ms, columns)
+        turn = await super().run_arrow_poll(max_records, max_bytes, timeout_ms, columns)
         self.membership.handed.out(dict(turn.starts))
         return turn
 
@@ -181,11 +181,11 @@ class AsyncGroupConsumer(AsyncConsumer):
         if self._is_reading:
             return await super()._wait(ready, timeout_ms)  # raises InvalidRequest
         self._parts.check_open()
-        self.membership.came_back()
+        self.membership.start_poll()
         try:
             return await super()._wait(ready, timeout_ms)
         finally:
-            self.membership.went()
+            self.membership.end_poll()
 
     def _raise_error(self) -> None:
         self.membership.look()  # before each delivery
@@ -250,18 +250,18 @@ class AsyncGroupConsumer(AsyncConsumer):
         self._parts.check_open()
         self.membership.commits.store_soon(self._to_commit(offsets), on_done)
 
-    def _to_commit(self, offsets: Offsets | None) -> dict[Place, CommittedOffset]:
+    def _to_commit(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:
         membership = self.membership
         if offsets is None:
-            due = membership.handed_positions()
+            due = membership.delivered_positions()
         else:
             due = membership.commits.in_topics(to_commit(offsets))
-        membership.done_by_hand(due)
+        membership.committed_by_application(due)
         return due
 
     async def committed(
-        self, partitions: Iterable[Place] | None = None, *, timeout_ms: int | None = None
-    ) -> dict[Place, CommittedOffset | None]:
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, CommittedOffset | None]:
         """Query the committed offsets of (topic, partition) pairs, by default the assigned ones.
 
         None: no offset is stored.
@@ -275,7 +275,7 @@ class AsyncGroupConsumer(AsyncConsumer):
 
     # --- opening and closing -----------------------------------------------------------------
 
-    def go_on_from(self, before: AsyncConsumer) -> None:
+    def resume_from(self, before: AsyncConsumer) -> None:
         """Do nothing: a new member starts at the committed offsets."""
 
     async def close(self) -> None:
@@ -291,7 +291,7 @@ class AsyncGroupConsumer(AsyncConsumer):
             if is_over:  # else the call that waits for this callback closes
                 await super().close()
         if is_over:
-            self.membership.raise_untold()
+            self.membership.raise_callback_error()
 
     async def __aenter__(self) -> "AsyncGroupConsumer":
         is_entered = False

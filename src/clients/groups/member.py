@@ -26,7 +26,7 @@ from ...errors import (
     UnknownMember,
     UnreleasedInstance,
 )
-from ..offsets import Place
+from ..offsets import TopicPartition
 
 FOREVER_MS: Final = 2**62
 SESSION_MS: Final = 45_000  # group.consumer.session.timeout.ms if the broker does not return it
@@ -34,7 +34,7 @@ CERTAIN: Final = 0.95
 """Share of a time span that is safe to use: the coordinator's clock may be faster than this one."""
 
 
-class Lease:
+class MemberLease:
     """The lease of a member on its partitions.
 
     The coordinator removes a member, and assigns its partitions to others, after a session without
@@ -56,7 +56,7 @@ class Lease:
         self._asked_ms = FOREVER_MS  # sending of the first heartbeat after the last response
         self._session_end_ms = FOREVER_MS
         self.heard_ms = 0  # sending of the last heartbeat that was answered
-        self._wanted_back: dict[Place, int] = {}  # revocations, with their earliest start
+        self._wanted_back: dict[TopicPartition, int] = {}  # revocations, with their earliest start
 
     @property
     def session_end_ms(self) -> int:
@@ -77,8 +77,8 @@ class Lease:
         *,
         sent_ms: int,
         session_ms: int,
-        reported: Iterable[Place],
-        target: Collection[Place],
+        reported: Iterable[TopicPartition],
+        target: Collection[TopicPartition],
     ) -> None:
         """Record the response to a heartbeat sent at `sent_ms`.
 
@@ -109,7 +109,7 @@ within this time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class GroupSubscription:
     """The subscription of a member: topics by name, or by a pattern (RE2) of names."""
 
     topics: tuple[str, ...] = ()  # ascending
@@ -117,12 +117,12 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class GroupHeartbeat:
     """A heartbeat to send; None: unchanged since the last one."""
 
     epoch: int
-    owned: tuple[Place, ...] | None = None
-    subscription: Subscription | None = None
+    owned: tuple[TopicPartition, ...] | None = None
+    subscription: GroupSubscription | None = None
     is_first: bool = False  # contains all fields, constant ones too
 
     @property
@@ -131,21 +131,23 @@ class Beat:
         return self.epoch < 0
 
 
-class Act(Enum):
+class StepKind(Enum):
     """The kind of a step."""
 
-    GIVE = "give"  # revocation: stop delivery, commit, call back, drop
-    TAKE = "take"  # assignment: fetch committed offsets, call back, start delivery
+    REVOKE = "give"  # revocation: stop delivery, commit, call back, drop
+    ASSIGN = "take"  # assignment: fetch committed offsets, call back, start delivery
     LOSE = "lose"  # loss: drop at once, commit nothing, call back
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RebalanceStep:
     """An action on a set of partitions."""
 
-    act: Act
-    places: tuple[Place, ...]
-    topic_ids: Mapping[Place, bytes] = field(default_factory=dict)  # of an assignment's topics
+    act: StepKind
+    places: tuple[TopicPartition, ...]
+    topic_ids: Mapping[TopicPartition, bytes] = field(
+        default_factory=dict
+    )  # of an assignment's topics
 
 
 class Phase(Enum):
@@ -160,7 +162,7 @@ class Phase(Enum):
     GONE = "gone"
 
 
-class GroupMember:
+class MemberStateMachine:
     """The state machine; see the module.
 
     `now_ms` is on one monotonic clock that also advances while code runs.
@@ -168,7 +170,7 @@ class GroupMember:
 
     def __init__(
         self,
-        subscription: Subscription,
+        subscription: GroupSubscription,
         *,
         is_static: bool,
         poll_interval_ms: int,
@@ -177,7 +179,7 @@ class GroupMember:
     ) -> None:
         self.phase = Phase.JOINING
         self.epoch = JOIN_EPOCH
-        self.owned: dict[Place, bytes] = {}  # with topic ids
+        self.owned: dict[TopicPartition, bytes] = {}  # with topic ids
         self.why_lost = ""  # reason of the last loss
         self.error: QuorumlogError | None = None  # raised by the next poll
         self.failure: QuorumlogError | None = None  # of the last heartbeat, which is retried
@@ -190,16 +192,18 @@ class GroupMember:
         self._is_static = is_static
         self._poll_interval_ms = poll_interval_ms
         self._backoff_ms = backoff_ms
-        self._target: Mapping[Place, bytes] | None = None  # None: not received yet
-        self._step: Step | None = None  # in progress
-        self._sent: Beat | None = None  # in flight
-        self._said_owned: tuple[Place, ...] | None = None  # last acknowledged; None: unknown
-        self._said_subscription: Subscription | None = None
+        self._target: Mapping[TopicPartition, bytes] | None = None  # None: not received yet
+        self._step: RebalanceStep | None = None  # in progress
+        self._sent: GroupHeartbeat | None = None  # in flight
+        self._said_owned: tuple[TopicPartition, ...] | None = (
+            None  # last acknowledged; None: unknown
+        )
+        self._said_subscription: GroupSubscription | None = None
         self._next_ms = now_ms  # of the next heartbeat, if nothing changes before
         self._failures = 0  # of heartbeats, consecutive
         self._unreleased_ms = FOREVER_MS  # first refusal because the instance id is in use
         self._polled_ms = now_ms
-        self._lease = Lease(back_ms=poll_interval_ms)
+        self._lease = MemberLease(back_ms=poll_interval_ms)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -208,7 +212,7 @@ class GroupMember:
 
     # --- heartbeats --------------------------------------------------------------------------
 
-    def beat(self, now_ms: int) -> Beat | None:
+    def beat(self, now_ms: int) -> GroupHeartbeat | None:
         """Return the heartbeat to send now, if one is due; report its outcome."""
         self.look(now_ms)
         if self._sent is not None or self.due_ms() > now_ms:
@@ -220,13 +224,13 @@ class GroupMember:
     def due_ms(self) -> int:
         """Return the time of the next call of `beat`."""
         if self._sent is not None:
-            return self._late_ms()
+            return self._poll_deadline_ms()
         match self.phase:
             case Phase.JOINING:
                 return self._next_ms
             case Phase.JOINED:
                 due_ms = 0 if self._has_news() else self._next_ms
-                return min(max(due_ms, self._not_before_ms()), self._late_ms())
+                return min(max(due_ms, self._not_before_ms()), self._poll_deadline_ms())
             case Phase.AWAY | Phase.LEAVING if self.epoch > 0:
                 return self._not_before_ms()
             case _:
@@ -235,14 +239,16 @@ class GroupMember:
     def _not_before_ms(self) -> int:
         return self._next_ms if self._failures else 0
 
-    def _next_beat(self) -> Beat:
+    def _next_beat(self) -> GroupHeartbeat:
         if self.phase in (Phase.AWAY, Phase.LEAVING):
-            return Beat(epoch=LEAVE_STATIC_EPOCH if self._is_static else LEAVE_EPOCH)
+            return GroupHeartbeat(epoch=LEAVE_STATIC_EPOCH if self._is_static else LEAVE_EPOCH)
         if self.phase is Phase.JOINING:
-            return Beat(epoch=JOIN_EPOCH, owned=(), subscription=self._subscription, is_first=True)
-        held = self._held()
+            return GroupHeartbeat(
+                epoch=JOIN_EPOCH, owned=(), subscription=self._subscription, is_first=True
+            )
+        held = self._owned_or_assigned()
         is_whole = self._said_owned is None
-        return Beat(
+        return GroupHeartbeat(
             epoch=self.epoch,
             owned=held if is_whole or held != self._said_owned else None,
             subscription=self._subscription
@@ -251,14 +257,14 @@ class GroupMember:
             is_first=is_whole,
         )
 
-    def again(self, beat: Beat) -> Beat:
+    def again(self, beat: GroupHeartbeat) -> GroupHeartbeat:
         """Return the heartbeat to send in a retry after an attempt of unknown outcome.
 
         It contains all fields, to which the coordinator responds with the whole assignment.
         """
         if beat.is_leave:
             return beat
-        return Beat(
+        return GroupHeartbeat(
             epoch=beat.epoch,
             owned=self._said_owned if beat.owned is None else beat.owned,
             subscription=beat.subscription or self._said_subscription,
@@ -268,10 +274,10 @@ class GroupMember:
     def _has_news(self) -> bool:
         if self._said_owned is None:
             return False  # the next retry contains all fields
-        is_held_new = self._held() != self._said_owned
+        is_held_new = self._owned_or_assigned() != self._said_owned
         return is_held_new or self._subscription != self._said_subscription
 
-    def _held(self) -> tuple[Place, ...]:
+    def _owned_or_assigned(self) -> tuple[TopicPartition, ...]:
         """Return the partitions that the member owns or may own before the response.
 
         The coordinator assigns unreported partitions to other members at once.
@@ -283,11 +289,11 @@ class GroupMember:
 
     def answered(
         self,
-        beat: Beat,
+        beat: GroupHeartbeat,
         *,
         epoch: int,
         interval_ms: int,
-        assignment: Mapping[Place, bytes] | None,
+        assignment: Mapping[TopicPartition, bytes] | None,
         session_ms: int,
         sent_ms: int,
         now_ms: int,
@@ -327,7 +333,7 @@ class GroupMember:
             self.holds_until_us = 1_000 * self.holds_until_ms
             self.look(now_ms)
 
-    def refused(self, beat: Beat, error: QuorumlogError, now_ms: int) -> None:
+    def refused(self, beat: GroupHeartbeat, error: QuorumlogError, now_ms: int) -> None:
         """Process an error or a missing response of a heartbeat."""
         self._sent = None
         self._failures += 1
@@ -365,7 +371,7 @@ class GroupMember:
                 f"a revocation was not completed within {self._poll_interval_ms} ms "
                 "(max_poll_interval_ms)"
             )
-        elif now_ms >= self._late_ms():
+        elif now_ms >= self._poll_deadline_ms():
             self._late(f"no poll came for {self._poll_interval_ms} ms (max_poll_interval_ms)")
 
     def doubt(self) -> None:
@@ -410,51 +416,51 @@ class GroupMember:
 
     # --- steps -------------------------------------------------------------------------------
 
-    def step(self) -> Step | None:
+    def step(self) -> RebalanceStep | None:
         """Return the next step, if none is in progress; report it to `done`."""
         if self._step is not None:
             return None
         self._step = self._next_step()
         return self._step
 
-    def _next_step(self) -> Step | None:
+    def _next_step(self) -> RebalanceStep | None:
         if self.phase in (Phase.FENCED, Phase.AWAY, Phase.FAILED):
-            return Step(Act.LOSE, tuple(sorted(self.owned))) if self.owned else None
+            return RebalanceStep(StepKind.LOSE, tuple(sorted(self.owned))) if self.owned else None
         if self.phase is not Phase.JOINED or self._target is None:
             return None
         target, owned = self._target, self.owned
         gone = [place for place in owned if target.get(place, owned[place]) != owned[place]]
         if gone:
             self.why_lost = "their topic was deleted and created again"
-            return Step(Act.LOSE, tuple(sorted(gone)))
+            return RebalanceStep(StepKind.LOSE, tuple(sorted(gone)))
         given = tuple(place for place in sorted(owned) if place not in target)
         if given:
-            return Step(Act.GIVE, given)
+            return RebalanceStep(StepKind.REVOKE, given)
         taken = {place: target[place] for place in sorted(target) if place not in owned}
-        return Step(Act.TAKE, tuple(taken), taken) if taken else None
+        return RebalanceStep(StepKind.ASSIGN, tuple(taken), taken) if taken else None
 
-    def done(self, step: Step, *, has_failed: bool = False) -> None:
+    def done(self, step: RebalanceStep, *, has_failed: bool = False) -> None:
         """Record a completed step; `has_failed`: no partition was taken, or revoked."""
         assert step is self._step, f"{step} is not in progress"
         self._step = None
         if has_failed:
             pass
-        elif step.act is Act.TAKE:
+        elif step.act is StepKind.ASSIGN:
             self.owned.update(step.topic_ids)
         else:
             for place in step.places:
                 self.owned.pop(place, None)
         self._settle()
 
-    def wants(self, step: Step) -> bool:
+    def wants(self, step: RebalanceStep) -> bool:
         """Return True if a step in progress still applies: the member was not fenced during it."""
-        return self.phase is Phase.JOINED or step.act is Act.LOSE
+        return self.phase is Phase.JOINED or step.act is StepKind.LOSE
 
     @property
-    def leaving_places(self) -> tuple[Place, ...]:
+    def leaving_places(self) -> tuple[TopicPartition, ...]:
         """The partitions of a revocation or loss in progress."""
         step = self._step
-        return () if step is None or step.act is Act.TAKE else step.places
+        return () if step is None or step.act is StepKind.ASSIGN else step.places
 
     @property
     def step_is_over(self) -> bool:
@@ -485,7 +491,7 @@ class GroupMember:
 
     # --- calls of the application --------------------------------------------------------------
 
-    def subscribe(self, subscription: Subscription) -> None:
+    def subscribe(self, subscription: GroupSubscription) -> None:
         """Replace the subscription."""
         self._subscription = subscription
         if self.phase is Phase.FAILED and not isinstance(self.error, FencedInstance):
@@ -496,7 +502,7 @@ class GroupMember:
         """Record that the application polls, or has taken records since the last call."""
         self._polled_ms = now_ms
 
-    def told(self) -> None:
+    def error_raised(self) -> None:
         """Record that `error` was raised: the next poll joins again, unless the member is fenced
         for good."""
         if not isinstance(self.error, FencedInstance):
@@ -521,7 +527,7 @@ class GroupMember:
         is_known = self.epoch > 0 or self._sent is not None
         self.phase = Phase.LEAVING if is_known else Phase.GONE
 
-    def _late_ms(self) -> int:
+    def _poll_deadline_ms(self) -> int:
         """Return the deadline of the next poll."""
         if self.is_polling or self.phase is not Phase.JOINED:
             return FOREVER_MS

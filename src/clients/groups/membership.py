@@ -30,17 +30,24 @@ from ...runtime import Scope
 from ..config import ConsumerConfig
 from ..connection import Connection
 from ..consumer.assigned_partitions import AssignedPartitions
-from ..consumer.fetcher import Fetcher
+from ..consumer.fetcher import ConsumerFetcher
 from ..consumer.partition_reader import PartitionReader
 from ..coordination import Changes
-from ..offsets import Place, Position
+from ..offsets import Position, TopicPartition
 from . import coordinator
 from .commits import COMMIT_MS, Commits, positions_of
-from .coordinator import CommittedOffset, Joining, steady_ms
-from .delivered_positions import Handed
-from .member import Act, Beat, GroupMember, Phase, Step, Subscription
+from .coordinator import CommittedOffset, MemberIdentity, steady_ms
+from .delivered_positions import DeliveredPositions
+from .member import (
+    GroupHeartbeat,
+    GroupSubscription,
+    MemberStateMachine,
+    Phase,
+    RebalanceStep,
+    StepKind,
+)
 
-OnPartitions: TypeAlias = Callable[[list[Place]], Awaitable[None] | None]
+OnPartitions: TypeAlias = Callable[[list[TopicPartition]], Awaitable[None] | None]
 """A rebalance callback: called with (topic, partition) pairs; may be async."""
 
 
@@ -62,7 +69,9 @@ class Callbacks:
                 )
 
 
-async def call(callback: OnPartitions | None, places: Collection[Place]) -> Exception | None:
+async def call(
+    callback: OnPartitions | None, places: Collection[TopicPartition]
+) -> Exception | None:
     """Run a callback of the application; return the error that it raised, if any."""
     if callback is None:
         return None
@@ -105,10 +114,10 @@ class Membership:
         *,
         group: str,
         instance_id: str,
-        subscription: Subscription,
+        subscription: GroupSubscription,
         start: Start,
         parts: AssignedPartitions,
-        fetcher: Fetcher,
+        fetcher: ConsumerFetcher,
         callbacks: Callbacks,
         on_recall: Callable[[], None],
     ) -> None:
@@ -122,8 +131,8 @@ class Membership:
         self._fetcher = fetcher
         self._callbacks = callbacks
         self._on_recall = on_recall  # makes the next reading call enter this class first
-        self.handed = Handed()
-        self.joining = Joining(
+        self.handed = DeliveredPositions()
+        self.joining = MemberIdentity(
             group=group,
             member_id=runtime.entropy.token(MEMBER_ID_SIZE).hex(),
             instance_id=instance_id,
@@ -131,7 +140,7 @@ class Membership:
             assignor=config.assignor,
             rebalance_timeout_ms=config.max_poll_interval_ms,
         )
-        self.member = GroupMember(
+        self.member = MemberStateMachine(
             subscription,
             is_static=bool(instance_id),
             poll_interval_ms=config.max_poll_interval_ms,
@@ -142,14 +151,16 @@ class Membership:
         self._beats = Changes()  # a heartbeat has ended
         self._work = asyncio.Event()
         self._mark: object = None  # `handed.mark()` at the last check
-        self._fresh: dict[Place, None] = {}  # taken since the last reading call
-        self._by_hand: dict[Place, int] = {}  # commits by the application of delivered records
-        self._by_hand_mark: object = None  # `handed.mark()` of those
+        self._fresh: dict[TopicPartition, None] = {}  # taken since the last reading call
+        self._application_commits: dict[
+            TopicPartition, int
+        ] = {}  # commits by the application of delivered records
+        self._application_commits_mark: object = None  # `handed.mark()` of those
         self._error: BaseException | None = None  # of a callback or a step; not raised yet
         self._is_closing = False
         self._closer: asyncio.Task[Any] | None = None  # the task that closes
         self._is_over = False  # closed
-        self._is_telling = False  # a callback runs
+        self._is_in_callback = False  # a callback runs
         self.commits = Commits(
             connection,
             scope,
@@ -157,7 +168,7 @@ class Membership:
             member=lambda: self.member,
             fetcher=fetcher,
             changes=self._changes,
-            on_failure=self._tell_error,
+            on_failure=self._keep_error,
             on_refusal=self._doubt,
         )
         self._heart: asyncio.Task[None] | None = None
@@ -168,10 +179,10 @@ class Membership:
     def begin(self) -> None:
         """Join the group, unless the member has begun."""
         if self._heart is None and not self._is_closing:
-            self._heart = self._scope.spawn(self._beat_on(), name="heartbeats")
+            self._heart = self._scope.spawn(self._run_heartbeats(), name="heartbeats")
             self._tasks = [
-                self._scope.spawn(self._step_on(), name="rebalances"),
-                self._scope.spawn(self._watch_on(), name="session"),
+                self._scope.spawn(self._run_steps(), name="rebalances"),
+                self._scope.spawn(self._run_deadlines(), name="session"),
                 self._scope.spawn(
                     coordinator.tell_absent(
                         self._connection, self.joining.group, self.member.topics
@@ -180,9 +191,9 @@ class Membership:
                 ),
             ]
             if self._config.auto_commit:
-                self._tasks.append(self._scope.spawn(self._commit_on(), name="commits"))
+                self._tasks.append(self._scope.spawn(self._run_auto_commit(), name="commits"))
 
-    def came_back(self) -> None:
+    def start_poll(self) -> None:
         """Start a reading call: the application finished the records delivered before."""
         self.begin()
         self.look()
@@ -191,7 +202,7 @@ class Membership:
         self.member.come_back(steady_ms(self._clock))
         self._changed()
 
-    def went(self) -> None:
+    def end_poll(self) -> None:
         """End a reading call."""
         self._fresh.clear()
         self.member.is_polling = False
@@ -204,11 +215,11 @@ class Membership:
         Call it before a delivery from `member.holds_until_ms` on.
         """
         now_ms, before = steady_ms(self._clock), self.member.phase
-        self._look_at_application(now_ms)
+        self._note_progress(now_ms)
         self.member.look(now_ms)
-        self._look_at_phase(before)
+        self._phase_changed(before)
 
-    def _look_at_phase(self, before: Phase) -> None:
+    def _phase_changed(self, before: Phase) -> None:
         """Stop the delivery of partitions that were just lost; a step drops them and calls back."""
         phase = self.member.phase
         if phase is before:
@@ -218,7 +229,7 @@ class Membership:
             self.handed.recall(places)
             self._on_recall()
             for reader in self._readers(places):
-                self._parts.withhold(reader)
+                self._parts.stop_delivery(reader)
         _log.info(
             "group.member_moved group=%s member=%s epoch=%d phase=%s",
             self.joining.group,
@@ -230,19 +241,19 @@ class Membership:
 
     def raise_error(self) -> None:
         """Raise the member's error, or that of a callback."""
-        self.raise_untold()
+        self.raise_callback_error()
         error = self.member.error
         if error is not None and self.member.step_is_over and not self.member.owned:
-            self.member.told()
+            self.member.error_raised()
             raise error.with_traceback(None)
 
-    def raise_untold(self) -> None:
+    def raise_callback_error(self) -> None:
         """Raise the error of a callback that no poll has raised, once."""
-        told, self._error = self._error, None
-        if told is not None:
-            raise told
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
-    def subscribe(self, subscription: Subscription) -> None:
+    def subscribe(self, subscription: GroupSubscription) -> None:
         """Replace the subscription."""
         self.member.subscribe(subscription)
         self._changed()
@@ -252,7 +263,7 @@ class Membership:
 
         The time limit is `call_timeout_ms`, not counting callbacks.
         """
-        self.came_back()
+        self.start_poll()
         wait_ms = self._connection.config.call_timeout_ms
         deadline_ms = self._clock.now_ms() + wait_ms
         try:
@@ -260,7 +271,7 @@ class Membership:
                 self.raise_error()
                 self._check_open()
                 left_ms = deadline_ms - self._clock.now_ms()
-                if self._is_telling:
+                if self._is_in_callback:
                     await self._changes.wait()
                     deadline_ms = self._clock.now_ms() + wait_ms
                 elif left_ms > 0:
@@ -273,7 +284,7 @@ class Membership:
                         "that its coordinator is alive"
                     )
         finally:
-            self.went()
+            self.end_poll()
 
     def _check_open(self) -> None:
         if self._is_closing:
@@ -286,15 +297,15 @@ class Membership:
 
     # --- heartbeats --------------------------------------------------------------------------
 
-    async def _beat_on(self) -> None:
+    async def _run_heartbeats(self) -> None:
         """Send heartbeats until the member has left."""
         while self.member.phase is not Phase.GONE:
             self._work.clear()
             now_ms = steady_ms(self._clock)
-            self._look_at_application(now_ms)
+            self._note_progress(now_ms)
             phase = self.member.phase
             beat = self.member.beat(now_ms)
-            self._look_at_phase(phase)
+            self._phase_changed(phase)
             if beat is not None:
                 await self._send(beat)
                 continue
@@ -306,14 +317,14 @@ class Membership:
                 pass
         self._changes.announce()
 
-    def _look_at_application(self, now_ms: int) -> None:
+    def _note_progress(self, now_ms: int) -> None:
         """Record the application's progress: iteration over buffered records makes no call."""
         mark = self.handed.mark()
         if mark != self._mark:
             self._mark = mark
             self.member.polled(now_ms)
 
-    async def _watch_on(self) -> None:
+    async def _run_deadlines(self) -> None:
         """Check the deadlines in time, whatever the other tasks wait for."""
         while True:
             self.look()
@@ -327,7 +338,7 @@ class Membership:
         self.member.doubt()
         self._work.set()
 
-    async def _send(self, beat: Beat) -> None:
+    async def _send(self, beat: GroupHeartbeat) -> None:
         member = self.member
         try:
             answer = await coordinator.heartbeat(
@@ -351,13 +362,13 @@ class Membership:
                 sent_ms=answer.sent_ms,
                 now_ms=steady_ms(self._clock),
             )
-        self._look_at_phase(before)
+        self._phase_changed(before)
         self._beats.announce()
         self._changed()
 
     # --- partitions --------------------------------------------------------------------------
 
-    async def _step_on(self) -> None:
+    async def _run_steps(self) -> None:
         """Execute the member's steps."""
         while not self._is_over:
             step = None if self._is_closing else self.member.step()
@@ -365,21 +376,21 @@ class Membership:
                 await self._changes.wait()
                 continue
             match step.act:
-                case Act.GIVE:
+                case StepKind.REVOKE:
                     await self._give(step)
-                case Act.TAKE:
+                case StepKind.ASSIGN:
                     await self._take(step)
-                case Act.LOSE:
+                case StepKind.LOSE:
                     await self._lose(step.places)
                     self.member.done(step)
             self._changed()
 
-    async def _give(self, step: Step) -> None:
+    async def _give(self, step: RebalanceStep) -> None:
         self.handed.recall(step.places)
         self._on_recall()
         readers = self._readers(step.places)
         for reader in readers:
-            self._parts.withhold(reader)
+            self._parts.stop_delivery(reader)
         places = set(step.places)
         while self.member.wants(step) and places & self._pending().keys():
             if self._is_closing:
@@ -392,35 +403,35 @@ class Membership:
         if self.member.wants(step) and self._config.auto_commit:
             await self.commits.store_news(positions_of(readers, {}))
         if self.member.wants(step):
-            await self._tell(self._callbacks.on_revoked, step.places)
+            await self._call_back(self._callbacks.on_revoked, step.places)
             self._drop(readers)
         else:
             await self._lose(step.places)
         self.member.done(step)
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: RebalanceStep) -> None:
         stored = await self._stored(step)
         if stored is None:
             self.member.done(step, has_failed=True)
             return
         readers = [self._reader(place, stored.get(place), step) for place in step.places]
         for reader in readers:
-            reader.is_given = True
+            reader.is_from_group = True
             self._parts.take(reader)
         # Unfinished records of these partitions are from an ownership that was lost.
         self._fresh.update(dict.fromkeys(step.places))
-        await self._tell(self._callbacks.on_assigned, step.places)
+        await self._call_back(self._callbacks.on_assigned, step.places)
         for reader in readers:
-            self._parts.hand_out(reader)
+            self._parts.start_delivery(reader)
         self.member.done(step)
 
-    async def _lose(self, places: Collection[Place]) -> None:
+    async def _lose(self, places: Collection[TopicPartition]) -> None:
         """Drop partitions that other members may own, then call back."""
         self.handed.recall(places)
         self._on_recall()
         readers = self._readers(places)
         for reader in readers:
-            self._parts.withhold(reader)
+            self._parts.stop_delivery(reader)
         self._drop(readers)
         _log.warning(
             "group.partitions_lost group=%s partitions=%s reason=%s",
@@ -429,7 +440,7 @@ class Membership:
             self.member.why_lost,
         )
         on_lost = self._callbacks.on_lost or self._callbacks.on_revoked
-        await self._tell(on_lost, places)
+        await self._call_back(on_lost, places)
 
     def _drop(self, readers: Iterable[PartitionReader]) -> None:
         for reader in readers:
@@ -438,11 +449,13 @@ class Membership:
                 self.commits.forget(place)
                 self._parts.drop(reader)
 
-    def _readers(self, places: Iterable[Place]) -> list[PartitionReader]:
+    def _readers(self, places: Iterable[TopicPartition]) -> list[PartitionReader]:
         found = (self._fetcher.readers.get(place) for place in places)
         return [reader for reader in found if reader is not None]
 
-    def _reader(self, place: Place, stored: CommittedOffset | None, step: Step) -> PartitionReader:
+    def _reader(
+        self, place: TopicPartition, stored: CommittedOffset | None, step: RebalanceStep
+    ) -> PartitionReader:
         """Return a reader at the committed offset, or at `start` if there is none."""
         topic_id = step.topic_ids.get(place)
         if stored is not None and (not topic_id or stored.topic_id in (b"", topic_id)):
@@ -462,7 +475,9 @@ class Membership:
         )
         return reader
 
-    async def _stored(self, step: Step) -> Mapping[Place, CommittedOffset | None] | None:
+    async def _stored(
+        self, step: RebalanceStep
+    ) -> Mapping[TopicPartition, CommittedOffset | None] | None:
         """Fetch the committed offsets, retrying; None if the step no longer applies."""
         failures = 0
         while self.member.wants(step) and not self._is_closing:
@@ -481,30 +496,32 @@ class Membership:
                     error, StaleMemberEpoch | UnknownMember | FencedMemberEpoch
                 )
                 if not (error.retriable or is_of_membership):
-                    self._tell_error(error)
+                    self._keep_error(error)
                 _log.info("group.offsets_unknown group=%s error=%s", self.joining.group, error)
             await asyncio.sleep(self._connection.backoff.wait_ms(failures) / 1000)
         return None
 
-    async def _tell(self, callback: OnPartitions | None, places: Collection[Place]) -> None:
+    async def _call_back(
+        self, callback: OnPartitions | None, places: Collection[TopicPartition]
+    ) -> None:
         """Run a callback; its error is raised by the next poll, or by `close`."""
-        self._is_telling = True
+        self._is_in_callback = True
         try:
             error = await call(callback, places)
         finally:
-            self._is_telling = False
+            self._is_in_callback = False
         if error is not None:
             _log.error("group.callback_failed group=%s", self.joining.group, exc_info=error)
-            self._tell_error(error)
+            self._keep_error(error)
 
-    def _tell_error(self, error: BaseException) -> None:
+    def _keep_error(self, error: BaseException) -> None:
         self._error = error
         self._fetcher.announce()
         self._changes.announce()
 
     # --- commits -----------------------------------------------------------------------------
 
-    async def _commit_on(self) -> None:
+    async def _run_auto_commit(self) -> None:
         """Commit processed positions periodically until the consumer closes.
 
         `close` commits the rest; no commit may follow that one.
@@ -512,35 +529,36 @@ class Membership:
         while not self._is_closing:
             await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
             if self.member.phase is Phase.JOINED and not self._is_closing:
-                await self.commits.store_news(self.done_positions())
+                await self.commits.store_news(self.processed_positions())
 
-    def handed_positions(self) -> dict[Place, CommittedOffset]:
+    def delivered_positions(self) -> dict[TopicPartition, CommittedOffset]:
         """Return the offsets after the delivered records, by partition."""
         return positions_of(self._fetcher.readers.values(), self.handed.ahead())
 
-    def done_positions(self) -> dict[Place, CommittedOffset]:
+    def processed_positions(self) -> dict[TopicPartition, CommittedOffset]:
         """Return the offsets after the processed records, by partition."""
         pending = self._pending()  # before the positions: those only grow
-        if self._by_hand_mark == self.handed.mark():
+        if self._application_commits_mark == self.handed.mark():
             pending = {
-                place: max(offset, self._by_hand.get(place, 0)) for place, offset in pending.items()
+                place: max(offset, self._application_commits.get(place, 0))
+                for place, offset in pending.items()
             }
         return positions_of(self._fetcher.readers.values(), pending)
 
-    def done_by_hand(self, offsets: Mapping[Place, CommittedOffset]) -> None:
+    def committed_by_application(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Record offsets that the application commits: the records before them are processed."""
         mark = self.handed.mark()
-        if self._by_hand_mark != mark:
-            self._by_hand, self._by_hand_mark = {}, mark
-        self._by_hand |= {place: each.offset for place, each in offsets.items()}
+        if self._application_commits_mark != mark:
+            self._application_commits, self._application_commits_mark = {}, mark
+        self._application_commits |= {place: each.offset for place, each in offsets.items()}
 
-    def _pending(self) -> dict[Place, int]:
+    def _pending(self) -> dict[TopicPartition, int]:
         pending = self.handed.pending()
         return {place: offset for place, offset in pending.items() if place not in self._fresh}
 
     async def committed(
-        self, places: Collection[Place], *, deadline_ms: int
-    ) -> dict[Place, CommittedOffset | None]:
+        self, places: Collection[TopicPartition], *, deadline_ms: int
+    ) -> dict[TopicPartition, CommittedOffset | None]:
         """Return the committed offsets of partitions."""
         return await coordinator.fetch(
             self._connection, self.joining.group, places, deadline_ms=deadline_ms
@@ -573,15 +591,15 @@ class Membership:
         return True
 
     async def _leave(self, *, is_well: bool) -> None:
-        positions = self.handed_positions() if is_well else self.done_positions()
-        told: Collection[Place] = ()
+        positions = self.delivered_positions() if is_well else self.processed_positions()
+        in_step: Collection[TopicPartition] = ()
         if asyncio.current_task() in self._tasks:  # called from a callback
-            told = self.member.leaving_places
+            in_step = self.member.leaving_places
         else:
-            await self._end_of_step()
-        readers = self._readers(place for place in self.member.owned if place not in told)
+            await self._wait_step_end()
+        readers = self._readers(place for place in self.member.owned if place not in in_step)
         for reader in readers:
-            self._parts.withhold(reader)
+            self._parts.stop_delivery(reader)
         self._on_recall()
         await self.commits.ended()
         if readers and self.member.phase is Phase.JOINED:
@@ -590,7 +608,7 @@ class Membership:
                 await self.commits.store_news(
                     {place: positions[place] for place in places if place in positions}
                 )
-            await self._tell(self._callbacks.on_revoked, places)
+            await self._call_back(self._callbacks.on_revoked, places)
         elif readers:
             await self._lose([(reader.topic, reader.partition) for reader in readers])
         self._drop(readers)
@@ -603,7 +621,7 @@ class Membership:
             except TimeoutError:
                 _log.info("group.left_without_answer group=%s", self.joining.group)
 
-    async def _end_of_step(self) -> None:
+    async def _wait_step_end(self) -> None:
         """Wait for the step in progress, `COMMIT_MS` at most; then cancel it."""
         try:
             async with asyncio.timeout(COMMIT_MS / 1000):

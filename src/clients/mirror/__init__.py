@@ -1,12 +1,20 @@
 """Mirroring: replication of topics from a source cluster to a target cluster, with equal offsets.
 
-`batches` prepares batches and detects divergence (pure), `partition_copy` is the progress of one
+`batches` prepares batches and detects divergence (pure), `copy_progress` is the progress of one
 partition (pure), `source` and `target` are the two clusters, `mirror` drives the replication.
 """
 
+from .copy_progress import CopyProgress, CopyState
 from .mirror import Mirror, MirrorReport
-from .partition_copy import Course, State
-from .source import QuorumlogSource, Source
+from .source import ClusterSource, MirrorSource
 from .target import Target
 
-__all__ = ["Mirror", "MirrorReport", "Source", "QuorumlogSource", "Target", "Course", "State"]
+__all__ = [
+    "Mirror",
+    "MirrorReport",
+    "MirrorSource",
+    "ClusterSource",
+    "Target",
+    "CopyProgress",
+    "CopyState",
+]

@@ -26,7 +26,7 @@ _MARKS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedBatches:
     """The batches to append for one response of a source."""
 
     parts: list[Buffer]  # whole batches in pieces, views of the response if possible
@@ -43,7 +43,7 @@ class Prepared:
         return b"".join(self.parts)
 
 
-def prepared(batches: Buffer, from_offset: int) -> Prepared:
+def prepare(batches: Buffer, from_offset: int) -> PreparedBatches:
     """Return the source's batches from an offset, without their producer ids.
 
     A batch that begins before the offset is cut. Raises InvalidTxnState for a batch of a
@@ -79,7 +79,7 @@ def prepared(batches: Buffer, from_offset: int) -> Prepared:
         size += len(batch)
         newest_ms = max(newest_ms, header.max_timestamp)
         count += header.record_count
-    return Prepared(parts, size, next_offset, end_offset, count, epoch, newest_ms)
+    return PreparedBatches(parts, size, next_offset, end_offset, count, epoch, newest_ms)
 
 
 def batch_of(records: list[Record], *, leader_epoch: int = -1, codec: Codec = Codec.NONE) -> bytes:
@@ -93,14 +93,14 @@ def batch_of(records: list[Record], *, leader_epoch: int = -1, codec: Codec = Co
     )
 
 
-class Parting(NamedTuple):
+class Divergence(NamedTuple):
     """The divergence of a copy and its source."""
 
     offset: int
     what: str  # description of the source's batch or record there
 
 
-def parting(mine: Buffer, theirs: Buffer) -> Parting | None:
+def find_divergence(mine: Buffer, theirs: Buffer) -> Divergence | None:
     """Return the first divergence that batches of a copy and its source show, or None.
 
     The split of records into batches does not count. Records may be equal and the logs diverged:
@@ -109,7 +109,7 @@ def parting(mine: Buffer, theirs: Buffer) -> Parting | None:
     """
     offset = first_difference(mine, theirs)
     if offset is not None:
-        return Parting(offset, "another record")
+        return Divergence(offset, "another record")
     copied = [
         (header.base_offset, header.next_offset, header.base_sequence)
         for _, header in iterate_batches(mine)
@@ -127,11 +127,11 @@ def parting(mine: Buffer, theirs: Buffer) -> Parting | None:
                 is_other = header.leader_epoch != epoch
             if is_other:
                 what = f"a batch of another leader epoch ({header.leader_epoch}, not {epoch})"
-                return Parting(header.base_offset, what)
+                return Divergence(header.base_offset, what)
     return None
 
 
-def meet(mine: Buffer, theirs: Buffer) -> bool:
+def overlap(mine: Buffer, theirs: Buffer) -> bool:
     """Return True if batches of both logs have an offset in common."""
     copied = [(header.base_offset, header.next_offset) for _, header in iterate_batches(mine)]
     return any(

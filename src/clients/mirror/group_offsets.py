@@ -13,13 +13,13 @@ from ..admin.groups import list_groups
 from ..connection import Connection
 from ..groups import coordinator
 from ..groups.coordinator import CommittedOffset
-from ..offsets import Place
+from ..offsets import TopicPartition
 
-Committed: TypeAlias = Mapping[Place, CommittedOffset]
+Committed: TypeAlias = Mapping[TopicPartition, CommittedOffset]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copying:
+class CopiedOffsets:
     """The result of one pass over all groups."""
 
     groups: int  # with offsets in mirrored partitions
@@ -27,7 +27,9 @@ class Copying:
     refused: Mapping[str, str]  # errors by group
 
 
-def to_set(theirs: Committed, mine: Committed, copied_to: Mapping[Place, int]) -> Committed:
+def offsets_to_commit(
+    theirs: Committed, mine: Committed, copied_to: Mapping[TopicPartition, int]
+) -> Committed:
     """Return the offsets to commit: copied up to there already, and larger than the target's.
     Pure."""
     return {
@@ -39,8 +41,8 @@ def to_set(theirs: Committed, mine: Committed, copied_to: Mapping[Place, int]) -
 
 
 async def copy_group_offsets(
-    source: Connection, target: Connection, copied_to: Mapping[Place, int]
-) -> Copying:
+    source: Connection, target: Connection, copied_to: Mapping[TopicPartition, int]
+) -> CopiedOffsets:
     """Copy committed offsets of these partitions, up to the mirrored offsets.
 
     Raises an error of listing the source's groups. A group that cannot be read or written, because
@@ -56,15 +58,17 @@ async def copy_group_offsets(
                 continue
             groups += 1
             mine = await _stored(target, name, copied_to)
-            news = to_set(theirs, mine, copied_to)
+            news = offsets_to_commit(theirs, mine, copied_to)
             await coordinator.commit(target, name, news, deadline_ms=target.deadline_ms())
         except QuorumlogError as error:
             refused[name] = str(error)
         else:
             offsets += len(news)
-    return Copying(groups=groups, offsets=offsets, refused=refused)
+    return CopiedOffsets(groups=groups, offsets=offsets, refused=refused)
 
 
-async def _stored(connection: Connection, group: str, places: Collection[Place]) -> Committed:
+async def _stored(
+    connection: Connection, group: str, places: Collection[TopicPartition]
+) -> Committed:
     stored = await coordinator.fetch(connection, group, None, deadline_ms=connection.deadline_ms())
     return {place: each for place, each in stored.items() if place in places and each is not None}

@@ -20,9 +20,9 @@ from ...errors import (
 )
 from ...records import Record
 from ...runtime import Runtime
-from ..offsets import Place
+from ..offsets import TopicPartition
 from .batches import batch_of
-from .source import Piece, SourceTopic, Want
+from .source import PartitionData, PartitionFetch, SourceTopic
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ ADDRESS: Final = "kafka"  # librdkafka finds the leaders itself
 
 
 class KafkaSource:
-    """A Kafka cluster; see `Source`. `close` closes its connections."""
+    """A Kafka cluster; see `MirrorSource`. `close` closes its connections."""
 
     def __init__(self, runtime: Runtime, bootstrap: str) -> None:
         """`bootstrap` is "host:port,...". Raises EnvironmentUnusable without confluent-kafka."""
@@ -74,9 +74,9 @@ class KafkaSource:
         self._reader: Any = confluent_kafka.Consumer(reader)  # on its own lane, one job at a time
         self._peeker: Any = confluent_kafka.Consumer(reader)
         self._peeking = asyncio.Lock()
-        self._positions: dict[Place, int] = {}  # the reader's positions; empty: unknown
-        self._ended: dict[Place, tuple[int, int]] = {}  # offsets without records: from, to
-        self._starts: dict[Place, int] = {}  # log start offsets as last queried
+        self._positions: dict[TopicPartition, int] = {}  # the reader's positions; empty: unknown
+        self._ended: dict[TopicPartition, tuple[int, int]] = {}  # offsets without records: from, to
+        self._starts: dict[TopicPartition, int] = {}  # log start offsets as last queried
         self._asked = 0  # number of those queries
 
     async def close(self) -> None:
@@ -85,22 +85,22 @@ class KafkaSource:
         await self._offload("read", self._peeker.close)
 
     async def _offload(self, lane: str, job: Callable[[], T]) -> T:
-        def told() -> T:
+        def run() -> T:
             try:
                 return job()
             except self._kafka.KafkaException as error:
                 raise self._failure(error.args[0]) from None
 
-        return await self._runtime.tasks.offload(lane, told)
+        return await self._runtime.tasks.offload(lane, run)
 
     async def cluster_id(self) -> str:
-        """See `Source`."""
+        """See `MirrorSource`."""
         return await self._offload(
             "read", lambda: str(self._admin.list_topics(timeout=CALL_S).cluster_id or "")
         )
 
     async def topics(self) -> Sequence[SourceTopic]:
-        """See `Source`."""
+        """See `MirrorSource`."""
         return await self._offload("read", self._topics)
 
     def _topics(self) -> list[SourceTopic]:
@@ -135,12 +135,12 @@ class KafkaSource:
             )
         return found
 
-    async def leadership(self, place: Place) -> tuple[str, int]:
-        """See `Source`; librdkafka tracks leaders and epochs itself."""
+    async def leadership(self, place: TopicPartition) -> tuple[str, int]:
+        """See `MirrorSource`; librdkafka tracks leaders and epochs itself."""
         return ADDRESS, 0
 
-    async def bounds(self, place: Place) -> tuple[int, int]:
-        """See `Source`."""
+    async def bounds(self, place: TopicPartition) -> tuple[int, int]:
+        """See `MirrorSource`."""
         partition = self._kafka.TopicPartition(*place)
         async with self._peeking:
             low, high = await self._offload(
@@ -148,14 +148,16 @@ class KafkaSource:
             )
         return low, high
 
-    async def fetch(self, address: str, wants: Sequence[Want], *, max_wait_ms: int) -> list[Piece]:
-        """See `Source`."""
+    async def fetch(
+        self, address: str, wants: Sequence[PartitionFetch], *, max_wait_ms: int
+    ) -> list[PartitionData]:
+        """See `MirrorSource`."""
         if max_wait_ms == 0:
             async with self._peeking:
                 return await self._offload("read", lambda: [self._peek(want) for want in wants])
         return await self._offload("side:kafka", lambda: self._read(wants, max_wait_ms / 1000))
 
-    def _peek(self, want: Want) -> Piece:
+    def _peek(self, want: PartitionFetch) -> PartitionData:
         place = self._kafka.TopicPartition(*want.place, want.offset)
         low, high = self._peeker.get_watermark_offsets(place, timeout=CALL_S)
         self._peeker.assign([place])
@@ -175,16 +177,16 @@ class KafkaSource:
             records = b""  # the last offsets are transaction markers
         else:
             raise self._failure(message.error())
-        return Piece(place=want.place, records=records, start=low, end=high)
+        return PartitionData(place=want.place, records=records, start=low, end=high)
 
-    def _read(self, wants: Sequence[Want], wait_s: float) -> list[Piece]:
+    def _read(self, wants: Sequence[PartitionFetch], wait_s: float) -> list[PartitionData]:
         self._go_to({want.place: want.offset for want in wants})
         self._positions = {}  # set after a success: the records of a failed read are read again
         places = sorted(want.place for want in wants)  # the order of `wants` varies
         self._ask_a_start(places[self._asked % len(places)])
-        found: defaultdict[Place, list[Any]] = defaultdict(list)
-        ends: dict[Place, int] = {}
-        errors: dict[Place, QuorumlogError] = {}
+        found: defaultdict[TopicPartition, list[Any]] = defaultdict(list)
+        ends: dict[TopicPartition, int] = {}
+        errors: dict[TopicPartition, QuorumlogError] = {}
         for message in self._consume(wait_s):
             place = (message.topic(), message.partition())
             error = message.error()
@@ -215,7 +217,7 @@ class KafkaSource:
             wait_s = 0
         return found
 
-    def _ask_a_start(self, place: Place) -> None:
+    def _ask_a_start(self, place: TopicPartition) -> None:
         """Query the log start offset of one partition; the cached one is not updated."""
         self._asked += 1
         try:
@@ -226,7 +228,7 @@ class KafkaSource:
             return  # queried again soon
         self._starts[place] = low
 
-    def _go_to(self, wanted: dict[Place, int]) -> None:
+    def _go_to(self, wanted: dict[TopicPartition, int]) -> None:
         """Assign exactly these partitions at these offsets to the reader."""
         partitions = [
             self._kafka.TopicPartition(*place, offset) for place, offset in wanted.items()
@@ -243,14 +245,14 @@ class KafkaSource:
 
     def _piece(
         self,
-        want: Want,
+        want: PartitionFetch,
         messages: list[Any],
-        ends: dict[Place, int],
-        errors: dict[Place, QuorumlogError],
-    ) -> Piece:
+        ends: dict[TopicPartition, int],
+        errors: dict[TopicPartition, QuorumlogError],
+    ) -> PartitionData:
         place = want.place
         if place in errors:  # without its position, the next read assigns all partitions again
-            return Piece(place=place, error=errors[place])
+            return PartitionData(place=place, error=errors[place])
         messages = [each for each in messages if each.offset() >= want.offset]
         next_offset = messages[-1].offset() + 1 if messages else want.offset
         _, high = self._reader.get_watermark_offsets(
@@ -264,7 +266,7 @@ class KafkaSource:
         if behind == next_offset and high <= ended:
             end = next_offset  # only transaction markers follow, which are not copied
         start = self._starts.get(place, -1)
-        return Piece(place=place, records=_batches(messages), start=start, end=end)
+        return PartitionData(place=place, records=_batches(messages), start=start, end=end)
 
     def _failure(self, error: Any) -> QuorumlogError:
         """Convert an error of librdkafka."""
@@ -276,10 +278,10 @@ class KafkaSource:
             return UnknownTopicOrPartition(sentence)
         return Lost(sentence)
 
-    def learn(self, place: Place, error: QuorumlogError) -> None:
+    def learn(self, place: TopicPartition, error: QuorumlogError) -> None:
         """Do nothing: librdkafka tracks leaders."""
 
-    def doubt(self, place: Place) -> None:
+    def doubt(self, place: TopicPartition) -> None:
         """Do nothing: librdkafka tracks leaders."""
 
 
@@ -315,8 +317,8 @@ def _batches(messages: list[Any]) -> bytes:
     batch: list[Record] = []
     size, epoch = 0, -1
     for message in messages:
-        told = message.leader_epoch()
-        its_epoch = -1 if told is None else told
+        leader_epoch = message.leader_epoch()
+        its_epoch = -1 if leader_epoch is None else leader_epoch
         is_far = bool(batch) and message.offset() - batch[0].offset > SPAN_MAX
         if batch and (size >= BATCH_BYTES or its_epoch != epoch or is_far):
             parts.append(batch_of(batch, leader_epoch=epoch))

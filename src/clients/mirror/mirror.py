@@ -16,12 +16,12 @@ from typing import Any, Final, TypeAlias
 from ...errors import InvalidRequest, InvalidTxnState, NotMirror, QuorumlogError, TopicAlreadyExists
 from ...runtime import Buffer, Runtime, Scope
 from ..admin.descriptions import Topic
-from ..offsets import Place
-from .batches import Parting, Prepared, meet, parting, prepared
-from .group_offsets import Copying
-from .partition_copy import Course, State
-from .source import Piece, Source, SourceTopic, Want, source_name
-from .target import SOURCE, Chunk, Copied, Target
+from ..offsets import TopicPartition
+from .batches import Divergence, PreparedBatches, find_divergence, overlap, prepare
+from .copy_progress import CopyProgress, CopyState
+from .group_offsets import CopiedOffsets
+from .source import MirrorSource, PartitionData, PartitionFetch, SourceTopic, source_name
+from .target import SOURCE, CopyBounds, CopyChunk, Target
 
 WAIT_MS: Final = 500  # maximum wait of a read for records
 TURN_MS: Final = 200  # interval of the scheduling passes without events
@@ -30,7 +30,7 @@ LOOKS_MAX: Final = 16  # concurrent comparisons
 STEP_BACK: Final = 8  # factor of the distance at which a comparison continues after compaction
 
 
-CopyGroups: TypeAlias = Callable[[Mapping[Place, int]], Awaitable[Copying]]
+CopyGroups: TypeAlias = Callable[[Mapping[TopicPartition, int]], Awaitable[CopiedOffsets]]
 """Copies committed offsets of groups, up to the mirrored offsets; see `group_offsets`."""
 
 
@@ -53,10 +53,10 @@ class MirrorReport:
 class _Sending:
     """A chunk in flight."""
 
-    course: Course
+    progress: CopyProgress
     turn: int
-    chunk: Chunk
-    what: Prepared
+    chunk: CopyChunk
+    what: PreparedBatches
 
 
 class Mirror:
@@ -65,7 +65,7 @@ class Mirror:
     def __init__(
         self,
         runtime: Runtime,
-        source: Source,
+        source: MirrorSource,
         target: Target,
         *,
         topics: str,
@@ -85,7 +85,7 @@ class Mirror:
         self._refresh_ms = refresh_ms
         self._copy_groups = copy_groups
         self._say = say
-        self._courses: dict[Place, Course] = {}
+        self._copies: dict[TopicPartition, CopyProgress] = {}
         self._problems: dict[str, str] = {}  # by topic, or "" for all topics
         self._told: dict[str, str] = {}  # the last sentence, by subject
         self._has_looked = False  # the topics were checked successfully at least once
@@ -94,15 +94,15 @@ class Mirror:
         self._is_stopping = False
         self._turns: dict[str, None] = {}  # source addresses with a read in flight
         self._rooms: dict[str, asyncio.Semaphore] = {}  # limits of appends, by source address
-        self._newest: dict[Place, asyncio.Task[None]] = {}  # last append of each partition
+        self._newest: dict[TopicPartition, asyncio.Task[None]] = {}  # last append of each partition
         self._looks = 0
         self._reads = 0
         self._at_groups = asyncio.Lock()
 
     @property
-    def courses(self) -> list[Course]:
+    def copies(self) -> list[CopyProgress]:
         """The partitions that are or were copied, by topic and number."""
-        return [self._courses[place] for place in sorted(self._courses)]
+        return [self._copies[place] for place in sorted(self._copies)]
 
     def stop(self) -> None:
         """Stop soon; requests in flight are cancelled, and the next mirror resumes from the
@@ -112,19 +112,19 @@ class Mirror:
 
     def report(self) -> MirrorReport:
         """Return the present progress."""
-        courses = self._courses.values()
-        failing = [course for course in courses if course.is_failing]
-        stopped = [course for course in courses if course.state is State.STOPPED]
-        stopped.sort(key=lambda course: course.is_diverged)
+        copies = self._copies.values()
+        failing = [progress for progress in copies if progress.is_failing]
+        stopped = [progress for progress in copies if progress.state is CopyState.STOPPED]
+        stopped.sort(key=lambda progress: progress.is_diverged)
         return MirrorReport(
-            topics=len({course.topic for course in courses}),
-            partitions=len(courses),
-            caught_up=sum(course.is_caught_up for course in courses),
+            topics=len({progress.topic for progress in copies}),
+            partitions=len(copies),
+            caught_up=sum(progress.is_caught_up for progress in copies),
             stopped=len(stopped),
-            diverged=sum(course.is_diverged for course in stopped),
-            records=sum(course.records for course in courses),
-            bytes=sum(course.bytes for course in courses),
-            lag=sum(max(0, course.lag) for course in courses),
+            diverged=sum(progress.is_diverged for progress in stopped),
+            records=sum(progress.records for progress in copies),
+            bytes=sum(progress.bytes for progress in copies),
+            lag=sum(max(0, progress.lag) for progress in copies),
             problems=tuple(
                 [self._problems[topic] for topic in sorted(self._problems)]
                 + [f"{each.topic}-{each.partition}: {each.reason}" for each in failing + stopped]
@@ -151,8 +151,8 @@ class Mirror:
 
     def _is_done(self) -> bool:
         return self._has_looked and all(
-            course.is_caught_up or course.state is State.STOPPED
-            for course in self._courses.values()
+            progress.is_caught_up or progress.state is CopyState.STOPPED
+            for progress in self._copies.values()
         )
 
     @property
@@ -192,10 +192,10 @@ class Mirror:
                     passing = error  # raised after the other topics
                 else:
                     self._problem(name, f"{name} is not mirrored: {error}")
-        for course in self._courses.values():
-            if course.topic not in sources and course.state is not State.STOPPED:
-                course.stop("the topic was deleted in the source; the copy remains", is_gone=True)
-                self._say(f"{course.topic}-{course.partition}: {course.reason}")
+        for progress in self._copies.values():
+            if progress.topic not in sources and progress.state is not CopyState.STOPPED:
+                progress.stop("the topic was deleted in the source; the copy remains", is_gone=True)
+                self._say(f"{progress.topic}-{progress.partition}: {progress.reason}")
         if passing is not None:
             raise passing
 
@@ -216,19 +216,21 @@ class Mirror:
             count = min(count, len(copy.partitions))  # the existing partitions are copied
         for partition in range(count):
             place = (topic.name, partition)
-            known = self._courses.get(place)
+            known = self._copies.get(place)
             if known is None or known.source != source or known.is_gone:
-                self._courses[place] = Course(topic=topic.name, partition=partition, source=source)
+                self._copies[place] = CopyProgress(
+                    topic=topic.name, partition=partition, source=source
+                )
         if copy is not None:
-            self._follow_lives(copy, count)
+            self._follow_leaders(copy, count)
         if failure is not None and failure.retriable:
             raise failure
 
-    def _follow_lives(self, copy: Topic, count: int) -> None:
+    def _follow_leaders(self, copy: Topic, count: int) -> None:
         for part in copy.partitions:
             if part.partition < count:
-                course = self._courses[copy.name, part.partition]
-                course.copy_lives((copy.topic_id, part.leader_epoch))
+                progress = self._copies[copy.name, part.partition]
+                progress.copy_changed((copy.topic_id, part.leader_epoch))
 
     async def _follow_copy(self, topic: SourceTopic, copy: Topic) -> QuorumlogError | None:
         """Apply the source's partitions and configs to a copy; return the error that prevents
@@ -245,13 +247,13 @@ class Mirror:
 
     def _forget(self, topic: str) -> None:
         """Drop the state of a topic's partitions: its copies start from the beginning."""
-        for place in [place for place in self._courses if place[0] == topic]:
-            self._courses.pop(place).stop("the copy was deleted")
+        for place in [place for place in self._copies if place[0] == topic]:
+            self._copies.pop(place).stop("the copy was deleted")
 
     def _refuse(self, topic: SourceTopic, mirrored: str | None) -> None:
         """Stop a topic because its name in the target belongs to another topic."""
         name = topic.name
-        if mirrored is None and any(course.topic == name for course in self._courses.values()):
+        if mirrored is None and any(progress.topic == name for progress in self._copies.values()):
             why = "the copy was promoted and is an ordinary topic now"
         elif mirrored is None:
             why = "the target has a topic of this name that is no mirror; delete or rename it"
@@ -261,9 +263,9 @@ class Mirror:
                 f" {source_name(self._cluster_id, topic.topic_id)}: it was deleted and created"
                 " again, or belongs to another cluster"
             )
-        for course in self._courses.values():
-            if course.topic == name and course.state is not State.STOPPED:
-                course.stop(why)
+        for progress in self._copies.values():
+            if progress.topic == name and progress.state is not CopyState.STOPPED:
+                progress.stop(why)
         self._problem(name, f"{name} is not mirrored: {why}")
 
     async def _follow_starts(self) -> None:
@@ -272,10 +274,10 @@ class Mirror:
         Raises a retriable error once all topics were tried.
         """
         starts: defaultdict[str, dict[int, int]] = defaultdict(dict)
-        for course in self._courses.values():
-            start = min(course.source_start, course.copied_to)
-            if course.state is State.COPYING and start > course.copy_start:
-                starts[course.topic][course.partition] = start
+        for progress in self._copies.values():
+            start = min(progress.source_start, progress.copied_to)
+            if progress.state is CopyState.COPYING and start > progress.copy_start:
+                starts[progress.topic][progress.partition] = start
         passing: QuorumlogError | None = None
         for topic, by_partition in starts.items():
             key = f"start of {topic}"
@@ -287,7 +289,7 @@ class Mirror:
                 continue
             self._problems.pop(key, None)
             for partition, start in by_partition.items():
-                self._courses[topic, partition].copy_start = start
+                self._copies[topic, partition].copy_start = start
         if passing is not None:
             raise passing
 
@@ -306,9 +308,9 @@ class Mirror:
         if self._copy_groups is None:
             return
         copied_to = {
-            course.place: course.copied_to
-            for course in self._courses.values()
-            if course.state is State.COPYING
+            progress.place: progress.copied_to
+            for progress in self._copies.values()
+            if progress.state is CopyState.COPYING
         }
         if not copied_to:
             return
@@ -337,24 +339,24 @@ class Mirror:
     def _begin(self, scope: Scope) -> None:
         """Start the reads and comparisons that are due and not in flight."""
         now_ms = self._now_ms
-        reads: defaultdict[str, list[Course]] = defaultdict(list)
-        due: list[Course] = []
-        for course in self._courses.values():
-            if course.state is State.COPYING and course.address not in self._turns:
-                reads[course.address].append(course)
-            elif course.state is State.LOOKING and not course.is_looking:
-                due += [course] if course.not_before_ms <= now_ms else []
+        reads: defaultdict[str, list[CopyProgress]] = defaultdict(list)
+        due: list[CopyProgress] = []
+        for progress in self._copies.values():
+            if progress.state is CopyState.COPYING and progress.address not in self._turns:
+                reads[progress.address].append(progress)
+            elif progress.state is CopyState.COMPARING and not progress.is_comparing:
+                due += [progress] if progress.not_before_ms <= now_ms else []
         # Longest wait first: partitions that keep failing must not starve the others.
-        due.sort(key=lambda course: course.not_before_ms)
-        for course in due[: max(0, LOOKS_MAX - self._looks)]:
-            course.is_looking = True
+        due.sort(key=lambda progress: progress.not_before_ms)
+        for progress in due[: max(0, LOOKS_MAX - self._looks)]:
+            progress.is_comparing = True
             self._looks += 1
-            scope.spawn(self._ended(self._look(course)), name="mirror look")
-        for address, courses in reads.items():
+            scope.spawn(self._ended(self._look(progress)), name="mirror look")
+        for address, copies in reads.items():
             # A response is filled in this order: partitions that got records last come last.
-            courses.sort(key=lambda course: course.served)
+            copies.sort(key=lambda progress: progress.served)
             self._turns[address] = None
-            scope.spawn(self._ended(self._turn(scope, address, courses)), name="mirror read")
+            scope.spawn(self._ended(self._turn(scope, address, copies)), name="mirror read")
 
     async def _ended(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -362,45 +364,47 @@ class Mirror:
         finally:
             self._wake.set()
 
-    async def _look(self, course: Course) -> None:
+    async def _look(self, progress: CopyProgress) -> None:
         """Compare a copy with its source; errors schedule another comparison."""
-        turn = course.turn
+        turn = progress.turn
         try:
-            await self._compare(course, turn)
+            await self._compare(progress, turn)
         except NotMirror as error:
-            self._stop(course, str(error))
+            self._stop(progress, str(error))
         except QuorumlogError as error:
-            if course.turn == turn:
-                self._failed(course, error)
+            if progress.turn == turn:
+                self._failed(progress, error)
         finally:
             self._looks -= 1
-            self._tell_failing(course)
+            self._report_failing(progress)
 
-    async def _compare(self, course: Course, turn: int) -> None:
-        place = course.place
-        copy = await self._copy_of(course)
-        if course.turn != turn:
+    async def _compare(self, progress: CopyProgress, turn: int) -> None:
+        place = progress.place
+        copy = await self._copy_of(progress)
+        if progress.turn != turn:
             return  # it was stopped during the request
         if copy.high_watermark < copy.end:
-            course.failed("the copy's end is not committed yet", self._now_ms)
+            progress.failed("the copy's end is not committed yet", self._now_ms)
             return
         address, epoch = await self._source.leadership(place)
         start, end = await self._source.bounds(place)
         found = None
         if copy.end > max(copy.start, start) and end >= copy.end:
-            found = await self._parting(
-                course, address, epoch, first=max(copy.start, start), last=copy.end - 1
+            found = await self._find_divergence(
+                progress, address, epoch, first=max(copy.start, start), last=copy.end - 1
             )
-        if course.turn != turn:
+        if progress.turn != turn:
             return
         if end < copy.end:
-            course.ends_before(end, copy.end, self._now_ms)
+            progress.ends_before(end, copy.end, self._now_ms)
         elif found is not None:
-            course.differs_at(found.offset, found.what)
-        if course.state is State.STOPPED:
-            self._say(f"{course.topic}-{course.partition}: mirroring stopped: {course.reason}")
-        elif course.is_looking:
-            course.looked(
+            progress.differs_at(found.offset, found.what)
+        if progress.state is CopyState.STOPPED:
+            self._say(
+                f"{progress.topic}-{progress.partition}: mirroring stopped: {progress.reason}"
+            )
+        elif progress.is_comparing:
+            progress.looked(
                 copy_start=copy.start,
                 copy_end=copy.end,
                 source_start=start,
@@ -408,9 +412,9 @@ class Mirror:
                 epoch=epoch,
             )
 
-    async def _parting(
-        self, course: Course, address: str, epoch: int, *, first: int, last: int
-    ) -> Parting | None:
+    async def _find_divergence(
+        self, progress: CopyProgress, address: str, epoch: int, *, first: int, last: int
+    ) -> Divergence | None:
         """Return the divergence of the copy's last batch and the source's batch there, if any.
 
         If compaction has removed the source's batch, compare further back until both logs have
@@ -420,46 +424,50 @@ class Mirror:
         distance = 0
         while True:
             offset = max(first, last - distance)
-            wants = [Want(course.place, offset, epoch, 1, course.source)]
+            wants = [PartitionFetch(progress.place, offset, epoch, 1, progress.source)]
             (theirs,) = await self._source.fetch(address, wants, max_wait_ms=0)
-            mine = await self._target.read(course.place, offset)
+            mine = await self._target.read(progress.place, offset)
             for piece in (theirs, mine):
                 if piece.error is not None:
                     raise piece.error
             newest = newest or mine.records
-            found = parting(mine.records, theirs.records) or parting(newest, theirs.records)
-            if found is not None or offset == first or meet(mine.records, theirs.records):
+            found = find_divergence(mine.records, theirs.records) or find_divergence(
+                newest, theirs.records
+            )
+            if found is not None or offset == first or overlap(mine.records, theirs.records):
                 return found
             distance = distance * STEP_BACK or 1
 
-    async def _copy_of(self, course: Course) -> Copied:
-        address = await self._target.leader(course.place)
-        (copied,) = await self._target.append(address, [Chunk(course.place, course.source, 0)])
+    async def _copy_of(self, progress: CopyProgress) -> CopyBounds:
+        address = await self._target.leader(progress.place)
+        (copied,) = await self._target.append(
+            address, [CopyChunk(progress.place, progress.source, 0)]
+        )
         if copied.error is not None:
             raise copied.error
         return copied
 
-    async def _turn(self, scope: Scope, address: str, courses: list[Course]) -> None:
+    async def _turn(self, scope: Scope, address: str, copies: list[CopyProgress]) -> None:
         """Read the partitions led at an address and start the appends of their records."""
-        turns = [course.turn for course in courses]
+        turns = [progress.turn for progress in copies]
         wants = [
-            Want(each.place, each.asked_to, each.checked_epoch, source=each.source)
-            for each in courses
+            PartitionFetch(each.place, each.asked_to, each.checked_epoch, source=each.source)
+            for each in copies
         ]
         try:
             try:
                 pieces = await self._source.fetch(address, wants, max_wait_ms=WAIT_MS)
             except QuorumlogError as error:
-                for course, turn in zip(courses, turns, strict=True):
-                    if course.turn == turn:
-                        self._failed(course, error, self._source)
+                for progress, turn in zip(copies, turns, strict=True):
+                    if progress.turn == turn:
+                        self._failed(progress, error, self._source)
                 return
             sending: list[_Sending] = []
             self._reads += 1
-            for course, turn, piece in zip(courses, turns, pieces, strict=True):
-                if course.turn == turn:
-                    course.served = self._reads if piece.records else course.served
-                    sending += self._take(course, piece)
+            for progress, turn, piece in zip(copies, turns, pieces, strict=True):
+                if progress.turn == turn:
+                    progress.served = self._reads if piece.records else progress.served
+                    sending += self._take(progress, piece)
             if sending:
                 room = self._rooms.setdefault(address, asyncio.Semaphore(APPENDS_MAX))
                 await room.acquire()
@@ -467,26 +475,26 @@ class Mirror:
         finally:
             del self._turns[address]
 
-    def _take(self, course: Course, piece: Piece) -> list[_Sending]:
+    def _take(self, progress: CopyProgress, piece: PartitionData) -> list[_Sending]:
         """Return the chunks to send for a response."""
         if piece.error is not None:
-            self._failed(course, piece.error, self._source)
+            self._failed(progress, piece.error, self._source)
             return []
         try:
-            what = prepared(piece.records, course.asked_to)
+            what = prepare(piece.records, progress.asked_to)
         except InvalidTxnState as error:
-            self._stop(course, str(error))
+            self._stop(progress, str(error))
             return []
         except QuorumlogError as error:
-            self._failed(course, error)
+            self._failed(progress, error)
             return []
-        course.answered(source_start=piece.start, source_end=piece.end, now_ms=self._now_ms)
+        progress.answered(source_start=piece.start, source_end=piece.end, now_ms=self._now_ms)
         if not what.size:
-            course.asked_to = what.next_offset  # compaction removed the rest of the batch
+            progress.asked_to = what.next_offset  # compaction removed the rest of the batch
             return []
-        chunk = Chunk(course.place, course.source, course.sent_to, what.parts)
-        course.sent(next_offset=what.next_offset, end_offset=what.end_offset)
-        return [_Sending(course, course.turn, chunk, what)]
+        chunk = CopyChunk(progress.place, progress.source, progress.sent_to, what.parts)
+        progress.sent(next_offset=what.next_offset, end_offset=what.end_offset)
+        return [_Sending(progress, progress.turn, chunk, what)]
 
     def _begin_append(self, scope: Scope, sending: list[_Sending]) -> asyncio.Task[None]:
         """Start to append chunks, after earlier appends of the same partitions."""
@@ -508,12 +516,12 @@ class Mirror:
         await asyncio.gather(*before)
         groups: defaultdict[str, list[_Sending]] = defaultdict(list)
         for each in sending:
-            if each.course.turn != each.turn:
+            if each.progress.turn != each.turn:
                 continue  # an earlier append failed: the partition is compared again
             try:
                 groups[await self._target.leader(each.chunk.place)].append(each)
             except QuorumlogError as error:
-                self._failed(each.course, error, self._target)
+                self._failed(each.progress, error, self._target)
         await asyncio.gather(*(self._append_to(*group) for group in groups.items()))
 
     async def _append_to(self, address: str, sending: list[_Sending]) -> None:
@@ -521,19 +529,19 @@ class Mirror:
             copied = await self._target.append(address, [each.chunk for each in sending])
         except QuorumlogError as error:
             for each in sending:
-                if each.course.turn == each.turn:
-                    self._failed(each.course, error, self._target)
+                if each.progress.turn == each.turn:
+                    self._failed(each.progress, error, self._target)
             return
         for each, result in zip(sending, copied, strict=True):
-            course = each.course
-            if course.turn != each.turn:
+            progress = each.progress
+            if progress.turn != each.turn:
                 continue
             if isinstance(result.error, NotMirror):
-                self._stop(course, str(result.error))
+                self._stop(progress, str(result.error))
             elif result.error is not None:
-                self._failed(course, result.error, self._target)
+                self._failed(progress, result.error, self._target)
             else:
-                course.appended(
+                progress.appended(
                     copy_start=result.start,
                     copy_end=each.what.end_offset,
                     records=each.what.count,
@@ -543,22 +551,25 @@ class Mirror:
                 )
 
     def _failed(
-        self, course: Course, error: QuorumlogError, side: Source | Target | None = None
+        self,
+        progress: CopyProgress,
+        error: QuorumlogError,
+        side: MirrorSource | Target | None = None,
     ) -> None:
         """Record the failure of a side; None: it is not known of which."""
         for each in (self._source, self._target):
             if side is None:
-                each.doubt(course.place)
+                each.doubt(progress.place)
             elif side is each:
-                each.learn(course.place, error)
-        course.failed(str(error), self._now_ms)
-        self._tell_failing(course)
+                each.learn(progress.place, error)
+        progress.failed(str(error), self._now_ms)
+        self._report_failing(progress)
 
-    def _tell_failing(self, course: Course) -> None:
-        if course.is_failing and not course.is_told:
-            course.is_told = True
-            self._say(f"{course.topic}-{course.partition}: mirroring fails: {course.reason}")
+    def _report_failing(self, progress: CopyProgress) -> None:
+        if progress.is_failing and not progress.is_reported:
+            progress.is_reported = True
+            self._say(f"{progress.topic}-{progress.partition}: mirroring fails: {progress.reason}")
 
-    def _stop(self, course: Course, reason: str) -> None:
-        course.stop(reason)
-        self._say(f"{course.topic}-{course.partition}: mirroring stopped: {reason}")
+    def _stop(self, progress: CopyProgress, reason: str) -> None:
+        progress.stop(reason)
+        self._say(f"{progress.topic}-{progress.partition}: mirroring stopped: {reason}")

@@ -11,8 +11,8 @@ from ...runtime import Buffer
 from ...runtime.error_detail import decode_error
 from ..admin.admin import AsyncAdmin
 from ..connection import Connection
-from ..offsets import Place, look_up
-from ..topology import senseless
+from ..offsets import TopicPartition, look_up
+from ..topology import invalid_response
 from .envelopes import FETCH, FetchedBatches
 
 FETCH_BYTES_MAX: Final = 8 << 20  # of one response, for all partitions
@@ -31,10 +31,10 @@ class SourceTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class PartitionFetch:
     """A fetch of one partition."""
 
-    place: Place
+    place: TopicPartition
     offset: int
     epoch: int  # expected leader epoch
     max_bytes: int = PARTITION_BYTES_MAX  # one larger batch is returned nevertheless
@@ -42,17 +42,17 @@ class Want:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class PartitionData:
     """A fetch result of one partition."""
 
-    place: Place
+    place: TopicPartition
     records: Buffer = b""  # whole batches; the first may begin before the requested offset
     start: int = -1  # log start offset, -1: unknown
     end: int = -1  # high watermark, -1: unknown
     error: QuorumlogError | None = None
 
 
-class Source(Protocol):
+class MirrorSource(Protocol):
     """A cluster with topics to mirror. Every call ends within seconds."""
 
     async def cluster_id(self) -> str:
@@ -61,23 +61,25 @@ class Source(Protocol):
     async def topics(self) -> Sequence[SourceTopic]:
         """Return its topics by name, without internal ones."""
 
-    async def leadership(self, place: Place) -> tuple[str, int]:
+    async def leadership(self, place: TopicPartition) -> tuple[str, int]:
         """Return a partition's leader address and leader epoch."""
 
-    async def fetch(self, address: str, wants: Sequence[Want], *, max_wait_ms: int) -> list[Piece]:
+    async def fetch(
+        self, address: str, wants: Sequence[PartitionFetch], *, max_wait_ms: int
+    ) -> list[PartitionData]:
         """Fetch partitions led at an address; raise only errors that concern all of them."""
 
-    async def bounds(self, place: Place) -> tuple[int, int]:
+    async def bounds(self, place: TopicPartition) -> tuple[int, int]:
         """Return a partition's log start offset and high watermark."""
 
-    def learn(self, place: Place, error: QuorumlogError) -> None:
+    def learn(self, place: TopicPartition, error: QuorumlogError) -> None:
         """Update the leader of a partition after an error."""
 
-    def doubt(self, place: Place) -> None:
+    def doubt(self, place: TopicPartition) -> None:
         """Mark the leader of a partition as stale."""
 
 
-class QuorumlogSource:
+class ClusterSource:
     """A quorumlog cluster as a source, over gRPC."""
 
     def __init__(self, connection: Connection, *, fetch_bytes_max: int = FETCH_BYTES_MAX) -> None:
@@ -88,11 +90,11 @@ class QuorumlogSource:
         self._admin = AsyncAdmin(connection)
 
     async def cluster_id(self) -> str:
-        """See `Source`."""
+        """See `MirrorSource`."""
         return (await self._admin.describe_cluster()).cluster_id
 
     async def topics(self) -> Sequence[SourceTopic]:
-        """See `Source`."""
+        """See `MirrorSource`."""
         return [
             SourceTopic(
                 name=topic.name,
@@ -104,13 +106,15 @@ class QuorumlogSource:
             if not topic.name.startswith("__")
         ]
 
-    async def leadership(self, place: Place) -> tuple[str, int]:
-        """See `Source`."""
+    async def leadership(self, place: TopicPartition) -> tuple[str, int]:
+        """See `MirrorSource`."""
         leader = await self._connection.leader(*place)
         return leader.address, leader.epoch
 
-    async def fetch(self, address: str, wants: Sequence[Want], *, max_wait_ms: int) -> list[Piece]:
-        """See `Source`."""
+    async def fetch(
+        self, address: str, wants: Sequence[PartitionFetch], *, max_wait_ms: int
+    ) -> list[PartitionData]:
+        """See `MirrorSource`."""
         request = log_pb2.FetchRequest(
             max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=self._fetch_bytes_max
         )
@@ -132,21 +136,21 @@ class QuorumlogSource:
         )
         found = answer.results
         if [(each.topic, each.partition) for each, _ in found] != [w.place for w in wants]:
-            raise senseless("returned other partitions than requested")
+            raise invalid_response("returned other partitions than requested")
         return [_piece(result, records) for result, records in found]
 
-    async def bounds(self, place: Place) -> tuple[int, int]:
-        """See `Source`."""
+    async def bounds(self, place: TopicPartition) -> tuple[int, int]:
+        """See `MirrorSource`."""
         first = await look_up(self._connection, {place: "earliest"})
         end = await look_up(self._connection, {place: "latest"})
         return first[place], end[place]
 
-    def learn(self, place: Place, error: QuorumlogError) -> None:
-        """See `Source`."""
+    def learn(self, place: TopicPartition, error: QuorumlogError) -> None:
+        """See `MirrorSource`."""
         self._connection.learn(*place, error)
 
-    def doubt(self, place: Place) -> None:
-        """See `Source`."""
+    def doubt(self, place: TopicPartition) -> None:
+        """See `MirrorSource`."""
         self._connection.doubt(place[0])
 
 
@@ -168,11 +172,11 @@ def topic_id_of(source: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
-def _piece(result: log_pb2.FetchResult, records: Buffer) -> Piece:
+def _piece(result: log_pb2.FetchResult, records: Buffer) -> PartitionData:
     place = (result.topic, result.partition)
     if result.HasField("error"):
-        return Piece(place=place, error=decode_error(result.error))
-    return Piece(
+        return PartitionData(place=place, error=decode_error(result.error))
+    return PartitionData(
         place=place,
         records=records,
         start=result.log_start_offset,

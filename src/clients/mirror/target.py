@@ -12,10 +12,10 @@ from ...settings.query_groups import RETENTION_HOLDS
 from ..admin.admin import AsyncAdmin
 from ..admin.descriptions import Topic
 from ..connection import Connection
-from ..offsets import Place
-from ..topology import senseless
+from ..offsets import TopicPartition
+from ..topology import invalid_response
 from .envelopes import APPEND, encode_append
-from .source import Piece, QuorumlogSource, SourceTopic, Want
+from .source import ClusterSource, PartitionData, PartitionFetch, SourceTopic
 
 SOURCE: Final = "mirror.source"
 OWN: Final = frozenset(
@@ -33,20 +33,20 @@ APPEND_MS: Final = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class CopyChunk:
     """Batches to append to one partition's copy."""
 
-    place: Place
+    place: TopicPartition
     source: str
     copy_end: int  # the offset to append at
     parts: Sequence[Buffer] = ()  # of whole batches; empty: only query the copy's bounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
+class CopyBounds:
     """The bounds of a copy, -1 if unknown, and the error if nothing was appended."""
 
-    place: Place
+    place: TopicPartition
     start: int
     end: int
     high_watermark: int
@@ -61,7 +61,7 @@ class Target:
         self._connection = connection
         self._admin = AsyncAdmin(connection)
         self._replication = replication
-        self._reader = QuorumlogSource(connection)
+        self._reader = ClusterSource(connection)
 
     async def topics(self) -> Mapping[str, Topic]:
         """Return its topics by name."""
@@ -100,11 +100,11 @@ class Target:
             said.append(f"{mirror.name} has its source's configs")
         return said
 
-    async def leader(self, place: Place) -> str:
+    async def leader(self, place: TopicPartition) -> str:
         """Return the address of a partition's leader."""
         return (await self._connection.leader(*place)).address
 
-    async def append(self, address: str, chunks: Sequence[Chunk]) -> list[Copied]:
+    async def append(self, address: str, chunks: Sequence[CopyChunk]) -> list[CopyBounds]:
         """Append to copies led at an address and return their bounds.
 
         Raises only errors that concern all of them.
@@ -125,13 +125,13 @@ class Target:
         channel = self._connection.channel(address)
         answer = await channel.call(APPEND, request, timeout_ms=APPEND_MS + 5_000)
         if [(each.topic, each.partition) for each in answer.results] != [c.place for c in chunks]:
-            raise senseless("returned other partitions than requested")
+            raise invalid_response("returned other partitions than requested")
         return [_copied(each) for each in answer.results]
 
-    async def read(self, place: Place, offset: int) -> Piece:
+    async def read(self, place: TopicPartition, offset: int) -> PartitionData:
         """Read the batch of a copy that contains an offset."""
         address, epoch = await self._reader.leadership(place)
-        wants = [Want(place, offset, epoch, 1)]
+        wants = [PartitionFetch(place, offset, epoch, 1)]
         (piece,) = await self._reader.fetch(address, wants, max_wait_ms=0)
         return piece
 
@@ -139,17 +139,17 @@ class Target:
         """Advance the log start offsets of a topic's copies."""
         await self._admin.delete_records(topic, starts)
 
-    def learn(self, place: Place, error: QuorumlogError) -> None:
+    def learn(self, place: TopicPartition, error: QuorumlogError) -> None:
         """Update the leader of a partition after an error."""
         self._connection.learn(*place, error)
 
-    def doubt(self, place: Place) -> None:
+    def doubt(self, place: TopicPartition) -> None:
         """Mark the leader of a partition as stale."""
         self._connection.doubt(place[0])
 
 
-def _copied(result: pb.MirrorResult) -> Copied:
-    return Copied(
+def _copied(result: pb.MirrorResult) -> CopyBounds:
+    return CopyBounds(
         place=(result.topic, result.partition),
         start=result.log_start_offset,
         end=result.log_end_offset,

@@ -206,10 +206,10 @@ class Accumulator:
         batch. Returns, for the caller to fail, the waiting batches of a deleted topic of the same
         name. Its batches in flight remain in queues that `abandon` empties.
         """
-        anew: list[Batch] = []
+        outdated: list[Batch] = []
         topic_queues = self._topics.get(topic)
         if topic_queues is not None and topic_queues.topic_id != topic_id:
-            anew = self.forget_topic(topic)
+            outdated = self.forget_topic(topic)
             topic_queues = None
         if topic_queues is None:
             topic_queues = TopicQueues(topic, topic_id, self._batch_size_max)
@@ -219,7 +219,7 @@ class Accumulator:
             topic_queues.batch_size = max(1, min(self._batch_size_max, room))
         topic_queues.grow(partitions, is_idempotent=self._is_idempotent)
         topic_queues.lead(leaderless)
-        return anew
+        return outdated
 
     def shrink(self, topic: str, partitions: int) -> list[Batch]:
         """Remove partitions that a topic no longer has (it was deleted and created again).

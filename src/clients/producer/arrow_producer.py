@@ -22,7 +22,7 @@ from ...records.arrow import partition_table, record_columns
 from ...records.batch import parse_header
 from ...records.codec import Envelope, encode_columns
 from ...records.columns import RecordColumns
-from .arrow_source import Columns, column_of, is_in_memory, slices_of, text_or_bytes, values_of
+from .arrow_source import ArrowColumns, column_of, is_in_memory, slices_of, text_or_bytes, values_of
 from .batches import Batch, DeliveredRange, ranges_of, settled
 from .partitioner import KeyPartitioner, choose
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .producer import AsyncProducer
 
 
-class Encoded(NamedTuple):
+class EncodedRows(NamedTuple):
     """A batch of rows; `rows` are their ascending numbers in the source."""
 
     partition: int
@@ -41,7 +41,7 @@ class Encoded(NamedTuple):
     rows: Sequence[int]
 
 
-class Slice(NamedTuple):
+class SourceSlice(NamedTuple):
     """A part of the source, with the number of its first row."""
 
     part: "pa.RecordBatch"
@@ -53,7 +53,7 @@ async def send_arrow(
     topic: str,
     data: "ArrowSource",
     *,
-    columns: Columns,
+    columns: ArrowColumns,
     partition: int | None,
 ) -> list[DeliveredRange]:
     """See `AsyncProducer.send_arrow`."""
@@ -68,7 +68,7 @@ class _Sending:
         producer: "AsyncProducer",
         topic: str,
         data: "ArrowSource",
-        columns: Columns,
+        columns: ArrowColumns,
         partition: int | None,
     ) -> None:
         self._producer = producer
@@ -88,10 +88,10 @@ class _Sending:
         """Send everything; before the first row is queued raise the error itself, then
         RowsNotDelivered."""
         error: Exception | None = None
-        refused: Sequence[Encoded] = ()
+        refused: Sequence[EncodedRows] = ()
         is_whole = False
         try:
-            await self._producer.know(self._topic)
+            await self._producer.ensure_topic(self._topic)
             count = self._producer.accumulator.partitions(self._topic)
             self._turn = self._runtime.entropy.stream("arrow").below(count)
             is_whole, refused, error = await self._send_slices()
@@ -106,12 +106,12 @@ class _Sending:
             raise self._told(error, refused, is_whole=is_whole)
         return sorted(self._ranges)
 
-    async def _send_slices(self) -> tuple[bool, Sequence[Encoded], Exception | None]:
+    async def _send_slices(self) -> tuple[bool, Sequence[EncodedRows], Exception | None]:
         """Return True if the source was read to its end; else the batches not queued, and the
         error."""
         source = slices_of(self._data)
         while (part := await self._next(source)) is not None:
-            encoded = await self._encode(Slice(part, self._read_rows))
+            encoded = await self._encode(SourceSlice(part, self._read_rows))
             self._read_rows += part.num_rows
             for index, each in enumerate(encoded):
                 try:
@@ -130,13 +130,13 @@ class _Sending:
             return next(source, None)
         return await self._runtime.tasks.offload("read", lambda: next(source, None))
 
-    async def _encode(self, piece: Slice) -> list[Encoded]:
-        await self._producer.know(self._topic)  # it may have been deleted
+    async def _encode(self, piece: SourceSlice) -> list[EncodedRows]:
+        await self._producer.ensure_topic(self._topic)  # it may have been deleted
         return await self._runtime.tasks.offload(
             "cpu", self._encoding(piece), cost_bytes=piece.part.nbytes
         )
 
-    async def _queue(self, encoded: Encoded) -> Batch:
+    async def _queue(self, encoded: EncodedRows) -> Batch:
         limit = self._producer.config.request_size_max
         if len(encoded.records) > limit:  # it would break the stream, and fail other batches
             raise MessageTooLarge(
@@ -150,7 +150,7 @@ class _Sending:
             self._topic, encoded.partition, encoded.records, len(encoded.rows)
         )
 
-    def _encoding(self, piece: Slice) -> Any:
+    def _encoding(self, piece: SourceSlice) -> Any:
         """Return the job that encodes a slice, each row for its partition."""
         producer, columns = self._producer, self._columns
         config = producer.config
@@ -159,7 +159,7 @@ class _Sending:
         count = producer.accumulator.partitions(self._topic)
         batch_bytes = producer.accumulator.batch_size(self._topic)
 
-        def job() -> list[Encoded]:
+        def job() -> list[EncodedRows]:
             part = piece.part
             keys = None if columns.key is None else text_or_bytes(column_of(part, columns.key))
             values = values_of(part, columns)
@@ -171,7 +171,7 @@ class _Sending:
                 timestamp_ms=wall_ms,
             )
             groups = self._groups(part, keys, values, count)
-            encoded: list[Encoded] = []
+            encoded: list[EncodedRows] = []
             for target, rows in groups:
                 encoded.extend(_encode_rows(records, target, rows, envelope, batch_bytes))
             if groups and groups[0][0] is None:  # batches go to the partitions in turn
@@ -229,7 +229,7 @@ class _Sending:
         return has_failed
 
     def _told(
-        self, error: Exception | None, refused: Sequence[Encoded], *, is_whole: bool
+        self, error: Exception | None, refused: Sequence[EncodedRows], *, is_whole: bool
     ) -> RowsNotDelivered:
         """Return the error with the outcome of every row."""
         failed, unknown = array("q"), array("q")
@@ -269,7 +269,7 @@ def _encode_rows(
     rows: "pa.Array | None",
     envelope: Envelope,
     batch_bytes: int,
-) -> list[Encoded]:
+) -> list[EncodedRows]:
     """Encode rows (None: all) as batches for one partition."""
     if rows is None:
         numbers: Sequence[int] = range(records.values.length)
@@ -284,7 +284,7 @@ def _encode_rows(
     for batch in batches:
         count = parse_header(batch).record_count
         encoded.append(
-            Encoded(-1 if target is None else target, batch, numbers[first : first + count])
+            EncodedRows(-1 if target is None else target, batch, numbers[first : first + count])
         )
         first += count
     return encoded

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SLICE_BYTES = 8 << 20  # encoded in one step
 
 
-class Columns(NamedTuple):
+class ArrowColumns(NamedTuple):
     """The columns of the source by purpose; None: not given."""
 
     key: str | None
@@ -94,7 +94,7 @@ def _cut(table: "pa.Table") -> "Iterator[pa.RecordBatch]":
         yield from table.slice(start, size).combine_chunks().to_batches()
 
 
-def values_of(part: "pa.RecordBatch", columns: Columns) -> "pa.Array":
+def values_of(part: "pa.RecordBatch", columns: ArrowColumns) -> "pa.Array":
     """Return the values: a column, or the unnamed columns of each row as JSON."""
     if columns.value is not None:
         return text_or_bytes(column_of(part, columns.value))

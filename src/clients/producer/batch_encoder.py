@@ -15,10 +15,10 @@ from ...records.columns import BinaryColumn, Int64Column, RecordColumns
 from ...records.compression import Codec
 from ...records.record import Record
 from .batches import RECORD_OVERHEAD, Batch, Headers
-from .sequences import Number
+from .sequences import ProducerSequence
 
 
-class Columns(NamedTuple):
+class BatchColumns(NamedTuple):
     """The records of a batch as columns."""
 
     values: Sequence[bytes | None]
@@ -27,14 +27,14 @@ class Columns(NamedTuple):
     headers: dict[int, Headers]  # by index, of the records with headers
 
 
-def columns_of(batch: Batch) -> Columns | None:
+def columns_of(batch: Batch) -> BatchColumns | None:
     """Return a batch's records, encoded or not; None if they were dropped."""
     if batch.encoded is None:
         if len(batch.values) != batch.count:
             return None
-        return Columns(batch.values, batch.keys, batch.timestamps, batch.headers)
+        return BatchColumns(batch.values, batch.keys, batch.timestamps, batch.headers)
     records = decode_all(batch.encoded)
-    return Columns(
+    return BatchColumns(
         [record.value for record in records],
         [record.key for record in records],
         array("q", [record.timestamp_ms for record in records]),
@@ -57,7 +57,7 @@ def split(batch: Batch) -> tuple[tuple[int, Batch], tuple[int, Batch]]:
     )
 
 
-def _part(batch: Batch, columns: Columns, first: int, end: int) -> Batch:
+def _part(batch: Batch, columns: BatchColumns, first: int, end: int) -> Batch:
     """Return a batch with the records of [first, end)."""
     part = Batch(batch.queue)
     part.values = list(columns.values[first:end])
@@ -93,10 +93,10 @@ def headers_size(headers: Headers) -> int:
     return sum(4 + 4 * len(name) + (len(value) if value else 0) for name, value in headers)
 
 
-NO_NUMBER = Number(NO_PRODUCER, -1, -1)
+NO_NUMBER = ProducerSequence(NO_PRODUCER, -1, -1)
 
 
-def renumbered(encoded: bytes, number: Number | None) -> bytes:
+def renumbered(encoded: bytes, number: ProducerSequence | None) -> bytes:
     """Return an encoded batch with another producer id, epoch and sequence."""
     producer_id, epoch, sequence = number or NO_NUMBER
     return renumber(encoded, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)

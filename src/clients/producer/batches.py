@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ...errors import QuorumlogError
-from .sequences import Number
+from .sequences import ProducerSequence
 
 if TYPE_CHECKING:
     from .partition_queue import Part, PartitionQueue
@@ -113,8 +113,10 @@ class Batch:
         self.part: Part | None = None  # taken for sending, or sent without a response
         self.is_sent = False  # in a request without a response
         self.order = 0  # ascending within a partition; halves keep it
-        self.number: Number | None = None  # of an idempotent producer, from the first sending
-        self.sealed: Number | None = None  # the number in `encoded`
+        self.number: ProducerSequence | None = (
+            None  # of an idempotent producer, from the first sending
+        )
+        self.sealed: ProducerSequence | None = None  # the number in `encoded`
         self.may_be_stored = False  # an attempt ended without a response
         self.observed: set[int] = set()  # records with a retrieved outcome
         self.observed_runs: set[tuple[int, int]] = set()  # the same as ranges [first, end)
@@ -225,7 +227,7 @@ class Batch:
         """Its sort key among the batches of its partition."""
         return self.order, 0 if self.whole is None else self.whole[1]
 
-    def become_encoded(self, encoded: bytes, number: Number | None = None) -> None:
+    def become_encoded(self, encoded: bytes, number: ProducerSequence | None = None) -> None:
         """Keep only the encoded form, which has this number."""
         self.encoded, self.size, self.is_encoded = encoded, len(encoded), True
         self.sealed = number

@@ -30,8 +30,8 @@ class Failures:
             if len(self._batches) >= BATCHES_KEPT:
                 self._forget_seen()
             if len(self._batches) >= BATCHES_KEPT:
-                told = batch.callbacks  # they are about to be called with the error
-                self._count_beyond += sum(index not in told for index in batch.unobserved())
+                called = batch.callbacks  # they are about to get the error
+                self._count_beyond += sum(index not in called for index in batch.unobserved())
                 batch.drop_content()
                 continue
             self._batches.append(batch)

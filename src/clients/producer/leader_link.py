@@ -76,7 +76,7 @@ class InFlight:
     overdue_ms: int  # deadline of the response
 
 
-class Owner(Protocol):
+class LinkOwner(Protocol):
     """The callbacks of a link, implemented by the sender."""
 
     def wake(self) -> None:
@@ -104,7 +104,7 @@ class LeaderLink:
 
     def __init__(
         self,
-        owner: Owner,
+        owner: LinkOwner,
         connection: Connection,
         accumulator: Accumulator,
         config: ProducerConfig,

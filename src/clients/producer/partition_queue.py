@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ...errors import QuorumlogError
 from ...runtime import Entropy
 from .batches import Batch
-from .sequences import IN_FLIGHT_MAX, Number, Numbering
+from .sequences import IN_FLIGHT_MAX, ProducerSequence, SequenceNumbers
 
 
 class Part:
@@ -50,7 +50,7 @@ class PartitionQueue:
         partition: int,
         topic_id: bytes = b"",
         *,
-        numbering: Numbering | None = None,
+        numbering: SequenceNumbers | None = None,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id  # the records must not go to another topic of the same name
@@ -111,7 +111,7 @@ class TopicQueues:
     def grow(self, partitions: int, *, is_idempotent: bool) -> None:
         """Add queues up to this number of partitions."""
         for partition in range(len(self.queues), partitions):
-            numbering = Numbering() if is_idempotent else None
+            numbering = SequenceNumbers() if is_idempotent else None
             self.queues.append(
                 PartitionQueue(self.name, partition, self.topic_id, numbering=numbering)
             )
@@ -222,7 +222,7 @@ def _is_first(batch: Batch) -> bool:
     return min(oldest.place, waiting.place) >= batch.place
 
 
-def divide(number: Number | None, parts: tuple[tuple[int, Batch], ...]) -> None:
+def divide(number: ProducerSequence | None, parts: tuple[tuple[int, Batch], ...]) -> None:
     """Divide a batch's range of sequence numbers among its halves."""
     if number is not None:
         for first, part in parts:
@@ -233,11 +233,11 @@ def _give_number(queue: PartitionQueue, batch: Batch, *, fresh_id: int, now_ms: 
     numbering = queue.numbering
     assert numbering is not None, "the producer is idempotent"
     if not queue.parts:
-        numbering.look_at_time(now_ms)
+        numbering.expire_trust(now_ms)
     if numbering.has_gap and numbering.gave(batch.number) and not batch.may_be_stored:
         batch.number = None
     if batch.number is None:
-        if numbering.must_begin:
+        if numbering.needs_identity:
             numbering.begin(fresh_id)
             for other in queue.closed:  # their old numbers cannot follow the new one
                 other.number = None

@@ -24,7 +24,7 @@ from ..config import ProducerConfig
 from ..connection import Connection
 from .accumulator import Accumulator
 from .arrow_producer import send_arrow
-from .arrow_source import Columns
+from .arrow_source import ArrowColumns
 from .batches import (
     ENCODED_OVERHEAD,
     OBJECT_OVERHEAD,
@@ -254,7 +254,7 @@ class AsyncProducer:
         with the outcome of every row. Reading ends at the first failure.
         """
         column, number = (partition, None) if isinstance(partition, str) else (None, partition)
-        columns = Columns(key, value, timestamp, headers, column)
+        columns = ArrowColumns(key, value, timestamp, headers, column)
         return await send_arrow(self, topic, data, columns=columns, partition=number)
 
     async def flush(self, *, timeout_ms: int | None = None) -> None:
@@ -439,13 +439,13 @@ class AsyncProducer:
         if until_ms is None:
             until_ms = self._block_until_ms()
         if not self.accumulator.knows(topic):
-            await self.know(topic, until_ms=until_ms)
+            await self.ensure_topic(topic, until_ms=until_ms)
         if partition is not None and partition >= self.accumulator.partitions(topic):
             await self._look_again(topic, partition, until_ms)
         await self._wait_room(topic, size, until_ms)
         return until_ms
 
-    async def know(self, topic: str, *, until_ms: int | None = None) -> None:
+    async def ensure_topic(self, topic: str, *, until_ms: int | None = None) -> None:
         """Look up the topic's partitions unless they are known; raise UnknownTopicOrPartition."""
         if not isinstance(topic, str):
             raise TypeError(f"a topic's name is a str, not {type(topic).__name__}")

@@ -33,7 +33,7 @@ from ...services import TRANSACTIONS_INIT_PRODUCER_ID
 from ..config import ProducerConfig
 from ..connection import Connection
 from ..coordination import Changes, coordinate
-from ..topology import TopicLayout, leaderless, numbered, senseless
+from ..topology import TopicLayout, invalid_response, leaderless, numbered
 from .accumulator import Accumulator
 from .batches import Batch
 from .leader_link import LeaderLink
@@ -119,7 +119,7 @@ class Sender:
         """
         topic, partitions = layout.name, len(layout.partitions)
         with self._lock:
-            anew = self._accumulator.admit(
+            outdated = self._accumulator.admit(
                 topic,
                 partitions,
                 topic_id=layout.topic_id,
@@ -127,8 +127,8 @@ class Sender:
                 leaderless=self._connection.topology.leaderless(topic),
             )
             gone = self._accumulator.shrink(topic, partitions)
-        for batch in anew:
-            self.fail([batch], _made_anew(topic, batch.queue.partition))
+        for batch in outdated:
+            self.fail([batch], _topic_recreated(topic, batch.queue.partition))
         self.fail(gone, _no_partition(topic, partitions))
 
     # --- called by the links -----------------------------------------------------------------
@@ -311,7 +311,7 @@ class Sender:
         with self._lock:
             self._accumulator.park(queue)
             batches = self._accumulator.abandon(queue)
-        self.fail(batches, _made_anew(queue.topic, queue.partition))
+        self.fail(batches, _topic_recreated(queue.topic, queue.partition))
         self.admit(layout)
 
     def _park(self, queue: PartitionQueue) -> None:
@@ -402,7 +402,7 @@ class Sender:
                     self._accumulator.unpark(queue)
 
 
-def _made_anew(topic: str, partition: int) -> UnknownTopicId:
+def _topic_recreated(topic: str, partition: int) -> UnknownTopicId:
     return UnknownTopicId(
         "the topic was deleted and created again; the record was for the deleted topic: send it "
         "again to store it in the new one",
@@ -459,7 +459,7 @@ async def ask_producer_id(connection: Connection) -> int:
         ) from error
     producer = answer.producer
     if producer.producer_id < 0 or producer.producer_epoch != 0:
-        raise senseless(
+        raise invalid_response(
             f"returned producer id {producer.producer_id} with epoch {producer.producer_epoch}"
         )
     return producer.producer_id

@@ -37,20 +37,20 @@ EPOCH_MAX: Final = 2**15 - 1
 NO_ID: Final = -1
 
 
-class Number(NamedTuple):
+class ProducerSequence(NamedTuple):
     """Producer id, epoch and base sequence of a batch."""
 
     producer_id: int
     epoch: int
     sequence: int  # of the first record
 
-    def behind(self, count: int) -> "Number":
+    def behind(self, count: int) -> "ProducerSequence":
         """Return the number that follows `count` records."""
         return self._replace(sequence=(self.sequence + count) & SEQUENCE_MASK)
 
 
 @dataclass(slots=True)
-class Numbering:
+class SequenceNumbers:
     """The numbering state of one partition."""
 
     producer_id: int = NO_ID
@@ -67,7 +67,7 @@ class Numbering:
         return self.producer_id < 0 or self.is_spent or (self.has_gap and self.epoch >= EPOCH_MAX)
 
     @property
-    def must_begin(self) -> bool:
+    def needs_identity(self) -> bool:
         """True if the next number belongs to a new identity."""
         return self.producer_id < 0 or self.has_gap
 
@@ -81,29 +81,29 @@ class Numbering:
         self.next_sequence = 0
         self.has_gap = self.is_spent = self.is_trusted = False
 
-    def give(self, count: int) -> Number:
+    def give(self, count: int) -> ProducerSequence:
         """Return the number of the next batch, of `count` records."""
-        assert not self.must_begin, f"{self} needs a new identity"
-        number = Number(self.producer_id, self.epoch, self.next_sequence)
+        assert not self.needs_identity, f"{self} needs a new identity"
+        number = ProducerSequence(self.producer_id, self.epoch, self.next_sequence)
         self.next_sequence = number.behind(count).sequence
         return number
 
-    def gave(self, number: Number | None) -> bool:
+    def gave(self, number: ProducerSequence | None) -> bool:
         """Return True if a number belongs to the present identity."""
         return number is not None and number[:2] == (self.producer_id, self.epoch)
 
-    def acknowledged(self, number: Number | None, now_ms: int) -> None:
+    def acknowledged(self, number: ProducerSequence | None, now_ms: int) -> None:
         """Record that the leader stored a batch, now or before."""
         if self.gave(number):
             self.acknowledged_ms = now_ms
             self.is_trusted = True
 
-    def look_at_time(self, now_ms: int) -> None:
+    def expire_trust(self, now_ms: int) -> None:
         """Revoke the trust after `TRUST_MS`; call it with no batch in flight."""
         if now_ms - self.acknowledged_ms > TRUST_MS:
             self.is_trusted = False
 
-    def gave_up(self, number: Number | None) -> None:
+    def gave_up(self, number: ProducerSequence | None) -> None:
         """Record that a batch with this number will not be sent again."""
         if self.gave(number):
             self.has_gap = True

@@ -9,7 +9,7 @@ from tests.simulation.checkers.violation import Violation
 from tests.simulation.levels.groups.plan import Kind
 from tests.simulation.levels.groups.scripted import ATTENTIVE, SESSION_MS
 
-from quorumlog.clients.groups.member import FOREVER_MS, Lease
+from quorumlog.clients.groups.member import FOREVER_MS, MemberLease
 from quorumlog.simulation.barriers import apart
 
 pytestmark = pytest.mark.slow
@@ -42,6 +42,6 @@ def test_who_was_stopped_lets_go_before_it_hands_out_one_more() -> None:
 
 def test_a_member_that_goes_on_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """By what it hands out, whatever it says of its lease."""
-    monkeypatch.setattr(Lease, "session_end_ms", property(lambda lease: FOREVER_MS))
+    monkeypatch.setattr(MemberLease, "session_end_ms", property(lambda lease: FOREVER_MS))
     with pytest.raises(Violation, match="TwoOwners"):
         play()

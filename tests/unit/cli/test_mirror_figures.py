@@ -1,16 +1,16 @@
 """The metrics of a mirror, and what they are counted from."""
 
 from quorumlog.cli.mirroring.figures import metrics_page
-from quorumlog.clients.mirror import Course, State
+from quorumlog.clients.mirror import CopyProgress, CopyState
 
 
-def course() -> Course:
-    found = Course(topic="t", partition=3, source="c/t")
+def progress() -> CopyProgress:
+    found = CopyProgress(topic="t", partition=3, source="c/t")
     found.looked(copy_start=0, copy_end=5, source_start=0, address="a", epoch=1)
     return found
 
 
-def value(of: Course, name: str, now_ms: int = 10_000) -> float:
+def value(of: CopyProgress, name: str, now_ms: int = 10_000) -> float:
     page = metrics_page([of], now_ms).decode()
     (line,) = [each for each in page.splitlines() if each.startswith(f"quorumlog_mirror_{name}{{")]
     assert 'topic="t",partition="3"' in line
@@ -18,7 +18,7 @@ def value(of: Course, name: str, now_ms: int = 10_000) -> float:
 
 
 def test_lag_is_unknown_then_counted_in_offsets_and_seconds() -> None:
-    one = course()
+    one = progress()
     assert (value(one, "lag_records"), value(one, "lag_seconds")) == (-1, -1)
     one.answered(source_start=0, source_end=5, now_ms=1_000)
     assert (value(one, "lag_records"), value(one, "lag_seconds")) == (0, 0)
@@ -29,7 +29,7 @@ def test_lag_is_unknown_then_counted_in_offsets_and_seconds() -> None:
 
 
 def test_what_brought_nothing_to_send_is_not_missing() -> None:
-    one = course()
+    one = progress()
     one.answered(source_start=0, source_end=9, now_ms=1_000)
     one.asked_to = 9
     assert (one.lag, one.is_caught_up) == (0, True)
@@ -39,32 +39,32 @@ def test_what_brought_nothing_to_send_is_not_missing() -> None:
 
 
 def test_a_large_lag_is_told_to_the_last_offset() -> None:
-    one = course()
+    one = progress()
     one.answered(source_start=0, source_end=12_345_678_906, now_ms=1_000)
     assert value(one, "lag_records") == 12_345_678_901
 
 
 def test_a_partition_that_stopped_says_so_and_goes_on_with_nothing() -> None:
-    one = course()
+    one = progress()
     turn = one.turn
     one.differs_at(4)
     assert (value(one, "stopped"), value(one, "diverged")) == (1, 1)
     assert one.turn > turn, "what is under way is dropped"
     one.failed("late news", 5)
-    one.look_again()
-    assert one.state is State.STOPPED
+    one.compare_again()
+    assert one.state is CopyState.STOPPED
 
 
 def test_a_source_that_ends_early_is_given_time_and_forgiven() -> None:
-    one = course()
-    one.look_again()
+    one = progress()
+    one.compare_again()
     one.ends_before(3, 5, now_ms=1_000)
-    assert (one.state, one.is_diverged) == (State.LOOKING, False)
+    assert (one.state, one.is_diverged) == (CopyState.COMPARING, False)
     one.ends_before(3, 5, now_ms=15_999)
-    assert one.state is State.LOOKING
+    assert one.state is CopyState.COMPARING
     one.looked(copy_start=0, copy_end=5, source_start=0, address="a", epoch=2)
-    one.look_again()
+    one.compare_again()
     one.ends_before(3, 5, now_ms=20_000)
-    assert one.state is State.LOOKING, "counted anew"
+    assert one.state is CopyState.COMPARING, "counted anew"
     one.ends_before(3, 5, now_ms=35_000)
-    assert (one.state, one.is_diverged) == (State.STOPPED, True)
+    assert (one.state, one.is_diverged) == (CopyState.STOPPED, True)

@@ -337,7 +337,7 @@ class Interruption:
         self.left = step
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> "Interruption | None":
-        if "producing" not in frame.f_code.co_filename:
+        if "clients/producer" not in frame.f_code.co_filename:
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False

@@ -105,7 +105,7 @@ def test_a_batch_of_very_many_records_is_decoded_a_part_at_a_time(codec: Codec) 
                 assert len(reader.records) <= 10_000
                 if expected == 4_999 * 3:
                     await consumer.pause()  # it goes on within the batch
-                    reader.forget_ahead()
+                    reader.drop_chunks()
                     await consumer.resume()
             assert reader.position == count + 12
 

@@ -120,7 +120,7 @@ def test_a_codec_that_is_unknown_is_told_with_its_place() -> None:
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (batch(0, 3)[:-4], "are there"),
+        (batch(0, 3)[:-4], "99 remain"),
         (batch(4, 2) + batch(2, 2), "follows one that ends at 6"),
         (batch(0, 2), "ends at offset 2, before the requested offset 4"),
         (b"x" * 10, "from offset 4 cannot be read"),

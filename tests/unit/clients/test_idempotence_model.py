@@ -13,7 +13,7 @@ from quorumlog.clients.producer.accumulator import Accumulator
 from quorumlog.clients.producer.batches import Batch
 from quorumlog.clients.producer.partition_queue import Part
 from quorumlog.clients.producer.partitioner import KeyPartitioner
-from quorumlog.clients.producer.sequences import IN_FLIGHT_MAX, Number
+from quorumlog.clients.producer.sequences import IN_FLIGHT_MAX, ProducerSequence
 from quorumlog.errors import (
     InvalidProducerEpoch,
     NotEnoughReplicas,
@@ -30,7 +30,7 @@ from quorumlog.simulation.entropy import SimEntropy
 class Copy:
     """A batch in a request."""
 
-    number: Number
+    number: ProducerSequence
     values: tuple[int, ...]
 
 
@@ -43,7 +43,7 @@ class Entry:
 
 
 @dataclass
-class Leader:
+class PartitionLeader:
     """A log, and what it knows of producers: as it follows from the log."""
 
     log: list[Entry] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Play:
         )
         self.accumulator.admit("t", 1)
         self.queue = self.accumulator.queue("t", 0)
-        self.leader = Leader()
+        self.leader = PartitionLeader()
         self.now_ms = self.ids = self.count = 0
         self.stream: deque[tuple[Part, Copy]] = deque()
         self.answers: deque[Result] = deque()

@@ -397,8 +397,8 @@ def test_an_offset_out_of_range_is_raised_or_reset(with_log: With) -> None:
                 with pytest.raises(OffsetOutOfRange) as caught:
                     await consumer.poll(timeout_ms=AMPLE_MS)
                 assert str(caught.value) == (
-                    "t-0: offset 50 is outside [0, 10]; seek to an existing offset, 'earliest' or "
-                    "'latest', or set on_out_of_range"
+                    "t-0: offset 50 is out of range; the log has [0, 10]; seek to an existing "
+                    "offset, 'earliest' or 'latest', or set on_out_of_range"
                 )
             await consumer.seek("t", 0, 9)
             assert values(await consumer.poll(timeout_ms=AMPLE_MS)) == [9]

@@ -215,7 +215,7 @@ def test_many_records_that_find_no_room_have_that_outcome(with_log: With) -> Non
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         producer = log.producer(buffer_size=2_000, on_full="raise", linger_ms=60_000)
-        await producer.know("t")
+        await producer.ensure_topic("t")
         sent = await producer.send_many("t", [b"%03d" % n * 30 for n in range(50)])
         with pytest.raises(NotDelivered) as caught:
             await sent
@@ -391,7 +391,7 @@ def test_a_full_buffer_ends_an_arrow_source_where_that_was_chosen(with_log: With
         batch = pa.record_batch({"v": [b"v" * 1_000] * 80})
         settings: Any = {"buffer_size": 20_000, "batch_size": 4_000, "on_full": "raise"}
         async with log.producer(**settings) as producer:
-            await producer.know("t")
+            await producer.ensure_topic("t")
             with pytest.raises(RowsNotDelivered) as caught:
                 await producer.send_arrow("t", repeat(batch), value="v")
         assert isinstance(caught.value.first, Overloaded)

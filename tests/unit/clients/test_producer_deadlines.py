@@ -34,7 +34,7 @@ def test_the_time_to_block_goes_on_while_others_are_quicker() -> None:
         broker.hold = asyncio.Event()
         async with cluster(runtime, broker) as log, runtime.tasks.scope("senders") as scope:
             producer = log.producer(buffer_size=1_000, linger_ms=0, block_ms_max=1_000)
-            await producer.know("t")
+            await producer.ensure_topic("t")
             ended_ms: list[int] = []
             refused: list[QuorumlogError] = []
 
@@ -131,7 +131,7 @@ def test_a_record_of_a_partition_that_nobody_leads_says_so_in_the_end() -> None:
         script = Script()
         async with scripted(runtime, script) as log:
             producer = log.producer(linger_ms=0, delivery_timeout_ms=3_000)
-            await producer.know("t")
+            await producer.ensure_topic("t")
             script.leaders[0] = -1
             script.produce.append(NotLeaderOrFollower("it moves"))
             with pytest.raises(TimedOut, match="the last attempt: the partition has no leader now"):
@@ -149,7 +149,7 @@ def test_a_record_whose_leader_nobody_would_say_tells_why(delivery_ms: int) -> N
         script = Script()
         async with scripted(runtime, script) as log:
             producer = log.producer(linger_ms=0, delivery_timeout_ms=delivery_ms)
-            await producer.know("t")
+            await producer.ensure_topic("t")
             script.produce.append(NotLeaderOrFollower("it moves"))
             script.lookup_error = Overloaded("the broker is about to be ready")
             with pytest.raises(TimedOut, match="the last attempt: the broker is about to be ready"):

@@ -48,7 +48,7 @@ def test_what_is_kept_of_many_failures_is_bounded_and_the_rest_counted() -> None
         broker.hold = asyncio.Event()
         async with cluster(runtime, broker) as log:
             producer = log.producer(delivery_timeout_ms=1, linger_ms=0)
-            await producer.know("t")
+            await producer.ensure_topic("t")
             for n in range(3_000):
                 await producer.send("t", b"%d" % n)
             await asyncio.sleep(10)  # simulated: the answer is given up

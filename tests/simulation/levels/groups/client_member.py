@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from quorumlog.clients.groups.coordinator import CommittedOffset
 from quorumlog.clients.groups.group_consumer import AsyncGroupConsumer
-from quorumlog.clients.groups.member import Beat, GroupMember, Subscription
+from quorumlog.clients.groups.member import GroupHeartbeat, GroupSubscription, MemberStateMachine
 from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import (
     FencedInstance,
@@ -24,14 +24,14 @@ POLL_MS: Final = 300
 NEVER: Final = (UnknownServerError, OffsetOutOfRange)  # no fault explains these
 
 
-class _Noted(GroupMember):
+class _Noted(MemberStateMachine):
     """The client's membership, with a record of the responses."""
 
     life: Life
     chronicle: Chronicle
     asked_ns: int = -1
 
-    def beat(self, now_ms: int) -> Beat | None:
+    def beat(self, now_ms: int) -> GroupHeartbeat | None:
         """Return the next heartbeat, and record its time."""
         beat = super().beat(now_ms)
         if beat is not None:
@@ -39,7 +39,12 @@ class _Noted(GroupMember):
         return beat
 
     def answered(
-        self, beat: Beat, *, epoch: int, assignment: Mapping[Place, bytes] | None, **said: Any
+        self,
+        beat: GroupHeartbeat,
+        *,
+        epoch: int,
+        assignment: Mapping[Place, bytes] | None,
+        **said: Any,
     ) -> None:
         """Apply a response, and record it."""
         super().answered(beat, epoch=epoch, assignment=assignment, **said)
@@ -50,7 +55,7 @@ class _Noted(GroupMember):
         is_settled = all(place in target for place in self.life.claims)
         self.life.answered(self.asked_ns, is_settled=is_settled)
 
-    def refused(self, beat: Beat, error: QuorumlogError, now_ms: int) -> None:
+    def refused(self, beat: GroupHeartbeat, error: QuorumlogError, now_ms: int) -> None:
         """Apply an error, and record it."""
         if isinstance(error, UnknownMember) and beat.epoch > 0:
             self.life.shut_out()
@@ -119,7 +124,7 @@ class OwnMember:
         )
         membership = consumer.membership
         noted = _Noted(
-            Subscription(tuple(sorted(group.topics))),
+            GroupSubscription(tuple(sorted(group.topics))),
             is_static=bool(plan.instance_id),
             poll_interval_ms=group.rebalance_ms,
             backoff_ms=membership._connection.backoff.wait_ms,

@@ -7,7 +7,7 @@ import pytest
 
 from quorumlog.clients import AsyncGroupConsumer, AsyncLog, CommittedOffset
 from quorumlog.clients.groups.coordinator import heartbeat
-from quorumlog.clients.groups.member import LEAVE_EPOCH, Beat
+from quorumlog.clients.groups.member import LEAVE_EPOCH, GroupHeartbeat
 from quorumlog.errors import (
     InvalidRequest,
     Overloaded,
@@ -220,7 +220,7 @@ def test_a_refused_commit_has_the_member_ask_at_once_whether_it_is_one() -> None
         settings: dict[str, Any] = {"auto_commit": False, **told.callbacks()}
         async with log.consumer("t", group="g", **settings) as consumer:
             await read_all(consumer, for_ms=1_000)
-            joining, leave = consumer.membership.joining, Beat(epoch=LEAVE_EPOCH)
+            joining, leave = consumer.membership.joining, GroupHeartbeat(epoch=LEAVE_EPOCH)
             await consumer.membership._beats.wait()  # the next one is a second away
             await heartbeat(consumer._connection, joining, leave, again=leave)
             with pytest.raises(UnknownMember):

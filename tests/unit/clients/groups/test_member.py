@@ -8,12 +8,12 @@ import pytest
 from quorumlog.clients.groups.member import (
     CERTAIN,
     FOREVER_MS,
-    Act,
-    Beat,
-    GroupMember,
-    Lease,
+    GroupHeartbeat,
+    GroupSubscription,
+    MemberLease,
+    MemberStateMachine,
     Phase,
-    Subscription,
+    StepKind,
 )
 from quorumlog.clients.groups.member import SESSION_MS as KAFKAS_SESSION_MS
 from quorumlog.errors import NotCoordinator, PollTooLate
@@ -30,26 +30,26 @@ class Talk:
     def __init__(self) -> None:
         self.now_ms = 100_000
         self.epoch = 1
-        self.member = GroupMember(
-            Subscription(("t",)),
+        self.member = MemberStateMachine(
+            GroupSubscription(("t",)),
             is_static=False,
             poll_interval_ms=POLL_MS,
             backoff_ms=lambda failures: 100,
             now_ms=self.now_ms,
         )
 
-    def asks(self) -> Beat:
+    def asks(self) -> GroupHeartbeat:
         beat = self.member.beat(self.now_ms)
         assert beat is not None
         return beat
 
-    def beats(self, assignment: Mapping[Place, bytes] | None = None, **said: Any) -> Beat:
+    def beats(self, assignment: Mapping[Place, bytes] | None = None, **said: Any) -> GroupHeartbeat:
         beat = self.asks()
         self.hears(beat, assignment, **said)
         return beat
 
     def hears(
-        self, beat: Beat, assignment: Mapping[Place, bytes] | None = None, **said: Any
+        self, beat: GroupHeartbeat, assignment: Mapping[Place, bytes] | None = None, **said: Any
     ) -> None:
         sent_ms = self.now_ms
         self.now_ms += 1
@@ -88,7 +88,7 @@ def test_what_is_being_taken_is_reported_though_it_is_wanted_back_already() -> N
     talk.beats({ONE: b"id", TWO: b"id"})
     step = talk.member.step()
     assert step is not None
-    assert (step.act, step.places) == (Act.TAKE, (TWO,))
+    assert (step.act, step.places) == (StepKind.ASSIGN, (TWO,))
     talk.beats({ONE: b"id"})
     talk.passes(INTERVAL_MS)
     beat = talk.asks()
@@ -98,7 +98,7 @@ def test_what_is_being_taken_is_reported_though_it_is_wanted_back_already() -> N
     talk.member.done(step)
     step = talk.member.step()
     assert step is not None
-    assert (step.act, step.places) == (Act.GIVE, (TWO,))
+    assert (step.act, step.places) == (StepKind.REVOKE, (TWO,))
 
 
 def test_a_partition_of_a_topic_that_was_made_anew_is_lost_and_taken() -> None:
@@ -110,7 +110,7 @@ def test_a_partition_of_a_topic_that_was_made_anew_is_lost_and_taken() -> None:
     while (step := talk.member.step()) is not None:
         steps.append((step.act, step.places))
         talk.member.done(step)
-    assert steps == [(Act.LOSE, (TWO,)), (Act.TAKE, (TWO,))]
+    assert steps == [(StepKind.LOSE, (TWO,)), (StepKind.ASSIGN, (TWO,))]
     assert talk.member.owned == {ONE: b"id", TWO: b"another"}
 
 
@@ -139,7 +139,7 @@ def test_an_answer_that_comes_too_late_is_of_no_use() -> None:
     assert talk.member.phase is Phase.FENCED
     step = talk.member.step()
     assert step is not None
-    assert (step.act, step.places) == (Act.LOSE, (ONE,))
+    assert (step.act, step.places) == (StepKind.LOSE, (ONE,))
     talk.member.done(step)
     assert talk.asks().epoch == 0
 
@@ -172,7 +172,7 @@ def test_what_is_wanted_back_counts_from_the_first_heartbeat_that_was_not_answer
 
 @pytest.mark.parametrize("is_repeated", [False, True])
 def test_what_was_given_back_counts_as_such_once_that_was_heard(is_repeated: bool) -> None:
-    lease = Lease(back_ms=POLL_MS)
+    lease = MemberLease(back_ms=POLL_MS)
     lease.asks(1_000)
     lease.answered(sent_ms=1_000, session_ms=SESSION_MS, reported=[ONE, TWO], target=[ONE])
     assert lease.back_end_ms == 1_000 + int(POLL_MS * CERTAIN)

@@ -6,7 +6,7 @@ from typing import TypeVar
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.config import ClientConfig
 from quorumlog.clients.connection import Connection
-from quorumlog.clients.mirror import Mirror, MirrorReport, QuorumlogSource, Source, Target
+from quorumlog.clients.mirror import ClusterSource, Mirror, MirrorReport, MirrorSource, Target
 from quorumlog.clients.mirror.group_offsets import copy_group_offsets
 from quorumlog.clients.mirror.mirror import CopyGroups
 from quorumlog.runtime import Runtime
@@ -33,7 +33,7 @@ class Clusters:
         self.said: list[str] = []
         self.mirror: Mirror | None = None
         self.target_type: type[Target] = Target
-        self.source_type: Callable[[Connection], Source] = QuorumlogSource
+        self.source_type: Callable[[Connection], MirrorSource] = ClusterSource
         self.copy_groups: CopyGroups | None = None  # instead of what the command does
         self._mirrors = 0
 

@@ -10,8 +10,12 @@ from quorumlog.clients import AsyncLog
 from quorumlog.clients.connection import Connection
 from quorumlog.clients.groups import coordinator
 from quorumlog.clients.groups.coordinator import CommittedOffset
-from quorumlog.clients.mirror.group_offsets import Copying, copy_group_offsets, to_set
-from quorumlog.clients.offsets import Place
+from quorumlog.clients.mirror.group_offsets import (
+    CopiedOffsets,
+    copy_group_offsets,
+    offsets_to_commit,
+)
+from quorumlog.clients.offsets import TopicPartition
 from quorumlog.errors import GroupNotFound
 
 from ...broker.whole_nodes import Cluster, world
@@ -26,9 +30,11 @@ def at(offset: int) -> CommittedOffset:
 
 def test_offsets_go_forward_to_what_is_copied_and_without_the_sources_epochs() -> None:
     theirs = {P: at(5), Q: at(7), R: at(3)}
-    news = to_set(theirs, {Q: at(8)}, {P: 5, Q: 10, R: 2})
+    news = offsets_to_commit(theirs, {Q: at(8)}, {P: 5, Q: 10, R: 2})
     assert news == {P: CommittedOffset(5, "note")}, "Q is further here, R is not copied so far"
-    assert to_set(theirs, {P: at(5), Q: at(6)}, {P: 9, Q: 9}) == {Q: CommittedOffset(7, "note")}
+    assert offsets_to_commit(theirs, {P: at(5), Q: at(6)}, {P: 9, Q: 9}) == {
+        Q: CommittedOffset(7, "note")
+    }
 
 
 @pytest.fixture
@@ -109,13 +115,13 @@ def test_groups_are_copied_by_one_look_at_a_time(clusters: Clusters) -> None:
     clusters.send("t", b"a")
     under_way, most = 0, 0
 
-    async def copy(copied_to: Mapping[Place, int]) -> Copying:
+    async def copy(copied_to: Mapping[TopicPartition, int]) -> CopiedOffsets:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
         await asyncio.sleep(3)
         under_way -= 1
-        return Copying(groups=1, offsets=0, refused={})
+        return CopiedOffsets(groups=1, offsets=0, refused={})
 
     clusters.copy_groups = copy
     clusters.once()

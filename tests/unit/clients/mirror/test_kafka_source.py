@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients.mirror.source import Piece, Want
+from quorumlog.clients.mirror.source import PartitionData, PartitionFetch
 from quorumlog.errors import Lost
 from quorumlog.records import decode_all, iterate_batches
 
@@ -109,13 +109,13 @@ def source(reader: Reader) -> Iterator[KafkaSource]:
     made._peeker.close()
 
 
-def read(source: KafkaSource, offset: int) -> Piece:
-    (piece,) = source._read([Want(T, offset, 0)], 0.5)
+def read(source: KafkaSource, offset: int) -> PartitionData:
+    (piece,) = source._read([PartitionFetch(T, offset, 0)], 0.5)
     assert piece.error is None
     return piece
 
 
-def offsets(piece: Piece) -> list[int]:
+def offsets(piece: PartitionData) -> list[int]:
     return [record.offset for record in decode_all(piece.records)]
 
 
@@ -175,7 +175,7 @@ def test_every_partitions_start_is_asked_for_whatever_their_order(
     source: KafkaSource, reader: Reader
 ) -> None:
     """A mirror puts first who had nothing for longest, so the order changes from read to read."""
-    wants = [Want(("t", number), 0, 0) for number in range(2)]
+    wants = [PartitionFetch(("t", number), 0, 0) for number in range(2)]
     for turn in range(4):
         source._read(wants if turn % 2 else wants[::-1], 0.5)
     assert source._starts.keys() == {("t", 0), ("t", 1)}

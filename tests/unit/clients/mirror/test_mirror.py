@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from quorumlog.clients import AsyncLog
-from quorumlog.clients.mirror import State, Target
+from quorumlog.clients.mirror import CopyState, Target
 from quorumlog.clients.mirror.source import source_name
-from quorumlog.clients.mirror.target import Chunk
+from quorumlog.clients.mirror.target import CopyChunk
 from quorumlog.errors import NotDelivered
 from quorumlog.records import Record, encode_batch
 
@@ -62,7 +62,7 @@ def test_producers_write_a_copy_only_after_its_promotion(clusters: Clusters) -> 
     clusters.send("t", b"theirs")
     mirror = clusters.mirror
     assert mirror is not None
-    clusters.until(lambda: mirror.courses[0].state is State.STOPPED)
+    clusters.until(lambda: mirror.copies[0].state is CopyState.STOPPED)
     held = [(offset, value) for offset, _, value, _ in contents(clusters.target, "t")]
     assert held == [(0, b"a"), (1, b"mine")]
     assert "promoted" in clusters.said[-1]
@@ -98,7 +98,7 @@ def test_new_topics_partitions_and_configs_are_followed(clusters: Clusters) -> N
     clusters.send("t", b"p", partition=2)
     mirror = clusters.mirror
     assert mirror is not None
-    clusters.until(lambda: sum(course.records for course in mirror.courses) == 2)
+    clusters.until(lambda: sum(progress.records for progress in mirror.copies) == 2)
     assert len(clusters.same("new")) == len(clusters.same("t", 2)) == 1
     topic = clusters.in_target(lambda log: log.admin.describe_topic("t"))
     assert topic.configs["retention.ms"] == "5000000"
@@ -113,10 +113,10 @@ def test_what_the_source_deleted_goes_and_a_deleted_topic_stays(clusters: Cluste
     clusters.send("t", b"d")
     mirror = clusters.mirror
     assert mirror is not None
-    clusters.until(lambda: mirror.courses[0].copy_start == 2 and mirror.courses[0].copied_to == 4)
+    clusters.until(lambda: mirror.copies[0].copy_start == 2 and mirror.copies[0].copied_to == 4)
     assert [offset for offset, *_ in clusters.same("t")] == [2, 3]
     clusters.in_source(lambda log: log.admin.delete_topic("t"))
-    clusters.until(lambda: mirror.courses[0].state is State.STOPPED)
+    clusters.until(lambda: mirror.copies[0].state is CopyState.STOPPED)
     assert "deleted in the source; the copy remains" in clusters.said[-1]
     assert len(contents(clusters.target, "t")) == 2
 
@@ -172,7 +172,7 @@ def test_a_mirror_survives_the_loss_of_either_side_for_minutes(
     mirror = clusters.mirror
     assert mirror is not None
     wanted = 4 if side == "target" else 3
-    clusters.until(lambda: mirror.courses[0].copied_to == wanted)
+    clusters.until(lambda: mirror.copies[0].copied_to == wanted)
     assert len(clusters.same("t")) == wanted
 
 
@@ -204,7 +204,7 @@ def test_a_source_that_lost_what_was_copied_stops_its_partition_with_a_reason(
         target = Target(log._connection)
         address = await target.leader(("t", 0))
         (done,) = await target.append(
-            address, [Chunk(("t", 0), source, 0, [encode_batch(records, leader_epoch=3)])]
+            address, [CopyChunk(("t", 0), source, 0, [encode_batch(records, leader_epoch=3)])]
         )
         assert done.error is None
 

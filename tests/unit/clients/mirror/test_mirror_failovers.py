@@ -7,7 +7,7 @@ import pytest
 from quorumlog.broker.shell.mirroring import with_epoch
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.mirror import Mirror, Target
-from quorumlog.clients.mirror.target import Chunk
+from quorumlog.clients.mirror.target import CopyChunk
 from quorumlog.ids import Epoch
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
@@ -18,7 +18,7 @@ from .clusters import Clusters, contents
 
 
 def is_copied(mirror: Mirror, end: int) -> bool:
-    return mirror.courses[0].copied_to == end
+    return mirror.copies[0].copied_to == end
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_a_leader_that_comes_back_keeps_nothing_in_a_gap_in_front_of_a_new_epoch
         async def copy(log: AsyncLog, end: int, batches: bytes) -> None:
             target = Target(log._connection)
             address = await target.leader(("t", 0))
-            (done,) = await target.append(address, [Chunk(("t", 0), "x/y", end, [batches])])
+            (done,) = await target.append(address, [CopyChunk(("t", 0), "x/y", end, [batches])])
             if done.error is not None:
                 raise done.error
 

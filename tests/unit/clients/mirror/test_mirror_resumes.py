@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from quorumlog.clients import AsyncLog
-from quorumlog.clients.mirror import Course, State, Target
+from quorumlog.clients.mirror import CopyProgress, CopyState, Target
 from quorumlog.clients.mirror.source import SourceTopic
 from quorumlog.errors import Lost, TopicAlreadyExists
 
@@ -19,11 +19,11 @@ def clusters() -> Iterator[Clusters]:
         yield Clusters(simulated)
 
 
-def the_course(clusters: Clusters) -> Course:
+def the_course(clusters: Clusters) -> CopyProgress:
     mirror = clusters.mirror
     assert mirror is not None
-    (course,) = mirror.courses
-    return course
+    (progress,) = mirror.copies
+    return progress
 
 
 def test_a_copy_that_was_deleted_after_it_stopped_is_copied_anew(clusters: Clusters) -> None:
@@ -34,7 +34,7 @@ def test_a_copy_that_was_deleted_after_it_stopped_is_copied_anew(clusters: Clust
     the_course(clusters).differs_at(1)
     clusters.in_target(lambda log: log.admin.delete_topic("t"))
     clusters.until(lambda: the_course(clusters).is_caught_up)
-    assert the_course(clusters).state is State.COPYING
+    assert the_course(clusters).state is CopyState.COPYING
     assert len(clusters.same("t")) == 2
 
 
@@ -43,8 +43,8 @@ def test_a_topic_that_was_not_listed_for_a_while_is_copied_on(clusters: Clusters
     clusters.send("t", b"a")
     clusters.start()
     clusters.until(clusters.is_caught_up)
-    course = the_course(clusters)
-    course.stop("the topic was deleted where it is copied from", is_gone=True)
+    progress = the_course(clusters)
+    progress.stop("the topic was deleted where it is copied from", is_gone=True)
     clusters.send("t", b"b")
     clusters.until(lambda: the_course(clusters).copied_to == 2)
     assert len(clusters.same("t")) == 2
@@ -86,7 +86,7 @@ def test_a_topic_that_cannot_be_made_now_keeps_no_other_out(clusters: Clusters) 
     clusters.target_type = RefusesOne
     clusters.start()
     mirror = clusters.mirror
-    clusters.until(lambda: bool(clusters.mirror and clusters.mirror.courses))
+    clusters.until(lambda: bool(clusters.mirror and clusters.mirror.copies))
     clusters.until(lambda: the_course(clusters).copied_to == 1)
     mirror = clusters.mirror
     assert mirror is not None

@@ -9,9 +9,9 @@ import pytest
 
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.admin.descriptions import Topic
-from quorumlog.clients.mirror import Course, MirrorReport, QuorumlogSource, Target
+from quorumlog.clients.mirror import ClusterSource, CopyProgress, MirrorReport, Target
 from quorumlog.clients.mirror.source import SourceTopic
-from quorumlog.clients.mirror.target import Chunk, Copied
+from quorumlog.clients.mirror.target import CopyBounds, CopyChunk
 from quorumlog.errors import DiskFull, InvalidReplicationFactor
 
 from ...broker.whole_nodes import world
@@ -24,15 +24,15 @@ def clusters() -> Iterator[Clusters]:
         yield Clusters(simulated)
 
 
-def courses(clusters: Clusters) -> dict[tuple[str, int], Course]:
+def copies(clusters: Clusters) -> dict[tuple[str, int], CopyProgress]:
     mirror = clusters.mirror
-    return {} if mirror is None else {course.place: course for course in mirror.courses}
+    return {} if mirror is None else {progress.place: progress for progress in mirror.copies}
 
 
 def copied_to(clusters: Clusters, topic: str, partition: int = 0) -> int:
     """-1 where nothing has begun."""
-    course = courses(clusters).get((topic, partition))
-    return -1 if course is None else course.copied_to
+    progress = copies(clusters).get((topic, partition))
+    return -1 if progress is None else progress.copied_to
 
 
 def has_copied(clusters: Clusters, wanted: int) -> bool:
@@ -51,7 +51,7 @@ def test_partitions_with_much_to_read_keep_none_with_little_waiting(clusters: Cl
     for number in range(12):  # a batch each
         clusters.send("t", b"%d" % number, partition=0)
     clusters.send("t", b"a", partition=2)
-    clusters.source_type = partial(QuorumlogSource, fetch_bytes_max=1)
+    clusters.source_type = partial(ClusterSource, fetch_bytes_max=1)
     clusters.start()
     clusters.until(lambda: copied_to(clusters, "t", 2) == 1)
     assert copied_to(clusters, "t", 0) < 6
@@ -65,7 +65,7 @@ class Slow(Target):
     under_way: ClassVar[list[int]] = []
     together: ClassVar[set[tuple[int, ...]]] = set()
 
-    async def append(self, address: str, chunks: Sequence[Chunk]) -> list[Copied]:
+    async def append(self, address: str, chunks: Sequence[CopyChunk]) -> list[CopyBounds]:
         mine = [each.place[1] for each in chunks if each.parts]
         self.under_way.extend(mine)
         self.together.add(tuple(sorted(self.under_way)))
@@ -84,7 +84,7 @@ def test_appends_of_several_partitions_go_on_at_once_and_of_one_in_turn(clusters
         clusters.send("t", b"%d" % number, partition=1)
     Slow.together.clear()
     clusters.target_type = Slow
-    clusters.source_type = partial(QuorumlogSource, fetch_bytes_max=1)
+    clusters.source_type = partial(ClusterSource, fetch_bytes_max=1)
     report = clusters.once()
     assert (report.records, report.problems) == (12, ())
     assert [len(clusters.same("t", partition)) for partition in range(2)] == [6, 6]
@@ -94,20 +94,20 @@ def test_appends_of_several_partitions_go_on_at_once_and_of_one_in_turn(clusters
 class Full(Target):
     """Has no room for the partitions of `a`."""
 
-    async def append(self, address: str, chunks: Sequence[Chunk]) -> list[Copied]:
+    async def append(self, address: str, chunks: Sequence[CopyChunk]) -> list[CopyBounds]:
         taken = [each for each in chunks if not _is_refused(each)]
         found = await super().append(address, taken) if taken else []
         full = DiskFull("no space is left")
         answers = iter(found)
         return [
-            Copied(place=each.place, start=0, end=0, high_watermark=0, error=full)
+            CopyBounds(place=each.place, start=0, end=0, high_watermark=0, error=full)
             if _is_refused(each)
             else next(answers)
             for each in chunks
         ]
 
 
-def _is_refused(chunk: Chunk) -> bool:
+def _is_refused(chunk: CopyChunk) -> bool:
     return chunk.place[0] == "a" and bool(chunk.parts)
 
 
@@ -148,7 +148,7 @@ def test_a_topic_whose_beginning_cannot_be_deleted_keeps_no_other_out(clusters: 
             await log.admin.delete_records(topic, {0: 2})
 
     clusters.in_source(delete)
-    clusters.until(lambda: courses(clusters)["b", 0].copy_start == 2)
+    clusters.until(lambda: copies(clusters)["b", 0].copy_start == 2)
     assert (
         "the checkpoint cannot be written"
         in report(clusters).problems[0] + report(clusters).problems[1]
@@ -183,8 +183,8 @@ def test_what_diverged_is_the_last_of_the_problems(clusters: Clusters) -> None:
     clusters.create("b")
     clusters.start()
     clusters.until(clusters.is_caught_up)
-    courses(clusters)["a", 0].differs_at(0)
-    courses(clusters)["b", 0].stop("the copy was promoted")
+    copies(clusters)["a", 0].differs_at(0)
+    copies(clusters)["b", 0].stop("the copy was promoted")
     found = report(clusters)
     assert (found.stopped, found.diverged) == (2, 1)
     assert [problem[:3] for problem in found.problems] == ["b-0", "a-0"]
@@ -192,7 +192,7 @@ def test_what_diverged_is_the_last_of_the_problems(clusters: Clusters) -> None:
 
 def test_two_mirrors_at_once_make_no_hole_and_no_double(clusters: Clusters) -> None:
     clusters.create("t", partitions=2)
-    clusters.source_type = partial(QuorumlogSource, fetch_bytes_max=1)
+    clusters.source_type = partial(ClusterSource, fetch_bytes_max=1)
     clusters.start()
     clusters.start()
     for number in range(15):
@@ -206,7 +206,7 @@ def test_a_mirror_killed_in_the_midst_of_appends_is_gone_on_from(clusters: Clust
     clusters.create("t", partitions=2)
     for number in range(20):
         clusters.send("t", b"%d" % number, partition=number % 2)
-    clusters.source_type = partial(QuorumlogSource, fetch_bytes_max=1)
+    clusters.source_type = partial(ClusterSource, fetch_bytes_max=1)
     for wanted in (1, 4, 7):
         name = clusters.start()
         clusters.until(partial(has_copied, clusters, wanted))

@@ -7,8 +7,8 @@ import pytest
 
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.mirror import Target
-from quorumlog.clients.mirror.batches import Parting, meet, parting, prepared
-from quorumlog.clients.mirror.target import Chunk
+from quorumlog.clients.mirror.batches import Divergence, find_divergence, overlap, prepare
+from quorumlog.clients.mirror.target import CopyChunk
 from quorumlog.errors import CorruptionError
 from quorumlog.records import Record, decode_all, encode_batch, iterate_batches
 from quorumlog.records.checksum import crc32c
@@ -39,11 +39,11 @@ def theirs(*offsets: int, epoch: int, value: bytes = b"v") -> bytes:
 
 def copied(*offsets: int, epoch: int, value: bytes = b"v") -> bytes:
     """The same in a copy."""
-    return prepared(theirs(*offsets, epoch=epoch, value=value), offsets[0]).records
+    return prepare(theirs(*offsets, epoch=epoch, value=value), offsets[0]).records
 
 
 def test_a_copied_batch_names_the_epoch_that_it_has_in_the_source_and_no_producer() -> None:
-    sent = prepared(theirs(0, 1, epoch=7) + theirs(2, 3, epoch=8), 1)
+    sent = prepare(theirs(0, 1, epoch=7) + theirs(2, 3, epoch=8), 1)
     found = [
         (head.base_offset, head.producer_id, head.producer_epoch, head.base_sequence)
         for _, head in iterate_batches(sent.records)
@@ -58,7 +58,7 @@ def test_what_was_damaged_on_its_way_gets_no_new_checksum(position: int) -> None
     damaged = bytearray(theirs(0, 1, epoch=7))
     damaged[position] ^= 0x10
     with pytest.raises(CorruptionError, match="CRC"):
-        prepared(bytes(damaged), 0)
+        prepare(bytes(damaged), 0)
 
 
 def test_a_batch_that_is_cut_ends_where_the_last_of_its_records_does() -> None:
@@ -66,10 +66,10 @@ def test_a_batch_that_is_cut_ends_where_the_last_of_its_records_does() -> None:
     batch = bytearray(theirs(0, 1, 2, epoch=7))
     struct.pack_into(">i", batch, 23, 3)
     struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
-    whole, cut = prepared(bytes(batch), 0), prepared(bytes(batch), 1)
+    whole, cut = prepare(bytes(batch), 0), prepare(bytes(batch), 1)
     assert (whole.next_offset, whole.end_offset) == (4, 4)
     assert (cut.next_offset, cut.end_offset) == (4, 3), "the copy ends there once it has it"
-    nothing = prepared(bytes(batch), 3)
+    nothing = prepare(bytes(batch), 3)
     assert (nothing.next_offset, nothing.end_offset, nothing.records) == (4, 3, b"")
 
 
@@ -90,20 +90,20 @@ def test_a_batch_that_is_cut_ends_where_the_last_of_its_records_does() -> None:
     ],
 )
 def test_epochs_tell_though_no_record_does(source: bytes, where: int | None) -> None:
-    found = parting(copied(4, 5, 6, epoch=3), source)
+    found = find_divergence(copied(4, 5, 6, epoch=3), source)
     assert (found and found.offset) == where
-    assert parting(theirs(4, 5, 6, epoch=3), source) is None, "a copy without known epochs"
+    assert find_divergence(theirs(4, 5, 6, epoch=3), source) is None, "a copy without known epochs"
 
 
 def test_records_tell_first() -> None:
-    found = parting(copied(4, 5, epoch=3), theirs(5, epoch=4, value=b"w"))
-    assert found == Parting(5, "another record")
+    found = find_divergence(copied(4, 5, epoch=3), theirs(5, epoch=4, value=b"w"))
+    assert found == Divergence(5, "another record")
 
 
 def test_batches_meet_where_they_have_an_offset_in_common() -> None:
-    assert meet(copied(4, 6, epoch=3), theirs(5, 9, epoch=3))
-    assert not meet(copied(4, 6, epoch=3), theirs(7, epoch=3))
-    assert not meet(copied(4, 6, epoch=3), b"")
+    assert overlap(copied(4, 6, epoch=3), theirs(5, 9, epoch=3))
+    assert not overlap(copied(4, 6, epoch=3), theirs(7, epoch=3))
+    assert not overlap(copied(4, 6, epoch=3), b"")
 
 
 def append(clusters: Clusters, *, to_source: bool, source: str, batches: bytes) -> None:
@@ -113,7 +113,7 @@ def append(clusters: Clusters, *, to_source: bool, source: str, batches: bytes) 
         await log.admin.create_topic("t", partitions=1, configs={"mirror.source": source})
         target = Target(log._connection)
         address = await target.leader(("t", 0))
-        (done,) = await target.append(address, [Chunk(("t", 0), source, 0, [batches])])
+        (done,) = await target.append(address, [CopyChunk(("t", 0), source, 0, [batches])])
         assert done.error is None
 
     (clusters.in_source if to_source else clusters.in_target)(work)

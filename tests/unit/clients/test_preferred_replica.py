@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from quorumlog.clients.consumer.partition_reader import LEADER_MS, STAY_MS, Nearby
-from quorumlog.clients.topology import Leader
+from quorumlog.clients.consumer.partition_reader import LEADER_MS, STAY_MS, PreferredReplica
+from quorumlog.clients.topology import PartitionLeader
 from quorumlog.ids import Epoch
 
-LEADER = Leader("leader:1", Epoch(4), b"t" * 16)
+LEADER = PartitionLeader("leader:1", Epoch(4), b"t" * 16)
 
 
-def at_follower() -> Nearby:
-    nearby = Nearby()
+def at_follower() -> PreferredReplica:
+    nearby = PreferredReplica()
     assert nearby.source(LEADER, 0) == LEADER
-    assert nearby.rack_told("a", 0) == "a"
+    assert nearby.rack_to_send("a", 0) == "a"
     nearby.named("near:1", 0)
     assert nearby.source(LEADER, 0) == replace(LEADER, address="near:1"), "fenced by its epoch"
     return nearby
@@ -22,7 +22,7 @@ def test_the_replica_that_was_named_is_read_until_the_leader_is_asked_again() ->
     nearby = at_follower()
     assert nearby.source(LEADER, STAY_MS - 1).address == "near:1"
     assert nearby.source(LEADER, STAY_MS) == LEADER
-    assert nearby.rack_told("a", STAY_MS) == "a", "it may name one again"
+    assert nearby.rack_to_send("a", STAY_MS) == "a", "it may name one again"
 
 
 def test_another_leader_is_asked_first() -> None:
@@ -36,12 +36,12 @@ def test_after_a_refusal_the_leader_alone_is_read_for_a_while() -> None:
     assert nearby.leave(10)
     assert not nearby.leave(10), "the leader has no other one to go back to"
     assert nearby.source(LEADER, 10) == LEADER
-    assert nearby.rack_told("a", 10 + LEADER_MS - 1) == ""
-    assert nearby.rack_told("a", 10 + LEADER_MS) == "a"
+    assert nearby.rack_to_send("a", 10 + LEADER_MS - 1) == ""
+    assert nearby.rack_to_send("a", 10 + LEADER_MS) == "a"
 
 
 def test_a_replica_without_a_known_address_leaves_the_leader_to_be_read() -> None:
-    nearby = Nearby()
+    nearby = PreferredReplica()
     nearby.named(None, 0)
     assert nearby.source(LEADER, 0) == LEADER
-    assert nearby.rack_told("a", 0) == "", "it would name that one again, and send no records"
+    assert nearby.rack_to_send("a", 0) == "", "it would name that one again, and send no records"

@@ -10,8 +10,8 @@ from quorumlog.clients.producer.sequences import (
     EPOCH_MAX,
     SEQUENCE_MASK,
     TRUST_MS,
-    Number,
-    Numbering,
+    ProducerSequence,
+    SequenceNumbers,
 )
 from quorumlog.errors import InvalidProducerEpoch, OutOfOrderSequence, QuorumlogError, StreamBroken
 from quorumlog.records import decode_all, parse_header
@@ -65,7 +65,7 @@ class Bench:
         return lost
 
 
-def numbers(parts: list[Part]) -> list[Number | None]:
+def numbers(parts: list[Part]) -> list[ProducerSequence | None]:
     return [part.batches[0].number for part in parts]
 
 
@@ -181,16 +181,16 @@ def test_who_finds_its_id_used_by_another_takes_a_new_one() -> None:
 
 
 def test_epochs_end_and_another_id_begins() -> None:
-    numbering = Numbering(producer_id=7, epoch=EPOCH_MAX - 1, has_gap=True)
+    numbering = SequenceNumbers(producer_id=7, epoch=EPOCH_MAX - 1, has_gap=True)
     numbering.begin(-1)
     assert numbering.give(1) == (7, EPOCH_MAX, 0)
-    numbering.gave_up(Number(7, EPOCH_MAX, 0))
+    numbering.gave_up(ProducerSequence(7, EPOCH_MAX, 0))
     numbering.begin(9)
     assert numbering.give(1) == (9, 0, 0)
 
 
 def test_sequences_begin_again_behind_the_largest() -> None:
-    numbering = Numbering(producer_id=7, next_sequence=SEQUENCE_MASK - 1)
+    numbering = SequenceNumbers(producer_id=7, next_sequence=SEQUENCE_MASK - 1)
     assert numbering.give(5).sequence == SEQUENCE_MASK - 1
     assert numbering.give(1).sequence == 3
 
@@ -231,7 +231,7 @@ def test_an_encoded_batch_can_get_another_number() -> None:
     bench.send(1)
     (part,) = bench.take()
     encoded = encode_records(part.batches[0], Codec.GZIP)
-    changed = renumbered(encoded, Number(9, 3, 41))
+    changed = renumbered(encoded, ProducerSequence(9, 3, 41))
     header = parse_header(changed)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, 41)
     check_crc(changed, 0, header)

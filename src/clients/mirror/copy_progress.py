@@ -24,22 +24,22 @@ Life: TypeAlias = tuple[bytes, int]
 """A copy's topic id and leader epoch."""
 
 
-class State(StrEnum):
+class CopyState(StrEnum):
     """The state of a partition's copy."""
 
-    LOOKING = "looking"  # the copy is compared with its source
+    COMPARING = "looking"  # the copy is compared with its source
     COPYING = "copying"
     STOPPED = "stopped"  # for good; `reason` has the reason
 
 
 @dataclass(slots=True, kw_only=True)
-class Course:
+class CopyProgress:
     """The progress of one partition; times are Clock.now_ms()."""
 
     topic: str
     partition: int
     source: str  # the topic's mirror.source
-    state: State = State.LOOKING
+    state: CopyState = CopyState.COMPARING
     reason: str = ""  # reason of the stop, or the last failure; empty: none
     is_diverged: bool = False  # stopped: its source has other records
     is_gone: bool = False  # stopped: its source has no such topic
@@ -59,10 +59,10 @@ class Course:
     records: int = 0  # copied by this mirror
     bytes: int = 0
     not_before_ms: int = 0
-    is_looking: bool = False  # a comparison is in flight
+    is_comparing: bool = False  # a comparison is in flight
     served: int = 0  # number of the last read that returned records of it
     failures: int = field(default=0, repr=False)  # consecutive
-    is_told: bool = False  # the failure was reported
+    is_reported: bool = False  # the failure was reported
     _short_since_ms: int = -1
 
     @property
@@ -82,12 +82,12 @@ class Course:
     @property
     def is_caught_up(self) -> bool:
         """True if the copy has reached the last known end of the source."""
-        return self.state is State.COPYING and self.source_end >= 0 and self.lag == 0
+        return self.state is CopyState.COPYING and self.source_end >= 0 and self.lag == 0
 
     @property
     def is_failing(self) -> bool:
         """True if it failed repeatedly and is not copied; `reason` has the reason."""
-        return self.state is not State.STOPPED and self.failures >= FAILURES_TOLD
+        return self.state is not CopyState.STOPPED and self.failures >= FAILURES_TOLD
 
     def lag_ms(self, now_ms: int) -> int:
         """Return the time since the copy was last caught up; -1: never in this mirror."""
@@ -102,7 +102,7 @@ class Course:
 
         Copying starts at the copy's end, or at the source's log start if that is later.
         """
-        self.state, self.is_looking = State.COPYING, False
+        self.state, self.is_comparing = CopyState.COPYING, False
         self.turn += 1
         self.copy_start, self.copied_to, self.sent_to = copy_start, copy_end, copy_end
         self.asked_to, self.source_start = max(copy_end, source_start), source_start
@@ -145,28 +145,32 @@ class Course:
 
     def failed(self, reason: str, now_ms: int) -> None:
         """Record a failure; compare again after a pause."""
-        if self.state is State.STOPPED:
+        if self.state is CopyState.STOPPED:
             return
         self.failures += 1
         pause_ms = min(PAUSE_MS[0] << min(self.failures - 1, 10), PAUSE_MS[1])
         self.reason = reason
-        self.look_again(now_ms + pause_ms)
+        self.compare_again(now_ms + pause_ms)
 
-    def look_again(self, not_before_ms: int = 0) -> None:
+    def compare_again(self, not_before_ms: int = 0) -> None:
         """Stop copying until another comparison."""
-        if self.state is not State.STOPPED:
-            self.state, self.is_looking, self.not_before_ms = State.LOOKING, False, not_before_ms
+        if self.state is not CopyState.STOPPED:
+            self.state, self.is_comparing, self.not_before_ms = (
+                CopyState.COMPARING,
+                False,
+                not_before_ms,
+            )
             self.turn += 1
 
-    def copy_lives(self, life: Life) -> None:
+    def copy_changed(self, life: Life) -> None:
         """Record the copy's topic id and leader epoch; after a leader change compare again.
 
         A copy with a new leader may have lost records at its end.
         """
-        if self.is_looking:
+        if self.is_comparing:
             return  # the comparison may have begun before; this is called again soon
         if self.copy_life not in (None, life):
-            self.look_again()
+            self.compare_again()
         self.copy_life = life
 
     def ends_before(self, source_end: int, copy_end: int, now_ms: int) -> None:
@@ -195,9 +199,9 @@ class Course:
 
     def stop(self, reason: str, *, is_diverged: bool = False, is_gone: bool = False) -> None:
         """Stop copying for good."""
-        self.state, self.reason, self.is_diverged = State.STOPPED, reason, is_diverged
+        self.state, self.reason, self.is_diverged = CopyState.STOPPED, reason, is_diverged
         self.is_gone = is_gone
-        self.is_looking = False
+        self.is_comparing = False
         self.turn += 1
 
     def _note(self, now_ms: int) -> None:
@@ -206,4 +210,4 @@ class Course:
             self._is_well()
 
     def _is_well(self) -> None:
-        self.failures, self.reason, self.is_told = 0, "", False
+        self.failures, self.reason, self.is_reported = 0, "", False
