@@ -2,7 +2,7 @@
 
 from typing import Unpack
 
-from .clients.config import ClientSettings
+from .clients.config import ClientConfig, ClientSettings, make_config
 from .clients.log import AsyncLog
 
 __all__ = ["AsyncLog", "connect"]
@@ -19,6 +19,16 @@ def connect(bootstrap: str = "127.0.0.1:9094", **settings: Unpack[ClientSettings
     `ClientConfig`, see `quorumlog.connect`. Entering raises Lost if no broker answers within
     `connect_timeout_ms`; a malformed address raises InvalidConfig.
     """
-    from .clients.local import local_log
+    from .runtime.real import close_runtime, real_runtime  # only if a client is created
 
-    return local_log(bootstrap, **settings)
+    config = make_config(ClientConfig, settings)
+    runtime = real_runtime("quorumlog-client", on_stop=_ignore)
+
+    async def close() -> None:
+        await close_runtime(runtime)
+
+    return AsyncLog(runtime, bootstrap, config, on_close=close)
+
+
+def _ignore(reason: str) -> None:
+    """Ignore the request to stop: a client does not end its process."""

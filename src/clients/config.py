@@ -213,7 +213,7 @@ class ConsumerSettings(TypedDict, total=False):
 ConfigT = TypeVar("ConfigT", ClientConfig, ProducerConfig, ConsumerConfig)
 
 
-def config_of(kind: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
+def make_config(kind: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
     """Return a config from keyword arguments.
 
     Raises TypeError for an unknown name, with the closest match, and InvalidConfig for a bad

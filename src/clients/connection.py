@@ -308,7 +308,7 @@ class Connection:
             raise absent(topic, partition, len(layout.partitions))
         leader = self.topology.leader(topic, partition)
         if leader is None:
-            self.doubt(topic)
+            self.topology.doubt(topic)
             raise leaderless(topic, partition)
         return leader
 
@@ -320,10 +320,6 @@ class Connection:
         """Return True if the topic's layout is cached and not stale."""
         layout = self.topology.topic(topic)
         return layout is not None and self._is_fresh(layout)
-
-    def doubt(self, topic: str) -> None:
-        """Mark the topic's layout as stale: the next use looks it up again."""
-        self.topology.doubt(topic)
 
     def learn(self, topic: str, partition: int, error: QuorumlogError) -> bool:
         """Update the metadata after a retriable error of a partition's call.
@@ -340,7 +336,7 @@ class Connection:
             address=error.leader_address,
         ):
             return True
-        self.doubt(topic)
+        self.topology.doubt(topic)
         self._next_broker += 1
         return False
 

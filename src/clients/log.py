@@ -19,7 +19,7 @@ from .config import (
     ConsumerSettings,
     ProducerConfig,
     ProducerSettings,
-    config_of,
+    make_config,
     parse_bootstrap,
 )
 from .connection import Connection
@@ -75,7 +75,7 @@ class AsyncLog:
 
         `settings` are the fields of `ClientConfig`.
         """
-        return cls(runtime, bootstrap, config_of(ClientConfig, settings))
+        return cls(runtime, bootstrap, make_config(ClientConfig, settings))
 
     # --- producers and consumers -------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class AsyncLog:
         producer = AsyncProducer(
             self._connection,
             self._open_scope(),
-            config_of(ProducerConfig, settings),
+            make_config(ProducerConfig, settings),
             partitioner=partitioner,
             threading=threading,
             on_close=self._forget,
@@ -161,7 +161,7 @@ class AsyncLog:
         - `on_revoked` runs after the last record was committed, before another member owns it.
         - `on_lost` (default: `on_revoked`) runs if another member may own the partition already.
         """
-        config = config_of(ConsumerConfig, settings)
+        config = make_config(ConsumerConfig, settings)
         callbacks = Callbacks(on_assigned, on_revoked, on_lost)
         consumer: AsyncConsumer
         if group is not None:

@@ -194,7 +194,7 @@ async def ask_leader(
     try:
         channel = connection.channel(address)
         answer = await channel.call(LOG_LIST_OFFSETS, request, timeout_ms=timeout_ms)
-        check_places(answer.results, codes)
+        check_result_order(answer.results, codes)
     except QuorumlogError as error:
         return dict.fromkeys(codes, error)
     connection.topology.saw_offset(answer.metadata_offset)
@@ -204,7 +204,7 @@ async def ask_leader(
     }
 
 
-def check_places(
+def check_result_order(
     results: "Sequence[log_pb2.ListOffsetsResult] | Sequence[admin_pb2.DeleteRecordsResult]",
     places: Collection[TopicPartition],
 ) -> None:

@@ -24,7 +24,7 @@ Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 
 def records_are_forgotten_at_their_deadline(patch: pytest.MonkeyPatch) -> None:
     def fail(self: Sender, batches: Sequence[Batch], error: QuorumlogError) -> None:
-        self.announce()
+        self._changes.announce()
 
     patch.setattr(Sender, "fail", fail)
 

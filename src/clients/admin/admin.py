@@ -41,19 +41,19 @@ from .configs import (
     alter_quotas,
     config_changes,
     config_entries,
-    config_of_answer,
+    decode_config,
+    decode_log_dir,
     describe_features,
     describe_quotas,
-    log_dir_of_answer,
     update_features,
 )
 from .descriptions import (
     Cluster,
     Topic,
     TopicListing,
-    cluster_of_answer,
-    listing_of_answer,
-    topic_of_answer,
+    decode_cluster,
+    decode_listing,
+    decode_topic,
 )
 from .groups import (
     Group,
@@ -110,7 +110,7 @@ class AsyncAdmin:
         )
         self._connection.topology.saw_offset(answer.metadata_offset)
         self._connection.topology.saw_brokers(answer.brokers)
-        return cluster_of_answer(answer)
+        return decode_cluster(answer)
 
     async def create_topic(
         self,
@@ -160,8 +160,8 @@ class AsyncAdmin:
                 return await self._describe_topic(name, deadline_ms)
             raise
         self._connection.topology.saw_offset(answer.metadata_offset)
-        self._connection.doubt(name)
-        return topic_of_answer(check_topic(answer.topic, name))
+        self._connection.topology.doubt(name)
+        return decode_topic(check_topic(answer.topic, name))
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
         """Return all topics by name; with `internal` also the brokers' internal topics."""
@@ -169,7 +169,7 @@ class AsyncAdmin:
             ADMIN_LIST_TOPICS, admin_pb2.ListTopicsRequest(min_metadata_offset=self._seen)
         )
         self._connection.topology.saw_offset(answer.metadata_offset)
-        topics = map(listing_of_answer, answer.topics)
+        topics = map(decode_listing, answer.topics)
         return [topic for topic in topics if internal or not topic.is_internal]
 
     async def describe_topic(self, name: str) -> Topic:
@@ -196,7 +196,7 @@ class AsyncAdmin:
             self._connection.topology.saw_brokers(answer.brokers)
             for result in answer.results:
                 if not result.HasField("error"):
-                    found.append(topic_of_answer(check_topic(result.topic, result.name)))
+                    found.append(decode_topic(check_topic(result.topic, result.name)))
                 elif result.name not in sizes:
                     raise decode_error(result.error)
         return found
@@ -211,7 +211,7 @@ class AsyncAdmin:
         self._connection.topology.saw_brokers(answer.brokers)
         described = described_topic(answer, name)
         self._connection.topology.saw_topic(described, self._connection.runtime.clock.now_ms())
-        return topic_of_answer(described)
+        return decode_topic(described)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records; raise UnknownTopicOrPartition if it does not exist.
@@ -282,7 +282,7 @@ class AsyncAdmin:
         result = answer.results[0]
         if result.HasField("error"):
             raise decode_error(result.error)
-        return {entry.name: config_of_answer(entry) for entry in result.configs}
+        return {entry.name: decode_config(entry) for entry in result.configs}
 
     async def alter_configs(
         self,
@@ -308,7 +308,7 @@ class AsyncAdmin:
             retry_on=is_worth_repeating,
         )
         self._connection.topology.saw_offset(answer.metadata_offset)
-        self._connection.doubt(topic)
+        self._connection.topology.doubt(topic)
         return {entry.name: entry.value for entry in answer.configs}
 
     async def alter_cluster_configs(
@@ -536,9 +536,7 @@ class AsyncAdmin:
                 deadline_ms=deadline_ms,
                 retry_on=is_worth_repeating,
             )
-            found += [
-                log_dir_of_answer(answer.broker, directory) for directory in answer.directories
-            ]
+            found += [decode_log_dir(answer.broker, directory) for directory in answer.directories]
         return found
 
     async def list_groups(

@@ -82,7 +82,7 @@ class LogDir:
         return sum(log.size_bytes for log in self.logs)
 
 
-def config_of_answer(entry: admin_pb2.ConfigDescription) -> Config:
+def decode_config(entry: admin_pb2.ConfigDescription) -> Config:
     """Return a config from its description."""
     return Config(
         name=entry.name,
@@ -134,7 +134,7 @@ def config_changes(
     return changes
 
 
-def log_dir_of_answer(broker: int, directory: admin_pb2.LogDirDescription) -> LogDir:
+def decode_log_dir(broker: int, directory: admin_pb2.LogDirDescription) -> LogDir:
     """Return a data directory from its description."""
     return LogDir(
         broker=broker,

@@ -83,7 +83,7 @@ class Topic:
     configs: Mapping[str, str]  # configs set for this topic, without defaults
 
 
-def cluster_of_answer(answer: admin_pb2.DescribeClusterResponse) -> Cluster:
+def decode_cluster(answer: admin_pb2.DescribeClusterResponse) -> Cluster:
     """Return a cluster from its description."""
     return Cluster(
         cluster_id=answer.cluster_id,
@@ -103,7 +103,7 @@ def cluster_of_answer(answer: admin_pb2.DescribeClusterResponse) -> Cluster:
     )
 
 
-def listing_of_answer(topic: admin_pb2.TopicListing) -> TopicListing:
+def decode_listing(topic: admin_pb2.TopicListing) -> TopicListing:
     """Return a topic listing from its message."""
     return TopicListing(
         name=topic.name,
@@ -114,17 +114,17 @@ def listing_of_answer(topic: admin_pb2.TopicListing) -> TopicListing:
     )
 
 
-def topic_of_answer(topic: admin_pb2.TopicDescription) -> Topic:
+def decode_topic(topic: admin_pb2.TopicDescription) -> Topic:
     """Return a topic from its description."""
     return Topic(
         name=topic.name,
         topic_id=topic.topic_id,
-        partitions=tuple(partition_of_answer(entry) for entry in topic.partitions),
+        partitions=tuple(decode_partition(entry) for entry in topic.partitions),
         configs={entry.name: entry.value for entry in topic.configs},
     )
 
 
-def partition_of_answer(entry: admin_pb2.PartitionDescription) -> Partition:
+def decode_partition(entry: admin_pb2.PartitionDescription) -> Partition:
     """Return a partition from its description."""
     return Partition(
         partition=entry.partition,

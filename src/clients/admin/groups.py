@@ -340,7 +340,7 @@ async def _ends(
         if leader is not None:
             by_leader.setdefault(leader.address, []).append((topic, partition))
         else:
-            connection.doubt(topic)
+            connection.topology.doubt(topic)
     ends: dict[TopicPartition, int] = {}
     for some in by_leader.values():
         deadline_ms = connection.runtime.clock.now_ms() + END_MS

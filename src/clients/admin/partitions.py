@@ -33,13 +33,13 @@ from ..offsets import (
     Position,
     TopicPartition,
     ask_leaders,
-    check_places,
     check_position,
+    check_result_order,
     look_up,
 )
 from ..retry import Attempts, is_worth_repeating
 from ..topology import check_topic, invalid_response
-from .descriptions import Partition, Topic, partition_of_answer, topic_of_answer
+from .descriptions import Partition, Topic, decode_partition, decode_topic
 
 Assignments: TypeAlias = Sequence[Sequence[int]]
 """The brokers of each partition, by index; the preferred leader of each first."""
@@ -96,8 +96,8 @@ async def create_partitions(
         retry_on=is_worth_repeating,
     )
     connection.topology.saw_offset(answer.metadata_offset)
-    connection.doubt(topic)
-    return topic_of_answer(check_topic(answer.topic, topic))
+    connection.topology.doubt(topic)
+    return decode_topic(check_topic(answer.topic, topic))
 
 
 async def alter_reassignments(
@@ -153,7 +153,7 @@ async def list_reassignments(connection: Connection, topics: Sequence[str]) -> l
     )
     connection.topology.saw_offset(answer.metadata_offset)
     return [
-        Reassignment(topic=each.topic, state=partition_of_answer(each.partition))
+        Reassignment(topic=each.topic, state=decode_partition(each.partition))
         for each in answer.reassignments
     ]
 
@@ -211,7 +211,7 @@ def _outcomes(
     for result in results:
         error = decode_error(result.error) if result.HasField("error") else None
         if error is None:
-            connection.doubt(result.topic)
+            connection.topology.doubt(result.topic)
         outcomes.append(
             PartitionOutcome(topic=result.topic, partition=result.partition, error=error)
         )
@@ -414,7 +414,7 @@ async def _ask_leader(
     try:
         channel = connection.channel(address)
         answer = await channel.call(ADMIN_DELETE_RECORDS, request, timeout_ms=timeout_ms)
-        check_places(answer.results, codes)
+        check_result_order(answer.results, codes)
     except QuorumlogError as error:
         return dict.fromkeys(codes, error)
     connection.topology.saw_offset(answer.metadata_offset)

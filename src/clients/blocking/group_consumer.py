@@ -41,7 +41,7 @@ class _PendingCallback:
 
     callback: OnPartitions
     places: list[TopicPartition]
-    over: "asyncio.Future[None]"
+    done: "asyncio.Future[None]"
     taker: object = None  # the call that runs it on its thread; None: not taken
 
 
@@ -68,15 +68,15 @@ class BlockingDeliveredPositions(DeliveredPositions):
         self._aside: list[ConsumerRecord] = []  # removed from `waiting` by a revocation
         self._rows: dict[TopicPartition, int] = {}  # first offsets of delivered rows
 
-    def out(self, last: Sequence[ConsumerRecord] | Mapping[TopicPartition, int]) -> None:
+    def record(self, last: Sequence[ConsumerRecord] | Mapping[TopicPartition, int]) -> None:
         """Record what a reading call of the asyncio consumer returns."""
-        super().out(())
+        super().record(())
         if isinstance(last, Mapping):
             self._rows = dict(last)
         else:
             self._batch = list(last)
 
-    def over(self) -> None:
+    def finish_delivered(self) -> None:
         """Record that the application finished all delivered records: it called again."""
         self._rows = {}
         self._batch = list(self.waiting)
@@ -95,7 +95,7 @@ class BlockingDeliveredPositions(DeliveredPositions):
         done = max(0, taken - 1) if self.is_by_one else 0
         return first_offsets(self._batch[done:] + self._aside) | self._rows
 
-    def ahead(self) -> dict[TopicPartition, int]:
+    def undelivered(self) -> dict[TopicPartition, int]:
         """Return the first offset of each partition with records that were not delivered."""
         return first_offsets(list(self.waiting) + self._aside)
 
@@ -154,7 +154,7 @@ class GroupConsumer(Consumer):
         callbacks: Callbacks,
         on_close: Callable[["GroupConsumer"], None],
     ) -> None:
-        self._handed: BlockingDeliveredPositions
+        self._delivered: BlockingDeliveredPositions
         self._member: AsyncGroupConsumer
         self._busy_us: Callable[[], int]
         self._due: deque[_PendingCallback] = deque()
@@ -188,14 +188,14 @@ class GroupConsumer(Consumer):
         self, *, max_records: int | None = None, timeout_ms: int | None = 1_000
     ) -> list[ConsumerRecord]:
         """Return buffered records; see `AsyncGroupConsumer.poll`."""
-        self._look()
-        self._handed.is_by_one = False
+        self._check_session()
+        self._delivered.is_by_one = False
         return super().poll(max_records=max_records, timeout_ms=timeout_ms)
 
     def __next__(self) -> ConsumerRecord:
         """Return the next record."""
         if self._busy_us() >= self._member.membership.member.holds_until_us:
-            self._look()
+            self._check_session()
         try:
             return self._ahead.popleft()
         except IndexError:
@@ -205,12 +205,12 @@ class GroupConsumer(Consumer):
         return record
 
     def _next(self, wait_ms: Callable[[], int | None] | None) -> ConsumerRecord | None:
-        self._look()
+        self._check_session()
         if not self._ahead:
-            self._handed.is_by_one = True  # for the records of the following poll
+            self._delivered.is_by_one = True  # for the records of the following poll
         return super()._next(wait_ms)
 
-    def _look(self) -> None:
+    def _check_session(self) -> None:
         """Check the session before a buffered record is delivered.
 
         If the whole process was stopped, the session may have expired without the I/O thread
@@ -218,10 +218,10 @@ class GroupConsumer(Consumer):
         """
         if self._busy_us() >= self._member.membership.member.holds_until_us and not self._is_closed:
 
-            async def look(consumer: AsyncConsumer) -> None:
-                self._member.membership.look()
+            async def check_deadlines(consumer: AsyncConsumer) -> None:
+                self._member.membership.check_deadlines()
 
-            self._wait(look)
+            self._wait(check_deadlines)
 
     def _read_ahead(self, max_records: int | None, timeout_ms: int | None) -> bool:
 
@@ -229,7 +229,7 @@ class GroupConsumer(Consumer):
             if self._ahead:
                 return True  # restored by another call
             membership = self._member.membership
-            if self._handed.restore():
+            if self._delivered.restore():
                 membership.start_poll()
                 membership.end_poll()
                 return True
@@ -241,10 +241,10 @@ class GroupConsumer(Consumer):
         return self._read(read)
 
     def _discard_buffered(self, of: Callable[[TopicPartition], bool]) -> dict[TopicPartition, int]:
-        return self._handed.take_out(of)
+        return self._delivered.take_out(of)
 
     def _ahead_positions(self) -> dict[TopicPartition, int]:
-        return self._handed.ahead()
+        return self._delivered.undelivered()
 
     # --- the group -----------------------------------------------------------------------------
 
@@ -337,11 +337,11 @@ class GroupConsumer(Consumer):
         async def ask(places: list[TopicPartition]) -> None:
             if self._is_suspended:
                 return
-            over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._due.append(_PendingCallback(callback, places, over))
-            self._handed.recall(())  # the application's next step calls `_run_with_callbacks`
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._due.append(_PendingCallback(callback, places, done))
+            self._delivered.recall(())  # the application's next step calls `_run_with_callbacks`
             self._turn.announce()
-            await over
+            await done
 
         return ask
 
@@ -420,8 +420,8 @@ class GroupConsumer(Consumer):
     async def _ran(self, due: _PendingCallback) -> None:
         if due in self._due:
             self._due.remove(due)
-        if not due.over.done():
-            due.over.set_result(None)
+        if not due.done.done():
+            due.done.set_result(None)
 
     def _make(self) -> None:
         self._is_suspended = False
@@ -431,5 +431,5 @@ class GroupConsumer(Consumer):
         assert isinstance(self._consumer, AsyncGroupConsumer)
         self._member = self._consumer
         self._busy_us = self._io.runtime.clock.busy_us
-        self._handed = BlockingDeliveredPositions(self._ahead, self._member.rewind)
-        self._member.membership.handed = self._handed
+        self._delivered = BlockingDeliveredPositions(self._ahead, self._member.rewind)
+        self._member.membership.delivered = self._delivered

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from ...errors import QuorumlogError, Stopping
-from ..config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, config_of
+from ..config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, make_config
 from ..consumer.arrow_reader import ArrowScan
 from ..consumer.assignment import Assignment, Wanted
 from ..groups.membership import Callbacks, OnPartitions, Start
@@ -44,7 +44,7 @@ def connect(bootstrap: str = "127.0.0.1:9094", **settings: Unpack[ClientSettings
     retry_backoff_ms_max, metadata_age_ms_max. Raises Lost if no broker answers within
     `connect_timeout_ms`, InvalidConfig if the address is malformed.
     """
-    log = Log(bootstrap, config_of(ClientConfig, settings))
+    log = Log(bootstrap, make_config(ClientConfig, settings))
     log.call(_nothing)
     return log
 

@@ -32,7 +32,7 @@ from ..producer.batches import Batch, Delivered, DeliveredRange, OnDelivery
 from ..producer.bulk import BulkDelivery, Span
 from ..producer.partitioner import Partitioner
 from ..producer.producer import AsyncProducer, ProducerStatistics, Threading
-from ..producer.record_input import Bulk, Content, HeadersIn, bulk_of, size_bound
+from ..producer.record_input import Bulk, Content, HeadersIn, make_bulk, size_bound
 from .io_thread import STATE, IoThread, refuse_callbacks
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class Producer:
             io, producer = self._io, self._producer
             try:
                 if bulk is None:
-                    bulk = bulk_of(topic, values, keys, size_max=producer.config.request_size_max)
+                    bulk = make_bulk(topic, values, keys, size_max=producer.config.request_size_max)
                     timestamp = producer.stamp(timestamp_ms)
                 taken = spans[-1].end if spans else 0
                 if taken == len(bulk.values):

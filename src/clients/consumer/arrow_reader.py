@@ -268,7 +268,7 @@ class _Reading:
         except QuorumlogError as error:
             if not error.retriable:
                 raise
-            self._connection.doubt(self._topic)
+            self._connection.topology.doubt(self._topic)
             return None
         finally:
             if not is_well:

@@ -235,20 +235,24 @@ class AssignedPartitions:
             raise InvalidRequest("not assigned to this consumer", topic=topic, partition=partition)
         return reader
 
-    def chosen(self, topic: str, partitions: Sequence[int] | None) -> list[PartitionReader]:
+    def selected_of_topic(
+        self, topic: str, partitions: Sequence[int] | None
+    ) -> list[PartitionReader]:
         """Return readers of a topic (None: all assigned ones); raise InvalidRequest if there is
         none."""
         if partitions is not None:
             return [self.reader(topic, partition) for partition in partitions]
-        chosen = [reader for reader in self._fetcher.readers.values() if reader.topic == topic]
-        if not chosen:
+        selected_of_topic = [
+            reader for reader in self._fetcher.readers.values() if reader.topic == topic
+        ]
+        if not selected_of_topic:
             raise InvalidRequest("not assigned to this consumer", topic=topic)
-        return chosen
+        return selected_of_topic
 
-    def named(self, topic: str | None, partition: int | None) -> list[PartitionReader]:
+    def selected(self, topic: str | None, partition: int | None) -> list[PartitionReader]:
         """Return the readers of a partition, of a topic (partition None), or all (both None)."""
         if topic is not None:
-            return self.chosen(topic, None if partition is None else [partition])
+            return self.selected_of_topic(topic, None if partition is None else [partition])
         if partition is not None:
             raise InvalidRequest(f"partition is {partition}: give its topic too")
         return list(self._fetcher.readers.values())

@@ -285,7 +285,7 @@ class AsyncConsumer:
         readers = [
             reader
             for topic, partitions in parse_assignment(wanted).items()
-            for reader in self._parts.chosen(topic, partitions)
+            for reader in self._parts.selected_of_topic(topic, partitions)
         ]
         for reader in readers:
             self._parts.remove(reader)
@@ -322,26 +322,26 @@ class AsyncConsumer:
     ) -> None:
         """Seek to the log start of one partition, of a topic's partitions, or of all."""
         await self._parts.ready()
-        await self._seek_all(dict.fromkeys(self._parts.named(topic, partition), "earliest"))
+        await self._seek_all(dict.fromkeys(self._parts.selected(topic, partition), "earliest"))
 
     async def seek_to_end(self, topic: str | None = None, partition: int | None = None) -> None:
         """Seek to the end of the committed records of one partition, of a topic's partitions, or
         of all."""
         await self._parts.ready()
-        await self._seek_all(dict.fromkeys(self._parts.named(topic, partition), "latest"))
+        await self._seek_all(dict.fromkeys(self._parts.selected(topic, partition), "latest"))
 
     async def pause(self, topic: str | None = None, partition: int | None = None) -> None:
         """Stop delivery from a partition, from a topic's partitions, or from all, until
         `resume`."""
         await self._parts.ready()
-        for reader in self._parts.named(topic, partition):
+        for reader in self._parts.selected(topic, partition):
             reader.is_paused = True
         self._fetcher.wake()  # their prefetched data may be dropped for other partitions
 
     async def resume(self, topic: str | None = None, partition: int | None = None) -> None:
         """Resume a partition, a topic's partitions, or all."""
         await self._parts.ready()
-        for reader in self._parts.named(topic, partition):
+        for reader in self._parts.selected(topic, partition):
             reader.is_paused = False
         self._fetcher.wake()
         self._fetcher.announce()  # prefetched records can be delivered

@@ -185,11 +185,11 @@ class ConsumerFetcher:
             if slow_ms <= now_ms:
                 call.looked_ms = now_ms
                 slow_ms = now_ms + SLOW_MS
-                self._spawn(self._look_for_another(call), name="look for another leader")
+                self._spawn(self._recheck_leaders(call), name="look for another leader")
             wake_ms = min(wake_ms, slow_ms)
         return wake_ms
 
-    async def _look_for_another(self, call: _Call) -> None:
+    async def _recheck_leaders(self, call: _Call) -> None:
         """Cancel a late call if another broker leads one of its partitions.
 
         The broker of the call may be cut off and unable to return an error.
@@ -335,7 +335,7 @@ class ConsumerFetcher:
         if not 0 <= partition < partitions:
             self._gone(reader, generation, absent(topic, partition, partitions))
         elif self._connection.leader_now(topic, partition) is None:
-            self._connection.doubt(topic)
+            self._connection.topology.doubt(topic)
             self._failed(reader, generation, leaderless(topic, partition))
 
     async def _locate(self, address: str, parts: list[tuple[PartitionReader, int]]) -> None:

@@ -90,7 +90,7 @@ class Commits:
         """Remove a partition that the member no longer owns."""
         self._stored.pop(place, None)
 
-    def in_topics(
+    def with_topic_ids(
         self, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> dict[TopicPartition, CommittedOffset]:
         """Return the offsets with the ids of the topics that are being read."""
@@ -102,7 +102,7 @@ class Commits:
 
     # --- storing -------------------------------------------------------------------------------
 
-    async def store_news(self, positions: Mapping[TopicPartition, CommittedOffset]) -> None:
+    async def store_changed(self, positions: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Store the offsets that changed, within `COMMIT_MS`; log a failure."""
         news = {
             place: each
@@ -296,7 +296,7 @@ def _end(outcome: "asyncio.Future[None]", error: QuorumlogError | None) -> None:
         outcome.set_exception(error)
 
 
-def positions_of(
+def reader_positions(
     readers: Iterable[PartitionReader], at_most: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return the readers' positions, limited by `at_most`, with topic ids.

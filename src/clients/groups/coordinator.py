@@ -91,9 +91,9 @@ def steady_ms(clock: Clock) -> int:
 
 
 async def heartbeat(
-    connection: Connection, who: MemberIdentity, beat: GroupHeartbeat, *, again: GroupHeartbeat
+    connection: Connection, who: MemberIdentity, beat: GroupHeartbeat, *, retry: GroupHeartbeat
 ) -> HeartbeatResult:
-    """Send one heartbeat; a retry sends `again`, since the response may have been lost.
+    """Send one heartbeat; a retry sends `retry`, since the response may have been lost.
 
     Raises the coordinator's error, or the failure of the last attempt.
     """
@@ -103,7 +103,7 @@ async def heartbeat(
     def is_to_be_repeated(error: BaseException) -> bool:
         nonlocal sent_ms
         sent_ms = steady_ms(clock)  # before the retry is sent
-        request.CopyFrom(_to_heartbeat(who, again))
+        request.CopyFrom(_to_heartbeat(who, retry))
         return is_retriable(error)
 
     answer = await connection.call_any(
@@ -243,7 +243,7 @@ async def fetch(
     return await connection.repeat(attempt, deadline_ms=deadline_ms)
 
 
-async def tell_absent(connection: Connection, group: str, topics: Iterable[str]) -> None:
+async def log_absent_topics(connection: Connection, group: str, topics: Iterable[str]) -> None:
     """Log the topics that do not exist; the subscription takes effect once they are created."""
     for topic in topics:
         try:

@@ -18,12 +18,12 @@ class DeliveredPositions:
         self._last: Sequence[ConsumerRecord] | Mapping[TopicPartition, int] = ()
         self._count = 0  # of completed reading calls
 
-    def out(self, last: Sequence[ConsumerRecord] | Mapping[TopicPartition, int]) -> None:
+    def record(self, last: Sequence[ConsumerRecord] | Mapping[TopicPartition, int]) -> None:
         """Record what a reading call returns: records, or rows that begin at these offsets."""
         self._last = last
         self._count += 1
 
-    def over(self) -> None:
+    def finish_delivered(self) -> None:
         """Record that the application finished all delivered records: it called again."""
         self._last = ()
 
@@ -33,7 +33,7 @@ class DeliveredPositions:
             return dict(self._last)
         return first_offsets(self._last)
 
-    def ahead(self) -> dict[TopicPartition, int]:
+    def undelivered(self) -> dict[TopicPartition, int]:
         """Return the first undelivered offset of each partition with a position beyond it."""
         return {}
 

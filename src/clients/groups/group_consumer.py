@@ -39,7 +39,7 @@ OnCommitted: TypeAlias = Callable[[QuorumlogError | None], None]
 """Called with None once a commit is stored, or with the error."""
 
 
-def subscription_of(topics: Wanted, pattern: str) -> GroupSubscription:
+def parse_subscription(topics: Wanted, pattern: str) -> GroupSubscription:
     """Return the validated subscription; raise InvalidRequest if it is empty or names
     partitions."""
     wanted = parse_assignment(topics)
@@ -87,7 +87,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         on_close: Callable[[AsyncConsumer], None] | None = None,
     ) -> None:
         check_group(group, instance_id)
-        subscription = subscription_of(wanted, pattern)
+        subscription = parse_subscription(wanted, pattern)
         if start != "none":
             check_position(start)
         super().__init__(
@@ -127,7 +127,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         long a pause, and the error that keeps the consumer out of its group.
         """
         records = await super().poll(max_records=max_records, timeout_ms=timeout_ms)
-        self.membership.handed.out(records)
+        self.membership.delivered.record(records)
         return records
 
     async def run_arrow_poll(
@@ -139,7 +139,7 @@ class AsyncGroupConsumer(AsyncConsumer):
     ) -> "ArrowPoll":
         """Run `poll_arrow`; the result also has the first offset of each partition's rows."""
         turn = await super().run_arrow_poll(max_records, max_bytes, timeout_ms, columns)
-        self.membership.handed.out(dict(turn.starts))
+        self.membership.delivered.record(dict(turn.starts))
         return turn
 
     async def next(self, *, timeout_ms: int | None = None) -> ConsumerRecord | None:
@@ -147,7 +147,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         if self._is_late(steady_ms(self._clock)):
             await self._turn()
         record = await super().next(timeout_ms=timeout_ms)
-        self.membership.handed.out(() if record is None else (record,))
+        self.membership.delivered.record(() if record is None else (record,))
         return record
 
     async def __anext__(self) -> ConsumerRecord:
@@ -158,7 +158,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         if reader is not None and reader.records and not reader.is_paused:
             self._records += 1
             record = reader.take_one()
-            self.membership.handed.out((record,))
+            self.membership.delivered.record((record,))
             return record
         found = await self.next()
         if found is None:
@@ -175,7 +175,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         for _ in range(TURNS):
             await asyncio.sleep(0)
         self._turned_ms = steady_ms(self._clock)
-        self.membership.look()
+        self.membership.check_deadlines()
 
     async def _wait(self, ready: Callable[[], T | None], timeout_ms: int | None) -> T | None:
         if self._is_reading:
@@ -188,7 +188,7 @@ class AsyncGroupConsumer(AsyncConsumer):
             self.membership.end_poll()
 
     def _raise_error(self) -> None:
-        self.membership.look()  # before each delivery
+        self.membership.check_deadlines()  # before each delivery
         self.membership.raise_error()
         super()._raise_error()
 
@@ -208,7 +208,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         ones.
         """
         self._parts.check_open()
-        self.membership.subscribe(subscription_of(topics, pattern))
+        self.membership.subscribe(parse_subscription(topics, pattern))
 
     async def assign(self, wanted: Wanted, *, start: Position | None = None) -> None:
         """Raise InvalidRequest: the group assigns."""
@@ -255,7 +255,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         if offsets is None:
             due = membership.delivered_positions()
         else:
-            due = membership.commits.in_topics(to_commit(offsets))
+            due = membership.commits.with_topic_ids(to_commit(offsets))
         membership.committed_by_application(due)
         return due
 

@@ -8,8 +8,8 @@ it. Partitions that stay assigned are not affected by a step.
 
 A member that the coordinator does not have any more has lost all partitions at once: other members
 may own them. It joins again. The same holds for a member without a response for its session
-(`look`), which cannot tell. A member that left because the application did not poll, or did not
-complete a revocation in time, first raises `error` in a poll; the next poll joins again.
+(`check_deadlines`), which cannot tell. A member that left because the application did not poll, or
+did not complete a revocation in time, first raises `error` in a poll; the next poll joins again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -186,7 +186,7 @@ class MemberStateMachine:
         self.is_polling = False  # a poll waits: the poll interval does not run
         self.joins = 0  # number of successful joins
         self.rebalances = 0  # number of changed assignments
-        self.holds_until_ms = FOREVER_MS  # from then on call `look` before a delivery
+        self.holds_until_ms = FOREVER_MS  # from then on call `check_deadlines` before a delivery
         self.holds_until_us = FOREVER_MS  # the same, for the check before each record
         self._subscription = subscription
         self._is_static = is_static
@@ -214,7 +214,7 @@ class MemberStateMachine:
 
     def beat(self, now_ms: int) -> GroupHeartbeat | None:
         """Return the heartbeat to send now, if one is due; report its outcome."""
-        self.look(now_ms)
+        self.check_deadlines(now_ms)
         if self._sent is not None or self.due_ms() > now_ms:
             return None
         self._sent = self._next_beat()
@@ -257,7 +257,7 @@ class MemberStateMachine:
             is_first=is_whole,
         )
 
-    def again(self, beat: GroupHeartbeat) -> GroupHeartbeat:
+    def retry_of(self, beat: GroupHeartbeat) -> GroupHeartbeat:
         """Return the heartbeat to send in a retry after an attempt of unknown outcome.
 
         It contains all fields, to which the coordinator responds with the whole assignment.
@@ -331,7 +331,7 @@ class MemberStateMachine:
             )
             self.holds_until_ms = min(self._lease.session_end_ms, self._lease.back_end_ms)
             self.holds_until_us = 1_000 * self.holds_until_ms
-            self.look(now_ms)
+            self.check_deadlines(now_ms)
 
     def refused(self, beat: GroupHeartbeat, error: QuorumlogError, now_ms: int) -> None:
         """Process an error or a missing response of a heartbeat."""
@@ -355,7 +355,7 @@ class MemberStateMachine:
         if self.phase is Phase.LEAVING and self.epoch <= JOIN_EPOCH:
             self.phase = Phase.GONE
 
-    def look(self, now_ms: int) -> None:
+    def check_deadlines(self, now_ms: int) -> None:
         """Check the deadlines: session, revocation, poll interval.
 
         Call it before a delivery from `holds_until_ms` on.
@@ -367,12 +367,12 @@ class MemberStateMachine:
             because = "" if self.failure is None else f" ({self.failure})"
             self._fenced(f"no heartbeat was answered for {silent_ms} ms{because}")
         elif now_ms >= self._lease.back_end_ms:
-            self._late(
+            self._miss_poll(
                 f"a revocation was not completed within {self._poll_interval_ms} ms "
                 "(max_poll_interval_ms)"
             )
         elif now_ms >= self._poll_deadline_ms():
-            self._late(f"no poll came for {self._poll_interval_ms} ms (max_poll_interval_ms)")
+            self._miss_poll(f"no poll came for {self._poll_interval_ms} ms (max_poll_interval_ms)")
 
     def doubt(self) -> None:
         """Send a heartbeat at once: another request was refused with UnknownMember."""
@@ -452,18 +452,18 @@ class MemberStateMachine:
                 self.owned.pop(place, None)
         self._settle()
 
-    def wants(self, step: RebalanceStep) -> bool:
+    def still_applies(self, step: RebalanceStep) -> bool:
         """Return True if a step in progress still applies: the member was not fenced during it."""
         return self.phase is Phase.JOINED or step.act is StepKind.LOSE
 
     @property
-    def leaving_places(self) -> tuple[TopicPartition, ...]:
+    def revoking(self) -> tuple[TopicPartition, ...]:
         """The partitions of a revocation or loss in progress."""
         step = self._step
         return () if step is None or step.act is StepKind.ASSIGN else step.places
 
     @property
-    def step_is_over(self) -> bool:
+    def has_no_step(self) -> bool:
         """True if no step is in progress."""
         return self._step is None
 
@@ -496,7 +496,7 @@ class MemberStateMachine:
         self._subscription = subscription
         if self.phase is Phase.FAILED and not isinstance(self.error, FencedInstance):
             self.error = None
-            self._come_back()
+            self._rejoin()
 
     def polled(self, now_ms: int) -> None:
         """Record that the application polls, or has taken records since the last call."""
@@ -508,13 +508,13 @@ class MemberStateMachine:
         if not isinstance(self.error, FencedInstance):
             self.error = None
 
-    def come_back(self, now_ms: int) -> None:
+    def poll_started(self, now_ms: int) -> None:
         """Record a poll; join again if the error was raised before."""
         self._polled_ms = now_ms
         if self.error is None and self.phase in (Phase.AWAY, Phase.FAILED):
-            self._come_back()
+            self._rejoin()
 
-    def _come_back(self) -> None:
+    def _rejoin(self) -> None:
         self.epoch = JOIN_EPOCH
         self.phase = Phase.FENCED
         self._settle()
@@ -533,7 +533,7 @@ class MemberStateMachine:
             return FOREVER_MS
         return self._polled_ms + self._poll_interval_ms
 
-    def _late(self, why: str) -> None:
+    def _miss_poll(self, why: str) -> None:
         self.why_lost = why
         self._end_lease()
         self.phase = Phase.AWAY

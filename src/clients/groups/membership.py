@@ -35,7 +35,7 @@ from ..consumer.partition_reader import PartitionReader
 from ..coordination import Changes
 from ..offsets import Position, TopicPartition
 from . import coordinator
-from .commits import COMMIT_MS, Commits, positions_of
+from .commits import COMMIT_MS, Commits, reader_positions
 from .coordinator import CommittedOffset, MemberIdentity, steady_ms
 from .delivered_positions import DeliveredPositions
 from .member import (
@@ -131,7 +131,7 @@ class Membership:
         self._fetcher = fetcher
         self._callbacks = callbacks
         self._on_recall = on_recall  # makes the next reading call enter this class first
-        self.handed = DeliveredPositions()
+        self.delivered = DeliveredPositions()
         self.joining = MemberIdentity(
             group=group,
             member_id=runtime.entropy.token(MEMBER_ID_SIZE).hex(),
@@ -184,7 +184,7 @@ class Membership:
                 self._scope.spawn(self._run_steps(), name="rebalances"),
                 self._scope.spawn(self._run_deadlines(), name="session"),
                 self._scope.spawn(
-                    coordinator.tell_absent(
+                    coordinator.log_absent_topics(
                         self._connection, self.joining.group, self.member.topics
                     ),
                     name="absent topics",
@@ -196,10 +196,10 @@ class Membership:
     def start_poll(self) -> None:
         """Start a reading call: the application finished the records delivered before."""
         self.begin()
-        self.look()
-        self.handed.over()
+        self.check_deadlines()
+        self.delivered.finish_delivered()
         self.member.is_polling = True
-        self.member.come_back(steady_ms(self._clock))
+        self.member.poll_started(steady_ms(self._clock))
         self._changed()
 
     def end_poll(self) -> None:
@@ -209,14 +209,14 @@ class Membership:
         self.member.polled(steady_ms(self._clock))
         self._work.set()
 
-    def look(self) -> None:
+    def check_deadlines(self) -> None:
         """Check the deadlines; withhold everything if other members may own it.
 
         Call it before a delivery from `member.holds_until_ms` on.
         """
         now_ms, before = steady_ms(self._clock), self.member.phase
         self._note_progress(now_ms)
-        self.member.look(now_ms)
+        self.member.check_deadlines(now_ms)
         self._phase_changed(before)
 
     def _phase_changed(self, before: Phase) -> None:
@@ -226,7 +226,7 @@ class Membership:
             return
         if before is Phase.JOINED and phase in LOST:
             places = list(self.member.owned)
-            self.handed.recall(places)
+            self.delivered.recall(places)
             self._on_recall()
             for reader in self._readers(places):
                 self._parts.stop_delivery(reader)
@@ -243,7 +243,7 @@ class Membership:
         """Raise the member's error, or that of a callback."""
         self.raise_callback_error()
         error = self.member.error
-        if error is not None and self.member.step_is_over and not self.member.owned:
+        if error is not None and self.member.has_no_step and not self.member.owned:
             self.member.error_raised()
             raise error.with_traceback(None)
 
@@ -319,7 +319,7 @@ class Membership:
 
     def _note_progress(self, now_ms: int) -> None:
         """Record the application's progress: iteration over buffered records makes no call."""
-        mark = self.handed.mark()
+        mark = self.delivered.mark()
         if mark != self._mark:
             self._mark = mark
             self.member.polled(now_ms)
@@ -327,7 +327,7 @@ class Membership:
     async def _run_deadlines(self) -> None:
         """Check the deadlines in time, whatever the other tasks wait for."""
         while True:
-            self.look()
+            self.check_deadlines()
             wait_ms = self.member.holds_until_ms - steady_ms(self._clock)
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(1, min(wait_ms, 3_600_000)) / 1000):
@@ -342,7 +342,7 @@ class Membership:
         member = self.member
         try:
             answer = await coordinator.heartbeat(
-                self._connection, self.joining, beat, again=member.again(beat)
+                self._connection, self.joining, beat, retry=member.retry_of(beat)
             )
         except QuorumlogError as error:
             before = member.phase
@@ -386,13 +386,13 @@ class Membership:
             self._changed()
 
     async def _give(self, step: RebalanceStep) -> None:
-        self.handed.recall(step.places)
+        self.delivered.recall(step.places)
         self._on_recall()
         readers = self._readers(step.places)
         for reader in readers:
             self._parts.stop_delivery(reader)
         places = set(step.places)
-        while self.member.wants(step) and places & self._pending().keys():
+        while self.member.still_applies(step) and places & self._pending().keys():
             if self._is_closing:
                 break  # close revokes everything, these too
             await self._changes.wait()
@@ -400,9 +400,9 @@ class Membership:
             self.member.done(step, has_failed=True)
             return
         await self.commits.settled(places)
-        if self.member.wants(step) and self._config.auto_commit:
-            await self.commits.store_news(positions_of(readers, {}))
-        if self.member.wants(step):
+        if self.member.still_applies(step) and self._config.auto_commit:
+            await self.commits.store_changed(reader_positions(readers, {}))
+        if self.member.still_applies(step):
             await self._call_back(self._callbacks.on_revoked, step.places)
             self._drop(readers)
         else:
@@ -427,7 +427,7 @@ class Membership:
 
     async def _lose(self, places: Collection[TopicPartition]) -> None:
         """Drop partitions that other members may own, then call back."""
-        self.handed.recall(places)
+        self.delivered.recall(places)
         self._on_recall()
         readers = self._readers(places)
         for reader in readers:
@@ -480,7 +480,7 @@ class Membership:
     ) -> Mapping[TopicPartition, CommittedOffset | None] | None:
         """Fetch the committed offsets, retrying; None if the step no longer applies."""
         failures = 0
-        while self.member.wants(step) and not self._is_closing:
+        while self.member.still_applies(step) and not self._is_closing:
             deadline_ms = self._clock.now_ms() + COMMIT_MS
             try:
                 return await coordinator.fetch(
@@ -529,31 +529,31 @@ class Membership:
         while not self._is_closing:
             await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
             if self.member.phase is Phase.JOINED and not self._is_closing:
-                await self.commits.store_news(self.processed_positions())
+                await self.commits.store_changed(self.processed_positions())
 
     def delivered_positions(self) -> dict[TopicPartition, CommittedOffset]:
         """Return the offsets after the delivered records, by partition."""
-        return positions_of(self._fetcher.readers.values(), self.handed.ahead())
+        return reader_positions(self._fetcher.readers.values(), self.delivered.undelivered())
 
     def processed_positions(self) -> dict[TopicPartition, CommittedOffset]:
         """Return the offsets after the processed records, by partition."""
         pending = self._pending()  # before the positions: those only grow
-        if self._application_commits_mark == self.handed.mark():
+        if self._application_commits_mark == self.delivered.mark():
             pending = {
                 place: max(offset, self._application_commits.get(place, 0))
                 for place, offset in pending.items()
             }
-        return positions_of(self._fetcher.readers.values(), pending)
+        return reader_positions(self._fetcher.readers.values(), pending)
 
     def committed_by_application(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Record offsets that the application commits: the records before them are processed."""
-        mark = self.handed.mark()
+        mark = self.delivered.mark()
         if self._application_commits_mark != mark:
             self._application_commits, self._application_commits_mark = {}, mark
         self._application_commits |= {place: each.offset for place, each in offsets.items()}
 
     def _pending(self) -> dict[TopicPartition, int]:
-        pending = self.handed.pending()
+        pending = self.delivered.pending()
         return {place: offset for place, offset in pending.items() if place not in self._fresh}
 
     async def committed(
@@ -594,7 +594,7 @@ class Membership:
         positions = self.delivered_positions() if is_well else self.processed_positions()
         in_step: Collection[TopicPartition] = ()
         if asyncio.current_task() in self._tasks:  # called from a callback
-            in_step = self.member.leaving_places
+            in_step = self.member.revoking
         else:
             await self._wait_step_end()
         readers = self._readers(place for place in self.member.owned if place not in in_step)
@@ -605,7 +605,7 @@ class Membership:
         if readers and self.member.phase is Phase.JOINED:
             places = [(reader.topic, reader.partition) for reader in readers]
             if self._config.auto_commit:  # partitions revoked before belong to others
-                await self.commits.store_news(
+                await self.commits.store_changed(
                     {place: positions[place] for place in places if place in positions}
                 )
             await self._call_back(self._callbacks.on_revoked, places)
@@ -625,7 +625,7 @@ class Membership:
         """Wait for the step in progress, `COMMIT_MS` at most; then cancel it."""
         try:
             async with asyncio.timeout(COMMIT_MS / 1000):
-                while not self.member.step_is_over:
+                while not self.member.has_no_step:
                     await self._changes.wait()
         except TimeoutError:
             others = [task for task in self._tasks if task is not asyncio.current_task()]

@@ -82,7 +82,9 @@ def prepare(batches: Buffer, from_offset: int) -> PreparedBatches:
     return PreparedBatches(parts, size, next_offset, end_offset, count, epoch, newest_ms)
 
 
-def batch_of(records: list[Record], *, leader_epoch: int = -1, codec: Codec = Codec.NONE) -> bytes:
+def encode_at_offsets(
+    records: list[Record], *, leader_epoch: int = -1, codec: Codec = Codec.NONE
+) -> bytes:
     """Encode one batch of ascending records, preserving their offsets and gaps."""
     return encode_batch(
         records,
@@ -162,4 +164,4 @@ def _rest(
     kept = [record for record in decode_batch(batch) if record.offset >= from_offset]
     if not kept:
         return None
-    return memoryview(batch_of(kept, codec=header.codec)), kept[-1].offset + 1
+    return memoryview(encode_at_offsets(kept, codec=header.codec)), kept[-1].offset + 1

@@ -21,7 +21,7 @@ from ...errors import (
 from ...records import Record
 from ...runtime import Runtime
 from ..offsets import TopicPartition
-from .batches import batch_of
+from .batches import encode_at_offsets
 from .source import PartitionData, PartitionFetch, SourceTopic
 
 T = TypeVar("T")
@@ -180,10 +180,10 @@ class KafkaSource:
         return PartitionData(place=want.place, records=records, start=low, end=high)
 
     def _read(self, wants: Sequence[PartitionFetch], wait_s: float) -> list[PartitionData]:
-        self._go_to({want.place: want.offset for want in wants})
+        self._assign_reader({want.place: want.offset for want in wants})
         self._positions = {}  # set after a success: the records of a failed read are read again
         places = sorted(want.place for want in wants)  # the order of `wants` varies
-        self._ask_a_start(places[self._asked % len(places)])
+        self._query_log_start(places[self._asked % len(places)])
         found: defaultdict[TopicPartition, list[Any]] = defaultdict(list)
         ends: dict[TopicPartition, int] = {}
         errors: dict[TopicPartition, QuorumlogError] = {}
@@ -217,7 +217,7 @@ class KafkaSource:
             wait_s = 0
         return found
 
-    def _ask_a_start(self, place: TopicPartition) -> None:
+    def _query_log_start(self, place: TopicPartition) -> None:
         """Query the log start offset of one partition; the cached one is not updated."""
         self._asked += 1
         try:
@@ -228,7 +228,7 @@ class KafkaSource:
             return  # queried again soon
         self._starts[place] = low
 
-    def _go_to(self, wanted: dict[TopicPartition, int]) -> None:
+    def _assign_reader(self, wanted: dict[TopicPartition, int]) -> None:
         """Assign exactly these partitions at these offsets to the reader."""
         partitions = [
             self._kafka.TopicPartition(*place, offset) for place, offset in wanted.items()
@@ -321,12 +321,12 @@ def _batches(messages: list[Any]) -> bytes:
         its_epoch = -1 if leader_epoch is None else leader_epoch
         is_far = bool(batch) and message.offset() - batch[0].offset > SPAN_MAX
         if batch and (size >= BATCH_BYTES or its_epoch != epoch or is_far):
-            parts.append(batch_of(batch, leader_epoch=epoch))
+            parts.append(encode_at_offsets(batch, leader_epoch=epoch))
             batch, size = [], 0
         record = _record(message)
         batch.append(record)
         size += len(record.key or b"") + len(record.value or b"") + 32
         epoch = its_epoch
     if batch:
-        parts.append(batch_of(batch, leader_epoch=epoch))
+        parts.append(encode_at_offsets(batch, leader_epoch=epoch))
     return b"".join(parts)

@@ -164,17 +164,17 @@ class Mirror:
     async def _follow_topics(self) -> None:
         while True:
             try:
-                await self._look_at_topics()
+                await self._check_topics()
                 await self._follow_starts()
             except QuorumlogError as error:
-                self._problem("", f"not all topics can be checked now: {error}")
+                self._report_problem("", f"not all topics can be checked now: {error}")
             else:
                 self._problems.pop("", None)
                 self._has_looked = True
             self._wake.set()
             await asyncio.sleep(self._refresh_ms / 1000)
 
-    async def _look_at_topics(self) -> None:
+    async def _check_topics(self) -> None:
         if not self._cluster_id:
             self._cluster_id = await self._source.cluster_id()
         sources = {
@@ -191,7 +191,7 @@ class Mirror:
                 if error.retriable or isinstance(error, TopicAlreadyExists):  # a race of creations
                     passing = error  # raised after the other topics
                 else:
-                    self._problem(name, f"{name} is not mirrored: {error}")
+                    self._report_problem(name, f"{name} is not mirrored: {error}")
         for progress in self._copies.values():
             if progress.topic not in sources and progress.state is not CopyState.STOPPED:
                 progress.stop("the topic was deleted in the source; the copy remains", is_gone=True)
@@ -237,11 +237,13 @@ class Mirror:
         it."""
         try:
             for change in await self._target.follow(copy, topic):
-                self._news(topic.name, change)
+                self._report_once(topic.name, change)
         except QuorumlogError as error:
             if not error.retriable:
                 why = f"the copy cannot get its source's partitions and configs: {error}"
-                self._problem(topic.name, f"{topic.name} is mirrored with its old settings: {why}")
+                self._report_problem(
+                    topic.name, f"{topic.name} is mirrored with its old settings: {why}"
+                )
             return error
         return None
 
@@ -266,7 +268,7 @@ class Mirror:
         for progress in self._copies.values():
             if progress.topic == name and progress.state is not CopyState.STOPPED:
                 progress.stop(why)
-        self._problem(name, f"{name} is not mirrored: {why}")
+        self._report_problem(name, f"{name} is not mirrored: {why}")
 
     async def _follow_starts(self) -> None:
         """Advance the log start offsets of the copies to those of their sources.
@@ -285,7 +287,7 @@ class Mirror:
                 await self._target.delete_before(topic, by_partition)
             except QuorumlogError as error:
                 passing = error if error.retriable else passing
-                self._problem(key, f"{topic} cannot get its source's log start: {error}")
+                self._report_problem(key, f"{topic} cannot get its source's log start: {error}")
                 continue
             self._problems.pop(key, None)
             for partition, start in by_partition.items():
@@ -302,9 +304,9 @@ class Mirror:
     async def _follow_groups(self) -> None:
         """Copy group offsets once. Serialised: a concurrent pass could write older offsets."""
         async with self._at_groups:
-            await self._look_at_groups()
+            await self._copy_groups_once()
 
-    async def _look_at_groups(self) -> None:
+    async def _copy_groups_once(self) -> None:
         if self._copy_groups is None:
             return
         copied_to = {
@@ -317,18 +319,20 @@ class Mirror:
         try:
             done = await self._copy_groups(copied_to)
         except QuorumlogError as error:
-            self._problem("all groups", f"group offsets are not copied now: {error}")
+            self._report_problem("all groups", f"group offsets are not copied now: {error}")
             return
         self._problems.pop("all groups", None)
         for group, why in done.refused.items():
-            self._news(f"group {group}", f"the offsets of group {group} are not copied: {why}")
+            self._report_once(
+                f"group {group}", f"the offsets of group {group} are not copied: {why}"
+            )
 
-    def _problem(self, key: str, sentence: str) -> None:
+    def _report_problem(self, key: str, sentence: str) -> None:
         if self._problems.get(key) != sentence:
             self._say(sentence)
         self._problems[key] = sentence
 
-    def _news(self, key: str, sentence: str) -> None:
+    def _report_once(self, key: str, sentence: str) -> None:
         """Report a sentence that is no problem, once."""
         if self._told.get(key) != sentence:
             self._told[key] = sentence
@@ -356,7 +360,7 @@ class Mirror:
             # A response is filled in this order: partitions that got records last come last.
             copies.sort(key=lambda progress: progress.served)
             self._turns[address] = None
-            scope.spawn(self._ended(self._turn(scope, address, copies)), name="mirror read")
+            scope.spawn(self._ended(self._read_from(scope, address, copies)), name="mirror read")
 
     async def _ended(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -447,7 +451,7 @@ class Mirror:
             raise copied.error
         return copied
 
-    async def _turn(self, scope: Scope, address: str, copies: list[CopyProgress]) -> None:
+    async def _read_from(self, scope: Scope, address: str, copies: list[CopyProgress]) -> None:
         """Read the partitions led at an address and start the appends of their records."""
         turns = [progress.turn for progress in copies]
         wants = [

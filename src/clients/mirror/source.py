@@ -13,7 +13,7 @@ from ..admin.admin import AsyncAdmin
 from ..connection import Connection
 from ..offsets import TopicPartition, look_up
 from ..topology import invalid_response
-from .envelopes import FETCH, FetchedBatches
+from .messages import FETCH, FetchedBatches
 
 FETCH_BYTES_MAX: Final = 8 << 20  # of one response, for all partitions
 PARTITION_BYTES_MAX: Final = 4 << 20
@@ -121,7 +121,7 @@ class ClusterSource:
         for want in wants:
             topic, partition = want.place
             leader = self._connection.topology.leader(topic, partition)
-            topic_id = topic_id_of(want.source) or (b"" if leader is None else leader.topic_id)
+            topic_id = parse_topic_id(want.source) or (b"" if leader is None else leader.topic_id)
             request.partitions.add(
                 topic=topic,
                 partition=partition,
@@ -151,7 +151,7 @@ class ClusterSource:
 
     def doubt(self, place: TopicPartition) -> None:
         """See `MirrorSource`."""
-        self._connection.doubt(place[0])
+        self._connection.topology.doubt(place[0])
 
 
 def source_name(cluster_id: str, topic_id: str) -> str:
@@ -166,7 +166,7 @@ def topic_id_text(topic_id: bytes) -> str:
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
-def topic_id_of(source: str) -> bytes:
+def parse_topic_id(source: str) -> bytes:
     """Return the topic id in a mirror.source; empty if it has none."""
     text = source.partition("/")[2]
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -14,7 +14,7 @@ from ..admin.descriptions import Topic
 from ..connection import Connection
 from ..offsets import TopicPartition
 from ..topology import invalid_response
-from .envelopes import APPEND, encode_append
+from .messages import APPEND, encode_append
 from .source import ClusterSource, PartitionData, PartitionFetch, SourceTopic
 
 SOURCE: Final = "mirror.source"
@@ -145,7 +145,7 @@ class Target:
 
     def doubt(self, place: TopicPartition) -> None:
         """Mark the leader of a partition as stale."""
-        self._connection.doubt(place[0])
+        self._connection.topology.doubt(place[0])
 
 
 def _copied(result: pb.MirrorResult) -> CopyBounds:

@@ -560,7 +560,7 @@ class Accumulator:
         for batch in batches:
             self._forget(batch)
             if batch.queue.numbering is not None:
-                batch.queue.numbering.gave_up(batch.number)
+                batch.queue.numbering.give_up(batch.number)
         self.failures.add(batches)
 
     def _retire(self, queues: Sequence[PartitionQueue]) -> None:

@@ -22,7 +22,14 @@ from ...records.arrow import partition_table, record_columns
 from ...records.batch import parse_header
 from ...records.codec import Envelope, encode_columns
 from ...records.columns import RecordColumns
-from .arrow_source import ArrowColumns, column_of, is_in_memory, slices_of, text_or_bytes, values_of
+from .arrow_source import (
+    ArrowColumns,
+    find_column,
+    is_in_memory,
+    iter_slices,
+    text_or_bytes,
+    value_column,
+)
 from .batches import Batch, DeliveredRange, ranges_of, settled
 from .partitioner import KeyPartitioner, choose
 
@@ -103,13 +110,13 @@ class _Sending:
             await settled(batch)
         self._fold()
         if error is not None or self._queued:
-            raise self._told(error, refused, is_whole=is_whole)
+            raise self._rows_not_delivered(error, refused, is_whole=is_whole)
         return sorted(self._ranges)
 
     async def _send_slices(self) -> tuple[bool, Sequence[EncodedRows], Exception | None]:
         """Return True if the source was read to its end; else the batches not queued, and the
         error."""
-        source = slices_of(self._data)
+        source = iter_slices(self._data)
         while (part := await self._next(source)) is not None:
             encoded = await self._encode(SourceSlice(part, self._read_rows))
             self._read_rows += part.num_rows
@@ -161,8 +168,8 @@ class _Sending:
 
         def job() -> list[EncodedRows]:
             part = piece.part
-            keys = None if columns.key is None else text_or_bytes(column_of(part, columns.key))
-            values = values_of(part, columns)
+            keys = None if columns.key is None else text_or_bytes(find_column(part, columns.key))
+            values = value_column(part, columns)
             records = record_columns(
                 values,
                 keys=keys,
@@ -181,7 +188,7 @@ class _Sending:
                 ]
                 self._turn = (self._turn + len(encoded)) % count
             first = piece.first_row
-            return [each._replace(rows=_moved(each.rows, first)) for each in encoded]
+            return [each._replace(rows=_shifted(each.rows, first)) for each in encoded]
 
         return job
 
@@ -193,7 +200,7 @@ class _Sending:
         if self._partition is not None:
             return [(self._partition, None)]
         if name is not None:
-            return _by_column(self._topic, column_of(part, name), count)
+            return _by_column(self._topic, find_column(part, name), count)
         partitioner = self._producer.accumulator.partitioner
         if isinstance(partitioner, KeyPartitioner):
             if keys is None:
@@ -228,7 +235,7 @@ class _Sending:
             self._stored.clear()
         return has_failed
 
-    def _told(
+    def _rows_not_delivered(
         self, error: Exception | None, refused: Sequence[EncodedRows], *, is_whole: bool
     ) -> RowsNotDelivered:
         """Return the error with the outcome of every row."""
@@ -323,10 +330,10 @@ def _by_column(
 
 
 def _optional(part: "pa.RecordBatch", name: str | None) -> "pa.Array | None":
-    return None if name is None else column_of(part, name)
+    return None if name is None else find_column(part, name)
 
 
-def _moved(rows: Sequence[int], first: int) -> Sequence[int]:
+def _shifted(rows: Sequence[int], first: int) -> Sequence[int]:
     """Convert row numbers of a slice to those of the source."""
     if isinstance(rows, range):
         return range(rows.start + first, rows.stop + first)

@@ -36,7 +36,7 @@ class ArrowColumns(NamedTuple):
     partition: str | None
 
 
-def slices_of(data: "ArrowSource") -> "Iterator[pa.RecordBatch]":
+def iter_slices(data: "ArrowSource") -> "Iterator[pa.RecordBatch]":
     """Yield the rows in order as batches of about SLICE_BYTES.
 
     Raises InvalidRequest if the source has no Arrow data, and any error of the source.
@@ -94,14 +94,14 @@ def _cut(table: "pa.Table") -> "Iterator[pa.RecordBatch]":
         yield from table.slice(start, size).combine_chunks().to_batches()
 
 
-def values_of(part: "pa.RecordBatch", columns: ArrowColumns) -> "pa.Array":
+def value_column(part: "pa.RecordBatch", columns: ArrowColumns) -> "pa.Array":
     """Return the values: a column, or the unnamed columns of each row as JSON."""
     if columns.value is not None:
-        return text_or_bytes(column_of(part, columns.value))
+        return text_or_bytes(find_column(part, columns.value))
     return json_rows(part, [name for name in part.schema.names if name not in set(columns)])
 
 
-def column_of(part: "pa.RecordBatch", name: str) -> "pa.Array":
+def find_column(part: "pa.RecordBatch", name: str) -> "pa.Array":
     """Return a column; raise InvalidRequest if none or several have this name."""
     count = part.schema.names.count(name)
     if count > 1:

@@ -27,7 +27,7 @@ class BatchColumns(NamedTuple):
     headers: dict[int, Headers]  # by index, of the records with headers
 
 
-def columns_of(batch: Batch) -> BatchColumns | None:
+def batch_columns(batch: Batch) -> BatchColumns | None:
     """Return a batch's records, encoded or not; None if they were dropped."""
     if batch.encoded is None:
         if len(batch.values) != batch.count:
@@ -48,7 +48,7 @@ def split(batch: Batch) -> tuple[tuple[int, Batch], tuple[int, Batch]]:
     The batch itself is not changed.
     """
     assert batch.count > 1, "one record cannot be split"
-    columns = columns_of(batch)
+    columns = batch_columns(batch)
     assert columns is not None, "the records of a batch without an outcome were dropped"
     middle = batch.count // 2
     return (0, _part(batch, columns, 0, middle)), (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...errors import NotDelivered, QuorumlogError, UndeliveredRecord
-from .batch_encoder import columns_of
+from .batch_encoder import batch_columns
 from .batches import Batch
 
 BATCHES_KEPT: Final = 1_000
@@ -80,7 +80,7 @@ def undelivered(batch: Batch, indices: Sequence[int]) -> list[UndeliveredRecord]
             for (first, part), end in zip(batch.parts, ends, strict=True)
             for record in undelivered(part, [i - first for i in indices if first <= i < end])
         ]
-    columns = columns_of(batch)
+    columns = batch_columns(batch)
     if columns is None or not indices:
         return []
     assert batch.error is not None, "a failed batch without its error"

@@ -204,12 +204,12 @@ def renumber(part: Part, *, is_fenced: bool) -> bool:
     assert numbering is not None, "only idempotent producers give numbers"
     if not _is_first(batch):
         return True
-    is_present = numbering.gave(batch.number)
+    is_present = numbering.is_current(batch.number)
     if is_present and is_fenced:
         numbering.is_spent = True
     if batch.may_be_stored and (is_fenced or numbering.has_gap or not is_present):
         return False
-    numbering.gave_up(batch.number)
+    numbering.give_up(batch.number)
     batch.number = None
     return True
 
@@ -226,7 +226,7 @@ def divide(number: ProducerSequence | None, parts: tuple[tuple[int, Batch], ...]
     """Divide a batch's range of sequence numbers among its halves."""
     if number is not None:
         for first, part in parts:
-            part.number = number.behind(first)
+            part.number = number.after(first)
 
 
 def _give_number(queue: PartitionQueue, batch: Batch, *, fresh_id: int, now_ms: int) -> None:
@@ -234,7 +234,7 @@ def _give_number(queue: PartitionQueue, batch: Batch, *, fresh_id: int, now_ms: 
     assert numbering is not None, "the producer is idempotent"
     if not queue.parts:
         numbering.expire_trust(now_ms)
-    if numbering.has_gap and numbering.gave(batch.number) and not batch.may_be_stored:
+    if numbering.has_gap and numbering.is_current(batch.number) and not batch.may_be_stored:
         batch.number = None
     if batch.number is None:
         if numbering.needs_identity:

@@ -128,7 +128,7 @@ def choose(
     )
 
 
-def partitioner_of(partitioner: str | Partitioner) -> Partitioner:
+def resolve_partitioner(partitioner: str | Partitioner) -> Partitioner:
     """Return the partitioner of a name, or the callable itself; raise InvalidConfig for others."""
     if isinstance(partitioner, str):
         make = PARTITIONERS.get(partitioner)

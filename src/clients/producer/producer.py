@@ -36,7 +36,7 @@ from .batches import (
     settled,
 )
 from .bulk import AsyncSent, Span, accept_many, refused
-from .partitioner import Partitioner, partitioner_of
+from .partitioner import Partitioner, resolve_partitioner
 from .record_input import (
     Bulk,
     Content,
@@ -45,7 +45,7 @@ from .record_input import (
     as_headers,
     as_int,
     as_timestamp_ms,
-    bulk_of,
+    make_bulk,
     size_bound,
 )
 from .sender import Sender
@@ -107,7 +107,7 @@ class AsyncProducer:
         self.accumulator = Accumulator(
             config,
             entropy=connection.runtime.entropy.stream("sticky partitions"),
-            partitioner=partitioner_of(partitioner),
+            partitioner=resolve_partitioner(partitioner),
             on_work=self._wake if threading is None else lambda: threading.on_loop(self._wake),
         )
         self._on_close = on_close
@@ -211,7 +211,7 @@ class AsyncProducer:
         stays full after a part was accepted, the remaining records fail with Overloaded and
         nothing is raised here.
         """
-        bulk = bulk_of(topic, values, keys, size_max=self.config.request_size_max)
+        bulk = make_bulk(topic, values, keys, size_max=self.config.request_size_max)
         timestamp = self.stamp(timestamp_ms)
         spans: list[Span] = []
         while (taken := spans[-1].end if spans else 0) < len(bulk.values):

@@ -102,7 +102,7 @@ class Bulk(NamedTuple):
     size_max: int  # of one of them
 
 
-def bulk_of(
+def make_bulk(
     topic: str, values: Sequence[Content], keys: Sequence[Content] | None, *, size_max: int
 ) -> Bulk:
     """Return the arguments as columns of bytes; one invalid record refuses all.

@@ -83,7 +83,7 @@ class Sender:
         for batch in batches:
             self.failed += batch.count
             batch.fail(error)
-        self.announce()
+        self._changes.announce()
 
     def wake(self) -> None:
         """Run a step soon. Call it on the loop's thread."""
@@ -92,10 +92,6 @@ class Sender:
     async def wait_change(self) -> None:
         """Wait until batches get their outcome, which frees buffer space."""
         await self._changes.wait()
-
-    def announce(self) -> None:
-        """Wake every `wait_change`."""
-        self._changes.announce()
 
     async def run(self) -> None:
         """Coordinate until cancelled."""
@@ -144,7 +140,7 @@ class Sender:
             batch.complete(base_offset, append_time_ms)
             if base_offset >= 0:
                 base_offset += batch.count
-        self.announce()
+        self._changes.announce()
 
     def on_refused(self, part: Part, error: QuorumlogError) -> None:
         """Handle a failed part, or one of unknown outcome; retry it if possible."""
@@ -172,9 +168,9 @@ class Sender:
 
     def on_slow(self, link: LeaderLink, topics: Sequence[str]) -> None:
         """Look up the leaders after a late response: the broker may be deposed and cut off."""
-        self._spawn(self._look_for_another(link, topics), name="look for another leader")
+        self._spawn(self._recheck_leaders(link, topics), name="look for another leader")
 
-    async def _look_for_another(self, link: LeaderLink, topics: Sequence[str]) -> None:
+    async def _recheck_leaders(self, link: LeaderLink, topics: Sequence[str]) -> None:
         for topic in topics:
             with suppress(QuorumlogError):
                 await self._connection.refresh(topic)
@@ -220,7 +216,7 @@ class Sender:
             error.topic, error.partition = queue.topic, queue.partition
         if isinstance(error, MessageTooLarge) and len(part.batches) == 1:
             (batch,) = part.batches
-            self._connection.doubt(queue.topic)  # its max.message.bytes has changed
+            self._connection.topology.doubt(queue.topic)  # its max.message.bytes has changed
             # The leader would not recognise halves as duplicates of a stored whole batch.
             may_come_twice = batch.number is not None and batch.may_be_stored
             with self._lock:
@@ -269,7 +265,7 @@ class Sender:
                     return
                 queue.failures += 1
                 queue.last_error = leaderless(queue.topic, queue.partition)
-                self._connection.doubt(queue.topic)
+                self._connection.topology.doubt(queue.topic)
                 self._park(queue)
             else:
                 self._look_up(queue)

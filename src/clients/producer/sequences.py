@@ -44,7 +44,7 @@ class ProducerSequence(NamedTuple):
     epoch: int
     sequence: int  # of the first record
 
-    def behind(self, count: int) -> "ProducerSequence":
+    def after(self, count: int) -> "ProducerSequence":
         """Return the number that follows `count` records."""
         return self._replace(sequence=(self.sequence + count) & SEQUENCE_MASK)
 
@@ -85,16 +85,16 @@ class SequenceNumbers:
         """Return the number of the next batch, of `count` records."""
         assert not self.needs_identity, f"{self} needs a new identity"
         number = ProducerSequence(self.producer_id, self.epoch, self.next_sequence)
-        self.next_sequence = number.behind(count).sequence
+        self.next_sequence = number.after(count).sequence
         return number
 
-    def gave(self, number: ProducerSequence | None) -> bool:
+    def is_current(self, number: ProducerSequence | None) -> bool:
         """Return True if a number belongs to the present identity."""
         return number is not None and number[:2] == (self.producer_id, self.epoch)
 
     def acknowledged(self, number: ProducerSequence | None, now_ms: int) -> None:
         """Record that the leader stored a batch, now or before."""
-        if self.gave(number):
+        if self.is_current(number):
             self.acknowledged_ms = now_ms
             self.is_trusted = True
 
@@ -103,7 +103,7 @@ class SequenceNumbers:
         if now_ms - self.acknowledged_ms > TRUST_MS:
             self.is_trusted = False
 
-    def gave_up(self, number: ProducerSequence | None) -> None:
+    def give_up(self, number: ProducerSequence | None) -> None:
         """Record that a batch with this number will not be sent again."""
-        if self.gave(number):
+        if self.is_current(number):
             self.has_gap = True

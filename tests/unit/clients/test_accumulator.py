@@ -10,7 +10,7 @@ from quorumlog.clients.producer.accumulator import Accumulator
 from quorumlog.clients.producer.batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch
 from quorumlog.clients.producer.bulk import accept_many
 from quorumlog.clients.producer.partitioner import KeyPartitioner, Partitioner
-from quorumlog.clients.producer.record_input import bulk_of
+from quorumlog.clients.producer.record_input import make_bulk
 from quorumlog.errors import (
     MessageTooLarge,
     PartitionerFailed,
@@ -253,7 +253,7 @@ def test_a_topic_that_takes_less_gets_smaller_batches() -> None:
 def test_a_run_of_records_is_taken_as_one_by_one_would_be() -> None:
     values: list[bytes | None] = [b"v" * (number % 7) for number in range(500)]
     values[13] = None
-    bulk = bulk_of("t", values, None, size_max=1 << 20)
+    bulk = make_bulk("t", values, None, size_max=1 << 20)
     one, many = Bench(batch_size=600), Bench(batch_size=600)
     for value in values:
         assert one.accumulator.accept("t", None, value, 5, (), 1) is not None
@@ -269,7 +269,7 @@ def test_a_run_of_records_is_taken_as_one_by_one_would_be() -> None:
 
 def test_a_run_of_records_stops_where_the_buffer_is_full() -> None:
     bench = Bench(buffer_size=10 * HELD)
-    bulk = bulk_of("t", [VALUE] * 50, None, size_max=1 << 20)
+    bulk = make_bulk("t", [VALUE] * 50, None, size_max=1 << 20)
     spans = accept_many(bench.accumulator, "t", bulk, first=0, partition=0, timestamp_ms=5)
     assert spans[-1].end == 10
     assert accept_many(bench.accumulator, "t", bulk, first=10, partition=0, timestamp_ms=5) == []

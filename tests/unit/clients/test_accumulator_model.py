@@ -16,12 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.producer.accumulator import Accumulator
-from quorumlog.clients.producer.batch_encoder import columns_of, content_size, encode_records
+from quorumlog.clients.producer.batch_encoder import batch_columns, content_size, encode_records
 from quorumlog.clients.producer.batches import Batch, Headers
 from quorumlog.clients.producer.bulk import accept_many
 from quorumlog.clients.producer.partition_queue import Part, PartitionQueue
 from quorumlog.clients.producer.partitioner import KeyPartitioner
-from quorumlog.clients.producer.record_input import bulk_of
+from quorumlog.clients.producer.record_input import make_bulk
 from quorumlog.clients.producer.sequences import IN_FLIGHT_MAX
 from quorumlog.errors import OutOfOrderSequence, StreamBroken, TimedOut
 from quorumlog.records.compression import Codec
@@ -123,7 +123,7 @@ class Model(RuleBasedStateMachine):
     @rule(partition=st.none() | st.integers(0, PARTITIONS - 1), count=st.integers(1, 20))
     def send_many(self, partition: int | None, count: int) -> None:
         values = [self._value() for _ in range(count)]
-        bulk = bulk_of("t", values, None, size_max=1 << 20)
+        bulk = make_bulk("t", values, None, size_max=1 << 20)
         spans = accept_many(
             self.accumulator, "t", bulk, first=0, partition=partition, timestamp_ms=1
         )
@@ -265,7 +265,7 @@ class Model(RuleBasedStateMachine):
 
     def _ended(self, batch: Batch, *, is_first: bool = True) -> None:
         """Its records get their outcome: the oldest of the partition, each for the first time."""
-        columns = columns_of(batch)
+        columns = batch_columns(batch)
         assert columns is not None
         values = [(value or b"")[:8] for value in columns.values]
         waiting = self.waiting[batch.queue]
@@ -305,7 +305,7 @@ class IdempotentModel(Model):
             numbering, places = queue.numbering, []
             assert numbering is not None
             for batch in (*queue.in_flight, *queue.closed):
-                if numbering.gave(batch.number):
+                if numbering.is_current(batch.number):
                     assert batch.number is not None
                     places.append((batch.place, batch.number.sequence, batch.count))
             places.sort()
@@ -370,7 +370,7 @@ def send(accumulator: Accumulator, number: int) -> None:
 
 def send_run(accumulator: Accumulator) -> None:
     texts = [b"%03d" % number for number in range(100, 112)]
-    bulk = bulk_of("t", [text * 10 for text in texts], texts, size_max=1_000)
+    bulk = make_bulk("t", [text * 10 for text in texts], texts, size_max=1_000)
     accumulator.accept_run("t", bulk, 0, 0, 100)
 
 
@@ -393,7 +393,7 @@ def test_a_record_whose_taking_is_interrupted_is_taken_whole_or_not_at_all(
         check(accumulator)
         taken = []
         for batch in drain(accumulator):
-            columns = columns_of(batch)
+            columns = batch_columns(batch)
             assert columns is not None
             assert list(batch.callbacks) == list(range(batch.count)) or is_run
             for index, key in enumerate(columns.keys):

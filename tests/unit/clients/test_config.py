@@ -12,7 +12,7 @@ from quorumlog.clients.config import (
     ConsumerSettings,
     ProducerConfig,
     ProducerSettings,
-    config_of,
+    make_config,
     parse_bootstrap,
 )
 from quorumlog.errors import InvalidConfig, UnsupportedCompression
@@ -51,9 +51,9 @@ def test_what_is_no_whole_number_is_refused_where_it_is_given(value: Any) -> Non
 
 def test_a_setting_that_does_not_exist_names_the_nearest_one() -> None:
     with pytest.raises(TypeError, match="no setting 'linger': did you mean linger_ms"):
-        config_of(ProducerConfig, {"linger": 5})
+        make_config(ProducerConfig, {"linger": 5})
     with pytest.raises(TypeError, match="no setting 'zzz': there are fetch_wait_ms_max, "):
-        config_of(ConsumerConfig, {"zzz": 5})
+        make_config(ConsumerConfig, {"zzz": 5})
 
 
 def test_compression_names_a_codec() -> None:

@@ -62,7 +62,7 @@ class PartitionLeader:
                 return InvalidProducerEpoch("an older epoch")
             present = [(place, before) for place, before in own if before.number.epoch == epoch]
             last = present[-1][1]
-            expected = last.number.behind(len(last.values)).sequence
+            expected = last.number.after(len(last.values)).sequence
             if number.epoch > epoch:
                 expected, present = 0, []
             if number.sequence != expected:

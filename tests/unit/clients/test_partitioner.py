@@ -8,7 +8,7 @@ from quorumlog.clients.producer.partitioner import (
     CACHED_KEYS_MAX,
     KeyPartitioner,
     choose,
-    partitioner_of,
+    resolve_partitioner,
 )
 from quorumlog.errors import InvalidConfig, PartitionerFailed
 from quorumlog.records.murmur2 import murmur2
@@ -56,17 +56,17 @@ def test_long_keys_are_not_kept_in_memory() -> None:
 
 
 def test_round_robin_deals_out_a_topics_records_whatever_their_keys() -> None:
-    partitioner = partitioner_of("round_robin")
+    partitioner = resolve_partitioner("round_robin")
     assert [partitioner("t", b"k", b"v", 3) for _ in range(5)] == [0, 1, 2, 0, 1]
     assert partitioner("u", None, b"v", 3) == 0
 
 
 def test_sticky_leaves_the_choice_to_the_producer_whatever_the_key() -> None:
-    assert partitioner_of("sticky")("t", b"k", b"v", 3) is None
+    assert resolve_partitioner("sticky")("t", b"k", b"v", 3) is None
 
 
 def test_crc32_hashes_as_librdkafka_does_by_default() -> None:
-    partitioner = partitioner_of("crc32")
+    partitioner = resolve_partitioner("crc32")
     assert partitioner("t", b"123456789", None, 1 << 32) == 0xCBF43926  # the CRC's check value
     assert partitioner("t", b"", None, 100) is None
     assert partitioner("t", None, None, 100) is None
@@ -74,9 +74,9 @@ def test_crc32_hashes_as_librdkafka_does_by_default() -> None:
 
 def test_a_name_that_is_none_lists_those_that_are() -> None:
     with pytest.raises(InvalidConfig, match="murmur2, sticky, round_robin, crc32, or a callable"):
-        partitioner_of("murmur3")
+        resolve_partitioner("murmur3")
     with pytest.raises(InvalidConfig, match="partitioner is 5"):
-        partitioner_of(5)  # type: ignore[arg-type]
+        resolve_partitioner(5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("answer", [3, -1, "0", 1.0, True, b"", object()])

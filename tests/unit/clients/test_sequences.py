@@ -184,7 +184,7 @@ def test_epochs_end_and_another_id_begins() -> None:
     numbering = SequenceNumbers(producer_id=7, epoch=EPOCH_MAX - 1, has_gap=True)
     numbering.begin(-1)
     assert numbering.give(1) == (7, EPOCH_MAX, 0)
-    numbering.gave_up(ProducerSequence(7, EPOCH_MAX, 0))
+    numbering.give_up(ProducerSequence(7, EPOCH_MAX, 0))
     numbering.begin(9)
     assert numbering.give(1) == (9, 0, 0)
 

@@ -17,7 +17,7 @@ HEARTBEAT_MS = 1_000
 SESSION_MS = 10_000
 
 
-def config_of(folder: Path, **settings: Any) -> NodeConfig:
+def make_config(folder: Path, **settings: Any) -> NodeConfig:
     return NodeConfig(
         data_dir=str(folder / "data"),
         grpc_listener="127.0.0.1:0",
@@ -33,7 +33,7 @@ async def node_with_topic(
     runtime: Runtime, folder: Path, *, partitions: int = 4, records: int = 5
 ) -> AsyncIterator[AsyncLog]:
     """A client of a node with the topic "t", of so many records in each partition."""
-    config = config_of(folder)
+    config = make_config(folder)
     await format_directory(runtime, config)
     async with (
         Node(runtime, config) as node,

@@ -222,7 +222,7 @@ def test_a_refused_commit_has_the_member_ask_at_once_whether_it_is_one() -> None
             await read_all(consumer, for_ms=1_000)
             joining, leave = consumer.membership.joining, GroupHeartbeat(epoch=LEAVE_EPOCH)
             await consumer.membership._beats.wait()  # the next one is a second away
-            await heartbeat(consumer._connection, joining, leave, again=leave)
+            await heartbeat(consumer._connection, joining, leave, retry=leave)
             with pytest.raises(UnknownMember):
                 await consumer.commit()
             await asyncio.sleep(0.2)

@@ -196,8 +196,8 @@ def test_what_was_had_of_a_partition_before_it_was_lost_does_not_count_when_it_c
             with pytest.raises(PollTooLate):
                 await consumer.poll(timeout_ms=0)
             membership = consumer.membership
-            membership.handed.out(dict.fromkeys(ALL, 0))
-            membership.member.come_back(consumer._clock.now_ms())
+            membership.delivered.record(dict.fromkeys(ALL, 0))
+            membership.member.poll_started(consumer._clock.now_ms())
             membership._changed()
             await asyncio.sleep(1.5)
             stored = await consumer.committed()

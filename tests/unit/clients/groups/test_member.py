@@ -62,7 +62,7 @@ class Talk:
         self.now_ms += ms
 
     def looks(self, at_ms: int | None = None) -> Phase:
-        self.member.look(self.now_ms if at_ms is None else at_ms)
+        self.member.check_deadlines(self.now_ms if at_ms is None else at_ms)
         return self.member.phase
 
     def joins(self, *places: Place) -> None:

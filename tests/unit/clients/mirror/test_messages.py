@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.clients.mirror.envelopes import FetchedBatches, encode_append
+from quorumlog.clients.mirror.messages import FetchedBatches, encode_append
 from quorumlog.frontends.grpc.mirror_service import MirrorBatches
 from quorumlog.proto import log_pb2
 from quorumlog.proto import mirror_pb2 as pb
