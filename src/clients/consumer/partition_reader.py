@@ -137,7 +137,7 @@ class PartitionReader:
         self.fetch_offset = 0  # offset of the next fetch
         self.chunks: deque[FetchedChunk] = deque()  # not decoded
         self.buffered_bytes = 0  # of the chunks
-        self.rows: object = None  # Arrow rows of the oldest chunk: see `arrow_turn`
+        self.rows: object = None  # Arrow rows of the oldest chunk: see `arrow_reader`
         self.records: deque[ConsumerRecord] = deque()  # decoded, of one chunk, not delivered
         self.records_end = 0  # end of the decoded part; valid if there are records
         self.generation = 0  # number of seeks

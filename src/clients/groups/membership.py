@@ -150,12 +150,12 @@ class Membership:
         self._changes = Changes()
         self._beats = Changes()  # a heartbeat has ended
         self._work = asyncio.Event()
-        self._mark: object = None  # `handed.mark()` at the last check
+        self._mark: object = None  # `delivered.mark()` at the last check
         self._fresh: dict[TopicPartition, None] = {}  # taken since the last reading call
         self._application_commits: dict[
             TopicPartition, int
         ] = {}  # commits by the application of delivered records
-        self._application_commits_mark: object = None  # `handed.mark()` of those
+        self._application_commits_mark: object = None  # `delivered.mark()` of those
         self._error: BaseException | None = None  # of a callback or a step; not raised yet
         self._is_closing = False
         self._closer: asyncio.Task[Any] | None = None  # the task that closes
