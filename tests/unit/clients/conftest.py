@@ -1,4 +1,4 @@
-"""Both runtimes behind one fixture, and a real node to talk to."""
+"""Fixtures: a client on the real and on the simulated runtime, and a real node."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

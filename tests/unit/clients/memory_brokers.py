@@ -1,4 +1,4 @@
-"""Brokers whose logs are lists in memory and whose manners a test decides; for the consumer."""
+"""In-memory brokers for consumer tests; a test controls their behaviour."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""A scripted broker of the protocol: it does what a healthy one will not, as a test says."""
+"""A scripted broker: it returns the responses that a test sets, invalid ones too."""
 
 import asyncio
 from collections import defaultdict, deque

@@ -1,4 +1,4 @@
-"""A broker of a few lines that stores what it gets and answers as a test says."""
+"""A minimal broker that stores batches and responds as a test says."""
 
 import asyncio
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Batches from records: by size, by linger, in order, within the bound."""
+"""The accumulator: batches by size and linger time, in order, within the buffer limit."""
 
 import itertools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The accumulator against a model: counts never drift, each record has one outcome, in order."""
+"""The accumulator against a model: counters are exact, each record has one outcome, in order."""
 
 import gc
 import itertools

@@ -1,4 +1,4 @@
-"""The admin client and a whole node: configs, brokers, log directories, on both runtimes."""
+"""The admin client against a whole node: configs, brokers, log directories, on both runtimes."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""Where partitions are and who leads them, by the admin client: what it refuses, and repeats."""
+"""Partition placement in the admin client: validation of arguments, and retries."""
 
 import asyncio
 import inspect

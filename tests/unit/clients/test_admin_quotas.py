@@ -1,4 +1,4 @@
-"""Quotas of clients by the admin client, against a whole simulated node."""
+"""Client quotas in the admin client, against a whole simulated node."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""Arrow out of consumers and scans: the same records, in bounded portions."""
+"""Arrow polls and scans: the same records as other reads, in bounded batches."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias

@@ -1,4 +1,4 @@
-"""Columns of a batch become the record batch that the records would."""
+"""The batch encoder: columns encode to the same record batch as records."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The blocking face against a node in a process of its own: threads, callbacks, forks."""
+"""The blocking client against a node in another process: threads, callbacks, forks."""
 
 import asyncio
 import concurrent.futures

@@ -1,4 +1,4 @@
-"""The blocking consumer against a node in a process of its own: threads, Ctrl-C, positions."""
+"""The blocking consumer against a node in another process: threads, Ctrl-C, positions."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A whole node behind breaking links: nothing acknowledged is lost or out of order."""
+"""A whole node behind links that break: no acknowledged record is lost or reordered."""
 
 import asyncio
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Settings are checked where they are given, and said once."""
+"""Client settings: validation at construction."""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,4 @@
-"""What an application may do with a consumer while it reads: assign, seek, pause, ask, wait."""
+"""Control of a consumer while it reads: assign, seek, pause, queries, timeouts."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""What the consumer makes of brokers that misbehave: a scripted one answers its fetches."""
+"""The consumer against a scripted broker that misbehaves."""
 
 import asyncio
 from collections import defaultdict, deque

@@ -1,4 +1,4 @@
-"""How a consumer reads ahead: few calls, bounded bytes, nobody held up by another partition."""
+"""Prefetching: few requests, bounded bytes, no partition starved by another."""
 
 import asyncio
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""What a consumer does when partitions go, move, come back, or cannot be read."""
+"""The consumer after deletions, leader changes, restarts and corruption."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

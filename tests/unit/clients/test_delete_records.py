@@ -1,4 +1,4 @@
-"""Deleting records by the clients, in both faces, at a whole node."""
+"""DeleteRecords with both clients, against a whole node."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""What is remembered of failures: nobody's look hides another's failure, and looking is free."""
+"""Kept delivery failures: each is reported once, and retrieval has no side effects."""
 
 import sys
 import threading

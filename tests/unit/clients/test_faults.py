@@ -1,4 +1,4 @@
-"""What the producer makes of brokers and links that misbehave."""
+"""The producer against brokers and links that misbehave."""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,4 @@
-"""The one I/O thread: what a caller hears that comes while it ends."""
+"""The I/O thread: calls that arrive while it ends."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Rows as JSON: column by column the same as the json module would write, cell by cell."""
+"""JSON rows: the column-wise conversion equals the json module's."""
 
 import datetime
 import decimal

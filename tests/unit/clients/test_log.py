@@ -1,4 +1,4 @@
-"""The asyncio client and a whole node, on the real and on the simulated runtime."""
+"""The asyncio client against a whole node, on the real and on the simulated runtime."""
 
 import asyncio
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Arrow tables into the log and out of it, on the real and on the simulated runtime."""
+"""Arrow tables sent and read, on the real and on the simulated runtime."""
 
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime

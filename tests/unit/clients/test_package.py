@@ -1,4 +1,4 @@
-"""`import quorumlog` is light, and its names are there at their first use."""
+"""`import quorumlog` imports nothing else; names are loaded at their first use."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""A key's partition is the one that the field's clients choose."""
+"""Partitioners choose the same partitions as other Kafka clients."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which replica a consumer reads, when the leader has named one in its rack (KIP-392)."""
+"""The preferred read replica in the consumer's rack (KIP-392)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The producer against a real node: times, partitioners, bulk, Arrow sources; both runtimes."""
+"""The producer against a real node: times, partitioners, bulk, Arrow sources, on both runtimes."""
 
 import asyncio
 from array import array

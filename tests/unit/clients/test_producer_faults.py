@@ -1,4 +1,4 @@
-"""What becomes of every record when brokers answer nonsense, restart, or topics change."""
+"""Outcomes of records after invalid responses, restarts and topic changes."""
 
 import asyncio
 from collections.abc import Callable

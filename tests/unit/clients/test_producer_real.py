@@ -1,4 +1,4 @@
-"""What only real sockets, threads and interpreters show: foreign ports, loops that end, threads."""
+"""Behaviour that only real sockets, threads and interpreters show: foreign ports, ended loops."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""An answer that makes no sense is told, whatever of it is wrong."""
+"""An inconsistent response raises UnknownServerError, whichever field is wrong."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Repeats: bounded by the deadline, with jitter, and only of what may be repeated."""
+"""Retries: bounded by the deadline, with jitter, only of retriable errors."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any

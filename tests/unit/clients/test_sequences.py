@@ -1,4 +1,4 @@
-"""The numbers of a partition's batches: when they are given, kept, and given anew."""
+"""Sequence numbers of a partition's batches: assignment, retention, reassignment."""
 
 from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.producer.accumulator import Accumulator

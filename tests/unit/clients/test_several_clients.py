@@ -1,4 +1,4 @@
-"""Several clients on one runtime, as the blocking face's thread has them, are strangers."""
+"""Several clients on one runtime, as on the I/O thread, draw independent random values."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any

@@ -1,4 +1,4 @@
-"""A server that takes its time: every call of the admin client ends within call_timeout_ms."""
+"""The admin client against a slow server: every call ends within call_timeout_ms."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What a topic's configs make of records on their way: the log's time, its limits, its codec."""
+"""Effects of a topic's configs on produced records: timestamps, limits, codec."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias

@@ -1,4 +1,4 @@
-"""A topic that was deleted and made anew, which a client may not notice: nothing is mixed up."""
+"""A topic that is deleted and created again: no record or offset is taken for the other topic."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine

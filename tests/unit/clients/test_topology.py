@@ -1,4 +1,4 @@
-"""What a client believes of leaders: the newer epoch wins, doubt asks again."""
+"""The metadata cache: the newer epoch wins, a stale entry is looked up again."""
 
 from quorumlog.clients.topology import Topology
 from quorumlog.ids import Epoch

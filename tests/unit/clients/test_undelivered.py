@@ -1,4 +1,4 @@
-"""What is told of records that are not delivered, and of a buffer that is full."""
+"""Reports of undelivered records, and of a full buffer."""
 
 import asyncio
 from array import array

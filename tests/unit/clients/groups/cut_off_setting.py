@@ -1,4 +1,4 @@
-"""A simulated node and members of a group, on machines that can be cut off or stopped."""
+"""A simulated node and group members on machines that can be partitioned or stopped."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator

@@ -1,4 +1,4 @@
-"""A simulated node with a topic, and what the members of its groups read and are told."""
+"""A simulated node with a topic, and records of what group members read."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine

@@ -1,4 +1,4 @@
-"""The admin's calls about groups, answered by a coordinator that is not ready yet."""
+"""Group calls of the admin client, against a coordinator that is still loading."""
 
 from typing import Any
 

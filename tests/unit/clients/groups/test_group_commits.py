@@ -1,4 +1,4 @@
-"""Commits that wait, that come late, and that are given a time: whose they are by then."""
+"""Commits that are queued, late, or limited by a timeout: their order and validity."""
 
 import asyncio
 from typing import Any

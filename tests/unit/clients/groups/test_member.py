@@ -1,4 +1,4 @@
-"""The member by itself: what it reports, and until when it takes its partitions for its own."""
+"""The member state machine: reported partitions and its lease on them."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Two simulated clusters, one node each unless told otherwise, and a mirror between them."""
+"""Two simulated clusters, by default one node each, and a mirror between them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar

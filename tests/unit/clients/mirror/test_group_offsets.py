@@ -1,4 +1,4 @@
-"""Groups go on at their offsets in the copy."""
+"""Groups continue at their offsets in the copy."""
 
 import asyncio
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What is made of librdkafka's answers; its consumer is played, without a broker."""
+"""The Kafka source with a simulated librdkafka consumer, without a broker."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""A mirror's hand-made envelopes against the generated messages: the same bytes mean the same."""
+"""The mirror's message codec against the generated messages: equal bytes and contents."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A mirror between clusters of three nodes, whose leaders die on both sides."""
+"""A mirror between clusters of three nodes, with leader failures on both sides."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What stops a partition's copy, and what lets it go on without a new mirror."""
+"""Events that stop a partition's copy, and events that resume it without a new mirror."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What goes wrong for one topic, partition or group is named, and keeps no other out."""
+"""Errors of one topic, partition or group: each is reported and does not affect others."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How a mirror finds out that its copy is not its source's any more."""
+"""Detection of divergence between a copy and its source."""
 
 import struct
 from collections.abc import Iterator
