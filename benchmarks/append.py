@@ -29,12 +29,12 @@ from quorumlog.records.record import Record
 from quorumlog.records.validate import ValidationMode
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.append import accepted, taken, write_fully
+from quorumlog.storage import AppendOrigin, Log, LogConfig
+from quorumlog.storage.append import accept_append, accept_batch, write_fully
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.index import IndexCache
 from quorumlog.storage.recovery import Recovery, recover
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 
 BATCH_BYTES = 16 * 1024
 RANGE_BYTES = 1024 * 1024
@@ -104,7 +104,7 @@ def measure_append(log: Log, batch: bytes) -> dict[str, list[float]]:
     steps: dict[str, list[float]] = {"append: bookkeeping": [], "append: write": []}
     for _ in range(LOG_BYTES // len(batch)):
         start = perf_counter_ns()
-        write = log.prepare(batch, leader_epoch=0, wall_ms=0, origin=Origin.CLIENT)
+        write = log.prepare(batch, leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
         prepared = perf_counter_ns()
         assert write is not None, "nothing is outstanding"
         write_fully(write.file, write.position, write.buffers)
@@ -114,10 +114,10 @@ def measure_append(log: Log, batch: bytes) -> dict[str, list[float]]:
         steps["append: bookkeeping"].append((prepared - start + end - written) / 1000)
         steps["append: write"].append((written - prepared) / 1000)
     steps["append: of it the check"] = timed(
-        2000, lambda: accepted(batch, config, origin=Origin.CLIENT, wall_ms=0)
+        2000, lambda: accept_append(batch, config, origin=AppendOrigin.CLIENT, wall_ms=0)
     )
     steps["append: the check, rule by rule"] = timed(
-        200, lambda: taken(batch, 0, header, config, wall_ms=0)
+        200, lambda: accept_batch(batch, 0, header, config, wall_ms=0)
     )
     return steps
 
@@ -146,14 +146,16 @@ def measure_read(log: Log) -> dict[str, list[float]]:
 async def measure_directory(runtime: Runtime, path: str, batch: bytes) -> dict[str, list[float]]:
     """Append through the directory's queue; microseconds with the write, a call awaited at a
     time; then of the loop's CPU alone for an append of a burst, which the lane writes."""
-    await Directory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
+    await DataDirectory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
     times, bursts = [], []
     async with runtime.tasks.scope("bench") as scope:
-        directory = await Directory.open(runtime, scope, path)
+        directory = await DataDirectory.open(runtime, scope, path)
         log = await directory.open_log("bench-0", LogConfig(), topic_id=TopicId(b"b" * 16))
         for number in range(4000):
             start = perf_counter_ns()
-            await directory.append(log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False)
+            await directory.append(
+                log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
+            )
             times.append((perf_counter_ns() - start) / 1000)
             if number % 64 == 0:
                 await asyncio.sleep(0)
@@ -161,7 +163,7 @@ async def measure_directory(runtime: Runtime, path: str, batch: bytes) -> dict[s
             start = thread_time_ns()
             burst = [
                 directory.append_nowait(
-                    log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False
+                    log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
                 )
                 for _ in range(BURST)
             ]

@@ -25,7 +25,7 @@ from quorumlog.raftlog.snapshot import SnapshotEncoder, checkpoint_name
 from quorumlog.raftlog.voters import VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.server.member import METADATA_BATCH_BYTES
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 CLUSTER = ClusterId("c" * 22)
 CONTROLLER = NodeId(1_000_000)
@@ -152,7 +152,7 @@ async def started(
     runtime: Runtime, folder: str, shape: Shape, clock: Clock
 ) -> AsyncIterator[Started]:
     """Run one controller alone, whose only snapshot holds a cluster of this shape."""
-    await Directory.format(runtime, folder, cluster_id=CLUSTER, node_id=CONTROLLER)
+    await DataDirectory.format(runtime, folder, cluster_id=CLUSTER, node_id=CONTROLLER)
     async with _running(runtime, folder, clock) as empty:  # makes the folder of the log
         voters = empty.voters
     # Who only listens is not told dead by a closed door.
@@ -181,7 +181,7 @@ async def _running(runtime: Runtime, folder: str, clock: Clock) -> AsyncIterator
     config = ControllerShellConfig(session_timeout_ms=DAY_MS)
     async with runtime.tasks.scope("node") as scope:
         watching = scope.spawn(stalls.watch(), name="stalls")
-        directory = await Directory.open(runtime, scope, folder)
+        directory = await DataDirectory.open(runtime, scope, folder)
         publisher = MetadataPublisher()
         controller = ControllerShell(
             runtime, cluster_id=CLUSTER, publisher=publisher, config=config

@@ -21,7 +21,7 @@ from quorumlog.ids import ClusterId, DirectoryId, NodeId
 from quorumlog.raftlog import RaftConfig, Voter, VoterSet
 from quorumlog.raftlog.shell import ProposalService, RaftNode, format_directory
 from quorumlog.runtime import Runtime, real
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 
 CLUSTER = ClusterId("benchmark")
 
@@ -120,7 +120,7 @@ async def serve(runtime: Runtime, given: Given) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     async with runtime.tasks.scope("voter") as scope:
-        directory = await Directory.open(runtime, scope, given.folder)
+        directory = await DataDirectory.open(runtime, scope, given.folder)
         config = RaftConfig(
             node_id=NodeId(given.node_id),
             directory_id=directory.meta.directory_id,

@@ -27,9 +27,9 @@ from benchmarks.storage.subject import FIRST_MS, keep, open_log
 
 from quorumlog.records.arrow import encode_arrow
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage import LogConfig, Origin
-from quorumlog.storage.append import Write, write_fully
-from quorumlog.storage.cleaner import CleaningRound, RoundPlan
+from quorumlog.storage import AppendOrigin, LogConfig
+from quorumlog.storage.append import LogWrite, write_fully
+from quorumlog.storage.cleaner import CleaningPlan, CleaningRun
 from quorumlog.storage.flush import perform_flush
 from quorumlog.storage.layout import LOG_SUFFIX, join, segment_file
 from quorumlog.storage.segment_files import SourceSegment
@@ -58,8 +58,8 @@ def fill(folder: str, records: int, keys: int) -> list[SourceSegment]:
         for batch in encode_arrow(
             values, keys=named, timestamp_ms=FIRST_MS, batch_bytes=BATCH_BYTES
         ):
-            write = log.prepare(batch, leader_epoch=0, wall_ms=FIRST_MS, origin=Origin.CLIENT)
-            assert isinstance(write, Write), "nothing is outstanding"
+            write = log.prepare(batch, leader_epoch=0, wall_ms=FIRST_MS, origin=AppendOrigin.CLIENT)
+            assert isinstance(write, LogWrite), "nothing is outstanding"
             write_fully(write.file, write.position, write.buffers)
             log.complete(write)
     flush = log.begin_flush(is_last=True)
@@ -126,8 +126,8 @@ def main() -> int:
         segments = fill(f"{folder}/bench-0", options.records, options.keys)
         size = sum(segment.size for segment in segments)
         copied = bare_copy(segments, folder)
-        cleaning = CleaningRound(
-            RoundPlan(
+        cleaning = CleaningRun(
+            CleaningPlan(
                 segments=tuple(segments),
                 first_dirty_offset=0,
                 end_offset=segments[-1].end_offset,

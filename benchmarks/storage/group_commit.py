@@ -20,8 +20,8 @@ from benchmarks.storage.subject import batch_of, keep
 
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.runtime import Runtime, real
-from quorumlog.storage import FlushPolicy, LogConfig, Origin
-from quorumlog.storage.shell import Directory
+from quorumlog.storage import AppendOrigin, FlushPolicy, LogConfig
+from quorumlog.storage.shell import DataDirectory
 
 CALLERS = (1, 4, 16, 64, 256)
 BATCH_BYTES = 4096
@@ -45,18 +45,20 @@ async def grouped(
     runtime: Runtime, path: str, batch: bytes, *, callers: int, seconds: float
 ) -> float:
     """Append from so many callers; return acknowledged appends a second."""
-    await Directory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
+    await DataDirectory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
     done = 0
     config = LogConfig(flush_policy=FlushPolicy.FSYNC)
     async with runtime.tasks.scope("bench") as scope:
-        directory = await Directory.open(runtime, scope, path)
+        directory = await DataDirectory.open(runtime, scope, path)
         log = await directory.open_log("bench-0", config, topic_id=TopicId(b"b" * 16))
         began = perf_counter()
 
         async def caller() -> None:
             nonlocal done
             while perf_counter() - began < seconds:
-                await directory.append(log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=True)
+                await directory.append(
+                    log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True
+                )
                 done += 1
 
         async with runtime.tasks.scope("callers") as calling:

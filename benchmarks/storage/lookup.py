@@ -21,8 +21,8 @@ from time import perf_counter_ns
 
 from benchmarks.storage.subject import batch_of, keep, open_log
 
-from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.append import Write, write_fully
+from quorumlog.storage import AppendOrigin, Log, LogConfig
+from quorumlog.storage.append import LogWrite, write_fully
 
 GOAL_US = 10.0
 LOOKUPS = 20_000
@@ -35,8 +35,8 @@ def filled(folder: str, segments: int) -> Log:
     batch = batch_of(1024)
     log = open_log(folder, LogConfig(segment_bytes=len(batch)))
     for _ in range(segments):
-        write = log.prepare(batch, leader_epoch=0, wall_ms=0, origin=Origin.CLIENT)
-        assert isinstance(write, Write), "nothing is outstanding"
+        write = log.prepare(batch, leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
+        assert isinstance(write, LogWrite), "nothing is outstanding"
         write_fully(write.file, write.position, write.buffers)
         log.complete(write)
     return log

@@ -19,8 +19,8 @@ from benchmarks.storage.subject import batch_of, keep
 
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.runtime import Runtime, real
-from quorumlog.storage import LogConfig, Origin
-from quorumlog.storage.shell import Directory
+from quorumlog.storage import AppendOrigin, LogConfig
+from quorumlog.storage.shell import DataDirectory
 
 GOAL_S = 5.0
 AT_ONCE = 500
@@ -30,15 +30,15 @@ TOPIC = TopicId(b"b" * 16)
 async def fill(runtime: Runtime, path: str, partitions: int) -> None:
     """Make the partitions, a batch each."""
     batch = batch_of(4096)
-    await Directory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
+    await DataDirectory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
     async with runtime.tasks.scope("fill") as scope:
-        directory = await Directory.open(runtime, scope, path)
+        directory = await DataDirectory.open(runtime, scope, path)
         for start in range(0, partitions, AT_ONCE):
             names = [f"bench-{n}" for n in range(start, min(start + AT_ONCE, partitions))]
             for name in names:
                 log = await directory.open_log(name, LogConfig(), topic_id=TOPIC)
                 await directory.append(
-                    log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False
+                    log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
                 )
         await directory.close()
 
@@ -52,7 +52,7 @@ async def measure(runtime: Runtime, path: str, partitions: int) -> list[dict[str
 
     async with runtime.tasks.scope("measure") as scope:
         began = perf_counter()
-        directory = await Directory.open(runtime, scope, path)
+        directory = await DataDirectory.open(runtime, scope, path)
         row("the directory", began)
         began = perf_counter()
         await directory.open_log("bench-0", LogConfig(), topic_id=TOPIC)

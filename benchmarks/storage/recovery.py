@@ -21,9 +21,9 @@ from benchmarks.storage.subject import FIRST_MS, batch_of, keep
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage import LogConfig, Origin
+from quorumlog.storage import AppendOrigin, LogConfig
 from quorumlog.storage.recovery import Recovery, recover
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 
 SEGMENT_BYTES = 256 << 20
 SHARES = (1.0, 0.99, 0.9, 0.0)
@@ -41,12 +41,14 @@ async def fill(runtime: Runtime, path: str, megabytes: int) -> tuple[int, int]:
     and its bytes."""
     batch = batch_of(1_000_000)
     config = LogConfig(segment_bytes=SEGMENT_BYTES)
-    await Directory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
+    await DataDirectory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
     async with runtime.tasks.scope("fill") as scope:
-        directory = await Directory.open(runtime, scope, path)
+        directory = await DataDirectory.open(runtime, scope, path)
         log = await directory.open_log("bench-0", config, topic_id=TopicId(b"b" * 16))
         for _ in range(megabytes):
-            await directory.append(log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False)
+            await directory.append(
+                log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
+            )
         end, size = log.log_end_offset, log.size_bytes
         await directory.close()
     return end, size

@@ -27,9 +27,9 @@ from benchmarks.storage.subject import batch_of, keep, open_log
 
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.runtime import Runtime, real
-from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.append import Write, write_fully
-from quorumlog.storage.shell import Directory
+from quorumlog.storage import AppendOrigin, Log, LogConfig
+from quorumlog.storage.append import LogWrite, write_fully
+from quorumlog.storage.shell import DataDirectory
 from quorumlog.storage.shell.append_queue import Appended
 
 KIB = 1024
@@ -39,20 +39,20 @@ CONFIG = LogConfig(segment_bytes=2**31 - 1, message_bytes_max=64 << 20)
 READ_BYTES = 1 << 20
 
 
-def appended(log: Log, bodies: list[bytes], origin: Origin) -> None:
+def appended(log: Log, bodies: list[bytes], origin: AppendOrigin) -> None:
     """Append one batch after the other, a write each."""
     for body in bodies:
         write = log.prepare(body, leader_epoch=0, wall_ms=0, origin=origin)
-        assert isinstance(write, Write), "nothing is outstanding"
+        assert isinstance(write, LogWrite), "nothing is outstanding"
         write_fully(write.file, write.position, write.buffers)
         log.complete(write)
 
 
-async def queued(runtime: Runtime, folder: str, bodies: list[bytes], origin: Origin) -> float:
+async def queued(runtime: Runtime, folder: str, bodies: list[bytes], origin: AppendOrigin) -> float:
     """Append through a data directory, with a bound on what queues; return seconds."""
-    await Directory.format(runtime, folder, cluster_id=ClusterId("bench"), node_id=NodeId(1))
+    await DataDirectory.format(runtime, folder, cluster_id=ClusterId("bench"), node_id=NodeId(1))
     async with runtime.tasks.scope("bench") as scope:
-        directory = await Directory.open(runtime, scope, folder)
+        directory = await DataDirectory.open(runtime, scope, folder)
         log = await directory.open_log("bench-0", CONFIG, topic_id=TopicId(b"b" * 16))
         window = max(4, QUEUED_BYTES // len(bodies[0]))
         waiting: deque[asyncio.Future[Appended]] = deque()
@@ -70,9 +70,9 @@ async def queued(runtime: Runtime, folder: str, bodies: list[bytes], origin: Ori
     return spent
 
 
-def batches(batch: bytes, count: int, origin: Origin) -> list[bytes]:
+def batches(batch: bytes, count: int, origin: AppendOrigin) -> list[bytes]:
     """Return what is appended; a leader's batches carry their offsets already."""
-    if origin is not Origin.REPLICATED:
+    if origin is not AppendOrigin.REPLICATED:
         return [batch] * count
     step = int.from_bytes(batch[23:27], "big") + 1
     return [
@@ -124,7 +124,10 @@ def round_of(folder: str, batch: bytes, count: int) -> Iterator[tuple[str, float
     """Measure every way once: (name, its MB/s, those of the bare call right behind it)."""
     megabytes = count * len(batch) / 1e6
     path = f"{folder}/bare"
-    for name, origin in (("validated", Origin.CLIENT), ("replicated", Origin.REPLICATED)):
+    for name, origin in (
+        ("validated", AppendOrigin.CLIENT),
+        ("replicated", AppendOrigin.REPLICATED),
+    ):
         bodies = batches(batch, count, origin)
         log = open_log(f"{folder}/bench-0", CONFIG)
         alone = seconds(lambda: appended(log, bodies, origin))  # noqa: B023

@@ -10,7 +10,7 @@ from ..errors import InvalidTxnState, QuorumlogError
 from ..ids import Epoch, Offset
 from ..records.batch import HEADER_SIZE, TRANSACTIONAL_BIT
 from ..records.compression import Buffer
-from ..storage import Range
+from ..storage import SegmentRange
 
 LATEST = -1  # as a timestamp: the high watermark
 EARLIEST = -2  # as a timestamp: the log start offset
@@ -82,7 +82,7 @@ class FoundRecords:
     high_watermark: int = -1  # -1 on an error
     last_stable_offset: int = -1  # -1 on an error
     log_start_offset: int = -1  # -1 when unknown
-    range: Range | None = None  # located whole batches; None: no new records
+    range: SegmentRange | None = None  # located whole batches; None: no new records
     aborted: Sequence[tuple[int, int]] = ()  # producer id, first offset; with `committed_only`
     diverging: tuple[int, int] | None = None  # last common epoch and its end
     error: QuorumlogError | None = None

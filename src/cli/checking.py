@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from ..metadata import MetadataImage
     from ..runtime.files import RealFiles
-    from ..storage.inspect.directory_check import Known
-    from ..storage.inspect.findings import CheckReport, Finding
+    from ..storage.inspect.directory_check import KnownMetadata
+    from ..storage.inspect.findings import CheckFinding, CheckReport
     from ..storage.inspect.repair import RepairReport
 
 METADATA_FOLDER = "__cluster_metadata-0"
@@ -98,7 +98,7 @@ def check(
         raise typer.Exit(EXIT_ERROR)
 
 
-def _check(files: "RealFiles", path: str, known: "Known") -> "CheckReport":
+def _check(files: "RealFiles", path: str, known: "KnownMetadata") -> "CheckReport":
     from ..raftlog.inspection import check as check_files
 
     with progress_of(path) as progress:
@@ -108,7 +108,7 @@ def _check(files: "RealFiles", path: str, known: "Known") -> "CheckReport":
 def _repair(
     files: "RealFiles",
     path: str,
-    known: "Known",
+    known: "KnownMetadata",
     cut_damage: str | None,
 ) -> "RepairReport":
     from ..storage.inspect.repair import repair as repair_files
@@ -150,11 +150,11 @@ def progress_of(path: str) -> "Iterator[Callable[[int], None]]":
 # --- topics of the metadata log ------------------------------------------------------------------
 
 
-def known_topics(files: "RealFiles", path: str, compacted: frozenset[str]) -> "Known":
+def known_topics(files: "RealFiles", path: str, compacted: frozenset[str]) -> "KnownMetadata":
     """Return the topics of the data directory's metadata log, as far as it is readable."""
     from google.protobuf.message import DecodeError
 
-    from ..storage.inspect.directory_check import Known, KnownTopic
+    from ..storage.inspect.directory_check import KnownMetadata, KnownTopic
 
     for top in (path, path.rpartition("/")[0] or "."):
         folder = f"{top}/{METADATA_FOLDER}"
@@ -173,10 +173,10 @@ def known_topics(files: "RealFiles", path: str, compacted: frozenset[str]) -> "K
         }
         if not is_whole:  # records after the damage may have created or deleted topics
             gappy = {name for name, topic in topics.items() if topic.is_compacted}
-            return Known(compacted=compacted | gappy)
+            return KnownMetadata(compacted=compacted | gappy)
         directories = {broker.id: broker.directory_id for broker in image.sorted_brokers()}
-        return Known(topics=topics, directories=directories, compacted=compacted)
-    return Known(compacted=compacted)
+        return KnownMetadata(topics=topics, directories=directories, compacted=compacted)
+    return KnownMetadata(compacted=compacted)
 
 
 def _image(files: "RealFiles", folder: str) -> "tuple[MetadataImage, bool]":
@@ -188,7 +188,7 @@ def _image(files: "RealFiles", folder: str) -> "tuple[MetadataImage, bool]":
     from ..raftlog.inspection import newest_snapshot, read_snapshot
     from ..raftlog.snapshot import checkpoint_name
     from ..records.codec import decode_parts
-    from ..storage.inspect.scan import Bad, scan
+    from ..storage.inspect.scan import InvalidRange, scan
 
     image, start = EMPTY_IMAGE, 0
     snapshot = newest_snapshot(files, folder)
@@ -209,7 +209,7 @@ def _image(files: "RealFiles", folder: str) -> "tuple[MetadataImage, bool]":
         file = files.open_readonly(f"{folder}/{name}")
         try:
             for piece in scan(file, 0, file.size(), next_offset=0, with_records=False):
-                if isinstance(piece, Bad):
+                if isinstance(piece, InvalidRange):
                     return image, False
                 if piece.header.base_offset < start or piece.header.is_control:
                     continue
@@ -231,7 +231,7 @@ class FindingGroup:
     """The findings of one kind."""
 
     kind: str
-    findings: "list[Finding]"
+    findings: "list[CheckFinding]"
 
 
 def print_report(report: "CheckReport") -> None:

@@ -8,9 +8,9 @@ works on a directory that is in use, and then skips comparisons of files that ma
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import CorruptionError, SnapshotDamaged
-from ..storage.inspect.directory_check import Known
+from ..storage.inspect.directory_check import KnownMetadata
 from ..storage.inspect.directory_check import check as check_storage
-from ..storage.inspect.findings import CheckReport, Kind, LogReport
+from ..storage.inspect.findings import CheckReport, FindingKind, LogReport
 from ..storage.inspect.log_check import Progress
 from ..storage.layout import join
 from ..storage.small_files import read_file
@@ -38,7 +38,7 @@ def check(
     files: "Files",
     path: str,
     *,
-    known: Known | None = None,
+    known: KnownMetadata | None = None,
     progress: Progress = lambda size: None,
 ) -> CheckReport:
     """Check a data directory or one log's folder, including the metadata snapshots.
@@ -61,7 +61,7 @@ def _check_member(files: "Files", report: CheckReport, log: LogReport) -> None:
                 _check_epoch(files, report, log, snapshots)
     except OSError as error:
         named = error.filename if isinstance(error.filename, str) else log.folder
-        log.findings.add(Kind.UNREADABLE, named, error.strerror or str(error))
+        log.findings.add(FindingKind.UNREADABLE, named, error.strerror or str(error))
 
 
 def _prove_all(files: "Files", log: LogReport) -> list[SnapshotId]:
@@ -77,7 +77,7 @@ def _prove_all(files: "Files", log: LogReport) -> list[SnapshotId]:
                 good.append(snapshot)
         except SnapshotDamaged as error:
             log.findings.add(
-                Kind.METADATA_SNAPSHOT_WRONG, path, error.message, position=error.position
+                FindingKind.METADATA_SNAPSHOT_WRONG, path, error.message, position=error.position
             )
         except FileNotFoundError:
             continue  # replaced by a newer snapshot during the check
@@ -120,7 +120,7 @@ def _compare(log: LogReport, snapshots: list[SnapshotId]) -> None:
     if not snapshots:
         if log.batches and log.log_start_offset > 0:
             log.findings.add(
-                Kind.METADATA_SNAPSHOT_WRONG,
+                FindingKind.METADATA_SNAPSHOT_WRONG,
                 log.folder,
                 f"the log starts at offset {log.log_start_offset} and no snapshot has the state"
                 " before it",
@@ -130,7 +130,7 @@ def _compare(log: LogReport, snapshots: list[SnapshotId]) -> None:
     newest = snapshots[-1]
     if newest.end_offset > log.log_end_offset:
         log.findings.add(
-            Kind.UNFINISHED,
+            FindingKind.UNFINISHED,
             join(log.folder, checkpoint_name(newest)),
             "the snapshot ends above the log's end; the next start replaces the log with it",
         )
@@ -138,7 +138,7 @@ def _compare(log: LogReport, snapshots: list[SnapshotId]) -> None:
     starts = {snapshot.end_offset for snapshot in snapshots}
     if log.batches and log.log_start_offset > 0 and log.log_start_offset not in starts:
         log.findings.add(
-            Kind.METADATA_SNAPSHOT_WRONG,
+            FindingKind.METADATA_SNAPSHOT_WRONG,
             log.folder,
             f"the log starts at offset {log.log_start_offset}, where no snapshot ends",
             offset=log.log_start_offset,
@@ -154,7 +154,7 @@ def _check_epoch(
     if not files.exists(path):
         if log.batches:
             what = "missing beside a log: this node may have voted and must not vote again"
-            report.findings.add(Kind.METADATA_WRONG, path, what)
+            report.findings.add(FindingKind.METADATA_WRONG, path, what)
         return
     try:
         epoch = decode_quorum_state(read_file(files, path)).epoch
@@ -163,7 +163,7 @@ def _check_epoch(
     reached = max((snapshot.epoch for snapshot in snapshots), default=0)
     if epoch < reached:
         what = f"outdated: its epoch is {epoch}, a snapshot has epoch {reached}"
-        report.findings.add(Kind.METADATA_WRONG, path, what)
+        report.findings.add(FindingKind.METADATA_WRONG, path, what)
 
 
 # --- dump --------------------------------------------------------------------------------------

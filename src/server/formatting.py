@@ -12,7 +12,7 @@ from ..runtime import Runtime
 from ..storage import DirectoryMeta
 from ..storage.checkpoints import decode_meta
 from ..storage.layout import META_PROPERTIES
-from ..storage.shell.data_directory import Directory
+from ..storage.shell.data_directory import DataDirectory
 from ..storage.small_files import read_file
 from .config import NodeConfig
 from .forming import FormatOptions
@@ -66,7 +66,7 @@ async def format_directory(
     )
 
 
-async def refuse_lost_metadata(directory: Directory) -> None:
+async def refuse_lost_metadata(directory: DataDirectory) -> None:
     """Raise CorruptionError if an empty metadata log is beside partitions: the metadata log was
     lost.
 

@@ -8,7 +8,7 @@ from ..broker.groups.shell.coordinator import GroupCoordinator
 from ..broker.shell.replicas import ReplicaManager
 from ..ids import NodeId
 from ..runtime import Runtime, Scope
-from ..storage.shell.data_directory import Directory
+from ..storage.shell.data_directory import DataDirectory
 from .config import NodeConfig
 
 MINUTE_MS = 60_000
@@ -19,7 +19,7 @@ def open_groups(
     scope: Scope,
     config: NodeConfig,
     *,
-    directory: Directory,
+    directory: DataDirectory,
     replicas: ReplicaManager,
     formed_for: Callable[[], int],
 ) -> GroupCoordinator:

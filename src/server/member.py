@@ -21,7 +21,7 @@ from ..raftlog.shell import RaftNode, RaftNodeConfig
 from ..runtime import CallListener, Runtime, Scope
 from ..services import QUORUM_DESCRIBE
 from ..storage import DirectoryMeta
-from ..storage.shell.data_directory import Directory
+from ..storage.shell.data_directory import DataDirectory
 from .config import NodeConfig
 from .formatting import refuse_lost_metadata
 from .lifecycle import Lifecycle
@@ -77,7 +77,7 @@ async def open_member(
     life: Lifecycle,
     *,
     config: NodeConfig,
-    directory: Directory,
+    directory: DataDirectory,
     publisher: MetadataPublisher,
 ) -> NodeQuorum:
     """Open the log and the listener; the committed past is applied by join()."""

@@ -46,7 +46,7 @@ from ..metadata.shell import (
 from ..runtime import CallListener, Runtime, Scope
 from ..settings import DEFAULT, Origin
 from ..storage import DirectoryConfig
-from ..storage.shell.data_directory import Directory
+from ..storage.shell.data_directory import DataDirectory
 from .config import NodeConfig, settings
 from .formatting import format_directory, is_formatted
 from .group_coordinator import open_groups
@@ -195,10 +195,10 @@ class Node:
         await replicas.sweep()
         return await self._open_broker(scope, directory, publisher, replicas, member)
 
-    async def _open_directory(self, scope: Scope) -> Directory:
+    async def _open_directory(self, scope: Scope) -> DataDirectory:
         config = self._config
         try:
-            directory = await Directory.open(
+            directory = await DataDirectory.open(
                 self._runtime,
                 scope,
                 config.data_dir,
@@ -221,7 +221,7 @@ class Node:
         self._life.opened(directory.close)
         return directory
 
-    def _open_replicas(self, scope: Scope, directory: Directory) -> ReplicaManager:
+    def _open_replicas(self, scope: Scope, directory: DataDirectory) -> ReplicaManager:
         return ReplicaManager(
             self._runtime,
             scope,
@@ -242,7 +242,7 @@ class Node:
     def _open_groups(
         self,
         scope: Scope,
-        directory: Directory,
+        directory: DataDirectory,
         publisher: MetadataPublisher,
         replicas: ReplicaManager,
     ) -> None:
@@ -266,7 +266,7 @@ class Node:
     async def _open_broker(
         self,
         scope: Scope,
-        directory: Directory,
+        directory: DataDirectory,
         publisher: MetadataPublisher,
         replicas: ReplicaManager,
         member: NodeQuorum,
@@ -338,7 +338,7 @@ class Node:
         return GroupsService(self._runtime, groups, publisher, node_id=node_id)
 
     def _admin(
-        self, directory: Directory, publisher: MetadataPublisher, replicas: ReplicaManager
+        self, directory: DataDirectory, publisher: MetadataPublisher, replicas: ReplicaManager
     ) -> AdminService:
         return AdminService(
             self._runtime,
@@ -352,7 +352,7 @@ class Node:
 
     def _session(
         self,
-        directory: Directory,
+        directory: DataDirectory,
         publisher: MetadataPublisher,
         member: NodeQuorum,
         *,

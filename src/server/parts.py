@@ -8,14 +8,14 @@ from ..frontends.grpc import LogService
 from ..frontends.kafka import KafkaServer
 from ..metadata.shell import BrokerSession, ControllerShell, MetadataPublisher
 from ..raftlog.shell import RaftNode
-from ..storage.shell.data_directory import Directory
+from ..storage.shell.data_directory import DataDirectory
 
 
 @dataclass(slots=True)
 class NodeParts:
     """The open parts of a node. None: not open yet, or not a part of this node."""
 
-    directory: Directory | None = None
+    directory: DataDirectory | None = None
     publisher: MetadataPublisher | None = None
     replicas: ReplicaManager | None = None
     groups: GroupCoordinator | None = None

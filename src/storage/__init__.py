@@ -6,20 +6,20 @@ checkpoints. The format on disk is Kafka's. This package does not depend on the 
 topics.
 """
 
-from .append import Origin, Write
+from .append import AppendOrigin, LogWrite
 from .checkpoints import DirectoryMeta
 from .config import DirectoryConfig, FlushPolicy, LogConfig
 from .log import Log
-from .read import Range
+from .read import SegmentRange
 from .time_lookup import TimedOffset
 
 __all__ = [
     "Log",
     "LogConfig",
     "FlushPolicy",
-    "Origin",
-    "Write",
-    "Range",
+    "AppendOrigin",
+    "LogWrite",
+    "SegmentRange",
     "TimedOffset",
     "DirectoryMeta",
     "DirectoryConfig",

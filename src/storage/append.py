@@ -1,6 +1,6 @@
 """Appends to a log: acceptance, reservation of offsets, and the write to the file.
 
-`Log.prepare` accepts batches and makes a `Write`, the shell writes it with `write_fully` (on the
+`Log.prepare` accepts batches and makes a `LogWrite`, the shell writes it with `write_fully` (on the
 loop or in the write lane), and `Log.complete` or `Log.failed` ends it. A failed write is undone, or
 the log fails.
 
@@ -47,7 +47,7 @@ Headers: TypeAlias = list[tuple[int, BatchHeader]]
 """(position in the buffer, header) of each batch."""
 
 
-class Origin(Enum):
+class AppendOrigin(Enum):
     """The origin of an append, which determines its validation."""
 
     CLIENT = "client"  # fully validated; offsets and epoch are stamped
@@ -61,7 +61,7 @@ BUFFERS_MAX: Final = 512
 
 
 @dataclass(init=False, slots=True)
-class Placed:
+class BatchLocation:
     """The position of one batch in its segment, immutable by convention.
 
     Each append makes one: a written `__init__` is compiled, that of a dataclass is not.
@@ -91,7 +91,7 @@ class Placed:
         self.leader_epoch = leader_epoch
 
 
-class Write:
+class LogWrite:
     """An append with reserved offsets: `buffers` are written at `position` of `file`.
 
     Offsets are [base_offset, next_offset). Nothing is copied: the buffers are a stamped prefix and
@@ -118,7 +118,7 @@ class Write:
         position: int,
         size: int,
         buffers: "list[Buffer]",
-        batches: list[Placed],
+        batches: list[BatchLocation],
     ) -> None:
         self.segment = segment
         self.file = file
@@ -157,37 +157,37 @@ def write_fully(
     at = synced = position
     while left:
         if unsynced_bytes_max and at - synced >= unsynced_bytes_max:
-            _sync_on_the_way(file)
+            _sync_between(file)
             synced = at
         most = unsynced_bytes_max - (at - synced) if unsynced_bytes_max else 0
         try:
-            written = file.write(at, _first(left, most))
+            written = file.write(at, _take_buffers(left, most))
         except OSError as error:
-            raise WriteFailed(error, is_undone=_is_cut_back(file, position)) from error
+            raise WriteFailed(error, is_undone=_is_truncated_back(file, position)) from error
         at += written
-        left = _behind(left, written)
+        left = _drop_bytes(left, written)
 
 
-def _sync_on_the_way(file: "File") -> None:
+def _sync_between(file: "File") -> None:
     try:
         file.sync()
     except OSError as error:  # not undoable: earlier bytes may be lost already
         raise WriteFailed(error, is_undone=False) from error
 
 
-def _first(buffers: "Sequence[Buffer]", most: int) -> "Sequence[Buffer]":
+def _take_buffers(buffers: "Sequence[Buffer]", most: int) -> "Sequence[Buffer]":
     """Return the buffers of one write call: at most BUFFERS_MAX, and `most` bytes if > 0."""
-    taken = buffers if len(buffers) <= BUFFERS_MAX else buffers[:BUFFERS_MAX]
+    accept_batch = buffers if len(buffers) <= BUFFERS_MAX else buffers[:BUFFERS_MAX]
     if not most:
-        return taken
-    for index, buffer in enumerate(taken):
+        return accept_batch
+    for index, buffer in enumerate(accept_batch):
         if most <= len(buffer):
-            return [*taken[:index], memoryview(buffer)[:most]]
+            return [*accept_batch[:index], memoryview(buffer)[:most]]
         most -= len(buffer)
-    return taken
+    return accept_batch
 
 
-def _is_cut_back(file: "File", size: int) -> bool:
+def _is_truncated_back(file: "File", size: int) -> bool:
     try:
         file.truncate(size)
     except OSError:
@@ -195,7 +195,7 @@ def _is_cut_back(file: "File", size: int) -> bool:
     return True
 
 
-def _behind(buffers: "Sequence[Buffer]", count: int) -> "Sequence[Buffer]":
+def _drop_bytes(buffers: "Sequence[Buffer]", count: int) -> "Sequence[Buffer]":
     """Return the buffers after the first `count` bytes."""
     for index, buffer in enumerate(buffers):
         if count < len(buffer):
@@ -206,7 +206,7 @@ def _behind(buffers: "Sequence[Buffer]", count: int) -> "Sequence[Buffer]":
     return []
 
 
-class Taken(NamedTuple):
+class AcceptedBatch(NamedTuple):
     """One batch of a client, as the log stores it."""
 
     batch: "Buffer"
@@ -215,7 +215,7 @@ class Taken(NamedTuple):
     is_changed: bool  # the batch differs from the client's
 
 
-def taken(
+def accept_batch(
     batches: "Buffer",
     position: int,
     header: BatchHeader,
@@ -224,7 +224,7 @@ def taken(
     wall_ms: int,
     inflate_limit: int | None = None,
     is_walked: bool = False,
-) -> Taken:
+) -> AcceptedBatch:
     """Validate one batch of a client under the log's config. A header that understates the newest
     timestamp is corrected, see `with_newest`. Raises the errors of `validate_batch`.
 
@@ -247,8 +247,10 @@ def taken(
         if better is None:
             raise
         header = parse_header(better)
-        return Taken(better, header, check(better, 0, header), True)
-    return Taken(memoryview(batches)[position : position + header.size], header, body, False)
+        return AcceptedBatch(better, header, check(better, 0, header), True)
+    return AcceptedBatch(
+        memoryview(batches)[position : position + header.size], header, body, False
+    )
 
 
 def headers_of(batches: "Buffer") -> Headers:
@@ -283,7 +285,7 @@ def extent(headers: Headers) -> tuple[int, int]:
 
 def stamp_batches(
     batches: "Buffer", headers: Headers, position: int, next_offset: int, leader_epoch: int
-) -> "tuple[list[Buffer], list[Placed]]":
+) -> "tuple[list[Buffer], list[BatchLocation]]":
     """Stamp offsets and epoch; return the buffers to write and the position of each batch."""
     view = memoryview(batches)
     buffers: list[Buffer] = []
@@ -294,7 +296,7 @@ def stamp_batches(
         buffers.append(stamp(header, base_offset=next_offset, leader_epoch=leader_epoch))
         buffers.append(view[at + PREFIX_SIZE : at + size])
         placed.append(
-            Placed(
+            BatchLocation(
                 position + at, size, next_offset, last_offset, header.max_timestamp, leader_epoch
             )
         )
@@ -302,9 +304,9 @@ def stamp_batches(
     return buffers, placed
 
 
-def place_batches(headers: Headers, position: int) -> list[Placed]:
+def place_batches(headers: Headers, position: int) -> list[BatchLocation]:
     return [
-        Placed(
+        BatchLocation(
             position + at,
             header.size,
             header.base_offset,
@@ -316,25 +318,26 @@ def place_batches(headers: Headers, position: int) -> list[Placed]:
     ]
 
 
-def accepted(
-    batches: "Buffer", config: LogConfig, *, origin: Origin, wall_ms: int
+def accept_append(
+    batches: "Buffer", config: LogConfig, *, origin: AppendOrigin, wall_ms: int
 ) -> tuple["Buffer", Headers]:
     """Return the batches of an append and their headers: whole batches with valid CRCs, and a
-    client's batches as the config requires. The result is the same object unless `taken` changes a
-    batch. Raises the errors of `validate_batch`, InvalidRecord if there is no batch."""
-    if origin is Origin.CLIENT:
+    client's batches as the config requires. The result is the same object unless `accept_batch`
+    changes a batch. Raises the errors of `validate_batch`, InvalidRecord if there is no batch."""
+    if origin is AppendOrigin.CLIENT:
         headers = _sound_headers(batches, config, wall_ms)
     else:
         headers = sealed_headers(batches)
     if headers is not None:
         return batches, headers
     headers = headers_of(batches)
-    if origin is not Origin.CLIENT:
+    if origin is not AppendOrigin.CLIENT:
         for position, header in headers:
             check_crc(batches, position, header)
         return batches, headers
     parts = [
-        taken(batches, position, header, config, wall_ms=wall_ms) for position, header in headers
+        accept_batch(batches, position, header, config, wall_ms=wall_ms)
+        for position, header in headers
     ]
     if any(part.is_changed for part in parts):
         batches = b"".join(part.batch for part in parts)
@@ -356,7 +359,7 @@ def _sound_headers(batches: "Buffer", config: LogConfig, wall_ms: int) -> Header
     return None if header is None else [(0, header)]
 
 
-def check_continues(
+def check_contiguous(
     headers: Headers, next_offset: int, *, latest_epoch: int, may_have_gaps: bool
 ) -> None:
     """Raise InvalidRecord unless a leader's batches continue a log that ends at `next_offset`."""

@@ -9,7 +9,7 @@ partition.metadata). Text in, values out; the shell reads and replaces the files
     flights 0 8128          topic, partition, offset      (or: leader epoch, start offset)
     flights 1 496
 
-`Stored` is the content of all checkpoint files of a directory:
+`Checkpoints` is the content of all checkpoint files of a directory:
 
     recovery-point-offset-checkpoint    everything below is fsynced
     log-start-offset-checkpoint         nothing below is readable
@@ -231,7 +231,7 @@ def _int(text: str, path: str) -> int:
 
 
 @dataclass(slots=True, kw_only=True)
-class Stored:
+class Checkpoints:
     """The current content of the checkpoint files; offsets by log name, 0 for a missing log."""
 
     recovery_points: dict[str, int] = field(default_factory=dict)
@@ -241,9 +241,9 @@ class Stored:
     epochs: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
     @staticmethod
-    def of_files(contents: Mapping[str, bytes]) -> "Stored":
+    def of_files(contents: Mapping[str, bytes]) -> "Checkpoints":
         """Decode the offset checkpoints among a directory's small files; raises CorruptionError."""
-        stored = Stored()
+        stored = Checkpoints()
         for name, offsets in stored.by_file().items():
             if name in contents:
                 offsets.update(decode_offsets(contents[name], name))
@@ -258,9 +258,9 @@ class Stored:
             RECOVERY_POINTS: self.recovery_points,
         }
 
-    def copy(self) -> "Stored":
+    def copy(self) -> "Checkpoints":
         """Return an independent copy."""
-        return Stored(
+        return Checkpoints(
             recovery_points=dict(self.recovery_points),
             log_starts=dict(self.log_starts),
             high_watermarks=dict(self.high_watermarks),
@@ -291,7 +291,7 @@ class Stored:
             self.recovery_points[log.name] = log.recovery_point
         return changed
 
-    def files_beside(self, other: "Stored") -> dict[str, dict[str, int]]:
+    def files_beside(self, other: "Checkpoints") -> dict[str, dict[str, int]]:
         """Return the files, with their offsets, that differ from `other`."""
         others = other.by_file()
         return {name: own for name, own in self.by_file().items() if own != others[name]}

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 from ..errors import CorruptionError
 from ..records.batch import HEADER_SIZE
 from ..records.sieve import KeyMap
-from .compaction import Compactor, KeyScan, Rules
+from .compaction import CompactionRules, Compactor, KeyMapBuilder
 from .config import SEGMENT_BYTES_MAX
 from .index import OFFSET_ENTRY_SIZE, RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, SegmentIndex
 from .layout import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
@@ -50,7 +50,7 @@ READ_SIZE_MIN: Final = 16 * 1024
 SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
-class Pieces:
+class SegmentReader:
     """One segment's batches from its start, in pieces that begin at a batch."""
 
     def __init__(self, files: "Files", path: str, base_offset: int, size: int) -> None:
@@ -101,7 +101,7 @@ class Pieces:
         self._file.close()
 
 
-class CleanedFiles:
+class CleanedSegmentWriter:
     """A cleaned segment being written, and its indexes."""
 
     def __init__(
@@ -184,7 +184,7 @@ high compression, the run covers less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundPlan:
+class CleaningPlan:
     """The parameters of a cleaning run."""
 
     segments: tuple[SourceSegment, ...]  # ascending, from the log's first; none is active
@@ -218,7 +218,7 @@ class RoundPlan:
 
 
 @dataclass(slots=True, kw_only=True)
-class RoundStats:
+class CleanerStats:
     """Counters of a cleaning run."""
 
     bytes_read: int = 0
@@ -230,18 +230,18 @@ class RoundStats:
     unread_reason: str = ""  # of the first of them
 
 
-class CleaningRound:
+class CleaningRun:
     """One cleaning run over one log. Created on the loop; then used only by the lane that steps
     it."""
 
-    def __init__(self, plan: RoundPlan) -> None:
+    def __init__(self, plan: CleaningPlan) -> None:
         self.plan = plan
         self.groups: list[CleanedGroup] = []  # ascending; complete once finished
-        self.stats = RoundStats()
+        self.stats = CleanerStats()
         # the next run's first dirty offset, once finished
         self.cleaned_to = plan.first_dirty_offset
         self.finished = False
-        self._rules = Rules(
+        self._rules = CompactionRules(
             first_dirty_offset=plan.first_dirty_offset,
             end_offset=min(plan.end_offset, plan.segments[-1].end_offset),
             wall_ms=plan.wall_ms,
@@ -251,12 +251,12 @@ class CleaningRound:
             live_producers=plan.live_producers,
         )
         self._keys: KeyMap | None = None  # created by the first step: it is large
-        self._scan: KeyScan | None = None
+        self._scan: KeyMapBuilder | None = None
         self._compactor: Compactor | None = None
         self._todo = [s for s in plan.segments if s.end_offset > plan.first_dirty_offset][::-1]
-        self._pieces: Pieces | None = None  # of the source being read
+        self._pieces: SegmentReader | None = None  # of the source being read
         self._sources: list[SourceSegment] = []  # of the group being written
-        self._cleaned: CleanedFiles | None = None
+        self._cleaned: CleanedSegmentWriter | None = None
 
     def step(self, files: "Files", *, budget_bytes: int) -> int:
         """Read and write about `budget_bytes`, at least one batch; return the actual number.
@@ -295,7 +295,7 @@ class CleaningRound:
     def _map(self, files: "Files", budget: int, keys: KeyMap) -> int:
         """Map the keys of the next piece."""
         if self._scan is None:
-            self._scan = KeyScan(self._rules, keys, base_offset=self._todo[-1].base_offset)
+            self._scan = KeyMapBuilder(self._rules, keys, base_offset=self._todo[-1].base_offset)
         scan = self._scan
         pieces = self._open_next(files)
         if pieces is None:
@@ -312,7 +312,7 @@ class CleaningRound:
             self._close_source()
         return len(piece)
 
-    def _begin_filter(self, scan: KeyScan, keys: KeyMap) -> None:
+    def _begin_filter(self, scan: KeyMapBuilder, keys: KeyMap) -> None:
         if self._pieces is not None:
             self._pieces.close()
         self._pieces = self._scan = None
@@ -339,7 +339,7 @@ class CleaningRound:
             self.finished = True
             return 0
         if self._cleaned is None:
-            self._cleaned = CleanedFiles(
+            self._cleaned = CleanedSegmentWriter(
                 files, pieces.path, pieces.base_offset, self.plan.index_interval_bytes
             )
         if pieces.position == 0:
@@ -410,11 +410,11 @@ class CleaningRound:
 
     # --- reading -------------------------------------------------------------------------------
 
-    def _open_next(self, files: "Files") -> Pieces | None:
+    def _open_next(self, files: "Files") -> SegmentReader | None:
         """Return the source being read; open the next one if there is none."""
         if self._pieces is None and self._todo:
             source = self._todo[-1]
-            self._pieces = Pieces(files, source.path, source.base_offset, source.size)
+            self._pieces = SegmentReader(files, source.path, source.base_offset, source.size)
         return self._pieces
 
     def _close_source(self) -> None:
@@ -423,7 +423,7 @@ class CleaningRound:
             self._pieces = None
             self._todo.pop()
 
-    def _feed(self, taker: KeyScan | Compactor, piece: bytes, pieces: Pieces) -> int:
+    def _feed(self, taker: KeyMapBuilder | Compactor, piece: bytes, pieces: SegmentReader) -> int:
         try:
             return taker.feed(piece)
         except CorruptionError as error:

@@ -1,9 +1,9 @@
 """Compaction: the rules of one cleaning run, applied to the bytes of a log.
 
-`KeyScan` maps keys to their newest offset in the dirty part of a log. `Compactor` then reads the
-log from its start and outputs the remaining batches. Both are fed pieces of consecutive batches,
-and verify CRC, offsets and leader epoch of each batch before using it. The codec (`records.sieve`)
-processes plain batches many per call; the others are processed here one by one.
+`KeyMapBuilder` maps keys to their newest offset in the dirty part of a log. `Compactor` then reads
+the log from its start and outputs the remaining batches. Both are fed pieces of consecutive
+batches, and verify CRC, offsets and leader epoch of each batch before using it. The codec
+(`records.sieve`) processes plain batches many per call; the others are processed here one by one.
 
 The rules, below the end of the mapped part; everything above it stays unchanged:
 
@@ -56,7 +56,7 @@ from .producer_state import LastRecord
 from .transaction_index import AbortedTransaction
 
 
-class EndedTransactions:
+class CleanedTransactionMetadata:
     """The transactions met while reading a log, in the order of its batches.
 
     A log is read from its start, so a marker before which no batch of its transaction was found has
@@ -125,7 +125,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class CompactionRules:
     """The parameters of a cleaning run."""
 
     first_dirty_offset: int  # earlier runs cleaned the log below it
@@ -137,10 +137,10 @@ class Rules:
     live_producers: Mapping[int, LastRecord]
 
 
-class KeyScan:
+class KeyMapBuilder:
     """Maps the keys of a log's dirty part, starting with any batch at or before it."""
 
-    def __init__(self, rules: Rules, keys: KeyMap, *, base_offset: int) -> None:
+    def __init__(self, rules: CompactionRules, keys: KeyMap, *, base_offset: int) -> None:
         """`base_offset`: a lower bound of the first batch's base offset."""
         self.mapped_end = rules.end_offset  # exact once `is_done`
         self.is_done = False
@@ -148,7 +148,7 @@ class KeyScan:
         self._rules = rules
         self._sieve = Sieve(keys, rules.first_dirty_offset, rules.end_offset, rules.wall_ms)
         self._sieve.next_offset = base_offset
-        self._transactions = EndedTransactions(rules.aborted)
+        self._transactions = CleanedTransactionMetadata(rules.aborted)
 
     @property
     def next_offset(self) -> int:
@@ -188,7 +188,7 @@ class KeyScan:
         ):
             try:
                 full = read_body(piece, position, header, self._rules, self._sieve.map_body)
-            except Unreadable:
+            except UnreadableRecords:
                 full = -1  # `Compactor` reports it
             if full >= 0:
                 self.mapped_end = full
@@ -204,7 +204,7 @@ class Compactor:
 
     def __init__(
         self,
-        rules: Rules,
+        rules: CompactionRules,
         keys: KeyMap,
         *,
         base_offset: int,
@@ -223,7 +223,7 @@ class Compactor:
         self._sieve = Sieve(keys, rules.first_dirty_offset, mapped_end, rules.wall_ms)
         self._sieve.next_offset = base_offset
         self._sieve.keep_batches(kept_empty)
-        self._transactions = EndedTransactions(rules.aborted)
+        self._transactions = CleanedTransactionMetadata(rules.aborted)
         self._records_aside = 0  # processed here, not by the sieve
 
     @property
@@ -291,7 +291,7 @@ class Compactor:
             body, records, count, timestamp, has_tombstones = read_body(
                 piece, position, header, self._rules, stay
             )
-        except Unreadable as unreadable:
+        except UnreadableRecords as unreadable:
             self.unread += 1
             self.unread_reason = self.unread_reason or str(unreadable)
             self._put_whole(piece, position, header)
@@ -417,12 +417,16 @@ def admit(sieve: Sieve, piece: Buffer, position: int, header: BatchHeader) -> No
     check_crc(piece, position, header)
 
 
-class Unreadable(Exception):
+class UnreadableRecords(Exception):
     """A compressed batch has a valid CRC but unreadable records."""
 
 
 def read_body(
-    piece: Buffer, position: int, header: BatchHeader, rules: Rules, take: Callable[[Body], T]
+    piece: Buffer,
+    position: int,
+    header: BatchHeader,
+    rules: CompactionRules,
+    take: Callable[[Body], T],
 ) -> T:
     """Return `take(body)` of a batch. If the records are unreadable, raise Unreadable for a
     compressed batch, CorruptionError for another one."""
@@ -434,7 +438,7 @@ def read_body(
         reason = error.message
     message = f"the batch at offset {header.base_offset} cannot be compacted: {reason}"
     if header.attributes & CODEC_BITS:
-        raise Unreadable(message)
+        raise UnreadableRecords(message)
     raise CorruptionError(message, position=position)
 
 

@@ -26,7 +26,7 @@ from ..records.batch import CODEC_MASK, HEADER_SIZE, LENGTH_END, BatchHeader
 from ..records.compression import Codec
 from ..records.record import Body
 from ..records.validate import ValidationMode, check_size, with_append_time, with_records
-from .append import Taken, headers_of, taken
+from .append import AcceptedBatch, accept_batch, headers_of
 from .config import LogConfig
 
 if TYPE_CHECKING:
@@ -154,8 +154,8 @@ def _walked(
     config: LogConfig,
     wall_ms: int,
     work_left: int | None,
-) -> Taken:
-    """Validate a batch, see `taken`; raises TooMuchWork."""
+) -> AcceptedBatch:
+    """Validate a batch, see `accept_batch`; raises TooMuchWork."""
     check_size(header.size, config.message_bytes_max)
     limit = config.inflate_bytes_max
     compresses = _must_compress(header, config)
@@ -164,7 +164,7 @@ def _walked(
         if header.size - HEADER_SIZE > limit:
             raise TooMuchWork
     try:
-        return taken(
+        return accept_batch(
             batches,
             position,
             header,

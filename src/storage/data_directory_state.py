@@ -20,9 +20,9 @@ from ..errors import (
 )
 from ..ids import ClusterId, NodeId, TopicId
 from .checkpoints import (
+    Checkpoints,
     DirectoryMeta,
     PartitionMeta,
-    Stored,
     decode_meta,
     decode_partition_metadata,
     encode_meta,
@@ -47,24 +47,30 @@ from .layout import (
 )
 from .recovery import LogState, Recovery, recover, rewrite
 from .small_files import OUT_OF_SPACE, read_file, remove_tree, replace_file, write_file
-from .truncation import Cut, Truncation, find_cut, perform_truncation, remove_segment
+from .truncation import (
+    Truncation,
+    TruncationPoint,
+    find_truncation_point,
+    perform_truncation,
+    remove_segment,
+)
 
 if TYPE_CHECKING:
     from ..runtime.ports import FileLock, Files
 
 
-ANYWHERE: Final = 2**63 - 1
+NO_LIMIT: Final = 2**63 - 1
 
 
 @dataclass(slots=True, kw_only=True)
-class Found:
+class DataDirectoryState:
     """The state of a data directory at its opening."""
 
     lock: "FileLock"
     meta: DirectoryMeta
     is_clean: bool
     small_files: dict[str, bytes]
-    stored: Stored
+    stored: Checkpoints
 
 
 def format_folder(
@@ -122,27 +128,27 @@ def _parent(path: str) -> str:
     return folder or slash or "."
 
 
-def find_folder(files: "Files", path: str) -> Found:
+def load_state(files: "Files", path: str) -> DataDirectoryState:
     if not files.exists(join(path, META_PROPERTIES)):
         raise DirectoryNotFormatted(f"{path} is not formatted: {META_PROPERTIES} is missing")
     lock = _lock(files, path)
     try:
-        return _look_around(files, path, lock)
+        return _load_state(files, path, lock)
     except (OSError, QuorumlogError):
         lock.release()
         raise
 
 
-def _look_around(files: "Files", path: str, lock: "FileLock") -> Found:
+def _load_state(files: "Files", path: str, lock: "FileLock") -> DataDirectoryState:
     small: dict[str, bytes] = {}
     for name in files.names(path):
         if name.endswith((DELETED_FOLDER_SUFFIX, TEMPORARY_SUFFIX)):
             remove_tree(files, join(path, name))
         elif name in SMALL_FILES:  # other files belong to others, however large
             small[name] = read_file(files, join(path, name))
-    stored = Stored.of_files(small)
+    stored = Checkpoints.of_files(small)
     files.sync_folder(path)
-    return Found(
+    return DataDirectoryState(
         lock=lock,
         meta=decode_meta(small[META_PROPERTIES], join(path, META_PROPERTIES)),
         is_clean=CLEAN_MARKER in small,
@@ -250,7 +256,7 @@ def known_gaps(recovery: Recovery, said: int | None) -> int | None:
     from another server or lost its checkpoints, and truncating it at a gap would empty it.
     """
     if said is None and recovery.cleaned_to is None:
-        return ANYWHERE if recovery.config.compacted else None
+        return NO_LIMIT if recovery.config.compacted else None
     return max(said or 0, recovery.cleaned_to or 0)
 
 
@@ -271,7 +277,7 @@ def store_meta(files: "Files", folder: str, content: bytes, *, is_needed: bool) 
     return True
 
 
-def change_bound(files: "Files", flush: Flush, folder: str, content: bytes | None) -> bool:
+def store_unsynced_limit(files: "Files", flush: Flush, folder: str, content: bytes | None) -> bool:
     """Make a log durable, then store its new limit of unsynced bytes; return False if the disk is
     full."""
     perform_flush(files, flush)
@@ -307,7 +313,7 @@ def _remove_segments(files: "Files", folder: str) -> None:
 
 def truncate_log(
     files: "Files", path: str, points: dict[str, int], name: str, truncation: Truncation
-) -> Cut | CorruptionError | DiskFull:
+) -> TruncationPoint | CorruptionError | DiskFull:
     """Truncate a log. The recovery point is lowered first, so that no recovery treats truncated
     offsets as lost. `points` is a copy of the stored points.
 
@@ -315,7 +321,7 @@ def truncate_log(
     cannot be stored; the log is unchanged then.
     """
     try:
-        cut = find_cut(truncation)
+        cut = find_truncation_point(truncation)
         point = 0 if cut.is_empty else cut.end_offset
         if points.get(name, 0) > point:
             points[name] = point
@@ -372,7 +378,7 @@ def replace_offsets(files: "Files", path: str, offsets: Mapping[str, Mapping[str
         replace_file(files, path, name, encode_offsets(by_log))
 
 
-def rename_away(
+def rename_deleted(
     files: "Files",
     path: str,
     offsets: Mapping[str, Mapping[str, int]],
@@ -398,17 +404,17 @@ def rename_away(
         files.sync_folder(path)
 
 
-def remove_if_there(files: "Files", path: str) -> None:
+def remove_if_exists(files: "Files", path: str) -> None:
     if files.exists(path):
         remove_tree(files, path)
 
 
-def remove_marker(files: "Files", path: str) -> None:
+def remove_clean_marker(files: "Files", path: str) -> None:
     files.remove(join(path, CLEAN_MARKER))
     files.sync_folder(path)
 
 
-def leave_marker(files: "Files", path: str, opened: frozenset[str] | None) -> None:
+def write_clean_marker(files: "Files", path: str, opened: frozenset[str] | None) -> None:
     """Write the clean-shutdown marker, unless an unclean shutdown left logs besides the `opened`
     ones that are not recovered yet."""
     if opened is None or opened.issuperset(log_names(files, path)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .file_pool import FilePool
 from .index import SegmentIndex
-from .producer_state_manager import ProducerFlush, store_producers
+from .producer_state_manager import ProducerFlush, flush_producers
 from .segment import Segment, remove_index, store_index
 from .small_files import OUT_OF_SPACE
 
@@ -41,7 +41,7 @@ def perform_flush(files: "Files", flush: Flush) -> None:
     for path, index in flush.sealed:
         store_index_if_room(files, path, index)
     if flush.producers is not None:
-        store_producers(files, flush.producers)
+        flush_producers(files, flush.producers)
     for folder in flush.folders:
         files.sync_folder(folder)
 

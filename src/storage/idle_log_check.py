@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ..records.batch import HEADER_SIZE
 from .config import LogConfig
 from .layout import LOG_SUFFIX, join, segment_base, segment_file
-from .log_to_clean import Dirt, dirt_of
-from .retention import Verdict, removable
-from .segment import Aged, Outline, header_at, load_index, read_index
+from .log_to_clean import LogToClean, find_log_to_clean
+from .retention import RetentionDecision, deletable_segments
+from .segment import SegmentAge, SegmentOutline, header_at, load_index, read_index
 
 if TYPE_CHECKING:
     from ..runtime.ports import Files
 
-T = TypeVar("T", Verdict, Dirt)
+T = TypeVar("T", RetentionDecision, LogToClean)
 
 EVERY_OFFSET: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glance:
+class IdleLogCheck:
     """The result of a check."""
 
     is_due: bool = False  # open the log
     due_ms: int | None = None  # wall time of the next check; None: when its config changes
 
 
-def glance(
+def check_idle_log(
     files: "Files",
     folder: str,
     config: LogConfig,
@@ -41,7 +41,7 @@ def glance(
     log_start_offset: int,
     cleaned_to: int,
     since_ms: int,
-) -> Glance:
+) -> IdleLogCheck:
     """Check a closed log. `since_ms` is the age base of segments without timestamps.
     Raises OSError, CorruptionError."""
     segments = _segments(files, folder, since_ms)
@@ -51,7 +51,7 @@ def glance(
         folder,
         segments,
         interval,
-        lambda _: removable(
+        lambda _: deletable_segments(
             segments,
             config,
             count=len(segments),
@@ -62,8 +62,8 @@ def glance(
         ),
     )
     if verdict.count:
-        return Glance(is_due=True)
-    outline = Outline(
+        return IdleLogCheck(is_due=True)
+    outline = SegmentOutline(
         bases=[segment.base_offset for segment in segments],
         sizes=[segment.size for segment in segments],
         end_offset=EVERY_OFFSET,
@@ -74,7 +74,7 @@ def glance(
         folder,
         segments,
         interval,
-        lambda settled: dirt_of(
+        lambda settled: find_log_to_clean(
             outline,
             config,
             now_ms=now_ms,
@@ -84,8 +84,8 @@ def glance(
         ),
     )
     if dirt.is_due or dirt.rolls:
-        return Glance(is_due=True)
-    return Glance(due_ms=now_ms if config.compacted and segments else verdict.due_ms)
+        return IdleLogCheck(is_due=True)
+    return IdleLogCheck(due_ms=now_ms if config.compacted and segments else verdict.due_ms)
 
 
 def read_times(
@@ -100,7 +100,7 @@ def read_times(
     return first, max(first, index.max_timestamp)
 
 
-def _segments(files: "Files", folder: str, since_ms: int) -> list[Aged]:
+def _segments(files: "Files", folder: str, since_ms: int) -> list[SegmentAge]:
     if not files.exists(folder):
         return []
     bases = [base for name in files.names(folder) if (base := segment_base(name)) is not None]
@@ -109,13 +109,19 @@ def _segments(files: "Files", folder: str, since_ms: int) -> list[Aged]:
     sizes = [files.size(join(folder, segment_file(base, LOG_SUFFIX))) for base in bases]
     ends = [*bases[1:], EVERY_OFFSET]
     return [
-        Aged(base_offset=base, end_offset=end, size=size, max_timestamp=None, created_ms=since_ms)
+        SegmentAge(
+            base_offset=base, end_offset=end, size=size, max_timestamp=None, created_ms=since_ms
+        )
         for base, end, size in zip(bases, ends, sizes, strict=True)
     ]
 
 
 def _settled(
-    files: "Files", folder: str, segments: list[Aged], interval: int, decide: Callable[[int], T]
+    files: "Files",
+    folder: str,
+    segments: list[SegmentAge],
+    interval: int,
+    decide: Callable[[int], T],
 ) -> T:
     """Return `decide`'s result, after loading the timestamps it needs."""
     known = 0
@@ -128,7 +134,7 @@ def _settled(
     return found
 
 
-def _times(files: "Files", path: str, segment: Aged, interval: int) -> tuple[int, int]:
+def _times(files: "Files", path: str, segment: SegmentAge, interval: int) -> tuple[int, int]:
     if segment.end_offset < EVERY_OFFSET:
         return read_times(
             files,

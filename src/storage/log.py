@@ -22,11 +22,11 @@ from ..errors import DiskFull, MessageTooLarge, OffsetOutOfRange, StorageError
 from ..ids import TopicId
 from ..records.batch import NO_PRODUCER
 from .append import (
-    Origin,
-    Write,
+    AppendOrigin,
+    LogWrite,
     WriteFailed,
-    accepted,
-    check_continues,
+    accept_append,
+    check_contiguous,
     check_epoch,
     extent,
     headers_of,
@@ -39,16 +39,16 @@ from .file_pool import OUT_OF_DESCRIPTORS, FilePool
 from .flush import Flush, Unflushed
 from .index import RELATIVE_OFFSET_MAX, IndexCache
 from .producer_state import Changes
-from .producer_state_manager import ProducerBook
-from .read import Places, Range
+from .producer_state_manager import ProducerStateManager
+from .read import ReadPlanner, SegmentRange
 from .recovery import LogState
-from .segment import Aged, Outline, Segment
+from .segment import Segment, SegmentAge, SegmentOutline
 from .segment_files import CleanedGroup, Removal, Swap
 from .segments import Segments, is_roll_due
 from .small_files import OUT_OF_SPACE
 from .time_lookup import TimedOffset, TimeLookup
 from .transaction_index import AbortedTransaction
-from .truncation import Cut, Truncation, find_cut, perform_truncation
+from .truncation import Truncation, TruncationPoint, find_truncation_point, perform_truncation
 
 if TYPE_CHECKING:
     from ..runtime.ports import Buffer, File
@@ -74,7 +74,7 @@ class Log:
         self.config = config
         self.unsynced_bytes_max = state.unsynced_bytes_max  # the config respects it
         self.epochs = state.epochs
-        self.producers = state.producers or ProducerBook.empty(folder)
+        self.producers = state.producers or ProducerStateManager.empty(folder)
         self.log_start_offset = state.log_start_offset
         self.log_end_offset = state.log_end_offset  # completed appends
         self.flushed_end_offset = state.log_end_offset  # durable appends
@@ -87,12 +87,12 @@ class Log:
         self.failure: StorageError | None = None
         self.is_closed = False  # the reason of `failure`, rather than the disk
         self._pool = pool
-        self._outstanding: deque[Write] = deque()  # prepared, oldest first; all in one segment
+        self._outstanding: deque[LogWrite] = deque()  # prepared, oldest first; all in one segment
         self._unflushed = Unflushed()
         self._segments = Segments(
             pool, indexes, self._unflushed, folder=folder, found=state.segments
         )
-        self._places = Places(pool, self._segments)
+        self._places = ReadPlanner(pool, self._segments)
 
     @property
     def recovery_point(self) -> int:
@@ -118,9 +118,9 @@ class Log:
         *,
         leader_epoch: int,
         wall_ms: int,
-        origin: Origin,
+        origin: AppendOrigin,
         is_validated: bool = False,
-    ) -> Write | None:
+    ) -> LogWrite | None:
         """Check whole batches and reserve their offsets and position in the log.
 
         `complete` or `failed` ends the append. CLIENT and INTERNAL batches get the next offsets
@@ -135,13 +135,13 @@ class Log:
         if is_validated:
             headers = headers_of(batches)
         else:
-            batches, headers = accepted(batches, self.config, origin=origin, wall_ms=wall_ms)
+            batches, headers = accept_append(batches, self.config, origin=origin, wall_ms=wall_ms)
         outstanding = self._outstanding
         next_offset = outstanding[-1].next_offset if outstanding else self.log_end_offset
         offsets, timestamp = extent(headers)
         end_offset = next_offset + offsets
-        if origin is Origin.REPLICATED:
-            check_continues(
+        if origin is AppendOrigin.REPLICATED:
+            check_contiguous(
                 headers,
                 next_offset,
                 latest_epoch=self._outstanding_epoch(),
@@ -161,12 +161,12 @@ class Log:
         if segment is None:
             return None
         position = self._reserved_size(segment)
-        if origin is Origin.REPLICATED:
+        if origin is AppendOrigin.REPLICATED:
             buffers: list[Buffer] = [batches]
             placed = place_batches(headers, position)
         else:
             buffers, placed = stamp_batches(batches, headers, position, next_offset, leader_epoch)
-        write = Write(
+        write = LogWrite(
             segment,
             self._file_to_write(segment),
             position=position,
@@ -180,7 +180,7 @@ class Log:
             self.producers.states.reserve(changes)
         return write
 
-    def complete(self, write: Write) -> None:
+    def complete(self, write: LogWrite) -> None:
         """Make a write visible to readers after it reached the file. Oldest outstanding write
         first."""
         oldest = self._outstanding.popleft()
@@ -205,7 +205,7 @@ class Log:
         if write.producers:
             self.producers.complete(write.producers, segment.base_offset)
 
-    def failed(self, write: Write, failure: WriteFailed) -> DiskFull | StorageError:
+    def failed(self, write: LogWrite, failure: WriteFailed) -> DiskFull | StorageError:
         """Release the reservation of a failed write; return the error for the caller.
 
         Newest outstanding write first. A full disk leaves the log usable if the partial write was
@@ -293,7 +293,7 @@ class Log:
         max_bytes: int,
         end_offset: int | None = None,
         min_one: bool = True,
-    ) -> Range | None:
+    ) -> SegmentRange | None:
         """Return whole batches of [start_offset, end_offset), starting with the batch of
         `start_offset`; None if there are none, or their segment is being truncated.
 
@@ -371,7 +371,7 @@ class Log:
         self.replacements += 1
         return replace(planned, producers=self.producers.begin_truncate(kept))
 
-    def complete_truncate(self, truncation: Truncation, cut: Cut) -> None:
+    def complete_truncate(self, truncation: Truncation, cut: TruncationPoint) -> None:
         """Apply a truncation performed durably."""
         self._cut_from = None
         self.replacements += 1
@@ -394,7 +394,7 @@ class Log:
         """Truncate every batch that holds or follows `offset`. Waits for the device."""
         truncation = self.begin_truncate(offset)
         if truncation is not None:
-            cut = find_cut(truncation)
+            cut = find_truncation_point(truncation)
             perform_truncation(self._pool.files, truncation, cut)
             self.complete_truncate(truncation, cut)
 
@@ -412,7 +412,7 @@ class Log:
         self.replacements += 1
         self._places.forget()
         self._segments.clear()
-        self.producers = ProducerBook.empty(self.folder)
+        self.producers = ProducerStateManager.empty(self.folder)
         self.epochs.clear()
         self.log_start_offset = self.log_end_offset = self.flushed_end_offset = offset
         self.high_watermark = offset
@@ -444,16 +444,16 @@ class Log:
 
     # --- remove and replace --------------------------------------------------------------------
 
-    def aged_segments(self) -> Iterator[Aged]:
+    def aged_segments(self) -> Iterator[SegmentAge]:
         """Yield the properties of each segment for retention, oldest first; valid until the log
         changes."""
         return map(self.aged_segment, range(len(self._segments)))
 
-    def aged_segment(self, place: int) -> Aged:
+    def aged_segment(self, place: int) -> SegmentAge:
         """Return the properties of a segment for retention, by its index; 0 is the oldest."""
         return self._segments.aged(place, self.log_end_offset)
 
-    def outline(self) -> Outline:
+    def outline(self) -> SegmentOutline:
         """Return the properties of the segments for compaction; valid until the log changes."""
         return self._segments.outline(self.log_end_offset)
 

@@ -12,11 +12,11 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from .config import LogConfig
-from .segment import Outline, age_base
+from .segment import SegmentOutline, age_base
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dirt:
+class LogToClean:
     """The cleanable part of a log: offsets [first_dirty_offset, end_offset)."""
 
     first_dirty_offset: int = 0
@@ -35,21 +35,21 @@ class Dirt:
         return self.is_overdue, self.ratio
 
 
-def dirt_of(
-    outline: Outline,
+def find_log_to_clean(
+    outline: SegmentOutline,
     config: LogConfig,
     *,
     now_ms: int,
     limit_offset: int,
     cleaned_to: int,
     settled: int = 0,
-) -> Dirt:
+) -> LogToClean:
     """Return the cleanable part. `cleaned_to` is the end of earlier runs, 0 without one; `now_ms`
     is UTC. Segments before index `settled` are known to be old enough: a former result asked for
     the timestamps of the segment there."""
     bases, sizes = outline.bases, outline.sizes
     if not bases or not config.compacted:
-        return Dirt()
+        return LogToClean()
     first_dirty = cleaned_to
     if not bases[0] <= cleaned_to <= outline.end_offset:
         first_dirty = bases[0]  # of a deleted log, or truncated below it
@@ -64,18 +64,18 @@ def dirt_of(
     if oldest_place >= 0:
         segment = outline.aged(oldest_place)
         if segment.max_timestamp is None:
-            return Dirt(unknown=oldest_place)
+            return LogToClean(unknown=oldest_place)
         first_ms = segment.first_timestamp
         oldest = first_ms if first_ms >= 0 else age_base(segment)
     if config.min_compaction_lag_ms > 0:
         young = _first_young(outline, max(first, settled), stop, now_ms, config)
         if young < stop and outline.aged(young).max_timestamp is None:
-            return Dirt(unknown=young)
+            return LogToClean(unknown=young)
         stop = young
     clean, dirty = sum(sizes[: min(first, stop)]), sum(sizes[first:stop])
     ratio = dirty / (clean + dirty) if dirty else 0.0
     is_overdue = now_ms - oldest > config.max_compaction_lag_ms
-    return Dirt(
+    return LogToClean(
         first_dirty_offset=first_dirty,
         end_offset=bases[stop],
         dirty_bytes=dirty,
@@ -86,7 +86,9 @@ def dirt_of(
     )
 
 
-def _first_young(outline: Outline, first: int, stop: int, now_ms: int, config: LogConfig) -> int:
+def _first_young(
+    outline: SegmentOutline, first: int, stop: int, now_ms: int, config: LogConfig
+) -> int:
     """Return the index of the first segment of [first, stop) with a record younger than
     `min_compaction_lag_ms`, or with unknown timestamps; `stop` without one."""
     before = now_ms - config.min_compaction_lag_ms

@@ -61,7 +61,7 @@ _ENDS: Final = Struct(">qq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class ProducerSnapshot:
     """The producer state of all batches below `end_offset`."""
 
     end_offset: int
@@ -70,7 +70,7 @@ class Snapshot:
     age_ms: int  # the clock of `touched_ms`
 
 
-def encode_snapshot(snapshot: Snapshot) -> bytes:
+def encode_snapshot(snapshot: ProducerSnapshot) -> bytes:
     """Return the file's content."""
     parts = [_COUNT.pack(len(snapshot.entries))]
     more = [TAG, _CLOCK.pack(snapshot.age_ms)]
@@ -98,7 +98,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     return _HEAD.pack(VERSION, crc32c(content), 0)[:CRC_END] + content
 
 
-def decode_snapshot(content: bytes, path: str = "", *, end_offset: int = 0) -> Snapshot:
+def decode_snapshot(content: bytes, path: str = "", *, end_offset: int = 0) -> ProducerSnapshot:
     """Decode the file of that end offset; raises CorruptionError."""
     if len(content) < _HEAD.size:
         raise CorruptionError(
@@ -122,7 +122,7 @@ def decode_snapshot(content: bytes, path: str = "", *, end_offset: int = 0) -> S
         raise CorruptionError(f"{error}", path=path) from None
 
 
-def _decode(content: bytes, count: int, end_offset: int) -> Snapshot:
+def _decode(content: bytes, count: int, end_offset: int) -> ProducerSnapshot:
     if count < 0:
         raise ValueError(f"the number of producers is {count}")
     position = _HEAD.size
@@ -144,7 +144,7 @@ def _decode(content: bytes, count: int, end_offset: int) -> Snapshot:
             first, marker = _ENDS.unpack_from(content, position)
             unreplicated.append((first, marker))
             position += _ENDS.size
-    return Snapshot(
+    return ProducerSnapshot(
         end_offset=end_offset,
         entries=tuple(entries),
         unreplicated=tuple(unreplicated),
@@ -183,7 +183,7 @@ def _decode_more(
 # --- files -------------------------------------------------------------------------------------
 
 
-class Shelf:
+class SnapshotRetention:
     """The snapshots of one log, by offset; owned by the loop thread or a recovery.
 
     The snapshots at the starts of the two newest segments, or the nearest ones below, are kept
@@ -223,14 +223,14 @@ def path_of(folder: str, end_offset: int) -> str:
     return join(folder, segment_file(end_offset, SNAPSHOT_SUFFIX))
 
 
-def read_snapshot(files: "Files", folder: str, end_offset: int) -> Snapshot:
+def read_snapshot(files: "Files", folder: str, end_offset: int) -> ProducerSnapshot:
     """Read a snapshot; raises FileNotFoundError, CorruptionError."""
     path = path_of(folder, end_offset)
     return decode_snapshot(read_file(files, path), path, end_offset=end_offset)
 
 
 def store_snapshot(
-    files: "Files", folder: str, snapshot: Snapshot, *, gone: Sequence[int] = ()
+    files: "Files", folder: str, snapshot: ProducerSnapshot, *, gone: Sequence[int] = ()
 ) -> bool:
     """Store a snapshot atomically and durably, then unlink those in `gone`. Return False on a full
     disk: the snapshot is not stored then, and those in `gone` stay. Raises OSError otherwise."""
@@ -240,7 +240,7 @@ def store_snapshot(
     except OSError as error:
         if error.errno not in OUT_OF_SPACE:
             raise
-        remove_if_there(files, join(folder, name + TEMPORARY_SUFFIX))
+        remove_if_exists(files, join(folder, name + TEMPORARY_SUFFIX))
         return False
     remove_snapshots(files, folder, gone)
     return True
@@ -249,10 +249,10 @@ def store_snapshot(
 def remove_snapshots(files: "Files", folder: str, offsets: Sequence[int]) -> None:
     """Unlink the snapshots that exist."""
     for offset in offsets:
-        remove_if_there(files, path_of(folder, offset))
+        remove_if_exists(files, path_of(folder, offset))
 
 
-def remove_if_there(files: "Files", path: str) -> None:
+def remove_if_exists(files: "Files", path: str) -> None:
     """Unlink a file if it exists."""
     if files.exists(path):
         files.remove(path)

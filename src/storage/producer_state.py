@@ -44,7 +44,7 @@ from ..errors import (
 )
 from ..records.batch import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchHeader
 from ..records.control import MarkerType, parse_marker
-from .append import Headers, Origin
+from .append import AppendOrigin, Headers
 
 if TYPE_CHECKING:
     from ..runtime.ports import Buffer
@@ -239,7 +239,7 @@ class ProducerStates:
         headers: Headers,
         *,
         next_offset: int,
-        origin: Origin,
+        origin: AppendOrigin,
         wall_ms: int,
     ) -> Changes | None:
         """Check an append that will start at `next_offset`; return its changes.
@@ -250,14 +250,14 @@ class ProducerStates:
         Overloaded if `producers_max` is reached, CorruptionError for a torn marker.
         """
         age_ms = self._age_ms if wall_ms == self._wall_ms else self._observe(wall_ms)
-        if origin is Origin.CLIENT and len(headers) == 1:
+        if origin is AppendOrigin.CLIENT and len(headers) == 1:
             change = self._continued(headers[0][1], next_offset, age_ms)
             if change is not None:
                 return (change,)
         changes: list[Change] = []
         ahead: dict[int, ProducerEntry] = {}  # after earlier batches of this append
         for position, header in headers:
-            if origin is Origin.REPLICATED:
+            if origin is AppendOrigin.REPLICATED:
                 next_offset = header.base_offset
             producer_id = header.producer_id
             if producer_id != NO_PRODUCER:
@@ -272,9 +272,11 @@ class ProducerStates:
                         next_offset += header.last_offset_delta + 1
                         continue
                 else:
-                    if origin is Origin.CLIENT and not self._is_new(header, before, len(headers)):
+                    if origin is AppendOrigin.CLIENT and not self._is_new(
+                        header, before, len(headers)
+                    ):
                         return None
-                    if origin is Origin.INTERNAL and before is not None:
+                    if origin is AppendOrigin.INTERNAL and before is not None:
                         _check_writer(header, before)
                     change = _write(header, before, next_offset, age_ms)
                 ahead[producer_id] = change.after
@@ -322,7 +324,7 @@ class ProducerStates:
             batch,
             [(0, header)],
             next_offset=header.base_offset,
-            origin=Origin.REPLICATED,
+            origin=AppendOrigin.REPLICATED,
             wall_ms=self._wall_ms,
         )
         assert changes is not None, "nothing is outstanding during a replay"
@@ -568,7 +570,7 @@ def _mark(
     header: BatchHeader,
     before: ProducerEntry | None,
     offset: int,
-    origin: Origin,
+    origin: AppendOrigin,
     age_ms: int,
 ) -> Change | None:
     """Return the change of a marker; None for another control record."""
@@ -579,7 +581,7 @@ def _mark(
     following = NONE
     stored: tuple[StoredBatch, ...] = ()
     if before is not None:
-        if origin is not Origin.REPLICATED:
+        if origin is not AppendOrigin.REPLICATED:
             _check_marker(producer_id, epoch, marker.coordinator_epoch, before)
         following, stored = before.next_sequence, before.batches
         if before.epoch != epoch:

@@ -3,9 +3,9 @@
 The log reports every step that concerns producers. The manager returns the data that the next flush
 must store or a truncation must rebuild; the lane does that work. Owned by the loop thread.
 
-`Replay` rebuilds the state from a snapshot and the batches after it, in the write lane. It reads
-headers, and of the batches only markers. A torn or damaged snapshot is skipped in favour of an
-older one. Without any snapshot the state comes from the remaining batches: producers without a
+`ProducerReplay` rebuilds the state from a snapshot and the batches after it, in the write lane. It
+reads headers, and of the batches only markers. A torn or damaged snapshot is skipped in favour of
+an older one. Without any snapshot the state comes from the remaining batches: producers without a
 remaining batch are unknown then.
 """
 
@@ -19,8 +19,8 @@ from .layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, segment_base
 from .producer_snapshot import (
     BASES_KEPT,
     KEPT,
-    Shelf,
-    Snapshot,
+    ProducerSnapshot,
+    SnapshotRetention,
     read_snapshot,
     remove_snapshots,
     store_snapshot,
@@ -31,7 +31,7 @@ from .segment import Segment, walk
 from .transaction_index import (
     AbortedTransaction,
     TransactionIndex,
-    Unstored,
+    UnstoredEntries,
     append_aborted,
     read_aborted,
     store_aborted,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # --- replay ------------------------------------------------------------------------------------
 
 
-class Replay:
+class ProducerReplay:
     """Applies a log's batches in order; `states` and `aborted` are the result."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Replay:
         self._folder = folder
         self._snapshots = sorted(snapshots)
         self._base = NONE  # of the segment being replayed
-        self._boundaries: list[Snapshot] = []  # at the starts of segments, newest last
+        self._boundaries: list[ProducerSnapshot] = []  # at the starts of segments, newest last
 
     def load(self, ceiling: int, *, floor: int, or_above: bool = False) -> None:
         """Start from the newest valid snapshot in [floor, ceiling], or from an empty state.
@@ -149,7 +149,7 @@ class Replay:
             found = read_aborted(self._files, self._folder, [base_offset])
         except CorruptionError as error:
             self.warnings.append(f"{error}; rebuilt from the log")
-            replay = Replay(
+            replay = ProducerReplay(
                 self._files, self._folder, snapshots=(), limits=ProducerLimits(), wall_ms=0
             )
             replay.catch_up(segments, self.start_offset)
@@ -158,14 +158,14 @@ class Replay:
             entry for entry in found.get(base_offset, ()) if entry.last_offset < self.start_offset
         ]
 
-    def store_boundaries(self, ceiling: int, *, bases: Sequence[int] = ()) -> Shelf:
+    def store_boundaries(self, ceiling: int, *, bases: Sequence[int] = ()) -> SnapshotRetention:
         """Store the snapshots of the replayed segments and remove all others above `ceiling`, which
         may describe removed batches. The caller syncs the folder after removals."""
         stays = [offset for offset in self._snapshots if offset <= ceiling]
         new = {snapshot.end_offset for snapshot in self._boundaries}
         stale = [offset for offset in self._snapshots if offset > ceiling and offset not in new]
         remove_snapshots(self._files, self._folder, stale)
-        shelf = Shelf(stays, bases=bases)
+        shelf = SnapshotRetention(stays, bases=bases)
         for snapshot in self._boundaries:
             gone = shelf.put(snapshot.end_offset)
             if not store_snapshot(self._files, self._folder, snapshot, gone=gone):
@@ -173,9 +173,9 @@ class Replay:
         return shelf
 
 
-def snapshot_of(states: ProducerStates, end_offset: int) -> Snapshot:
+def snapshot_of(states: ProducerStates, end_offset: int) -> ProducerSnapshot:
     """Return a snapshot of the current state, as of `end_offset`."""
-    return Snapshot(
+    return ProducerSnapshot(
         end_offset=end_offset,
         entries=tuple(states.entries()),
         unreplicated=tuple(states.unreplicated()),
@@ -183,7 +183,7 @@ def snapshot_of(states: ProducerStates, end_offset: int) -> Snapshot:
     )
 
 
-def aborted_of_segments(
+def load_aborted(
     files: "Files",
     folder: str,
     segments: Sequence[Segment],
@@ -205,7 +205,7 @@ def aborted_of_segments(
         warnings.append(
             f"{folder}: aborted transactions end above {end_offset}; rebuilt from the log"
         )
-    replay = Replay(files, folder, snapshots=(), limits=ProducerLimits(), wall_ms=0)
+    replay = ProducerReplay(files, folder, snapshots=(), limits=ProducerLimits(), wall_ms=0)
     replay.catch_up(segments, end_offset)
     for segment in segments:
         base = segment.base_offset
@@ -214,7 +214,7 @@ def aborted_of_segments(
     return replay.aborted
 
 
-def merged(
+def merge_index(
     indexed: dict[int, list[AbortedTransaction]], replayed: dict[int, list[AbortedTransaction]]
 ) -> TransactionIndex:
     """Return an index of the stored entries and of further entries found by a replay of the log's
@@ -237,15 +237,15 @@ class ProducerFlush:
     """The producer data stored by a flush, besides batches."""
 
     folder: str
-    snapshots: tuple[Snapshot, ...]
+    snapshots: tuple[ProducerSnapshot, ...]
     gone: tuple[int, ...]  # offsets of snapshots that it makes redundant
-    aborted: tuple[Unstored, ...]
+    aborted: tuple[UnstoredEntries, ...]
     # set by the lane if the disk was full
-    missing: list[Snapshot] = field(default_factory=list, init=False)
+    missing: list[ProducerSnapshot] = field(default_factory=list, init=False)
 
 
 @dataclass(slots=True, kw_only=True)
-class ProducerCut:
+class ProducerTruncation:
     """The producer data rebuilt by a truncation; the lane sets `replayed`, the loop applies it."""
 
     folder: str
@@ -257,30 +257,30 @@ class ProducerCut:
     aborted: tuple[AbortedTransaction, ...]  # in the truncated segment
     # state before the truncation; None if it may not be stored, because aborts below it lack in
     # files
-    known: Snapshot | None
-    replayed: Replay | None = field(default=None, init=False)
+    known: ProducerSnapshot | None
+    replayed: ProducerReplay | None = field(default=None, init=False)
     is_stored: bool = field(default=False, init=False)  # a snapshot of the new end exists
 
 
 @dataclass(frozen=True, slots=True)
-class FoundFiles:
+class ProducerFiles:
     """The producer files in a log's folder."""
 
     snapshots: tuple[int, ...]  # end offsets
     indexed: frozenset[int]  # base offsets of segments with a .txnindex
 
     @staticmethod
-    def among(names: Sequence[str]) -> "FoundFiles":
+    def among(names: Sequence[str]) -> "ProducerFiles":
         """Collect the producer files among the names in the folder."""
         snapshots = (segment_base(name, SNAPSHOT_SUFFIX) for name in names)
         indexed = (segment_base(name, TXN_INDEX_SUFFIX) for name in names)
-        return FoundFiles(
+        return ProducerFiles(
             tuple(offset for offset in snapshots if offset is not None),
             frozenset(base for base in indexed if base is not None),
         )
 
 
-class ProducerBook:
+class ProducerStateManager:
     """The producer states of one log, in memory and on the disk."""
 
     __slots__ = (
@@ -301,7 +301,7 @@ class ProducerBook:
         states: ProducerStates,
         limits: ProducerLimits,
         transactions: TransactionIndex | None = None,
-        shelf: Shelf | None = None,
+        shelf: SnapshotRetention | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
         self.states = states
@@ -309,17 +309,19 @@ class ProducerBook:
         self.warnings = tuple(warnings)  # snapshots and indexes skipped by the opening
         self._folder = folder
         self._limits = limits
-        self._shelf = shelf or Shelf()
-        self._rolled: list[Snapshot] = []  # to be stored by the next flush
+        self._shelf = shelf or SnapshotRetention()
+        self._rolled: list[ProducerSnapshot] = []  # to be stored by the next flush
         self._begun: ProducerFlush | None = None  # begun, not completed
 
     @staticmethod
     def empty(
         folder: str, *, limits: ProducerLimits | None = None, wall_ms: int = 0
-    ) -> "ProducerBook":
+    ) -> "ProducerStateManager":
         """Return the manager of an empty log."""
         limits = limits or ProducerLimits()
-        return ProducerBook(folder, states=ProducerStates(limits, wall_ms=wall_ms), limits=limits)
+        return ProducerStateManager(
+            folder, states=ProducerStates(limits, wall_ms=wall_ms), limits=limits
+        )
 
     @property
     def snapshot_offsets(self) -> list[int]:
@@ -393,7 +395,7 @@ class ProducerBook:
         if begun is not None:
             self._store_later(begun.snapshots, begun.gone)
 
-    def _store_later(self, snapshots: Sequence[Snapshot], gone: Sequence[int]) -> None:
+    def _store_later(self, snapshots: Sequence[ProducerSnapshot], gone: Sequence[int]) -> None:
         """Keep snapshots that were not stored for the next flush, and those that they would have
         replaced."""
         if snapshots:
@@ -402,10 +404,10 @@ class ProducerBook:
 
     # --- truncate ------------------------------------------------------------------------------
 
-    def begin_truncate(self, segments: Sequence[Segment]) -> ProducerCut:
+    def begin_truncate(self, segments: Sequence[Segment]) -> ProducerTruncation:
         """Plan a truncation of the last of these segments; the segments above it are removed."""
         self._put_off()
-        return ProducerCut(
+        return ProducerTruncation(
             folder=self._folder,
             limits=self._limits,
             wall_ms=self.states.wall_ms,
@@ -416,10 +418,10 @@ class ProducerBook:
             known=None if self.transactions.unstored() else snapshot_of(self.states, end_offset=0),
         )
 
-    def complete_truncate(self, cut: ProducerCut, end_offset: int) -> None:
+    def complete_truncate(self, cut: ProducerTruncation, end_offset: int) -> None:
         """Apply a truncation and the state rebuilt for it."""
         bases = [segment.base_offset for segment in cut.segments]
-        self._shelf = Shelf(
+        self._shelf = SnapshotRetention(
             [at for at in self._shelf.offsets if at <= end_offset],
             bases=bases,
         )
@@ -449,7 +451,7 @@ class ProducerBook:
 # --- in the write lane -------------------------------------------------------------------------
 
 
-def store_producers(files: "Files", flush: ProducerFlush) -> None:
+def flush_producers(files: "Files", flush: ProducerFlush) -> None:
     """Perform a flush, after that of the batches. Raises OSError, including for a full disk while
     storing aborted transactions: without their entries, aborted records would be served."""
     for unstored in flush.aborted:
@@ -463,13 +465,15 @@ def store_producers(files: "Files", flush: ProducerFlush) -> None:
         remove_snapshots(files, flush.folder, flush.gone)
 
 
-def cut_producers(files: "Files", cut: ProducerCut, *, size: int, end_offset: int) -> None:
+def truncate_producers(
+    files: "Files", cut: ProducerTruncation, *, size: int, end_offset: int
+) -> None:
     """Rebuild the state below `end_offset`, at which the last segment has `size` bytes, and remove
     files about later offsets. Runs before the truncation itself. Raises OSError, or CorruptionError
     with nothing changed."""
     if cut.last_changed >= end_offset:
         cut.segments[-1].size = size
-        replay = Replay(
+        replay = ProducerReplay(
             files, cut.folder, snapshots=cut.snapshots, limits=cut.limits, wall_ms=cut.wall_ms
         )
         replay.load(end_offset, floor=cut.segments[0].base_offset)
@@ -478,7 +482,7 @@ def cut_producers(files: "Files", cut: ProducerCut, *, size: int, end_offset: in
     _store_known(files, cut, end_offset)
     # All snapshots above the end, listed or not: a remaining one would be loaded once the log has
     # grown again, with other contents, to its offset.
-    found = FoundFiles.among(files.names(cut.folder))
+    found = ProducerFiles.among(files.names(cut.folder))
     above = [offset for offset in found.snapshots if offset > end_offset]
     remove_snapshots(files, cut.folder, above)
     stays = [entry for entry in cut.aborted if entry.last_offset < end_offset]
@@ -488,7 +492,7 @@ def cut_producers(files: "Files", cut: ProducerCut, *, size: int, end_offset: in
         files.sync_folder(cut.folder)
 
 
-def _store_known(files: "Files", cut: ProducerCut, end_offset: int) -> None:
+def _store_known(files: "Files", cut: ProducerTruncation, end_offset: int) -> None:
     """Store a snapshot of the new end. The older snapshots may lie far below, and the next removal
     of segments would leave a gap above them."""
     cut.is_stored = files.exists(snapshot_path(cut.folder, end_offset))
@@ -504,14 +508,14 @@ def open_producers(
     segments: Sequence[Segment],
     end_offset: int,
     *,
-    found: FoundFiles,
+    found: ProducerFiles,
     limits: ProducerLimits,
     wall_ms: int,
-) -> ProducerBook:
+) -> ProducerStateManager:
     """Open the state after a clean shutdown; reads no batch if the newest snapshot is at the log
     end."""
     snapshots = found.snapshots
-    replay = Replay(files, folder, snapshots=snapshots, limits=limits, wall_ms=wall_ms)
+    replay = ProducerReplay(files, folder, snapshots=snapshots, limits=limits, wall_ms=wall_ms)
     replay.load(end_offset, floor=segments[0].base_offset)
     if replay.start_offset < end_offset:
         replay.catch_up(segments, end_offset)
@@ -519,7 +523,7 @@ def open_producers(
     if stale:
         remove_snapshots(files, folder, stale)
         files.sync_folder(folder)
-    aborted = aborted_of_segments(
+    aborted = load_aborted(
         files,
         folder,
         segments,
@@ -527,12 +531,12 @@ def open_producers(
         indexed=found.indexed,
         warnings=replay.warnings,
     )
-    return ProducerBook(
+    return ProducerStateManager(
         folder,
         states=replay.states,
         limits=limits,
-        transactions=merged(aborted, replay.aborted),
-        shelf=Shelf(
+        transactions=merge_index(aborted, replay.aborted),
+        shelf=SnapshotRetention(
             [offset for offset in snapshots if offset <= end_offset],
             bases=[segment.base_offset for segment in segments],
         ),
@@ -540,22 +544,22 @@ def open_producers(
     )
 
 
-def recovered_producers(
+def recover_producers(
     files: "Files",
     folder: str,
-    replay: Replay,
+    replay: ProducerReplay,
     segments: Sequence[Segment],
     *,
     scanned_from: int,
     known_to: int,
-    found: FoundFiles,
+    found: ProducerFiles,
     limits: ProducerLimits,
-) -> ProducerBook:
+) -> ProducerStateManager:
     """Store the state found by a recovery that read the segments from `scanned_from`. All their
     batches went through `replay`, except those covered by a snapshot at `known_to`. The caller
     syncs the folder."""
     below = [segment for segment in segments if segment.base_offset < scanned_from]
-    aborted = aborted_of_segments(
+    aborted = load_aborted(
         files,
         folder,
         below,
@@ -571,7 +575,7 @@ def recovered_producers(
         if entries or base in found.indexed:
             store_aborted(files, folder, base, entries)
         aborted[base] = entries
-    return ProducerBook(
+    return ProducerStateManager(
         folder,
         states=replay.states,
         limits=limits,

@@ -34,7 +34,7 @@ CUT_PROBE_SIZE: Final = 256
 next one's suffice."""
 
 _TRUNCATED: Final = "the log was truncated during the read"
-_PLACE: Final = Struct(">qi11xi")
+_BATCH_FIELDS: Final = Struct(">qi11xi")
 """Base offset, batch length, last offset delta: the header fields needed to find a batch."""
 
 Probe: TypeAlias = Callable[[int, int], "bytes | None"]
@@ -45,12 +45,12 @@ class WouldWait(Exception):
     """The page cache does not hold the bytes of a probe."""
 
 
-class CutShort(Exception):
+class RangeTruncated(Exception):
     """The file ends before the segment's known size."""
 
 
 @dataclass(slots=True)  # these three are not frozen: each read makes them, and freezing costs 2 us
-class Place:
+class BatchPosition:
     """The position of a batch, and its base offset."""
 
     position: int
@@ -58,7 +58,7 @@ class Place:
 
 
 @dataclass(slots=True, kw_only=True)
-class Wanted:
+class ReadRequest:
     """A read request for one segment, in plain numbers so that a lane job may take it.
 
     Floors are positions of batches at or before the thing in their name.
@@ -97,7 +97,7 @@ class Floors:
     is_start_known: bool  # the range begins at `start`
 
 
-class Range:
+class SegmentRange:
     """Whole batches of one segment, with a lease on its file.
 
     `position`, `size` and `next_offset` are exact once `is_located`; before that `size` is an upper
@@ -122,7 +122,7 @@ class Range:
     def __init__(
         self,
         file: "File",
-        wanted: Wanted,
+        wanted: ReadRequest,
         floors: Floors | None,
         load_index: IndexLoader | None = None,
     ) -> None:
@@ -176,7 +176,7 @@ class Range:
         `next_offset` is higher if compaction left a gap."""
         end, at, limit = self.next_offset, self.tail - self.position, len(content) - HEADER_SIZE
         while at <= limit:
-            base_offset, length, last_delta = _PLACE.unpack_from(content, at)
+            base_offset, length, last_delta = _BATCH_FIELDS.unpack_from(content, at)
             at += length + LENGTH_END
             if length < HEADER_SIZE - LENGTH_END or at > len(content):
                 return self.next_offset  # invalid bytes; the reader reports them
@@ -205,7 +205,7 @@ class Range:
     def _locate(self, floors: Floors, probe: Probe) -> None:
         try:
             self.position, self.size, self.next_offset = locate(probe, self._wanted, floors)
-        except CutShort as missing:
+        except RangeTruncated as missing:
             raise StorageError(f"{self.file.path}: {missing}; {_TRUNCATED}") from None
         start = tail = self.position
         end = start + self.size
@@ -224,7 +224,7 @@ class Range:
         return content
 
 
-def locate(probe: Probe, wanted: Wanted, floors: Floors) -> tuple[int, int, int]:
+def locate(probe: Probe, wanted: ReadRequest, floors: Floors) -> tuple[int, int, int]:
     """Return (position, size, next offset) of a wanted range.
 
     Size 0 when no batch of the segment lies in [start_offset, end_offset), or the first one is
@@ -248,13 +248,13 @@ def locate(probe: Probe, wanted: Wanted, floors: Floors) -> tuple[int, int, int]
     return _cut(probe, wanted, start, max(floors.cut, start), end, next_offset)
 
 
-def _is_beyond(head: Place, wanted: Wanted) -> bool:
+def _is_beyond(head: BatchPosition, wanted: ReadRequest) -> bool:
     """Return True if the indexed batch starts above the wanted offset. Its entry is then invalid,
     since a lookup returns entries at or below the offset."""
     return head.base_offset > wanted.start_offset
 
 
-def find_batch(probe: Probe, position: int, end: int, offset: int) -> Place | None:
+def find_batch(probe: Probe, position: int, end: int, offset: int) -> BatchPosition | None:
     """Return the first batch in [position, end) with a last offset >= `offset`.
 
     `position` must be a batch's. Raises WouldWait, CorruptionError.
@@ -263,16 +263,16 @@ def find_batch(probe: Probe, position: int, end: int, offset: int) -> Place | No
         window = _probe(probe, position, end)
         at, limit = 0, len(window) - HEADER_SIZE
         while at <= limit:
-            base_offset, length, last_delta = _PLACE.unpack_from(window, at)
+            base_offset, length, last_delta = _BATCH_FIELDS.unpack_from(window, at)
             if base_offset + last_delta >= offset:
-                return Place(position + at, base_offset)
+                return BatchPosition(position + at, base_offset)
             at += _size(length, position + at)
         position += at
     return None
 
 
 def _cut(
-    probe: Probe, wanted: Wanted, start: int, position: int, end: int, next_offset: int
+    probe: Probe, wanted: ReadRequest, start: int, position: int, end: int, next_offset: int
 ) -> tuple[int, int, int]:
     """Take whole batches from `start` while they fit. Those before `position` are known to; few are
     left, since the index has no entry after it."""
@@ -282,7 +282,7 @@ def _cut(
         size = PROBE_SIZE
         at, limit = 0, len(window) - HEADER_SIZE
         while at <= limit:
-            base_offset, length, _ = _PLACE.unpack_from(window, at)
+            base_offset, length, _ = _BATCH_FIELDS.unpack_from(window, at)
             here = position + at
             behind = here + _size(length, here)
             if behind > most and not (here == start and wanted.at_least_one):
@@ -298,7 +298,7 @@ def _probe(probe: Probe, position: int, end: int, size: int = PROBE_SIZE) -> byt
     if window is None:
         raise WouldWait
     if len(window) < size:
-        raise CutShort(f"{len(window)} of {size} bytes at {position} are left")
+        raise RangeTruncated(f"{len(window)} of {size} bytes at {position} are left")
     if len(window) < HEADER_SIZE:
         raise CorruptionError(f"{len(window)} bytes are no batch header", position=position)
     return window
@@ -311,11 +311,11 @@ def _size(batch_length: int, position: int) -> int:
     return size
 
 
-KNOWN_PLACES_MAX: Final = 64
+CACHED_POSITIONS_MAX: Final = 64
 """Sequential readers whose next position is cached; the oldest is evicted first."""
 
 
-class Places:
+class ReadPlanner:
     """Plans the reads of one log; `segments` are the log's own."""
 
     def __init__(self, pool: FilePool, segments: Segments) -> None:
@@ -332,7 +332,7 @@ class Places:
         interval_bytes: int,
         max_bytes: int,
         min_one: bool,
-    ) -> Range | None:
+    ) -> SegmentRange | None:
         """Return whole batches of [start_offset, end_offset) of one segment, as specified by
         `Log.read`; None without any. Raises CorruptionError, StorageError."""
         at = self._segments.place_of(start_offset)
@@ -341,7 +341,7 @@ class Places:
             is_active = place + 1 == len(self._segments)
             segment_end = log_end_offset if is_active else self._segments.bases[place + 1]
             segment = self._segments[place]
-            wanted = Wanted(
+            wanted = ReadRequest(
                 start_offset=start_offset,
                 end_offset=end_offset,
                 bytes_max=max_bytes,
@@ -379,7 +379,7 @@ class Places:
         """Drop cached positions after a truncation; they may lie above the log end."""
         self._known.clear()
 
-    def _range(self, segment: Segment, wanted: Wanted, interval_bytes: int) -> Range:
+    def _range(self, segment: Segment, wanted: ReadRequest, interval_bytes: int) -> SegmentRange:
         try:
             file = segment.file or self._pool.file(segment.path)
         except OSError as error:
@@ -394,9 +394,9 @@ class Places:
                 interval_bytes=interval_bytes,
                 names=segment.names,
             )
-            return Range(file, wanted, None, loader)
+            return SegmentRange(file, wanted, None, loader)
         known = self._known.pop((segment.base_offset, wanted.start_offset), None)
-        found = Range(file, wanted, wanted.floors(index, known))
+        found = SegmentRange(file, wanted, wanted.floors(index, known))
         if found.is_located and found.size:
             self._know(segment, found.next_offset, found.position + found.size)
         return found
@@ -405,5 +405,5 @@ class Places:
         """Cache the next position of a sequential reader, which saves a search per read."""
         known = self._known
         known[segment.base_offset, offset] = position
-        if len(known) > KNOWN_PLACES_MAX:
+        if len(known) > CACHED_POSITIONS_MAX:
             del known[next(iter(known))]

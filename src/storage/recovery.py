@@ -42,11 +42,11 @@ from .layout import (
 )
 from .producer_state import ProducerLimits
 from .producer_state_manager import (
-    FoundFiles,
-    ProducerBook,
-    Replay,
+    ProducerFiles,
+    ProducerReplay,
+    ProducerStateManager,
     open_producers,
-    recovered_producers,
+    recover_producers,
 )
 from .segment import INDEX_STEP_MIN, Segment, build_index, header_at, read_index, remove_index, walk
 from .segment_files import finish_swaps
@@ -67,7 +67,7 @@ class LogState:
     log_end_offset: int
     # as stored durably in the folder, now or with the first append
     unsynced_bytes_max: int | None = None
-    producers: ProducerBook | None = None  # None: no producer is known
+    producers: ProducerStateManager | None = None  # None: no producer is known
     gaps_below: int | None = None  # like unsynced_bytes_max: see PartitionMeta
 
 
@@ -120,7 +120,7 @@ def recover(files: "Files", recovery: Recovery) -> LogState:
         epochs.truncate_end(recovery.recovery_point)
     if not bases:
         return _recover_empty(recovery, epochs, of_emptied)
-    found = FoundFiles.among(names)
+    found = ProducerFiles.among(names)
     if recovery.is_clean:
         segments, end = _open_clean(files, recovery, bases)
         if recovery.recovery_point > 0 and end != recovery.recovery_point:
@@ -188,7 +188,7 @@ def _empty(recovery: Recovery, epochs: EpochCache, of_emptied: int) -> LogState:
         epochs=epochs,
         log_start_offset=start,
         log_end_offset=start,
-        producers=ProducerBook.empty(
+        producers=ProducerStateManager.empty(
             recovery.folder, limits=recovery.producer_limits, wall_ms=recovery.wall_ms
         ),
     )
@@ -325,7 +325,7 @@ def _walk_epochs(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
+class VerifiedPrefix:
     """The verified batches of a segment: those before `position`."""
 
     index: SegmentIndex  # of these batches only; the batch at `position` is the next to add
@@ -335,14 +335,14 @@ class Beginning:
     first_timestamp: int  # ms, largest of the segment's first batch
 
 
-def known_beginning(
+def find_verified_prefix(
     files: "Files",
     segment: Segment,
     *,
-    found: FoundFiles,
+    found: ProducerFiles,
     recovery_point: int,
     interval_bytes: int,
-) -> Beginning | None:
+) -> VerifiedPrefix | None:
     """Return the verified prefix of a segment, None without one.
 
     Segments with aborted transactions are read completely, because their transaction index is
@@ -376,7 +376,7 @@ def known_beginning(
         file.close()
     if (at.last_offset, position) != index.last_entry:
         return None  # the index belongs to other contents
-    return Beginning(
+    return VerifiedPrefix(
         index=index,
         position=position,
         next_offset=at.base_offset,
@@ -395,13 +395,13 @@ class _Scan:
     files: "Files"
     recovery: Recovery
     epochs: EpochCache
-    found: FoundFiles
+    found: ProducerFiles
     expected: int = 0  # expected offset of the next batch
     epoch: int = -1  # of the previous batch
     segments: list[Segment] = field(default_factory=list)
     unsure: dict[int, int] = field(default_factory=dict)  # base offset -> bytes known to be durable
-    replay: Replay = field(init=False)
-    producers: ProducerBook = field(init=False)  # set at the end of `run`
+    replay: ProducerReplay = field(init=False)
+    producers: ProducerStateManager = field(init=False)  # set at the end of `run`
     scanned_from: int = 0  # base offset
 
     def run(self, bases: list[int]) -> tuple[list[Segment], int]:
@@ -426,7 +426,7 @@ class _Scan:
             )
         if self.replay.start_offset > self.expected:  # beyond the remaining log
             self._know_producers(self.expected, floor=bases[0], ceiling=self.expected)
-        self.producers = recovered_producers(
+        self.producers = recover_producers(
             self.files,
             self.recovery.folder,
             self.replay,
@@ -443,9 +443,9 @@ class _Scan:
     def _point(self) -> int:
         return self.recovery.recovery_point
 
-    def _known_beginning(self, segment: Segment, *, floor: int) -> Beginning | None:
+    def _known_beginning(self, segment: Segment, *, floor: int) -> VerifiedPrefix | None:
         """Return the verified prefix of the first segment, after bringing the replay to its end."""
-        beginning = known_beginning(
+        beginning = find_verified_prefix(
             self.files,
             segment,
             found=self.found,
@@ -465,8 +465,8 @@ class _Scan:
     def _know_producers(
         self, offset: int, *, floor: int, ceiling: int, or_above: bool = False
     ) -> None:
-        """Bring the replay to `offset`, or further with a snapshot; see `Replay.load`."""
-        self.replay = Replay(
+        """Bring the replay to `offset`, or further with a snapshot; see `ProducerReplay.load`."""
+        self.replay = ProducerReplay(
             self.files,
             self.recovery.folder,
             snapshots=self.found.snapshots,
@@ -476,7 +476,7 @@ class _Scan:
         self.replay.load(ceiling, floor=floor, or_above=or_above)
         self.replay.catch_up(self.segments, offset)
 
-    def _scan(self, segment: Segment, beginning: Beginning | None) -> "_Bad | None":
+    def _scan(self, segment: Segment, beginning: VerifiedPrefix | None) -> "_Bad | None":
         """Add a segment's batches up to an invalid one, starting after its verified prefix."""
         if not self.recovery.may_follow(segment.base_offset, self.expected):
             return _Bad(0, f"the segment follows offset {self.expected}")

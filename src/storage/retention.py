@@ -23,13 +23,13 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from .config import KEEP, LogConfig
-from .segment import Aged, age_base
+from .segment import SegmentAge, age_base
 
 FUTURE_MS: Final = 24 * 3600 * 1000
 """Timestamps further ahead are worth a warning: they exceed every plausible clock error."""
 
 
-class Reason(StrEnum):
+class DeletionReason(StrEnum):
     """The reason to delete a segment."""
 
     DELETED = "log_start"  # its records were deleted
@@ -37,7 +37,7 @@ class Reason(StrEnum):
     SIZE = "retention.bytes"
 
 
-class Held(NamedTuple):
+class LogHold(NamedTuple):
     """A hold of a consumer group on a log: everything from an offset on."""
 
     offset: int  # of the next record that the group reads
@@ -45,10 +45,10 @@ class Held(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RetentionDecision:
     """The number of deletable segments, and the time of the next decision."""
 
-    reasons: tuple[Reason, ...] = ()  # one per deletable segment, oldest first
+    reasons: tuple[DeletionReason, ...] = ()  # one per deletable segment, oldest first
     rolls: bool = False  # the last of them is active: roll it first
     unknown: int | None = None  # index of a segment; load its timestamps and call again
     due_ms: int | None = None  # wall time at which the next one expires by age; None: not by age
@@ -60,8 +60,8 @@ class Verdict:
         return len(self.reasons)
 
 
-def removable(
-    segments: Iterable[Aged],
+def deletable_segments(
+    segments: Iterable[SegmentAge],
     config: LogConfig,
     *,
     count: int,
@@ -70,38 +70,38 @@ def removable(
     limit_offset: int,
     log_start_offset: int,
     most: int | None = None,
-    held: Sequence[Held] = (),
-) -> Verdict:
+    held: Sequence[LogHold] = (),
+) -> RetentionDecision:
     """Return the deletable segments. `segments` are the log's, ascending, and are consumed as far
     as needed; there are `count` of them, the last one active, with `size_bytes` in all. `now_ms` is
     UTC. At most `most` are returned; call again for more."""
-    reasons: list[Reason] = []
+    reasons: list[DeletionReason] = []
     left = size_bytes
     by_age = config.delete_enabled and config.retention_ms != KEEP
     by_size = config.delete_enabled and config.retention_bytes != KEEP
     for place, segment in enumerate(segments):
         is_active = place == count - 1
         if place == most:
-            return Verdict(reasons=tuple(reasons))
+            return RetentionDecision(reasons=tuple(reasons))
         if segment.end_offset > limit_offset or (is_active and segment.size == 0):
-            return Verdict(reasons=tuple(reasons))
+            return RetentionDecision(reasons=tuple(reasons))
         if segment.end_offset <= log_start_offset:
-            reasons.append(Reason.DELETED)
+            reasons.append(DeletionReason.DELETED)
         elif any(segment.end_offset > hold.offset and left <= hold.bytes_max for hold in held):
-            return Verdict(reasons=tuple(reasons))
+            return RetentionDecision(reasons=tuple(reasons))
         elif by_size and left - segment.size >= config.retention_bytes:
-            reasons.append(Reason.SIZE)
+            reasons.append(DeletionReason.SIZE)
         elif not by_age:
-            return Verdict(reasons=tuple(reasons))
+            return RetentionDecision(reasons=tuple(reasons))
         elif segment.max_timestamp is None:
-            return Verdict(reasons=tuple(reasons), unknown=place)
+            return RetentionDecision(reasons=tuple(reasons), unknown=place)
         elif now_ms - age_base(segment) > config.retention_ms:
-            reasons.append(Reason.AGE)
+            reasons.append(DeletionReason.AGE)
         else:
-            return Verdict(
+            return RetentionDecision(
                 reasons=tuple(reasons),
                 due_ms=age_base(segment) + config.retention_ms + 1,
                 is_from_future=age_base(segment) > now_ms + FUTURE_MS,
             )
         left -= segment.size
-    return Verdict(reasons=tuple(reasons), rolls=bool(reasons))
+    return RetentionDecision(reasons=tuple(reasons), rolls=bool(reasons))

@@ -24,7 +24,7 @@ HOP_SIZE: Final = 4 * 1024
 
 
 @dataclass(slots=True)
-class Names:
+class FileNames:
     """Shared flag of a segment: its file names were reused or removed. The loop sets it before a
     lane gives the names to other files; lanes check it after they read a file by name."""
 
@@ -53,7 +53,7 @@ class Segment:
     lease: "Lease | None" = None
     # ms, of an inactive one; NO_TIMESTAMP without one; None: unknown
     max_timestamp: int | None = None
-    names: Names = field(default_factory=Names)
+    names: FileNames = field(default_factory=FileNames)
 
     @property
     def path(self) -> str:
@@ -61,7 +61,7 @@ class Segment:
         return join(self.folder, segment_file(self.base_offset, LOG_SUFFIX))
 
 
-class Aged(NamedTuple):
+class SegmentAge(NamedTuple):
     """The properties of one segment that retention needs. Not a dataclass: a log may have
     10,000."""
 
@@ -73,7 +73,7 @@ class Aged(NamedTuple):
     first_timestamp: int = -1  # ms, of its first batch; known if max_timestamp is; below 0: none
 
 
-def age_base(segment: Aged) -> int:
+def age_base(segment: SegmentAge) -> int:
     """Return the time from which a segment's age counts (ms, UTC)."""
     assert segment.max_timestamp is not None, (
         f"the timestamps of segment {segment.base_offset} are needed"
@@ -82,14 +82,14 @@ def age_base(segment: Aged) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outline:
+class SegmentOutline:
     """A log's segments, ascending, the last one active. A log may have 10,000: properties needed of
     all are lists of integers, the others are fetched for a few segments."""
 
     bases: Sequence[int]
     sizes: Sequence[int]  # bytes of their batches
     end_offset: int  # of the log
-    aged: Callable[[int], Aged]  # by segment index
+    aged: Callable[[int], SegmentAge]  # by segment index
 
 
 def index_step(segment_bytes: int) -> int:
@@ -182,7 +182,7 @@ class IndexLoader:
     base_offset: int
     size: int
     interval_bytes: int
-    names: Names
+    names: FileNames
 
     def load(self) -> SegmentIndex:
         """Return the index from its files, or rebuild it from the open .log if the files are

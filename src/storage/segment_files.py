@@ -55,7 +55,7 @@ from .transaction_index import AbortedTransaction
 if TYPE_CHECKING:
     from ..runtime.ports import Files
 
-BESIDE: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+INDEX_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 """The files of a segment besides its .log. Producer snapshots belong to no segment: storing a new
 one removes the oldest."""
 
@@ -81,18 +81,18 @@ def perform_removal(files: "Files", removal: Removal) -> list[str]:
     renamed: list[str] = []
     for path in removal.log_paths:
         if files.exists(path):
-            renamed += set_aside(files, path)
+            renamed += mark_deleted(files, path)
         elif files.exists(path + DELETED_SUFFIX):
             renamed.append(path + DELETED_SUFFIX)
         files.sync_folder(removal.folder)
-        for suffix in BESIDE:
+        for suffix in INDEX_SUFFIXES:
             beside = path.removesuffix(LOG_SUFFIX) + suffix
             if files.exists(beside):
-                renamed += set_aside(files, beside)
+                renamed += mark_deleted(files, beside)
     return renamed
 
 
-def set_aside(files: "Files", path: str) -> list[str]:
+def mark_deleted(files: "Files", path: str) -> list[str]:
     """Rename a file to `.deleted`; return its new path, or nothing if it had to be unlinked."""
     new = path + DELETED_SUFFIX
     try:
@@ -119,7 +119,7 @@ def unlink(files: "Files", path: str) -> int:
     return size
 
 
-SWAPPED_BESIDE: Final = (TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, INDEX_SUFFIX)
+SWAPPED_SUFFIXES: Final = (TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, INDEX_SUFFIX)
 """The files swapped besides the .log."""
 
 
@@ -211,7 +211,7 @@ def finish_swaps(files: "Files", folder: str, names: list[str]) -> list[str]:
 
 
 def _prepare(files: "Files", swap: Swap) -> None:
-    for suffix in SWAPPED_BESIDE:
+    for suffix in SWAPPED_SUFFIXES:
         cleaned = _cleaned(swap, suffix)
         if not files.exists(cleaned):
             files.open(cleaned, create=True).close()  # an opening must find one of each
@@ -225,7 +225,7 @@ def _rename_cleaned(files: "Files", swap: Swap, suffix: str) -> None:
 
 def _undo(files: "Files", swap: Swap) -> None:
     """Remove the prepared files; the next opening removes the others."""
-    for suffix in (LOG_SUFFIX, *SWAPPED_BESIDE):
+    for suffix in (LOG_SUFFIX, *SWAPPED_SUFFIXES):
         for path in (_cleaned(swap, suffix), _swap(swap, suffix)):
             unlink(files, path)
 
@@ -239,10 +239,10 @@ def _finish(
     for source in sources:
         path = join(folder, segment_file(source, LOG_SUFFIX))
         if files.exists(path):
-            renamed += set_aside(files, path)
-        for suffix in SWAPPED_BESIDE if source != base else ():
+            renamed += mark_deleted(files, path)
+        for suffix in SWAPPED_SUFFIXES if source != base else ():
             unlink(files, join(folder, segment_file(source, suffix)))
-    for suffix in SWAPPED_BESIDE:
+    for suffix in SWAPPED_SUFFIXES:
         final = join(folder, segment_file(base, suffix))
         new = final + SWAP_SUFFIX if end is None else join(folder, swap_file(base, end, suffix))
         if end is None and suffix != TXN_INDEX_SUFFIX:

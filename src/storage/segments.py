@@ -14,10 +14,10 @@ from .file_pool import FilePool
 from .flush import Unflushed
 from .index import RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, IndexCache, SegmentIndex
 from .layout import PARTITION_METADATA, join, parent_of
-from .segment import Aged, Names, Outline, Segment, index_step
+from .segment import FileNames, Segment, SegmentAge, SegmentOutline, index_step
 from .segment_files import CleanedGroup, Removal, Swap
 from .small_files import fill
-from .truncation import Cut, Truncation
+from .truncation import Truncation, TruncationPoint
 
 
 class Segments:
@@ -159,7 +159,7 @@ class Segments:
             log_start_offset=log_start_offset,
         )
 
-    def cut(self, truncation: Truncation, cut: Cut, config: LogConfig) -> None:
+    def cut(self, truncation: Truncation, cut: TruncationPoint, config: LogConfig) -> None:
         """Apply a performed truncation."""
         truncation.lease.release()
         kept = 0 if cut.is_empty else len(self._all) - len(truncation.removed)
@@ -250,7 +250,7 @@ class Segments:
         """Apply a performed swap, or with `is_done` False a rejected one that changed nothing."""
         place = self.place_of(swap.base_offset)
         old = self._all[place : place + len(swap.sources)]
-        new = [replace(segment, names=Names()) for segment in old]
+        new = [replace(segment, names=FileNames()) for segment in old]
         if is_done:
             new = [
                 Segment(
@@ -277,11 +277,11 @@ class Segments:
             self._all[place].first_timestamp = first_ms
             self._all[place].max_timestamp = largest_ms
 
-    def aged(self, place: int, log_end_offset: int) -> Aged:
+    def aged(self, place: int, log_end_offset: int) -> SegmentAge:
         """Return the properties of a segment that retention needs."""
         segment = self._all[place]
         index = segment.index
-        return Aged(
+        return SegmentAge(
             segment.base_offset,
             log_end_offset if place == len(self._all) - 1 else self.bases[place + 1],
             segment.size,
@@ -290,9 +290,9 @@ class Segments:
             segment.first_timestamp,
         )
 
-    def outline(self, log_end_offset: int) -> Outline:
+    def outline(self, log_end_offset: int) -> SegmentOutline:
         """Return the segments' properties that compaction needs; valid until the log changes."""
-        return Outline(
+        return SegmentOutline(
             bases=self.bases,
             sizes=[segment.size for segment in self._all],
             end_offset=log_end_offset,

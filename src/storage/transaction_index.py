@@ -41,7 +41,7 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-class Unstored(NamedTuple):
+class UnstoredEntries(NamedTuple):
     """Entries that a segment's file does not hold yet."""
 
     base_offset: int  # of the segment
@@ -96,17 +96,17 @@ class TransactionIndex:
         self._aborted.setdefault(base_offset, []).append(entry)
         self._last_offsets.setdefault(base_offset, []).append(entry.last_offset)
 
-    def unstored(self) -> tuple[Unstored, ...]:
+    def unstored(self) -> tuple[UnstoredEntries, ...]:
         """Return the entries not stored in the files; call `stored` once they are."""
         if not self._aborted:
             return ()
         return tuple(
-            Unstored(base, ENTRY_SIZE * done, encode_aborted(entries[done:]))
+            UnstoredEntries(base, ENTRY_SIZE * done, encode_aborted(entries[done:]))
             for base, entries in self._aborted.items()
             if (done := self._stored.get(base, 0)) < len(entries)
         )
 
-    def stored(self, written: Iterable[Unstored]) -> None:
+    def stored(self, written: Iterable[UnstoredEntries]) -> None:
         """Mark entries as stored durably."""
         for base, position, content in written:
             self._stored[base] = (position + len(content)) // ENTRY_SIZE
@@ -209,7 +209,7 @@ def read_aborted(
     return found
 
 
-def append_aborted(files: "Files", folder: str, unstored: Unstored) -> None:
+def append_aborted(files: "Files", folder: str, unstored: UnstoredEntries) -> None:
     """Append entries to a segment's file and sync it. Raises OSError."""
     path = path_of(folder, unstored.base_offset)
     file = files.open(path, create=True)

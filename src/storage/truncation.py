@@ -8,12 +8,12 @@ any point the log is contiguous.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .append import Placed
+from .append import BatchLocation
 from .checkpoints import encode_epochs
 from .epochs import EpochCache
 from .index import SegmentIndex
 from .layout import LEADER_EPOCHS, LOG_SUFFIX, TXN_INDEX_SUFFIX, join
-from .producer_state_manager import ProducerCut, cut_producers
+from .producer_state_manager import ProducerTruncation, truncate_producers
 from .segment import remove_index, walk
 from .small_files import replace_file
 
@@ -36,16 +36,16 @@ class Truncation:
     removed: tuple[str, ...]  # .log paths of the segments above, newest first
     below: tuple[str, ...]  # .log paths of the segments below, newest first
     log_start_offset: int
-    producers: ProducerCut | None = None  # its effect on the producer state
+    producers: ProducerTruncation | None = None  # its effect on the producer state
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TruncationPoint:
     """The position of a truncation and the batches that stay."""
 
     size: int  # new size of the segment's file
     end_offset: int  # the new log end, after the last batch that stays
-    tail: tuple[Placed, ...]  # the batches from the floor to the new end
+    tail: tuple[BatchLocation, ...]  # the batches from the floor to the new end
     found_end: int  # end offset on the disk: lower if no readable batch stays
     is_empty: bool = False  # no segment stays; the log continues at its start
 
@@ -58,13 +58,13 @@ class Cut:
         epochs.truncate_start(log_start_offset)
 
 
-def find_cut(truncation: Truncation) -> Cut:
+def find_truncation_point(truncation: Truncation) -> TruncationPoint:
     """Find the batch to cut at. Changes nothing; waits for the device.
 
     In a gap, left by compaction, the log ends with the batch before the gap: no file would record a
     higher end. If the log starts inside that gap, no readable batch is left, and all segments go.
     """
-    tail: list[Placed] = []
+    tail: list[BatchLocation] = []
     size, end_offset = truncation.size, truncation.base_offset
     for position, header in walk(truncation.file, truncation.floor, truncation.size):
         if header.last_offset >= truncation.offset:
@@ -72,7 +72,7 @@ def find_cut(truncation: Truncation) -> Cut:
             break
         end_offset = header.next_offset
         tail.append(
-            Placed(
+            BatchLocation(
                 position,
                 header.size,
                 header.base_offset,
@@ -82,16 +82,18 @@ def find_cut(truncation: Truncation) -> Cut:
             )
         )
     if end_offset < truncation.log_start_offset:
-        return Cut(0, truncation.log_start_offset, tuple(tail), end_offset, is_empty=True)
-    return Cut(size, end_offset, tuple(tail), end_offset)
+        return TruncationPoint(
+            0, truncation.log_start_offset, tuple(tail), end_offset, is_empty=True
+        )
+    return TruncationPoint(size, end_offset, tuple(tail), end_offset)
 
 
-def perform_truncation(files: "Files", truncation: Truncation, cut: Cut) -> None:
+def perform_truncation(files: "Files", truncation: Truncation, cut: TruncationPoint) -> None:
     """Truncate, durably. The stored recovery point must already be at or below the cut, or the next
     recovery would miss it. Waits for the device; raises OSError. May be repeated if a file could
     not be opened."""
     if truncation.producers is not None:
-        cut_producers(files, truncation.producers, size=cut.size, end_offset=cut.end_offset)
+        truncate_producers(files, truncation.producers, size=cut.size, end_offset=cut.end_offset)
     if cut.end_offset <= truncation.log_start_offset:
         _store_epoch_below(files, truncation, cut)
     gone = truncation.removed
@@ -109,7 +111,7 @@ def perform_truncation(files: "Files", truncation: Truncation, cut: Cut) -> None
     truncation.file.sync()
 
 
-def _store_epoch_below(files: "Files", truncation: Truncation, cut: Cut) -> None:
+def _store_epoch_below(files: "Files", truncation: Truncation, cut: TruncationPoint) -> None:
     """Store the leader epoch checkpoint of a log that is empty after the cut. An empty log takes
     its epochs from the checkpoint, so the file must not contain removed epochs."""
     folder, start = truncation.folder, truncation.log_start_offset

@@ -12,7 +12,7 @@ from typing import Final
 
 from quorumlog.runtime.files import RealFiles
 from quorumlog.server.addresses import id_text
-from quorumlog.storage.inspect.diff import EXPLAINED, LogDiff, Why, diff
+from quorumlog.storage.inspect.diff import EXPLAINED, DifferenceKind, LogDiff, diff
 from quorumlog.storage.inspect.directory_check import check
 
 from .chaos_links import Links, small_disk
@@ -216,7 +216,7 @@ def _is_same(log: LogDiff) -> bool:
     if log.is_same or not log.log.startswith(METADATA_LOG):
         return log.is_same
     left = [one for one in log.differences if one.why not in EXPLAINED]
-    return len(left) == 1 and left[0].why is Why.MISSING
+    return len(left) == 1 and left[0].why is DifferenceKind.MISSING
 
 
 async def eventually(look: Callable[[], Awaitable[bool]], *, within_s: float, why: str) -> float:

@@ -32,10 +32,10 @@ from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage import FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage import AppendOrigin, FlushPolicy, Log, LogConfig
 from quorumlog.storage.config import DirectoryConfig
 from quorumlog.storage.inspect.directory_check import check
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 
 from .growth import judge, sample_of
 
@@ -96,7 +96,7 @@ CONFIG = DirectoryConfig(
 class Storage:
     """What a run works on, and what it saw."""
 
-    directory: Directory
+    directory: DataDirectory
     ends_s: float
     more_s: float = 0.0  # so much longer it goes on, until all has happened that should
     draw: random.Random = field(default_factory=lambda: random.Random(1))
@@ -172,7 +172,7 @@ async def write(storage: Storage, log: Log, kind: str) -> None:
             log,
             batch,
             leader_epoch=0,
-            origin=Origin.CLIENT,
+            origin=AppendOrigin.CLIENT,
             flush=log.config.flush_policy is FlushPolicy.FSYNC,
         )
         storage.did["appends"] += 1
@@ -185,7 +185,7 @@ async def write(storage: Storage, log: Log, kind: str) -> None:
         chance = storage.draw.random()
         if chance < 0.02 and kind != "decided":
             again = await directory.append(
-                log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False
+                log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
             )
             storage.did["duplicates"] += 1
             if again.base_offset != offset:
@@ -196,7 +196,7 @@ async def write(storage: Storage, log: Log, kind: str) -> None:
                 log,
                 encode_batch([Record(0, 0, None, b"uncommitted", ())]),
                 leader_epoch=0,
-                origin=Origin.CLIENT,
+                origin=AppendOrigin.CLIENT,
                 flush=False,
             )
             await directory.truncate(log, log.high_watermark)
@@ -222,7 +222,9 @@ async def decide(storage: Storage, log: Log, first: int) -> None:
     log.note_high_watermark(offset)
     if log.last_stable_offset != first:
         storage.problems.append(f"{log.name}: stable to {log.last_stable_offset}, not {first}")
-    await storage.directory.append(log, marker, leader_epoch=0, origin=Origin.INTERNAL, flush=False)
+    await storage.directory.append(
+        log, marker, leader_epoch=0, origin=AppendOrigin.INTERNAL, flush=False
+    )
     storage.did[f"transactions: {kind.name.lower()}"] += 1
     if kind is MarkerType.ABORT:
         storage.aborted.setdefault(log.name, []).append((first, offset))
@@ -263,7 +265,7 @@ async def soak(
 ) -> dict[str, Any]:
     """Soak for so long and return the report; `problems` of it is empty when all held. Up to
     `more_s` seconds more are for what must happen and has not yet."""
-    await Directory.format(runtime, path, cluster_id=ClusterId("soak"), node_id=NodeId(1))
+    await DataDirectory.format(runtime, path, cluster_id=ClusterId("soak"), node_id=NodeId(1))
     did = Counter[str]()
     journal, logger = Journal(did), logging.getLogger("quorumlog.storage")
     level = logger.level
@@ -273,7 +275,7 @@ async def soak(
     try:
         for _ in range(2):
             async with runtime.tasks.scope("soak") as scope:
-                directory = await Directory.open(runtime, scope, path, config=CONFIG)
+                directory = await DataDirectory.open(runtime, scope, path, config=CONFIG)
                 if storage is None:
                     storage = Storage(directory, ends_s=0, more_s=more_s, did=did)
                 storage.directory = directory

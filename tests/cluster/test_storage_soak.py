@@ -12,8 +12,8 @@ from quorumlog.ids import ClusterId, NodeId
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime, real
-from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.shell import Directory
+from quorumlog.storage import AppendOrigin, Log, LogConfig
+from quorumlog.storage.shell import DataDirectory
 
 from . import storage_soak
 from .storage_soak import HAPPEN, ILL, LOGS_A_KIND, TOPICS, Storage
@@ -42,10 +42,10 @@ def judged(path: Path, plant: Plant) -> list[str]:
 
     async def main(runtime: Runtime) -> list[str]:
         folder = str(path)
-        await Directory.format(runtime, folder, cluster_id=ClusterId("soak"), node_id=NodeId(1))
+        await DataDirectory.format(runtime, folder, cluster_id=ClusterId("soak"), node_id=NodeId(1))
         rows = [{"at": at, "rss_kib": 1, "fds": 1, "threads": 1} for at in range(9)]
         async with runtime.tasks.scope("life") as scope:
-            directory = await Directory.open(runtime, scope, folder)
+            directory = await DataDirectory.open(runtime, scope, folder)
             did = Counter(dict.fromkeys(HAPPEN, 1))
             storage = Storage(directory, ends_s=0, did=did, samples=rows)
             logs = []
@@ -71,9 +71,9 @@ def judged(path: Path, plant: Plant) -> list[str]:
     return real.run(main)
 
 
-async def put(directory: Directory, log: Log) -> None:
+async def put(directory: DataDirectory, log: Log) -> None:
     batch = encode_batch([Record(0, 1, b"0", b"value", ())])
-    await directory.append(log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=True)
+    await directory.append(log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True)
     log.note_high_watermark(1)
 
 

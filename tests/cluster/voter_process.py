@@ -23,7 +23,7 @@ from quorumlog.raftlog.config import RaftConfig
 from quorumlog.raftlog.shell import ProposalService, RaftNode, RaftNodeConfig, format_directory
 from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.runtime import CallContext, Handler, Method, Runtime, real
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 CLUSTER_ID: Final = ClusterId("chaos-of-three-voters-")
 DESCRIBE: Final = Method("/quorumlog.tests.Voter/Describe", BytesValue, BytesValue)
@@ -76,7 +76,7 @@ async def serve(spec: Spec, runtime: Runtime) -> None:
     )
     address = spec.addresses[str(spec.node_id)]
     async with runtime.tasks.scope("voter") as scope:
-        directory = await Directory.open(runtime, scope, spec.data_dir)
+        directory = await DataDirectory.open(runtime, scope, spec.data_dir)
         registers = Registers()
         node = await RaftNode.open(
             runtime,

@@ -6,18 +6,18 @@ from typing import TypeVar
 
 from quorumlog.runtime import Runtime, real
 from quorumlog.storage import Log, LogConfig
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 
 T = TypeVar("T")
 READ_BYTES = 1 << 20
 
 
-def opened(folder: Path, work: Callable[[Directory], Awaitable[T]]) -> T:
+def opened(folder: Path, work: Callable[[DataDirectory], Awaitable[T]]) -> T:
     """Open the folder, do the work, close it in order."""
 
     async def main(runtime: Runtime) -> T:
         async with runtime.tasks.scope("life") as scope:
-            directory = await Directory.open(runtime, scope, str(folder))
+            directory = await DataDirectory.open(runtime, scope, str(folder))
             try:
                 result = await work(directory)
                 await directory.close()
@@ -28,13 +28,13 @@ def opened(folder: Path, work: Callable[[Directory], Awaitable[T]]) -> T:
     return real.run(main)
 
 
-async def open_log(directory: Directory, name: str) -> Log:
+async def open_log(directory: DataDirectory, name: str) -> Log:
     """Open a log under whatever topic id its folder says."""
     config = LogConfig(compacted=name.startswith("compacted"))
     return await directory.open_log(name, config, topic_id=await directory.topic_of_folder(name))
 
 
-async def content(directory: Directory, log: Log) -> bytes:
+async def content(directory: DataDirectory, log: Log) -> bytes:
     """Every batch from the log's start to its end, as it is stored."""
     parts = []
     offset = log.log_start_offset

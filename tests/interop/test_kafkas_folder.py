@@ -18,15 +18,15 @@ import quorumlog
 from quorumlog.records import Codec, Record, decode_all, encode_batch, iterate_batches
 from quorumlog.records.arrow import decode_arrow
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage import Origin
+from quorumlog.storage import AppendOrigin
 from quorumlog.storage.checkpoints import encode_id
 from quorumlog.storage.index import SegmentIndex
-from quorumlog.storage.inspect.directory_check import Known, check
+from quorumlog.storage.inspect.directory_check import KnownMetadata, check
 from quorumlog.storage.inspect.dump import dump_file
 from quorumlog.storage.inspect.findings import Severity
 from quorumlog.storage.producer_snapshot import decode_snapshot
 from quorumlog.storage.segment import build_index, read_index
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 
 from ..cluster.node_process import NodeProcess
 from .kafka_process import Kafka
@@ -85,7 +85,7 @@ def life(request: pytest.FixtureRequest, lives: dict[str, Life], tmp_path: Path)
 
 
 def test_every_record_that_kafka_took_is_read(life: Life) -> None:
-    async def read(directory: Directory) -> dict[str, tuple[int, int, bytes]]:
+    async def read(directory: DataDirectory) -> dict[str, tuple[int, int, bytes]]:
         found = {}
         for name in log_names():
             log = await open_log(directory, name)
@@ -174,7 +174,7 @@ def entries(index: SegmentIndex) -> tuple[list[tuple[int, int]], list[tuple[int,
 
 
 def test_lookups_by_time_agree_with_kafkas(life: Life) -> None:
-    async def ask(directory: Directory) -> dict[str, dict[int, tuple[int, int] | None]]:
+    async def ask(directory: DataDirectory) -> dict[str, dict[int, tuple[int, int] | None]]:
         answers: dict[str, dict[int, tuple[int, int] | None]] = {}
         for name in log_names():
             log = await open_log(directory, name)
@@ -206,7 +206,7 @@ def test_lookups_by_time_agree_with_kafkas(life: Life) -> None:
 def test_aborted_transactions_are_known_as_kafka_knows_them(life: Life) -> None:
     """From its .txnindex and .snapshot after a clean stop, from the log itself after a kill."""
 
-    async def ask(directory: Directory) -> tuple[list[Record], int]:
+    async def ask(directory: DataDirectory) -> tuple[list[Record], int]:
         log = await open_log(directory, "transactions-0")
         log.note_high_watermark(log.log_end_offset)
         aborted = log.aborted_transactions(0, log.log_end_offset)
@@ -237,7 +237,7 @@ def test_producers_are_remembered_as_kafka_left_them(lives: dict[str, Life]) -> 
 
 def test_a_check_finds_nothing_wrong_in_any_log(life: Life) -> None:
     """The metadata log is left out: Kafka's records are not ours, and it has no recovery point."""
-    known = Known(compacted=frozenset({"compacted", "__transaction_state"}))
+    known = KnownMetadata(compacted=frozenset({"compacted", "__transaction_state"}))
     report = check(RealFiles(), str(life.data), known=known)
     checked = {log.name: log.is_ok for log in report.logs if log.name != METADATA_LOG}
     assert set(log_names()) <= set(checked)
@@ -271,7 +271,7 @@ def test_kafka_goes_on_in_its_folder_after_ours_appended_to_it(
     written = copy.deepcopy(lives["clean"].written)
     more = [Record(0, T0 + 10**7 + i, b"ours", b"%d" % i, (("by", None),)) for i in range(500)]
 
-    async def append(directory: Directory) -> None:
+    async def append(directory: DataDirectory) -> None:
         assert directory.was_clean
         for name in ("plain-0", "segments-0", "codec.zstd-0", "empty-0"):
             log = await open_log(directory, name)
@@ -281,7 +281,7 @@ def test_kafka_goes_on_in_its_folder_after_ours_appended_to_it(
                     log,
                     batch,
                     leader_epoch=max(0, log.latest_epoch),
-                    origin=Origin.CLIENT,
+                    origin=AppendOrigin.CLIENT,
                     flush=False,
                 )
                 written.records[name] += [

@@ -11,9 +11,9 @@ from quorumlog.records import Codec, encode_batch
 from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage import LogConfig, Origin
+from quorumlog.storage import AppendOrigin, LogConfig
 from quorumlog.storage.inspect.dump import dump_file
-from quorumlog.storage.shell import Appended, Directory
+from quorumlog.storage.shell import Appended, DataDirectory
 
 from .kafka_process import dump
 from .kafka_topics import T0, rows, unusual_records
@@ -39,11 +39,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("ours") / "data"
 
     async def main(runtime: Runtime) -> None:
-        await Directory.format(
+        await DataDirectory.format(
             runtime, str(data), cluster_id=ClusterId("c" * 22), node_id=NodeId(1)
         )
         async with runtime.tasks.scope("life") as scope:
-            directory = await Directory.open(runtime, scope, str(data))
+            directory = await DataDirectory.open(runtime, scope, str(data))
             try:
                 await _write_plainly(directory)
                 await _write_transactions(directory)
@@ -55,28 +55,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data
 
 
-async def _write_plainly(directory: Directory) -> None:
+async def _write_plainly(directory: DataDirectory) -> None:
     log = await directory.open_log("plain-0", CONFIG, topic_id=TOPIC_ID)
     for epoch in (0, 3, 7):
         for codec in Codec:
             for items in (unusual_records(), rows(300)):
                 batch = encode_batch(items, codec=codec)
                 await directory.append(
-                    log, batch, leader_epoch=epoch, origin=Origin.CLIENT, flush=False
+                    log, batch, leader_epoch=epoch, origin=AppendOrigin.CLIENT, flush=False
                 )
     stamped = await directory.open_log(
         "stamped-0", replace(CONFIG, log_append_time=True), topic_id=TopicId(bytes(16))
     )
     for _ in range(5):
         await directory.append(
-            stamped, encode_batch(rows(50)), leader_epoch=0, origin=Origin.CLIENT, flush=False
+            stamped, encode_batch(rows(50)), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
         )
 
 
-async def _write_transactions(directory: Directory) -> None:
+async def _write_transactions(directory: DataDirectory) -> None:
     log = await directory.open_log("transactions-0", CONFIG, topic_id=TopicId(bytes(range(16, 32))))
 
-    async def append(batch: bytes, origin: Origin = Origin.CLIENT) -> Appended:
+    async def append(batch: bytes, origin: AppendOrigin = AppendOrigin.CLIENT) -> Appended:
         return await directory.append(log, batch, leader_epoch=0, origin=origin, flush=True)
 
     for sequence in range(0, 700, 100):  # more batches than are remembered of a producer
@@ -95,7 +95,7 @@ async def _write_transactions(directory: Directory) -> None:
         marker = encode_marker(
             producer_id=8, producer_epoch=1, kind=kind, coordinator_epoch=5, timestamp_ms=T0
         )
-        await append(marker, Origin.INTERNAL)
+        await append(marker, AppendOrigin.INTERNAL)
     await append(  # a transaction that is still open
         encode_batch(
             rows(5), producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True

@@ -16,11 +16,11 @@ from quorumlog.storage import (
     small_files,
     truncation,
 )
-from quorumlog.storage.checkpoints import Stored
+from quorumlog.storage.checkpoints import Checkpoints
 from quorumlog.storage.epochs import EpochCache
 from quorumlog.storage.flush import Flush
 from quorumlog.storage.log import Log
-from quorumlog.storage.producer_state_manager import Replay
+from quorumlog.storage.producer_state_manager import ProducerReplay
 from quorumlog.storage.segment_files import perform_removal, perform_swap
 from quorumlog.storage.shell import checkpointer, data_directory, log_cleaner, maintenance, writer
 
@@ -98,11 +98,11 @@ class Untruncated:
 
 
 def the_recovery_point_runs_ahead_of_the_sync(patch: pytest.MonkeyPatch) -> None:
-    async def checkpoint(self: checkpointer.Checkpointing) -> None:
+    async def checkpoint(self: checkpointer.Checkpointer) -> None:
         await self.store([channel.log for channel in self._writer.dirty])
 
     patch.setattr(Log, "recovery_point", property(lambda log: log.log_end_offset))
-    patch.setattr(checkpointer.Checkpointing, "checkpoint", checkpoint)
+    patch.setattr(checkpointer.Checkpointer, "checkpoint", checkpoint)
 
 
 def a_recovery_trusts_the_page_cache(patch: pytest.MonkeyPatch) -> None:
@@ -114,12 +114,12 @@ def a_new_log_start_is_answered_before_it_is_stored(patch: pytest.MonkeyPatch) -
     async def store_log_start(self: Any, channel: Any, offset: int) -> None:
         channel.log.advance_log_start(offset)
 
-    patch.setattr(checkpointer.Checkpointing, "store_log_start", store_log_start)
+    patch.setattr(checkpointer.Checkpointer, "store_log_start", store_log_start)
 
 
 def a_truncation_leaves_the_recovery_point_above(patch: pytest.MonkeyPatch) -> None:
     def truncate_log(files: Any, path: str, points: Any, name: str, planned: Any) -> Any:
-        cut = truncation.find_cut(planned)
+        cut = truncation.find_truncation_point(planned)
         truncation.perform_truncation(files, planned, cut)
         return cut
 
@@ -127,7 +127,9 @@ def a_truncation_leaves_the_recovery_point_above(patch: pytest.MonkeyPatch) -> N
 
 
 def a_truncation_is_not_synced(patch: pytest.MonkeyPatch) -> None:
-    def perform(files: Any, planned: truncation.Truncation, cut: truncation.Cut) -> None:
+    def perform(
+        files: Any, planned: truncation.Truncation, cut: truncation.TruncationPoint
+    ) -> None:
         file: Any = UnsyncedFile(planned.file)
         honest(Unsynced(files), replace(planned, file=file), cut)
 
@@ -167,7 +169,7 @@ def a_truncation_keeps_the_epochs(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_deleted_logs_checkpoints_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Stored, "forget", lambda stored, name: {})
+    patch.setattr(Checkpoints, "forget", lambda stored, name: {})
 
 
 def a_swap_of_cleaned_segments_is_not_synced(patch: pytest.MonkeyPatch) -> None:
@@ -185,7 +187,7 @@ def a_removal_of_old_segments_is_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_recovery_forgets_what_producers_wrote(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Replay, "note", lambda replay, file, position, header: None)
+    patch.setattr(ProducerReplay, "note", lambda replay, file, position, header: None)
 
 
 def aborted_transactions_are_not_stored(patch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ...errors import OffsetOutOfRange, QuorumlogError
-from ...storage.shell.data_directory import Directory
+from ...storage.shell.data_directory import DataDirectory
 from ..requests import DeletionOutcome, DeletionSpec
 from .replica import Replica
 
 
 async def delete_records(
-    directory: Directory,
+    directory: DataDirectory,
     find: Callable[[str, int, bytes], Replica],
     specs: Sequence[DeletionSpec],
 ) -> list[DeletionOutcome]:

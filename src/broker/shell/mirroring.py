@@ -32,9 +32,9 @@ from ...records.batch import (
     without_records,
 )
 from ...runtime import Buffer, Clock
-from ...storage import Log, Origin
+from ...storage import AppendOrigin, Log
 from ...storage.shell.append_queue import Appended
-from ...storage.shell.data_directory import Directory
+from ...storage.shell.data_directory import DataDirectory
 from ..partition import Acks
 from .appends import PendingAppend
 from .replica import Find, Replica
@@ -71,7 +71,7 @@ class MirrorOutcome:
 class Mirroring:
     """Appends of mirrors to partitions that this node leads."""
 
-    def __init__(self, clock: Clock, directory: Directory, find: Find) -> None:
+    def __init__(self, clock: Clock, directory: DataDirectory, find: Find) -> None:
         self._clock = clock
         self._directory = directory
         self._find = find
@@ -121,7 +121,7 @@ class Mirroring:
             log,
             records,
             leader_epoch=epoch,
-            origin=Origin.REPLICATED,
+            origin=AppendOrigin.REPLICATED,
             flush=replica.flushes,
         )
         future.add_done_callback(_retrieve)

@@ -22,8 +22,8 @@ from ...errors import (
 from ...ids import NodeId, Offset
 from ...metrics import LATENCY_MS, Histogram
 from ...runtime import Clock
-from ...storage import Range
-from ...storage.shell.data_directory import Directory
+from ...storage import SegmentRange
+from ...storage.shell.data_directory import DataDirectory
 from ..requests import (
     EARLIEST,
     LATEST,
@@ -45,7 +45,7 @@ class _Part:
 
     spec: FetchSpec
     replica: Replica | None = None
-    range: Range | None = None
+    range: SegmentRange | None = None
     error: QuorumlogError | None = None
     preferred: NodeId | None = None  # read from this replica instead
     diverging: tuple[int, int] | None = None  # last common epoch and its end
@@ -80,7 +80,9 @@ class ReadFigures:
 class Reads:
     """Reads of the replicas of one node."""
 
-    def __init__(self, clock: Clock, directory: Directory, find: Find, *, waits_max: int) -> None:
+    def __init__(
+        self, clock: Clock, directory: DataDirectory, find: Find, *, waits_max: int
+    ) -> None:
         self.figures = ReadFigures()
         self._clock = clock
         self._directory = directory
@@ -357,7 +359,7 @@ def _check_not_stale(replica: Replica, spec: FetchSpec, link: ControllerLink | N
         )
 
 
-def _range(replica: Replica, spec: FetchSpec, left: int, *, first: bool) -> Range | None:
+def _range(replica: Replica, spec: FetchSpec, left: int, *, first: bool) -> SegmentRange | None:
     log, high_watermark = replica.log, replica.partition.high_watermark
     if not log.log_start_offset <= spec.offset <= log.log_end_offset:
         raise OffsetOutOfRange(

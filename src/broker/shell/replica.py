@@ -28,7 +28,7 @@ from ...ids import NO_NODE, Offset, TopicId
 from ...metadata import INTERNAL_TOPICS
 from ...runtime import Clock, Scope
 from ...storage import FlushPolicy, Log, LogConfig
-from ...storage.shell.data_directory import Directory
+from ...storage.shell.data_directory import DataDirectory
 from ...storage.shell.maintenance import ClosedLog
 from ..partition import FollowerState, LeaderState, Partition, Progress, Wait
 from .figures import ReplicationFigures
@@ -59,7 +59,7 @@ class ReplicaDeps:
 
     clock: Clock
     scope: Scope  # for tasks that outlive a request, such as opening logs
-    directory: Directory
+    directory: DataDirectory
     follow: Callable[["Replica"], None]  # the log is ready to follow its leader
     forget: Callable[["Replica"], None]  # the replica no longer follows as before
     review_isr: Callable[["Replica"], None]  # the ISR may have to change

@@ -42,10 +42,9 @@ from ...metadata import (
 from ...raftlog import METADATA_LOG_NAME
 from ...records import check_size
 from ...runtime import Buffer, Runtime, Scope
-from ...storage import LogConfig, Origin
-from ...storage.shell.append_queue import Appended, Waiter
-from ...storage.shell.append_queue import PendingAppend as QueuedAppend
-from ...storage.shell.data_directory import Directory
+from ...storage import AppendOrigin, LogConfig
+from ...storage.shell.append_queue import Appended, AppendWaiter, QueuedAppend
+from ...storage.shell.data_directory import DataDirectory
 from ...storage.shell.maintenance import ClosedLog
 from ..partition import Acks, BrokerFacts, Partition
 from ..requests import (
@@ -92,7 +91,7 @@ class ReplicaManager:
         self,
         runtime: Runtime,
         scope: Scope,
-        directory: Directory,
+        directory: DataDirectory,
         node_id: NodeId,
         *,
         produce_waits_max: int,
@@ -505,11 +504,11 @@ class ReplicaManager:
         return _wait_open(replica)
 
     def _append(
-        self, replica: Replica, records: Buffer, acks: Acks, epoch: Epoch, waiter: Waiter
+        self, replica: Replica, records: Buffer, acks: Acks, epoch: Epoch, waiter: AppendWaiter
     ) -> None:
         """Queue batches for an open log."""
         flush = acks is not Acks.NONE and replica.flushes
-        item = QueuedAppend(records, epoch, Origin.CLIENT, flush, waiter)
+        item = QueuedAppend(records, epoch, AppendOrigin.CLIENT, flush, waiter)
         self._directory.append_for(replica.log, item)
 
     def _has_lapsed(self, acks: Acks) -> bool:

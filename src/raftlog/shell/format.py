@@ -11,7 +11,7 @@ from ...errors import DirectoryMismatch, InvalidRequest, StorageError
 from ...ids import ClusterId, DirectoryId, NodeId
 from ...runtime import Files, Runtime
 from ...storage import DirectoryMeta
-from ...storage.shell.data_directory import Directory
+from ...storage.shell.data_directory import DataDirectory
 from ..config import METADATA_LOG_NAME
 from ..snapshot import (
     BOOTSTRAP,
@@ -52,7 +52,7 @@ async def format_directory(
         encoder = SnapshotEncoder(BOOTSTRAP, voters)
         content = encoder.header() + encoder.footer()
         first = {METADATA_LOG_NAME: {checkpoint_name(BOOTSTRAP): content}}
-    meta = await Directory.format(
+    meta = await DataDirectory.format(
         runtime,
         path,
         cluster_id=cluster_id,

@@ -30,8 +30,8 @@ from ...errors import (
 from ...ids import Epoch, Offset
 from ...records.batch import BatchHeader, check_crc, iterate_batches
 from ...runtime import Runtime
-from ...storage import FlushPolicy, Log, LogConfig, Origin
-from ...storage.shell.data_directory import Directory
+from ...storage import AppendOrigin, FlushPolicy, Log, LogConfig
+from ...storage.shell.data_directory import DataDirectory
 from ...storage.shell.side_files import SideFiles
 from ..config import METADATA_LOG_NAME
 from ..control_records import entry_kind
@@ -151,7 +151,7 @@ class MetadataLog:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: DataDirectory,
         log: Log,
         files: SideFiles,
         *,
@@ -177,7 +177,7 @@ class MetadataLog:
     async def open(
         cls,
         runtime: Runtime,
-        directory: Directory,
+        directory: DataDirectory,
         *,
         me: Voter,
         config: LogConfig = METADATA_LOG_CONFIG,
@@ -240,7 +240,7 @@ class MetadataLog:
         first, last = entries[0], entries[-1]
         batches = first.payload if first is last else b"".join(e.payload for e in entries)
         appended = await self._directory.append(
-            self.log, batches, leader_epoch=last.epoch, origin=Origin.REPLICATED, flush=True
+            self.log, batches, leader_epoch=last.epoch, origin=AppendOrigin.REPLICATED, flush=True
         )
         assert appended.base_offset == first.base_offset, f"{appended} is not at {first}"
         assert appended.next_offset == last.next_offset, f"{appended} does not end at {last}"
@@ -414,7 +414,7 @@ class MetadataLog:
 class _Opening:
     """Reads and verifies the durable state at the start. Use it once."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: DataDirectory) -> None:
         self._directory = directory
         self._at_start: dict[SnapshotId, VoterSet] = {}  # every valid snapshot with its voters
         self.log: Log
@@ -553,7 +553,7 @@ class _Reading:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: DataDirectory,
         log: Log,
         start: Offset,
         end: Offset,
@@ -605,7 +605,7 @@ class _Reading:
 
 
 def _load_hard_state(
-    directory: Directory, view: LogView, snapshots: tuple[SnapshotId, ...]
+    directory: DataDirectory, view: LogView, snapshots: tuple[SnapshotId, ...]
 ) -> HardState:
     content = directory.load_file(QUORUM_STATE_NAME)
     reached = max(view.last_epoch, *(snapshot.epoch for snapshot in snapshots), 0)

@@ -10,7 +10,7 @@ import asyncio
 from ...errors import CorruptionError, Overloaded, Stopping, TimedOut
 from ...ids import ClusterId, Epoch, NodeId, Offset
 from ...runtime import Handler, Runtime, Scope
-from ...storage.shell.data_directory import Directory
+from ...storage.shell.data_directory import DataDirectory
 from ..config import METADATA_LOG_NAME, RaftConfig
 from ..leader import Leader
 from ..log_view import Entry
@@ -40,7 +40,7 @@ class RaftNode:
         cls,
         runtime: Runtime,
         scope: Scope,
-        directory: Directory,
+        directory: DataDirectory,
         *,
         cluster_id: ClusterId,
         config: RaftConfig,

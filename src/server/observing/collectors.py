@@ -13,7 +13,7 @@ from ...metadata.shell import MetadataPublisher
 from ...metrics import Scrape
 from ...metrics import table as rows
 from ...raftlog.shell import RaftNode
-from ...storage.shell.data_directory import Directory
+from ...storage.shell.data_directory import DataDirectory
 from .tally import COUNTED_A_STEP, PartitionTally
 
 
@@ -129,7 +129,7 @@ def collect_metadata(scrape: Scrape, publisher: MetadataPublisher) -> None:
     scrape.put(rows.METADATA_APPLIED, publisher.applied_offset)
 
 
-def collect_storage(scrape: Scrape, directory: Directory) -> None:
+def collect_storage(scrape: Scrape, directory: DataDirectory) -> None:
     """Write the metrics of the data directory; visits every open log and makes a system call."""
     figures = directory.figures
     scrape.put(rows.STORAGE_WRITTEN, figures.written_bytes)
@@ -148,7 +148,12 @@ def collect_storage(scrape: Scrape, directory: Directory) -> None:
 
 
 def collect_topics(
-    scrape: Scrape, image: MetadataImage, directory: Directory, *, node_id: NodeId, topics_max: int
+    scrape: Scrape,
+    image: MetadataImage,
+    directory: DataDirectory,
+    *,
+    node_id: NodeId,
+    topics_max: int,
 ) -> Iterator[None]:
     """Write the metrics of the first topics by name; visits each of their partitions. Yields at
     intervals, so that other tasks run."""

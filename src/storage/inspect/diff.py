@@ -35,7 +35,7 @@ from ..layout import (
 from ..small_files import read_file
 from ..transaction_index import decode_aborted
 from .log_check import segment_paths
-from .scan import Bad, Good, Piece, scan
+from .scan import InvalidRange, Piece, ValidBatch, scan
 
 if TYPE_CHECKING:
     from ...runtime.ports import Files
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 PART_RECORDS: Final = 10_000
 
 
-class Placed(NamedTuple):
+class LocatedRecord(NamedTuple):
     """A record with fields of its batch."""
 
     record: Record
@@ -53,7 +53,7 @@ class Placed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableRange:
     """A range of a log without a valid batch."""
 
     path: str
@@ -62,7 +62,7 @@ class Unreadable:
 
 
 @dataclass(slots=True)
-class Side:
+class LogSide:
     """One of two logs, named A or B in the output."""
 
     files: "Files"
@@ -74,11 +74,11 @@ class Side:
     topic_id: TopicId | None = None
     end_offset: int = 0  # after the last batch seen so far
     is_exhausted: bool = False
-    unreadable: list[Unreadable] = field(default_factory=list)
-    records: deque[Placed] = field(default_factory=deque)  # decoded, not yet compared
-    batch: Good | None = None  # not yet decoded
+    unreadable: list[UnreadableRange] = field(default_factory=list)
+    records: deque[LocatedRecord] = field(default_factory=deque)  # decoded, not yet compared
+    batch: ValidBatch | None = None  # not yet decoded
     _pieces: Iterator[tuple[str, Piece]] = field(default_factory=lambda: iter(()))
-    _parts: Iterator[list[Placed]] = field(default_factory=lambda: iter(()))
+    _parts: Iterator[list[LocatedRecord]] = field(default_factory=lambda: iter(()))
 
     def begin(self) -> None:
         """Move to the first batch."""
@@ -89,8 +89,8 @@ class Side:
         """Move to the next readable batch, skipping invalid ranges."""
         self.batch = None
         for path, piece in self._pieces:
-            if isinstance(piece, Bad):
-                self.unreadable.append(Unreadable(path, piece.position, piece.reason))
+            if isinstance(piece, InvalidRange):
+                self.unreadable.append(UnreadableRange(path, piece.position, piece.reason))
                 continue
             self.end_offset = max(self.end_offset, piece.header.next_offset)
             if piece.header.last_offset >= self.start_offset:
@@ -134,7 +134,7 @@ def _pieces(files: "Files", folder: str) -> Iterator[tuple[str, Piece]]:
             file.close()
 
 
-def _parts(batch: Good) -> Iterator[list[Placed]]:
+def _parts(batch: ValidBatch) -> Iterator[list[LocatedRecord]]:
     """Yield a batch's records in parts."""
     header = batch.header
     content = batch.content[batch.at : batch.at + header.size]
@@ -147,26 +147,30 @@ def _parts(batch: Good) -> Iterator[list[Placed]]:
         yield [_placed(record, header) for record in part]
 
 
-def _placed(record: Record, header: BatchHeader) -> Placed:
-    return Placed(record, header.leader_epoch, header.producer_id, header.is_control)
+def _placed(record: Record, header: BatchHeader) -> LocatedRecord:
+    return LocatedRecord(record, header.leader_epoch, header.producer_id, header.is_control)
 
 
-class Spread(NamedTuple):
+class KeyRange(NamedTuple):
     """The offsets of the records of one key in a log."""
 
     oldest: int  # offset
     newest: int
 
 
-def spread_of_keys(side: Side, wanted: Set[bytes]) -> dict[bytes, Spread]:
+def spread_of_keys(side: LogSide, wanted: Set[bytes]) -> dict[bytes, KeyRange]:
     """Return the offsets at which a read-committed reader finds the wanted keys.
 
     Reads the keys and offsets of the log once more. Raises CorruptionError.
     """
-    found: dict[bytes, Spread] = {}
+    found: dict[bytes, KeyRange] = {}
     aborted = AbortedRanges(side.files, side.folder)
     for _, piece in _pieces(side.files, side.folder):
-        if isinstance(piece, Bad) or piece.header.is_control or aborted.holds(piece.header):
+        if (
+            isinstance(piece, InvalidRange)
+            or piece.header.is_control
+            or aborted.holds(piece.header)
+        ):
             continue
         content = piece.content[piece.at : piece.at + piece.header.size]
         columns = decode_columns(content, wanted=WANT_KEY | WANT_OFFSET)
@@ -182,7 +186,7 @@ def spread_of_keys(side: Side, wanted: Set[bytes]) -> dict[bytes, Spread]:
             key = bytes(data[places[at] : places[at + 1]])
             if key in wanted and offset >= side.start_offset:
                 oldest = found[key].oldest if key in found else offset
-                found[key] = Spread(oldest, offset)
+                found[key] = KeyRange(oldest, offset)
     return found
 
 
@@ -213,9 +217,9 @@ class AbortedRanges:
         )
 
 
-def open_side(files: "Files", name: str, folder: str, *, is_compacted: bool = False) -> Side:
+def open_side(files: "Files", name: str, folder: str, *, is_compacted: bool = False) -> LogSide:
     """Return a log's folder as a side, with the bounds from its data directory."""
-    side = Side(files, name, folder.rstrip("/"), is_compacted=is_compacted)
+    side = LogSide(files, name, folder.rstrip("/"), is_compacted=is_compacted)
     log = side.folder.rpartition("/")[2]
     parent = parent_of(side.folder) or "."
     if files.exists(join(parent, META_PROPERTIES)):
@@ -248,7 +252,7 @@ CANDIDATE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of their keys."""
 
 
-class Why(StrEnum):
+class DifferenceKind(StrEnum):
     """The kind of a difference between two records, or of an unmatched record."""
 
     BELOW_START = "below-start"  # the other log starts above it
@@ -265,29 +269,35 @@ class Why(StrEnum):
 
 
 EXPLAINED: Final = frozenset(
-    {Why.BELOW_START, Why.ABOVE_HIGH_WATERMARK, Why.SUPERSEDED, Why.TOMBSTONE, Why.CONTROL}
+    {
+        DifferenceKind.BELOW_START,
+        DifferenceKind.ABOVE_HIGH_WATERMARK,
+        DifferenceKind.SUPERSEDED,
+        DifferenceKind.TOMBSTONE,
+        DifferenceKind.CONTROL,
+    }
 )
 """Differences that two healthy replicas of one log may have."""
 
 SENTENCES: Final = {
-    Why.BELOW_START: "the other log starts above them",
-    Why.ABOVE_HIGH_WATERMARK: "they are not committed",
-    Why.SUPERSEDED: "compacted: the other log has a newer record of each key",
-    Why.TOMBSTONE: "compacted: old tombstones may be dropped",
-    Why.CONTROL: "compacted: markers are dropped after the records of their transaction",
-    Why.MISSING: "missing in the other log, without an explanation",
-    Why.CONTENT: "timestamp, key, value or headers differ",
-    Why.EPOCH: "the leader epochs differ",
-    Why.PRODUCER: "the producers differ",
-    Why.UNREADABLE: "no valid batch",
-    Why.TOPIC_ID: "the folders hold different topics",
+    DifferenceKind.BELOW_START: "the other log starts above them",
+    DifferenceKind.ABOVE_HIGH_WATERMARK: "they are not committed",
+    DifferenceKind.SUPERSEDED: "compacted: the other log has a newer record of each key",
+    DifferenceKind.TOMBSTONE: "compacted: old tombstones may be dropped",
+    DifferenceKind.CONTROL: "compacted: markers are dropped after the records of their transaction",
+    DifferenceKind.MISSING: "missing in the other log, without an explanation",
+    DifferenceKind.CONTENT: "timestamp, key, value or headers differ",
+    DifferenceKind.EPOCH: "the leader epochs differ",
+    DifferenceKind.PRODUCER: "the producers differ",
+    DifferenceKind.UNREADABLE: "no valid batch",
+    DifferenceKind.TOPIC_ID: "the folders hold different topics",
 }
 
 
-class Candidate(NamedTuple):
+class UnmatchedRecord(NamedTuple):
     """An unmatched record, which compaction may have removed from the other log."""
 
-    side: Side
+    side: LogSide
     offset: int
     key: bytes
     is_delete: bool
@@ -297,7 +307,7 @@ class Candidate(NamedTuple):
 class Difference:
     """Consecutive records with the same kind of difference."""
 
-    why: Why
+    why: DifferenceKind
     only_in: str  # A or B; empty: in both logs
     first_offset: int
     last_offset: int
@@ -325,7 +335,7 @@ class LogDiff:
     log: str
     limit: int  # of `differences`
     same_count: int = 0
-    counts: dict[tuple[Why, str], int] = field(default_factory=dict)
+    counts: dict[tuple[DifferenceKind, str], int] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
 
     @property
@@ -335,7 +345,7 @@ class LogDiff:
 
     def add(
         self,
-        why: Why,
+        why: DifferenceKind,
         offset: int,
         *,
         only_in: str = "",
@@ -405,21 +415,23 @@ class Diff:
 class _Comparison:
     """One pass over two sides."""
 
-    def __init__(self, a: Side, b: Side, out: LogDiff) -> None:
+    def __init__(self, a: LogSide, b: LogSide, out: LogDiff) -> None:
         self._a = a
         self._b = b
         self._out = out
         self._is_compacted = a.is_compacted or b.is_compacted
         marks = [mark for mark in (a.high_watermark, b.high_watermark) if mark is not None]
         self._committed = max(marks, default=None)
-        self._candidates: list[Candidate] = []
+        self._candidates: list[UnmatchedRecord] = []
         self._candidate_bytes = 0
 
     def run(self) -> None:
         """Compare from the first record to the last."""
         a, b = self._a, self._b
         if a.topic_id is not None and b.topic_id is not None and a.topic_id != b.topic_id:
-            self._out.add(Why.TOPIC_ID, 0, count=0, detail=SENTENCES[Why.TOPIC_ID])
+            self._out.add(
+                DifferenceKind.TOPIC_ID, 0, count=0, detail=SENTENCES[DifferenceKind.TOPIC_ID]
+            )
         a.begin()
         b.begin()
         while True:
@@ -433,7 +445,9 @@ class _Comparison:
         for side in (a, b):
             for bad in side.unreadable:
                 detail = f"{bad.path} at byte {bad.position}: {bad.reason}"
-                self._out.add(Why.UNREADABLE, -1, only_in=side.name, count=0, detail=detail)
+                self._out.add(
+                    DifferenceKind.UNREADABLE, -1, only_in=side.name, count=0, detail=detail
+                )
 
     def _take_batches(self) -> bool:
         """Compare the next batches as bytes; return False if their records must be compared."""
@@ -442,9 +456,9 @@ class _Comparison:
             return self._take_lonely_batch()
         h, k = one.header, other.header
         if h.base_offset < self._b.start_offset and h.last_offset < self._b.start_offset:
-            return self._skip(self._a, Why.BELOW_START)
+            return self._skip(self._a, DifferenceKind.BELOW_START)
         if k.base_offset < self._a.start_offset and k.last_offset < self._a.start_offset:
-            return self._skip(self._b, Why.BELOW_START)
+            return self._skip(self._b, DifferenceKind.BELOW_START)
         first = max(self._a.start_offset, self._b.start_offset)
         if h.base_offset != k.base_offset or h.size != k.size or h.base_offset < first:
             return False
@@ -453,12 +467,19 @@ class _Comparison:
             return False
         if h.leader_epoch != k.leader_epoch and self._is_uncommitted(h.base_offset):
             self._out.add(
-                Why.ABOVE_HIGH_WATERMARK, h.base_offset, count=h.record_count, last=h.last_offset
+                DifferenceKind.ABOVE_HIGH_WATERMARK,
+                h.base_offset,
+                count=h.record_count,
+                last=h.last_offset,
             )
         elif h.leader_epoch != k.leader_epoch:
             detail = f"{h.leader_epoch} in A, {k.leader_epoch} in B"
             self._out.add(
-                Why.EPOCH, h.base_offset, count=h.record_count, last=h.last_offset, detail=detail
+                DifferenceKind.EPOCH,
+                h.base_offset,
+                count=h.record_count,
+                last=h.last_offset,
+                detail=detail,
             )
         else:
             self._out.same_count += h.record_count
@@ -477,9 +498,11 @@ class _Comparison:
         is_uncommitted = self._is_uncommitted(side.batch.header.base_offset)
         if not is_uncommitted and self._is_uncommitted(side.batch.header.last_offset):
             return False  # record by record
-        return self._skip(side, Why.ABOVE_HIGH_WATERMARK if is_uncommitted else Why.MISSING)
+        return self._skip(
+            side, DifferenceKind.ABOVE_HIGH_WATERMARK if is_uncommitted else DifferenceKind.MISSING
+        )
 
-    def _skip(self, side: Side, why: Why) -> bool:
+    def _skip(self, side: LogSide, why: DifferenceKind) -> bool:
         assert side.batch is not None, "there is a batch"
         header = side.batch.header
         self._out.add(
@@ -504,41 +527,41 @@ class _Comparison:
             side = a if has_a else b
         self._lonely(side, b if side is a else a, side.records.popleft())
 
-    def _compare(self, one: Placed, other: Placed) -> None:
+    def _compare(self, one: LocatedRecord, other: LocatedRecord) -> None:
         offset = one.record.offset
         if self._is_uncommitted(offset) and one != other:
-            self._out.add(Why.ABOVE_HIGH_WATERMARK, offset)
+            self._out.add(DifferenceKind.ABOVE_HIGH_WATERMARK, offset)
         elif one.record != other.record or one.is_control != other.is_control:
-            self._out.add(Why.CONTENT, offset, detail=_content(one, other))
+            self._out.add(DifferenceKind.CONTENT, offset, detail=_content(one, other))
         elif one.leader_epoch != other.leader_epoch:
             detail = f"{one.leader_epoch} in A, {other.leader_epoch} in B"
-            self._out.add(Why.EPOCH, offset, detail=detail)
+            self._out.add(DifferenceKind.EPOCH, offset, detail=detail)
         elif one.producer_id != other.producer_id:
             detail = f"{one.producer_id} in A, {other.producer_id} in B"
-            self._out.add(Why.PRODUCER, offset, detail=detail)
+            self._out.add(DifferenceKind.PRODUCER, offset, detail=detail)
         else:
             self._out.same_count += 1
 
-    def _lonely(self, side: Side, other: Side, placed: Placed) -> None:
+    def _lonely(self, side: LogSide, other: LogSide, placed: LocatedRecord) -> None:
         """Process a record that the other log lacks."""
         offset, key = placed.record.offset, placed.record.key
         if offset < other.start_offset:
-            why = Why.BELOW_START
+            why = DifferenceKind.BELOW_START
         elif self._is_uncommitted(offset):
-            why = Why.ABOVE_HIGH_WATERMARK
+            why = DifferenceKind.ABOVE_HIGH_WATERMARK
         elif placed.is_control and self._is_compacted:
-            why = Why.CONTROL
+            why = DifferenceKind.CONTROL
         elif other.is_exhausted and offset >= other.end_offset:
-            why = Why.MISSING  # compaction never removes the end of a log
+            why = DifferenceKind.MISSING  # compaction never removes the end of a log
         elif self._is_compacted and key is not None:
-            self._candidates.append(Candidate(side, offset, key, placed.record.value is None))
+            self._candidates.append(UnmatchedRecord(side, offset, key, placed.record.value is None))
             self._candidate_bytes += len(key)
             is_full = self._candidate_bytes >= CANDIDATE_BYTES_MAX
             if is_full or len(self._candidates) >= CANDIDATES_MAX:
                 self._settle()
             return
         else:
-            why = Why.MISSING
+            why = DifferenceKind.MISSING
         self._out.add(why, offset, only_in=side.name)
 
     def _is_uncommitted(self, offset: int) -> bool:
@@ -557,17 +580,17 @@ class _Comparison:
                     self._out.add(why, one.offset, only_in=side.name)
 
 
-def _why_compacted(one: Candidate, there: Spread | None) -> Why:
+def _why_compacted(one: UnmatchedRecord, there: KeyRange | None) -> DifferenceKind:
     """Return the reason why the other log lacks a record; `there` are its records of the same
     key."""
     if there is not None and there.newest > one.offset:
-        return Why.SUPERSEDED
+        return DifferenceKind.SUPERSEDED
     if one.is_delete and there is None:
-        return Why.TOMBSTONE  # and the deleted records were removed before it
-    return Why.MISSING
+        return DifferenceKind.TOMBSTONE  # and the deleted records were removed before it
+    return DifferenceKind.MISSING
 
 
-def _content(one: Placed, other: Placed) -> str:
+def _content(one: LocatedRecord, other: LocatedRecord) -> str:
     """Return the differing parts of two records as text."""
     if one.is_control != other.is_control:
         return "a control record in one of the logs"
@@ -580,7 +603,7 @@ def _content(one: Placed, other: Placed) -> str:
     return "; ".join(parts)
 
 
-def diff_logs(a: Side, b: Side, *, limit: int) -> LogDiff:
+def diff_logs(a: LogSide, b: LogSide, *, limit: int) -> LogDiff:
     """Compare two copies of one log; list at most about `limit` unexplained differences.
 
     Waits for the device; raises OSError, and CorruptionError for records with a valid CRC that do

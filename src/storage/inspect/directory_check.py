@@ -29,12 +29,12 @@ from ..layout import (
     split_log_name,
 )
 from ..small_files import read_file
-from .findings import CheckReport, Findings, Kind
+from .findings import CheckReport, FindingKind, Findings
 from .log_check import (
     METADATA_LOG,
     LogCheck,
+    LogContext,
     Progress,
-    Surroundings,
     check_log,
     quorum_checksum,
     strict_marker,
@@ -64,7 +64,7 @@ class KnownTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownMetadata:
     """Facts from outside the files: from the metadata log or the caller."""
 
     topics: Mapping[str, KnownTopic] | None = None  # by name; None: no metadata available
@@ -89,7 +89,7 @@ class DirectoryCheck:
 
     files: "Files"
     path: str
-    known: Known
+    known: KnownMetadata
     report: CheckReport = field(init=False)
     meta: DirectoryMeta | None = None
     offsets: dict[str, dict[str, int]] = field(default_factory=dict)  # by file, by log
@@ -108,7 +108,7 @@ class DirectoryCheck:
         names = self.files.names(self.path)
         self.report.is_in_use = ask_lock and is_in_use(self.files, self.path)
         if self.report.is_in_use:
-            self.findings.add(Kind.IN_USE, join(self.path, LOCK), "it is locked")
+            self.findings.add(FindingKind.IN_USE, join(self.path, LOCK), "it is locked")
         self._check_own_files(names)
         self.report.is_clean = CLEAN_MARKER in names
         folders = self._check_names(names)
@@ -129,18 +129,18 @@ class DirectoryCheck:
             try:
                 self._compare_meta(path, strict_meta(read_file(self.files, path), path))
             except CorruptionError as error:
-                self.findings.add(Kind.METADATA_WRONG, path, error.message)
+                self.findings.add(FindingKind.METADATA_WRONG, path, error.message)
         if CLEAN_MARKER in names:
             path = join(self.path, CLEAN_MARKER)
             try:
                 strict_marker(read_file(self.files, path), path)
             except CorruptionError as error:
-                self.findings.add(Kind.CLEAN_MARKER_WRONG, path, error.message)
+                self.findings.add(FindingKind.CLEAN_MARKER_WRONG, path, error.message)
         if QUORUM_STATE in names:
             path = join(self.path, QUORUM_STATE)
             wrong = _quorum_state_fault(read_file(self.files, path))
             if wrong is not None:
-                self.findings.add(Kind.METADATA_WRONG, path, wrong)
+                self.findings.add(FindingKind.METADATA_WRONG, path, wrong)
 
     def _compare_meta(self, path: str, meta: DirectoryMeta) -> None:
         self.meta = meta
@@ -150,7 +150,7 @@ class DirectoryCheck:
         is_other = mine is None and meta.directory_id in directories.values()
         if is_other or (mine is not None and mine != meta.directory_id):
             self.findings.add(
-                Kind.METADATA_WRONG,
+                FindingKind.METADATA_WRONG,
                 path,
                 f"the metadata log has no node {meta.node_id} with directory"
                 f" {encode_id(meta.directory_id)}",
@@ -161,7 +161,7 @@ class DirectoryCheck:
         try:
             return strict_offsets(read_file(self.files, path), path)
         except CorruptionError as error:
-            self.findings.add(Kind.CHECKPOINT_WRONG, path, error.message)
+            self.findings.add(FindingKind.CHECKPOINT_WRONG, path, error.message)
             return {}
 
     def _check_names(self, names: list[str]) -> list[str]:
@@ -173,13 +173,15 @@ class DirectoryCheck:
             if name in own:
                 continue
             if name.endswith(DELETED_FOLDER_SUFFIX):
-                self.findings.add(Kind.UNFINISHED, path, "a deleted log's folder")
+                self.findings.add(FindingKind.UNFINISHED, path, "a deleted log's folder")
             elif name.endswith(TEMPORARY_SUFFIX):
-                self.findings.add(Kind.UNFINISHED, path, "a replacement file that was not renamed")
+                self.findings.add(
+                    FindingKind.UNFINISHED, path, "a replacement file that was not renamed"
+                )
             elif split_log_name(name) is not None and self.files.is_folder(path):
                 folders.append(name)
             else:
-                self.findings.add(Kind.STRAY, path, "not a file of a data directory")
+                self.findings.add(FindingKind.STRAY, path, "not a file of a data directory")
         return folders
 
     # --- logs ----------------------------------------------------------------------------------
@@ -188,7 +190,7 @@ class DirectoryCheck:
         topic = (split_log_name(name) or (name, 0))[0]
         known = self.known.topics.get(topic) if self.known.topics is not None else None
         points = self.offsets[RECOVERY_POINTS]
-        around = Surroundings(
+        around = LogContext(
             is_clean=self.report.is_clean,
             recovery_point=points.get(name, 0),
             log_start_offset=self.offsets[LOG_START_OFFSETS].get(name),
@@ -210,7 +212,7 @@ class DirectoryCheck:
         self.report.logs.append(check.report)
         if self.known.topics is not None and known is None and name != METADATA_LOG:
             check.report.findings.add(
-                Kind.STRAY, folder, f"the metadata log has no topic {topic}: it was deleted"
+                FindingKind.STRAY, folder, f"the metadata log has no topic {topic}: it was deleted"
             )
 
     def _check_checkpoints(self, folders: list[str]) -> None:
@@ -225,7 +227,7 @@ class DirectoryCheck:
                     wrong = "the log has no folder" if offset > 0 else None
                 if wrong is not None:
                     what = f"it has {offset} for {log}: {wrong}"
-                    self.findings.add(Kind.CHECKPOINT_WRONG, path, what, offset=offset)
+                    self.findings.add(FindingKind.CHECKPOINT_WRONG, path, what, offset=offset)
         if self.report.is_clean:
             self._check_complete()
 
@@ -265,10 +267,10 @@ class DirectoryCheck:
             path = join(check.folder, PARTITION_METADATA)
             if other != topic:
                 what = f"its topic id is also that of {other}"
-                check.report.findings.add(Kind.METADATA_WRONG, path, what)
+                check.report.findings.add(FindingKind.METADATA_WRONG, path, what)
             elif ids.setdefault(topic, check.topic_id) != check.topic_id:
                 what = f"its topic id differs from that of other partitions of {topic}"
-                check.report.findings.add(Kind.METADATA_WRONG, path, what)
+                check.report.findings.add(FindingKind.METADATA_WRONG, path, what)
 
     def _check_complete(self) -> None:
         """Check that after a clean shutdown every log is in the checkpoints that must contain
@@ -280,10 +282,10 @@ class DirectoryCheck:
                 continue
             if report.log_end_offset > 0 and name not in points:
                 path = join(self.path, RECOVERY_POINTS)
-                self.findings.add(Kind.CHECKPOINT_WRONG, path, f"{name} is not in it")
+                self.findings.add(FindingKind.CHECKPOINT_WRONG, path, f"{name} is not in it")
             if report.log_start_offset > 0 and name not in starts:
                 path = join(self.path, LOG_START_OFFSETS)
-                self.findings.add(Kind.CHECKPOINT_WRONG, path, f"{name} is not in it")
+                self.findings.add(FindingKind.CHECKPOINT_WRONG, path, f"{name} is not in it")
 
 
 def _quorum_state_fault(content: bytes) -> str | None:
@@ -323,7 +325,7 @@ def check_directory(
     files: "Files",
     path: str,
     *,
-    known: Known | None = None,
+    known: KnownMetadata | None = None,
     only: str | None = None,
     progress: Progress = lambda size: None,
     ask_lock: bool = True,
@@ -332,7 +334,7 @@ def check_directory(
 
     `ask_lock`: test if a node has it open; False for a caller that holds the lock.
     """
-    found = DirectoryCheck(files, path, known or Known())
+    found = DirectoryCheck(files, path, known or KnownMetadata())
     found.run(progress, only=only, ask_lock=ask_lock)
     return found
 
@@ -341,7 +343,7 @@ def check(
     files: "Files",
     path: str,
     *,
-    known: Known | None = None,
+    known: KnownMetadata | None = None,
     progress: Progress = lambda size: None,
 ) -> CheckReport:
     """Check a data directory, or one log's folder; the checkpoints of its data directory apply to a
@@ -356,10 +358,12 @@ def check(
     if files.exists(join(path, META_PROPERTIES)):
         return check_directory(files, path, known=known, progress=progress).report
     if any(segment_base(name) is not None for name in files.names(path)):
-        return _check_one(files, path, known or Known(), progress)
+        return _check_one(files, path, known or KnownMetadata(), progress)
     if any(name in CHECKPOINTS or split_log_name(name) for name in files.names(path)):
         report = check_directory(files, path, known=known, progress=progress).report
-        report.findings.add(Kind.METADATA_WRONG, join(path, META_PROPERTIES), "it is missing")
+        report.findings.add(
+            FindingKind.METADATA_WRONG, join(path, META_PROPERTIES), "it is missing"
+        )
         return report
     raise InvalidRequest(
         f"{path} is neither a data directory (it has no {META_PROPERTIES}) nor a log's folder"
@@ -367,7 +371,7 @@ def check(
     )
 
 
-def _check_one(files: "Files", path: str, known: Known, progress: Progress) -> CheckReport:
+def _check_one(files: "Files", path: str, known: KnownMetadata, progress: Progress) -> CheckReport:
     above, _, name = path.rpartition("/")
     above = above or ("/" if path.startswith("/") else "")
     parent = above or "."
@@ -376,7 +380,7 @@ def _check_one(files: "Files", path: str, known: Known, progress: Progress) -> C
         kept = CheckReport(path, is_directory=False, is_clean=report.is_clean)
         kept.is_in_use, kept.logs = report.is_in_use, report.logs
         return kept
-    around = Surroundings(is_compacted=known.is_compacted(name, {}))
+    around = LogContext(is_compacted=known.is_compacted(name, {}))
     alone = CheckReport(path, is_directory=False)
     alone.logs.append(check_log(files, path, around, progress=progress).report)
     return alone

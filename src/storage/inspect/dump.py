@@ -42,7 +42,7 @@ from ..small_files import read_file
 from ..transaction_index import ENTRY as TXN_ENTRY
 from ..transaction_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from .directory_check import QUORUM_STATE
-from .scan import Bad, Good, scan
+from .scan import InvalidRange, ValidBatch, scan
 
 if TYPE_CHECKING:
     from ...runtime.ports import Files
@@ -139,7 +139,7 @@ def _dump_log(
     try:
         size, first = file.size(), 0 if is_snapshot else _base(path)
         for piece in scan(file, 0, size, next_offset=first, with_records=False):
-            if isinstance(piece, Bad):
+            if isinstance(piece, InvalidRange):
                 yield _bad_row(piece, size)
                 continue
             content = piece.content[piece.at : piece.at + piece.header.size]
@@ -150,7 +150,7 @@ def _dump_log(
         file.close()
 
 
-def _bad_row(bad: Bad, size: int) -> Row:
+def _bad_row(bad: InvalidRange, size: int) -> Row:
     header = bad.header
     left: Row = {"position": bad.position, "bytes_left": size - bad.position}
     if header is not None and header.magic == MAGIC and bad.position + header.size == bad.end:
@@ -184,7 +184,7 @@ def _batch_row(position: int, header: BatchHeader) -> Row:
     return row
 
 
-def _control(content: bytes, good: Good, controls: Callable[[bytes], Row]) -> Row:
+def _control(content: bytes, good: ValidBatch, controls: Callable[[bytes], Row]) -> Row:
     """Return the fields of a control batch."""
     header = good.header
     if not header.is_control or header.record_count == 0:

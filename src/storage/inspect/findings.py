@@ -20,7 +20,7 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """The kinds of findings."""
 
     BATCH_DAMAGED = "batch-damaged"
@@ -52,7 +52,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FindingRule:
     """Severity, short description and remedy of a kind."""
 
     severity: Severity
@@ -67,103 +67,113 @@ _DAMAGE: Final = (
     " `quorumlog check DIR --repair --cut-damage FOLDER` keeps the part before it."
 )
 
-RULES: Final[dict[Kind, Rule]] = {
-    Kind.BATCH_DAMAGED: Rule(
+RULES: Final[dict[FindingKind, FindingRule]] = {
+    FindingKind.BATCH_DAMAGED: FindingRule(
         Severity.PROBLEM, "a batch below the recovery point is not as written", _DAMAGE
     ),
-    Kind.BATCH_MALFORMED: Rule(
+    FindingKind.BATCH_MALFORMED: FindingRule(
         Severity.PROBLEM, "a batch has a valid CRC but invalid records", _DAMAGE
     ),
-    Kind.BATCH_UNPROVEN: Rule(
+    FindingKind.BATCH_UNPROVEN: FindingRule(
         Severity.NOTE,
         "a batch inflates beyond the limit, so its records were not checked",
         "Nothing, if producers may send such batches.",
     ),
-    Kind.OFFSET_ORDER: Rule(
+    FindingKind.OFFSET_ORDER: FindingRule(
         Severity.PROBLEM,
         "offsets do not continue",
         _DAMAGE + " If the topic is or was compacted, pass --compacted: such logs may have gaps.",
     ),
-    Kind.EPOCH_ORDER: Rule(Severity.PROBLEM, "a leader epoch is impossible or goes back", _DAMAGE),
-    Kind.LOG_SHORT: Rule(
+    FindingKind.EPOCH_ORDER: FindingRule(
+        Severity.PROBLEM, "a leader epoch is impossible or goes back", _DAMAGE
+    ),
+    FindingKind.LOG_SHORT: FindingRule(
         Severity.PROBLEM,
         "the log ends below its recovery point",
         _DAMAGE + " The missing part is lost.",
     ),
-    Kind.TORN_TAIL: Rule(
+    FindingKind.TORN_TAIL: FindingRule(
         Severity.NOTE,
         "unsynced writes are incomplete",
         "Nothing: the node's next start truncates it, as --repair does.",
     ),
-    Kind.EPOCH_FILE_WRONG: Rule(
+    FindingKind.EPOCH_FILE_WRONG: FindingRule(
         Severity.PROBLEM, "leader-epoch-checkpoint does not match the batches", _REPAIR
     ),
-    Kind.EPOCH_FILE_MISSING: Rule(Severity.NOTE, "leader-epoch-checkpoint is missing", _RECOVERS),
-    Kind.INDEX_WRONG: Rule(Severity.PROBLEM, "an .index does not match its .log", _REPAIR),
-    Kind.INDEX_STALE: Rule(
+    FindingKind.EPOCH_FILE_MISSING: FindingRule(
+        Severity.NOTE, "leader-epoch-checkpoint is missing", _RECOVERS
+    ),
+    FindingKind.INDEX_WRONG: FindingRule(
+        Severity.PROBLEM, "an .index does not match its .log", _REPAIR
+    ),
+    FindingKind.INDEX_STALE: FindingRule(
         Severity.NOTE, "an index that the next start rebuilds does not match", _RECOVERS
     ),
-    Kind.INDEX_MISSING: Rule(
+    FindingKind.INDEX_MISSING: FindingRule(
         Severity.NOTE,
         "an index file is missing",
         "Nothing: it is built in memory when needed; --repair writes it.",
     ),
-    Kind.INDEX_FOREIGN: Rule(
+    FindingKind.INDEX_FOREIGN: FindingRule(
         Severity.NOTE,
         "an index entry is valid, but not as quorumlog writes it",
         "Nothing, if another server wrote the log; --repair rewrites it.",
     ),
-    Kind.TIME_INDEX_WRONG: Rule(Severity.PROBLEM, "a .timeindex does not match its .log", _REPAIR),
-    Kind.TRANSACTION_INDEX_WRONG: Rule(
+    FindingKind.TIME_INDEX_WRONG: FindingRule(
+        Severity.PROBLEM, "a .timeindex does not match its .log", _REPAIR
+    ),
+    FindingKind.TRANSACTION_INDEX_WRONG: FindingRule(
         Severity.PROBLEM, "a .txnindex does not match its .log", _REPAIR
     ),
-    Kind.SNAPSHOT_WRONG: Rule(
+    FindingKind.SNAPSHOT_WRONG: FindingRule(
         Severity.PROBLEM,
         "a .snapshot is damaged, or differs from the producer state at its offset",
         "Stop the node and run `quorumlog check DIR --repair`: it is removed, and the state is"
         " rebuilt from the log.",
     ),
-    Kind.SNAPSHOT_STALE: Rule(
+    FindingKind.SNAPSHOT_STALE: FindingRule(
         Severity.NOTE, "a .snapshot lies above the part that is certain to stay", _RECOVERS
     ),
-    Kind.CHECKPOINT_WRONG: Rule(
+    FindingKind.CHECKPOINT_WRONG: FindingRule(
         Severity.PROBLEM,
         "a checkpoint file is damaged, or lies outside its log",
         "Stop the node and run `quorumlog check DIR --repair`: it is written from the logs.",
     ),
-    Kind.METADATA_WRONG: Rule(
+    FindingKind.METADATA_WRONG: FindingRule(
         Severity.PROBLEM,
         "a file with the owner of the data does not parse or names another owner",
         "Compare it with another node's, and with `quorumlog topics describe`; correct it by hand.",
     ),
-    Kind.METADATA_SNAPSHOT_WRONG: Rule(
+    FindingKind.METADATA_SNAPSHOT_WRONG: FindingRule(
         Severity.PROBLEM,
         "a .checkpoint of the metadata is damaged or missing, or does not belong to the log",
         "If an older .checkpoint and the log cover its range, move it away; otherwise"
         " format a new data directory and let the node join the quorum with it.",
     ),
-    Kind.METADATA_MISSING: Rule(
+    FindingKind.METADATA_MISSING: FindingRule(
         Severity.NOTE,
         "a log's folder has no topic id",
         "Nothing, if the log was never flushed: the next start discards it.",
     ),
-    Kind.CLEAN_MARKER_WRONG: Rule(
+    FindingKind.CLEAN_MARKER_WRONG: FindingRule(
         Severity.NOTE,
         "the clean-shutdown marker is incomplete: a shutdown was interrupted at its last step",
         "Nothing: everything else was durable. --repair removes it, and the next start recovers.",
     ),
-    Kind.UNFINISHED: Rule(
+    FindingKind.UNFINISHED: FindingRule(
         Severity.NOTE,
         "a file of unfinished work",
         "Nothing: the node's next start completes or removes it, as --repair does.",
     ),
-    Kind.STRAY: Rule(Severity.NOTE, "an unknown name", "Move it away if it is not yours."),
-    Kind.IN_USE: Rule(
+    FindingKind.STRAY: FindingRule(
+        Severity.NOTE, "an unknown name", "Move it away if it is not yours."
+    ),
+    FindingKind.IN_USE: FindingRule(
         Severity.NOTE,
         "the directory is in use by a node",
         "Its concurrent writes may appear as torn or stale; stop it for a reliable result.",
     ),
-    Kind.UNREADABLE: Rule(
+    FindingKind.UNREADABLE: FindingRule(
         Severity.PROBLEM,
         "a file cannot be read",
         "Check its permissions and the disk (`dmesg`); then retry.",
@@ -172,10 +182,10 @@ RULES: Final[dict[Kind, Rule]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """One finding."""
 
-    kind: Kind
+    kind: FindingKind
     file: str  # path
     what: str  # one sentence, with the values
     position: int | None = None  # byte in the file
@@ -208,13 +218,13 @@ class Findings:
     """Findings in order of discovery, bounded."""
 
     def __init__(self) -> None:
-        self.kept: list[Finding] = []
+        self.kept: list[CheckFinding] = []
         self.problem_count = 0
         self.note_count = 0
 
     def add(
         self,
-        kind: Kind,
+        kind: FindingKind,
         file: str,
         what: str,
         *,
@@ -227,9 +237,9 @@ class Findings:
         else:
             self.note_count += 1
         if len(self.kept) < FINDINGS_MAX:
-            self.kept.append(Finding(kind, file, what, position, offset))
+            self.kept.append(CheckFinding(kind, file, what, position, offset))
 
-    def __iter__(self) -> Iterator[Finding]:
+    def __iter__(self) -> Iterator[CheckFinding]:
         return iter(self.kept)
 
     @property
@@ -295,7 +305,7 @@ class CheckReport:
         """True if no problem was found anywhere."""
         return not self.findings.problem_count and all(log.is_ok for log in self.logs)
 
-    def all_findings(self) -> Iterator[Finding]:
+    def all_findings(self) -> Iterator[CheckFinding]:
         """Yield every kept finding: the directory's, then each log's."""
         yield from self.findings
         for log in self.logs:

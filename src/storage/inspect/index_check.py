@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..index import NO_TIMESTAMP, OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from ..small_files import read_file
-from .findings import Kind
+from .findings import FindingKind
 
 if TYPE_CHECKING:
     from ...runtime.ports import Files
@@ -23,11 +23,11 @@ INDEX_BYTES_MAX: Final = 256 * 1024 * 1024
 NOTHING: Final = 1 << 62
 """A position that no batch has, for no pending entry."""
 
-TOLD_MAX: Final = 3
+REPORTED_MAX: Final = 3
 """Wrong entries reported per file."""
 
 
-class Entries:
+class IndexEntries:
     """One index file, decoded without validation: two columns of integers."""
 
     __slots__ = ("count", "error", "firsts", "path", "seconds")
@@ -50,24 +50,26 @@ class Entries:
         self.count = len(self.firsts)
 
 
-def load_entries(files: "Files", path: str, entry_size: int) -> Entries | None:
+def load_entries(files: "Files", path: str, entry_size: int) -> IndexEntries | None:
     """Return an index file's entries, None if it does not exist. Raises OSError."""
     try:
         if files.size(path) > INDEX_BYTES_MAX:
-            entries = Entries(path, b"", entry_size)
+            entries = IndexEntries(path, b"", entry_size)
             entries.error = f"it has more than {INDEX_BYTES_MAX} bytes"
             return entries
-        return Entries(path, read_file(files, path), entry_size)
+        return IndexEntries(path, read_file(files, path), entry_size)
     except FileNotFoundError:
         return None
 
 
-class Comparison:
+class IndexComparison:
     """Compares both indexes of one segment with its batches. `wrong` is the result: (kind, path,
     position in the file, description)."""
 
-    def __init__(self, base_offset: int, offsets: Entries | None, times: Entries | None) -> None:
-        self.wrong: list[tuple[Kind, str, int, str]] = []
+    def __init__(
+        self, base_offset: int, offsets: IndexEntries | None, times: IndexEntries | None
+    ) -> None:
+        self.wrong: list[tuple[FindingKind, str, int, str]] = []
         self._base = base_offset
         self._offsets = offsets
         self._times = times
@@ -76,8 +78,15 @@ class Comparison:
         self._awaited = offsets.seconds[0] if offsets and offsets.count else NOTHING
         self._max = NO_TIMESTAMP
         self._is_blind = False  # an invalid range may have held the largest timestamp
-        self._told = {Kind.INDEX_WRONG: 0, Kind.TIME_INDEX_WRONG: 0, Kind.INDEX_FOREIGN: 0}
-        for entries, kind in ((offsets, Kind.INDEX_WRONG), (times, Kind.TIME_INDEX_WRONG)):
+        self._told = {
+            FindingKind.INDEX_WRONG: 0,
+            FindingKind.TIME_INDEX_WRONG: 0,
+            FindingKind.INDEX_FOREIGN: 0,
+        }
+        for entries, kind in (
+            (offsets, FindingKind.INDEX_WRONG),
+            (times, FindingKind.TIME_INDEX_WRONG),
+        ):
             if entries is not None and entries.error is not None:
                 self.wrong.append((kind, entries.path, 0, entries.error))
 
@@ -111,9 +120,9 @@ class Comparison:
             )
             self._time_at += 1
         last = times.firsts[-1] if times.count else NO_TIMESTAMP
-        if is_sealed and last != self._max and not self._told[Kind.TIME_INDEX_WRONG]:
+        if is_sealed and last != self._max and not self._told[FindingKind.TIME_INDEX_WRONG]:
             what = f"its last timestamp is {last}, the largest of the segment is {self._max}"
-            self._add(Kind.TIME_INDEX_WRONG, times.path, times.count * TIME_ENTRY_SIZE, what)
+            self._add(FindingKind.TIME_INDEX_WRONG, times.path, times.count * TIME_ENTRY_SIZE, what)
 
     def _compare_offset(self, position: int, last_offset: int) -> None:
         offsets = self._offsets
@@ -128,7 +137,9 @@ class Comparison:
             # Another server's entry may have the last batch of an append of several.
             is_foreign = found > last_offset and self._is_below_next(found)
             what = f"has offset {found} for {position}, where a batch ends with {last_offset}"
-            self._tell_offset(what, kind=Kind.INDEX_FOREIGN if is_foreign else Kind.INDEX_WRONG)
+            self._tell_offset(
+                what, kind=FindingKind.INDEX_FOREIGN if is_foreign else FindingKind.INDEX_WRONG
+            )
         self._next_offset()
 
     def _is_below_next(self, offset: int) -> bool:
@@ -161,22 +172,22 @@ class Comparison:
             self._tell_time(
                 f"has offset {found} for {timestamp}, which the batch that ends with {last_offset}"
                 " reaches first",
-                kind=Kind.INDEX_FOREIGN if is_foreign else Kind.TIME_INDEX_WRONG,
+                kind=FindingKind.INDEX_FOREIGN if is_foreign else FindingKind.TIME_INDEX_WRONG,
             )
         self._time_at += 1
 
-    def _tell_offset(self, what: str, *, kind: Kind = Kind.INDEX_WRONG) -> None:
+    def _tell_offset(self, what: str, *, kind: FindingKind = FindingKind.INDEX_WRONG) -> None:
         assert self._offsets is not None, "there is an index"
         self._add(
             kind, self._offsets.path, self._at * OFFSET_ENTRY_SIZE, f"entry {self._at} {what}"
         )
 
-    def _tell_time(self, what: str, *, kind: Kind = Kind.TIME_INDEX_WRONG) -> None:
+    def _tell_time(self, what: str, *, kind: FindingKind = FindingKind.TIME_INDEX_WRONG) -> None:
         assert self._times is not None, "there is a time index"
         at = self._time_at
         self._add(kind, self._times.path, at * TIME_ENTRY_SIZE, f"entry {at} {what}")
 
-    def _add(self, kind: Kind, path: str, position: int, what: str) -> None:
+    def _add(self, kind: FindingKind, path: str, position: int, what: str) -> None:
         self._told[kind] += 1
-        if self._told[kind] <= TOLD_MAX:
+        if self._told[kind] <= REPORTED_MAX:
             self.wrong.append((kind, path, position, what))

@@ -46,11 +46,11 @@ from ..layout import (
 )
 from ..segment import index_paths
 from ..small_files import read_file
-from .findings import Kind, LogReport
-from .index_check import Comparison, load_entries
-from .offset_check import Course, Fault, LastStop, tell_faults
+from .findings import FindingKind, LogReport
+from .index_check import IndexComparison, load_entries
+from .offset_check import LastShutdown, OffsetCheck, OrderFault, report_faults
 from .producer_check import ProducerCheck
-from .scan import Bad, scan
+from .scan import InvalidRange, scan
 
 if TYPE_CHECKING:
     from ...runtime.ports import Files
@@ -140,7 +140,7 @@ PROGRESS_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class LogContext:
     """The state of a log from outside its folder."""
 
     is_clean: bool | None = None  # None: the log is not in a data directory
@@ -159,21 +159,21 @@ class LogCheck:
 
     files: "Files"
     report: LogReport
-    around: Surroundings
+    around: LogContext
     names: list[str] = field(default_factory=list)
     bases: list[int] = field(default_factory=list)
     # base -> cleaned .log of an incomplete swap
     swapped: dict[int, str] = field(default_factory=dict)
-    torn: Fault | None = None  # start of the torn tail
+    torn: OrderFault | None = None  # start of the torn tail
     unsynced_bytes_max: int | None = None
     gaps_below: int | None = None
     topic_id: TopicId | None = None  # from partition.metadata
     is_read: bool = False  # to its end: the report is complete
-    course: Course = field(init=False)
+    course: OffsetCheck = field(init=False)
     producers: ProducerCheck = field(init=False)
 
     def __post_init__(self) -> None:
-        self.course = Course(
+        self.course = OffsetCheck(
             is_compacted=self.around.is_compacted, recovery_point=self.around.recovery_point
         )
 
@@ -231,7 +231,7 @@ class LogCheck:
             report.bytes += size
             limit, told = self.around.inflate_limit, 0
             for piece in scan(file, 0, size, next_offset=base, inflate_limit=limit):
-                if isinstance(piece, Bad):
+                if isinstance(piece, InvalidRange):
                     course.bad(path, piece)
                     comparison.bad(piece.position, piece.end)
                     self.producers.bad()
@@ -252,7 +252,7 @@ class LogCheck:
                 report.records += header.record_count
                 if piece.is_unproven:
                     report.findings.add(
-                        Kind.BATCH_UNPROVEN,
+                        FindingKind.BATCH_UNPROVEN,
                         path,
                         f"the batch inflates to more than {limit} bytes",
                         position=piece.position,
@@ -268,28 +268,32 @@ class LogCheck:
         else:
             self.producers.end_segment(base, course.next_offset, report.findings)
 
-    def _comparison(self, path: str, base: int) -> Comparison:
+    def _comparison(self, path: str, base: int) -> IndexComparison:
         if base in self.swapped:
-            return Comparison(base, None, None)
+            return IndexComparison(base, None, None)
         index_path, time_index_path = index_paths(path)
-        return Comparison(
+        return IndexComparison(
             base,
             load_entries(self.files, index_path, OFFSET_ENTRY_SIZE),
             load_entries(self.files, time_index_path, TIME_ENTRY_SIZE),
         )
 
-    def _tell_indexes(self, comparison: Comparison, base: int, size: int) -> None:
+    def _tell_indexes(self, comparison: IndexComparison, base: int, size: int) -> None:
         findings = self.report.findings
         is_rebuilt = self._is_recovered(base)
         for kind, path, position, what in comparison.wrong:
-            told = Kind.INDEX_STALE if is_rebuilt and kind is not Kind.INDEX_FOREIGN else kind
+            told = (
+                FindingKind.INDEX_STALE
+                if is_rebuilt and kind is not FindingKind.INDEX_FOREIGN
+                else kind
+            )
             findings.add(told, path, what, position=position)
         if is_rebuilt or size == 0 or base in self.swapped:
             return
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             name = segment_file(base, suffix)
             if name not in self.names:
-                findings.add(Kind.INDEX_MISSING, join(self.folder, name), "it is missing")
+                findings.add(FindingKind.INDEX_MISSING, join(self.folder, name), "it is missing")
 
     def _is_recovered(self, base: int) -> bool:
         """Return True if the next start reads this segment and rebuilds its indexes."""
@@ -307,10 +311,10 @@ class LogCheck:
         bound = self.unsynced_bytes_max
         if bound is None and report.name == METADATA_LOG:
             bound = GROUPS_BYTES
-        stop = LastStop(
+        stop = LastShutdown(
             is_clean=around.is_clean, recovery_point=around.recovery_point, torn_bytes_max=bound
         )
-        self.torn = tell_faults(course, stop, report, size=report.bytes)
+        self.torn = report_faults(course, stop, report, size=report.bytes)
         report.log_end_offset = self.torn.offset if self.torn else course.next_offset
         report.good_end_offset = course.faults[0].offset if course.faults else course.next_offset
         start = around.log_start_offset or 0
@@ -326,14 +330,14 @@ class LogCheck:
         findings = self.report.findings
         if PARTITION_METADATA not in self.names:
             if self.report.name != METADATA_LOG:
-                findings.add(Kind.METADATA_MISSING, path, "it is missing")
+                findings.add(FindingKind.METADATA_MISSING, path, "it is missing")
             return
         try:
             meta = strict_partition(read_file(self.files, path), path)
         except CorruptionError as error:
             is_stopped = self.around.is_clean is not False and bool(self.bases)
             was_flushed = is_stopped or self.around.recovery_point
-            kind = Kind.METADATA_WRONG if was_flushed else Kind.METADATA_MISSING
+            kind = FindingKind.METADATA_WRONG if was_flushed else FindingKind.METADATA_MISSING
             findings.add(kind, path, error.message)
             return
         self.unsynced_bytes_max = meta.unsynced_bytes_max
@@ -345,7 +349,9 @@ class LogCheck:
         known = self.around.topic_id
         if known is not None and meta.topic_id != known:
             findings.add(
-                Kind.METADATA_WRONG, path, "the topic id differs from that of the metadata log"
+                FindingKind.METADATA_WRONG,
+                path,
+                "the topic id differs from that of the metadata log",
             )
 
     def _check_epochs(self) -> None:
@@ -356,16 +362,16 @@ class LogCheck:
                 around.recovery_point if around.is_clean is False else self.report.log_end_offset
             )
             if course.runs and course.runs[0].first_offset < (point or 0):
-                findings.add(Kind.EPOCH_FILE_MISSING, path, "it is missing")
+                findings.add(FindingKind.EPOCH_FILE_MISSING, path, "it is missing")
             return
         try:
             entries = strict_epochs(read_file(self.files, path), path)
         except CorruptionError as error:
-            findings.add(Kind.EPOCH_FILE_WRONG, path, error.message)
+            findings.add(FindingKind.EPOCH_FILE_WRONG, path, error.message)
             return
         wrong = self._epochs_contradict(entries)
         if wrong is not None:
-            findings.add(Kind.EPOCH_FILE_WRONG, path, wrong)
+            findings.add(FindingKind.EPOCH_FILE_WRONG, path, wrong)
 
     def _epochs_contradict(self, entries: list[tuple[int, int]]) -> str | None:
         """Return the first contradiction between the epoch file and the batches, None without one.
@@ -417,7 +423,7 @@ class LogCheck:
         if point is not None and report.log_end_offset < point:
             path = join(self.folder, segment_file(self.bases[-1], LOG_SUFFIX)) if self.bases else ""
             report.findings.add(
-                Kind.LOG_SHORT,
+                FindingKind.LOG_SHORT,
                 path or self.folder,
                 f"the log ends at offset {report.log_end_offset}, but offsets up to {point} were"
                 " fsynced",
@@ -433,7 +439,7 @@ class LogCheck:
         for base in self._lost_segments():
             path = join(self.folder, segment_file(base, LOG_SUFFIX))
             what_else = "its .log is missing between existing segments; its index exists"
-            findings.add(Kind.OFFSET_ORDER, path, what_else, offset=base)
+            findings.add(FindingKind.OFFSET_ORDER, path, what_else, offset=base)
 
     def _lost_segments(self) -> list[int]:
         """Return the missing segments of a compacted log, in which a gap alone is valid.
@@ -479,28 +485,28 @@ UNFINISHED: Final = {
 BESIDE_LOG: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
-def stray_name(name: str, bases: list[int]) -> tuple[Kind, str] | None:
+def stray_name(name: str, bases: list[int]) -> tuple[FindingKind, str] | None:
     """Return the finding about a name in a log's folder, None if the name is valid."""
     for suffix, what in UNFINISHED.items():
         if name.endswith(suffix):
-            return Kind.UNFINISHED, what
+            return FindingKind.UNFINISHED, what
     if name in (LEADER_EPOCHS, PARTITION_METADATA) or segment_base(name) is not None:
         return None
     for suffix in BESIDE_LOG:
         base = segment_base(name, suffix)
         if base is not None:
-            return None if base in bases else (Kind.UNFINISHED, "an index without its .log")
+            return None if base in bases else (FindingKind.UNFINISHED, "an index without its .log")
     if segment_base(name, SNAPSHOT_SUFFIX) is not None:
         return None
     if name.endswith(".checkpoint"):
         return None  # a snapshot of the metadata log
-    return Kind.STRAY, "not a file of a log"
+    return FindingKind.STRAY, "not a file of a log"
 
 
 def check_log(
     files: "Files",
     folder: str,
-    around: Surroundings,
+    around: LogContext,
     *,
     progress: Progress = lambda size: None,
 ) -> LogCheck:
@@ -510,5 +516,5 @@ def check_log(
         check.run(progress)
     except OSError as error:
         path = error.filename if isinstance(error.filename, str) else folder
-        check.report.findings.add(Kind.UNREADABLE, path, error.strerror or str(error))
+        check.report.findings.add(FindingKind.UNREADABLE, path, error.strerror or str(error))
     return check

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from ...ids import NO_EPOCH
 from ...records.batch import OFFSET_MAX, BatchHeader
 from ..index import RELATIVE_OFFSET_MAX
-from .findings import FINDINGS_MAX, Kind, LogReport
-from .scan import Bad, Good
+from .findings import FINDINGS_MAX, FindingKind, LogReport
+from .scan import InvalidRange, ValidBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class OrderFault:
     """A fault that no log has after completed writes."""
 
-    kind: Kind
+    kind: FindingKind
     file: str
     position: int
     offset: int  # the expected offset at the fault
@@ -35,7 +35,7 @@ class EpochRun:
     last_offset: int  # base offset of its last batch
 
 
-class Course:
+class OffsetCheck:
     """Verifies the batches of one log in order. `is_compacted`: offsets may have gaps, except
     around `recovery_point` in the active segment, which was the log end once."""
 
@@ -44,14 +44,14 @@ class Course:
         self._recovery_point = recovery_point
         self._base_offset = 0  # of the segment
         self._is_active = False
-        self.faults: list[Fault] = []
+        self.faults: list[OrderFault] = []
         self.fault_count = 0
         self.good_bytes = 0
         self.next_offset = 0  # after the last valid batch
         self.runs: list[EpochRun] = []
         self._epoch: int = NO_EPOCH  # of the previous batch
         self._is_sure = False  # the next batch must start at `next_offset`
-        self._lost: Bad | None = None  # before the next valid batch
+        self._lost: InvalidRange | None = None  # before the next valid batch
         self._lost_file = ""
 
     def start_segment(
@@ -69,7 +69,7 @@ class Course:
             self._found_lost_end(base_offset)
         elif not (self.is_compacted and base_offset > self.next_offset):
             self._fault(
-                Kind.OFFSET_ORDER,
+                FindingKind.OFFSET_ORDER,
                 path,
                 0,
                 f"the segment starts at offset {base_offset}; the expected offset is"
@@ -77,10 +77,10 @@ class Course:
             )
         self.next_offset, self._is_sure = max(base_offset, self.next_offset), True
 
-    def bad(self, path: str, bad: Bad) -> None:
+    def bad(self, path: str, bad: InvalidRange) -> None:
         """Add a range without a valid batch."""
         self._fault(
-            Kind.BATCH_DAMAGED,
+            FindingKind.BATCH_DAMAGED,
             path,
             bad.position,
             f"{bad.reason} ({bad.end - bad.position} bytes are unreadable)",
@@ -88,7 +88,7 @@ class Course:
         self._is_sure = False
         self._lost, self._lost_file = bad, path
 
-    def good(self, path: str, good: Good) -> None:
+    def good(self, path: str, good: ValidBatch) -> None:
         """Add a batch that is valid by itself."""
         header = good.header
         base = header.base_offset
@@ -105,21 +105,23 @@ class Course:
                 self.runs.append(EpochRun(header.leader_epoch, base, base))
         self.good_bytes += header.size
         if good.fault is not None:
-            self._fault(Kind.BATCH_MALFORMED, path, good.position, good.fault, offset=base)
+            self._fault(FindingKind.BATCH_MALFORMED, path, good.position, good.fault, offset=base)
 
-    def malformed(self, path: str, good: Good, what: str) -> None:
+    def malformed(self, path: str, good: ValidBatch, what: str) -> None:
         """Record that the batch at this position is invalid."""
         self.good_bytes -= good.header.size  # `good` counted it, but it does not precede the fault
-        self._fault(Kind.BATCH_MALFORMED, path, good.position, what, offset=good.header.base_offset)
+        self._fault(
+            FindingKind.BATCH_MALFORMED, path, good.position, what, offset=good.header.base_offset
+        )
         self.good_bytes += good.header.size
 
-    def _follow(self, path: str, good: Good) -> None:
+    def _follow(self, path: str, good: ValidBatch) -> None:
         header = good.header
         base, delta, expected = header.base_offset, header.last_offset_delta, self.next_offset
         relative = base + delta - self._base_offset
         if delta < 0 or not 0 <= base <= OFFSET_MAX - delta or relative > RELATIVE_OFFSET_MAX:
             self._fault(
-                Kind.OFFSET_ORDER,
+                FindingKind.OFFSET_ORDER,
                 path,
                 good.position,
                 f"a batch from offset {base} to {base + delta} is impossible",
@@ -128,7 +130,7 @@ class Course:
             return
         if base < expected or (self._is_sure and base > expected and not self._may_skip_to(base)):
             self._fault(
-                Kind.OFFSET_ORDER,
+                FindingKind.OFFSET_ORDER,
                 path,
                 good.position,
                 f"a batch of offsets [{base}, {base + delta + 1}) follows; the expected offset is"
@@ -156,7 +158,7 @@ class Course:
             fault = self.faults[at]
             if fault.position == lost.position and fault.file == self._lost_file:
                 what = f"{fault.what}; offsets [{self.next_offset}, {offset}) are lost with it"
-                self.faults[at] = Fault(
+                self.faults[at] = OrderFault(
                     fault.kind, fault.file, fault.position, fault.offset, what, fault.bytes_before
                 )
                 return
@@ -165,12 +167,16 @@ class Course:
         epoch, base = header.leader_epoch, header.base_offset
         if epoch < NO_EPOCH:
             self._fault(
-                Kind.EPOCH_ORDER, path, position, f"leader epoch {epoch} is impossible", offset=base
+                FindingKind.EPOCH_ORDER,
+                path,
+                position,
+                f"leader epoch {epoch} is impossible",
+                offset=base,
             )
             return
         if epoch < self._epoch:
             self._fault(
-                Kind.EPOCH_ORDER,
+                FindingKind.EPOCH_ORDER,
                 path,
                 position,
                 f"a batch of leader epoch {epoch} follows epoch {self._epoch}",
@@ -179,16 +185,16 @@ class Course:
         self._epoch = epoch
 
     def _fault(
-        self, kind: Kind, path: str, position: int, what: str, *, offset: int | None = None
+        self, kind: FindingKind, path: str, position: int, what: str, *, offset: int | None = None
     ) -> None:
         self.fault_count += 1
         if len(self.faults) < FINDINGS_MAX:
             where = self.next_offset if offset is None else offset
-            self.faults.append(Fault(kind, path, position, where, what, self.good_bytes))
+            self.faults.append(OrderFault(kind, path, position, where, what, self.good_bytes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LastStop:
+class LastShutdown:
     """The state of the log's last shutdown."""
 
     is_clean: bool | None  # None: the log is not in a data directory
@@ -196,7 +202,7 @@ class LastStop:
     torn_bytes_max: int | None  # of an fsync log: bytes that can be torn; None: no limit
 
 
-def first_torn(course: Course, stop: LastStop) -> int | None:
+def find_torn_tail(course: OffsetCheck, stop: LastShutdown) -> int | None:
     """Return the index of the fault that starts a torn tail, by the rules of recovery; None without
     one."""
     if stop.is_clean:
@@ -204,7 +210,7 @@ def first_torn(course: Course, stop: LastStop) -> int | None:
     for at, fault in enumerate(course.faults):
         behind = course.good_bytes - fault.bytes_before
         if stop.is_clean is None:
-            if behind == 0 and fault.kind is Kind.BATCH_DAMAGED:
+            if behind == 0 and fault.kind is FindingKind.BATCH_DAMAGED:
                 return at
         elif fault.offset >= (stop.recovery_point or 0):
             is_bounded = stop.torn_bytes_max is None or behind <= stop.torn_bytes_max
@@ -212,9 +218,11 @@ def first_torn(course: Course, stop: LastStop) -> int | None:
     return None
 
 
-def tell_faults(course: Course, stop: LastStop, report: LogReport, *, size: int) -> Fault | None:
+def report_faults(
+    course: OffsetCheck, stop: LastShutdown, report: LogReport, *, size: int
+) -> OrderFault | None:
     """Add the faults to the report; return the start of the torn tail, None without one."""
-    torn_at = first_torn(course, stop)
+    torn_at = find_torn_tail(course, stop)
     for fault in course.faults[:torn_at]:
         report.findings.add(
             fault.kind, fault.file, fault.what, position=fault.position, offset=fault.offset
@@ -227,5 +235,7 @@ def tell_faults(course: Course, stop: LastStop, report: LogReport, *, size: int)
     what = f"the log ends at offset {torn.offset}: {torn.what}"
     if behind:
         what += f"; {behind} bytes of valid batches after it are truncated too"
-    report.findings.add(Kind.TORN_TAIL, torn.file, what, position=torn.position, offset=torn.offset)
+    report.findings.add(
+        FindingKind.TORN_TAIL, torn.file, what, position=torn.position, offset=torn.offset
+    )
     return torn

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import CorruptionError
 from ..layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, join, segment_base, segment_file
-from ..producer_snapshot import Snapshot, decode_snapshot
+from ..producer_snapshot import ProducerSnapshot, decode_snapshot
 from ..producer_state import ProducerEntry, ProducerLimits, ProducerStates
 from ..small_files import read_file
 from ..transaction_index import ENTRY_SIZE, AbortedTransaction, decode_aborted
-from .findings import Findings, Kind
-from .scan import Good
+from .findings import FindingKind, Findings
+from .scan import ValidBatch
 
 if TYPE_CHECKING:
     from ...runtime.ports import Files
@@ -42,7 +42,7 @@ class ProducerCheck:
         offsets = (segment_base(name, SNAPSHOT_SUFFIX) for name in names)
         self._snapshots = sorted(offset for offset in offsets if offset is not None)
 
-    def good(self, good: Good, findings: Findings) -> str | None:
+    def good(self, good: ValidBatch, findings: Findings) -> str | None:
         """Process the next batch; return the fault of its sequence or marker, None without one."""
         header = good.header
         if self._snapshots and self._snapshots[0] <= header.base_offset:
@@ -84,7 +84,10 @@ class ProducerCheck:
                 )
             except CorruptionError as error:
                 findings.add(
-                    Kind.TRANSACTION_INDEX_WRONG, path, error.message, position=error.position
+                    FindingKind.TRANSACTION_INDEX_WRONG,
+                    path,
+                    error.message,
+                    position=error.position,
                 )
                 return
         if not self._is_blind:
@@ -111,13 +114,17 @@ class ProducerCheck:
             what = f"it has {said}, the batches have {entry}" if said else f"it lacks {entry}"
             at = found.index(said) * ENTRY_SIZE if said else None
             findings.add(
-                Kind.TRANSACTION_INDEX_WRONG, path, what, position=at, offset=entry.last_offset
+                FindingKind.TRANSACTION_INDEX_WRONG,
+                path,
+                what,
+                position=at,
+                offset=entry.last_offset,
             )
         for said in there.values():
             if self._is_compacted or said.first_offset < self._first:
                 continue  # its records or its marker are removed
             findings.add(
-                Kind.TRANSACTION_INDEX_WRONG,
+                FindingKind.TRANSACTION_INDEX_WRONG,
                 path,
                 f"it has {said}, but no marker in the segment aborts that transaction",
                 position=found.index(said) * ENTRY_SIZE,
@@ -132,7 +139,7 @@ class ProducerCheck:
         for offset in self._snapshots:
             path = join(self._folder, segment_file(offset, SNAPSHOT_SUFFIX))
             what = f"the log ends at {end_offset}"
-            findings.add(Kind.SNAPSHOT_STALE, path, what, offset=offset)
+            findings.add(FindingKind.SNAPSHOT_STALE, path, what, offset=offset)
 
     def _meet(self, offset: int, findings: Findings) -> None:
         """Compare the snapshots up to `offset`, after all batches below it were seen."""
@@ -142,7 +149,7 @@ class ProducerCheck:
             try:
                 snapshot = decode_snapshot(read_file(self._files, path), path, end_offset=end)
             except CorruptionError as error:
-                findings.add(Kind.SNAPSHOT_WRONG, path, error.message, offset=end)
+                findings.add(FindingKind.SNAPSHOT_WRONG, path, error.message, offset=end)
                 continue
             if self._is_blind:
                 continue
@@ -152,13 +159,15 @@ class ProducerCheck:
                 self._start_with(snapshot)
                 continue
             if end < offset and self._states.last_changed >= end:
-                findings.add(Kind.SNAPSHOT_WRONG, path, "no batch ends at its offset", offset=end)
+                findings.add(
+                    FindingKind.SNAPSHOT_WRONG, path, "no batch ends at its offset", offset=end
+                )
                 continue
             wrong = self._contradiction(snapshot)
             if wrong is not None:
-                findings.add(Kind.SNAPSHOT_WRONG, path, wrong, offset=end)
+                findings.add(FindingKind.SNAPSHOT_WRONG, path, wrong, offset=end)
 
-    def _start_with(self, snapshot: Snapshot) -> None:
+    def _start_with(self, snapshot: ProducerSnapshot) -> None:
         self._states.load(
             snapshot.entries,
             unreplicated=snapshot.unreplicated,
@@ -167,7 +176,7 @@ class ProducerCheck:
         )
         self._is_whole = True
 
-    def _contradiction(self, snapshot: Snapshot) -> str | None:
+    def _contradiction(self, snapshot: ProducerSnapshot) -> str | None:
         """Return the first contradiction between a snapshot and the batches below it, None without
         one."""
         said = dict(snapshot.entries)

@@ -9,14 +9,15 @@ and the ones not begun.
 Batches damaged below the recovery point stay, unless the caller requests a truncation, which has
 two halves. `copy_aside` makes a copy of the removed part durable, with every folder on the way to
 it. Only then may a checkpoint contain the new end: a start that found a lower recovery point would
-treat the damage as a torn tail, and truncate it. `cut_damage` removes the newest segments first:
-after a crash at any point the remaining log is contiguous.
+treat the damage as a torn tail, and truncate it. `truncate_damage` removes the newest segments
+first: after a crash at any point the remaining log is contiguous.
 """
 
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import DirectoryInUse, InvalidRequest, QuorumlogError
@@ -43,8 +44,8 @@ from ..segment import build_index, index_paths, remove_index
 from ..segment_files import finish_swaps
 from ..small_files import remove_tree, replace_file
 from ..truncation import remove_segment
-from .directory_check import CHECKPOINTS, DirectoryCheck, Known, check_directory
-from .findings import CheckReport, Finding, Kind
+from .directory_check import CHECKPOINTS, DirectoryCheck, KnownMetadata, check_directory
+from .findings import CheckFinding, CheckReport, FindingKind
 from .log_check import METADATA_LOG, LogCheck, Progress
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ COPY_SIZE: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CutPlan:
+class LogTruncationPlan:
     """A planned truncation of a damaged log."""
 
     log: str
@@ -68,7 +69,7 @@ class CutPlan:
     what: str  # description of the plan
 
 
-def plan_cut(files: "Files", check: LogCheck, aside: str) -> CutPlan:
+def plan_truncation(files: "Files", check: LogCheck, aside: str) -> LogTruncationPlan:
     """Plan a truncation at the first fault. Raises InvalidRequest if the copy's folder exists."""
     if files.exists(aside):
         raise InvalidRequest(f"{aside} exists already; name a new folder for the copy")
@@ -76,7 +77,7 @@ def plan_cut(files: "Files", check: LogCheck, aside: str) -> CutPlan:
     point = check.around.recovery_point or 0
     if not course.faults:
         end = report.log_end_offset
-        return CutPlan(
+        return LogTruncationPlan(
             log=report.name,
             folder=report.folder,
             aside=aside,
@@ -93,7 +94,7 @@ def plan_cut(files: "Files", check: LogCheck, aside: str) -> CutPlan:
     sources = tuple(check.path_of(base) for base in bases)
     size = sum(files.size(path) for path in sources) - fault.position
     last = max(course.next_offset, point, fault.offset)
-    return CutPlan(
+    return LogTruncationPlan(
         log=report.name,
         folder=report.folder,
         aside=aside,
@@ -107,7 +108,7 @@ def plan_cut(files: "Files", check: LogCheck, aside: str) -> CutPlan:
     )
 
 
-def copy_aside(files: "Files", plan: CutPlan) -> None:
+def copy_aside(files: "Files", plan: LogTruncationPlan) -> None:
     """Copy all removed bytes, durably. Waits for the device; raises OSError, after which no copy
     exists."""
     if plan.position < 0:
@@ -129,7 +130,7 @@ def copy_aside(files: "Files", plan: CutPlan) -> None:
         raise
 
 
-def cut_damage(files: "Files", plan: CutPlan) -> None:
+def truncate_damage(files: "Files", plan: LogTruncationPlan) -> None:
     """Truncate, durably. Waits for the device; raises OSError."""
     if plan.position < 0:
         return
@@ -178,26 +179,36 @@ def _copy(files: "Files", source: str, target: str, position: int) -> int:
 
 INDEX_INTERVAL_BYTES: Final = 4096
 INDEX_KINDS: Final = frozenset(
-    {Kind.INDEX_WRONG, Kind.TIME_INDEX_WRONG, Kind.INDEX_MISSING, Kind.INDEX_FOREIGN}
+    {
+        FindingKind.INDEX_WRONG,
+        FindingKind.TIME_INDEX_WRONG,
+        FindingKind.INDEX_MISSING,
+        FindingKind.INDEX_FOREIGN,
+    }
 )
 RECOVERED_KINDS: Final = frozenset(
-    {Kind.TORN_TAIL, Kind.UNFINISHED, Kind.INDEX_STALE, Kind.TRANSACTION_INDEX_WRONG}
+    {
+        FindingKind.TORN_TAIL,
+        FindingKind.UNFINISHED,
+        FindingKind.INDEX_STALE,
+        FindingKind.TRANSACTION_INDEX_WRONG,
+    }
 )
 """Kinds that the start code of a node repairs."""
 
 DAMAGE_KINDS: Final = frozenset(
     {
-        Kind.BATCH_DAMAGED,
-        Kind.BATCH_MALFORMED,
-        Kind.OFFSET_ORDER,
-        Kind.EPOCH_ORDER,
-        Kind.LOG_SHORT,
+        FindingKind.BATCH_DAMAGED,
+        FindingKind.BATCH_MALFORMED,
+        FindingKind.OFFSET_ORDER,
+        FindingKind.EPOCH_ORDER,
+        FindingKind.LOG_SHORT,
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RepairStep:
     """One step with its description."""
 
     what: str
@@ -238,7 +249,7 @@ def repair(
     files: "Files",
     path: str,
     *,
-    known: Known | None = None,
+    known: KnownMetadata | None = None,
     cut_to: str | None = None,
     progress: Progress = lambda size: None,
 ) -> RepairReport:
@@ -260,7 +271,7 @@ def repair(
     try:
         found = check_directory(files, path, known=known, progress=progress, ask_lock=False)
         report = RepairReport(found.report)
-        _perform(list(_Plan(files, found, report, cut_to).steps()), report)
+        _perform(list(_RepairPlan(files, found, report, cut_to).steps()), report)
         if report.failed is None:
             after = check_directory(files, path, known=known, progress=progress, ask_lock=False)
             report.after = after.report
@@ -278,7 +289,7 @@ def _lock(files: "Files", path: str) -> "FileLock":
         ) from None
 
 
-def _perform(steps: list[Step], report: RepairReport) -> None:
+def _perform(steps: list[RepairStep], report: RepairReport) -> None:
     for at, step in enumerate(steps):
         try:
             step.perform()
@@ -290,7 +301,7 @@ def _perform(steps: list[Step], report: RepairReport) -> None:
         report.done.append(step.what)
 
 
-class _Plan:
+class _RepairPlan:
     """The steps for the findings of one check, in order."""
 
     def __init__(
@@ -310,10 +321,10 @@ class _Plan:
             for finding in found.report.findings
         )
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[RepairStep]:
         """Yield every step."""
         found = self._found
-        own: dict[Kind, list[Finding]] = {}
+        own: dict[FindingKind, list[CheckFinding]] = {}
         for finding in found.report.findings:
             own.setdefault(finding.kind, []).append(finding)
         cuts = list(self._cuts())
@@ -322,15 +333,15 @@ class _Plan:
                 f"{name} has no folder; its checkpoints stay, so that no start treats it as new;"
                 " restore the folder, or drop the log with --cut-damage FOLDER"
             )
-        if Kind.CLEAN_MARKER_WRONG in own:
-            yield Step(
+        if FindingKind.CLEAN_MARKER_WRONG in own:
+            yield RepairStep(
                 "remove the clean-shutdown marker; the next start recovers", self._remove_marker
             )
         for finding in found.report.findings:
-            if finding.kind is Kind.UNFINISHED:
+            if finding.kind is FindingKind.UNFINISHED:
                 yield self._removal(finding.file)
         for cut in cuts:
-            yield Step(cut.what, lambda cut=cut: self._cut(cut))  # type: ignore[misc]
+            yield RepairStep(cut.what, partial(self._cut, cut))
         for name, check in found.logs.items():
             yield from self._log_steps(name, check, is_cut=any(cut.log == name for cut in cuts))
         is_recovered = any(
@@ -341,16 +352,16 @@ class _Plan:
         if self._is_unsure and any(self._is_let_be(check) for check in found.logs.values()):
             return  # rewritten checkpoints would let a start truncate the kept damage
         # A finding without an offset is about a damaged file, or a missing log.
-        is_due = Kind.CHECKPOINT_WRONG in own and (
+        is_due = FindingKind.CHECKPOINT_WRONG in own and (
             self._clamped() != self._found.offsets
-            or any(one.offset is None for one in own[Kind.CHECKPOINT_WRONG])
+            or any(one.offset is None for one in own[FindingKind.CHECKPOINT_WRONG])
         )
         if is_due or cuts or is_recovered:
-            yield Step("write the checkpoints from the logs", self._write_checkpoints)
+            yield RepairStep("write the checkpoints from the logs", self._write_checkpoints)
 
     # --- damage --------------------------------------------------------------------------------
 
-    def _cuts(self) -> Iterator[CutPlan]:
+    def _cuts(self) -> Iterator[LogTruncationPlan]:
         for name, check in self._found.logs.items():
             if not check.is_read:
                 self._report.refused.append(
@@ -369,7 +380,7 @@ class _Plan:
                     " must not vote; format a new directory for it"
                 )
             else:
-                yield plan_cut(self._files, check, join(self._cut_to, name))
+                yield plan_truncation(self._files, check, join(self._cut_to, name))
 
     def _gone(self) -> list[str]:
         """Return the fsynced logs without folders; their checkpoints must stay. A node
@@ -381,17 +392,17 @@ class _Plan:
 
     def _is_damaged(self, check: LogCheck) -> bool:
         kinds = {finding.kind for finding in check.report.findings}
-        return bool(kinds & DAMAGE_KINDS) or (self._is_unsure and Kind.TORN_TAIL in kinds)
+        return bool(kinds & DAMAGE_KINDS) or (self._is_unsure and FindingKind.TORN_TAIL in kinds)
 
     def _is_let_be(self, check: LogCheck) -> bool:
         is_cut = self._cut_to is not None and check.report.name != METADATA_LOG
         return not check.is_read or (self._is_damaged(check) and not is_cut)
 
-    def _cut(self, plan: CutPlan) -> None:
+    def _cut(self, plan: LogTruncationPlan) -> None:
         copy_aside(self._files, plan)
         self._remove_marker()
         self._store_offsets(self._lowered(plan.log, plan.end_offset))
-        cut_damage(self._files, plan)
+        truncate_damage(self._files, plan)
         self._ends[plan.log] = plan.end_offset
         self._recover(self._found.logs[plan.log], recovery_point=plan.end_offset)
 
@@ -407,18 +418,18 @@ class _Plan:
 
     # --- logs ----------------------------------------------------------------------------------
 
-    def _log_steps(self, name: str, check: LogCheck, *, is_cut: bool) -> Iterator[Step]:
+    def _log_steps(self, name: str, check: LogCheck, *, is_cut: bool) -> Iterator[RepairStep]:
         kinds = {finding.kind for finding in check.report.findings}
         if is_cut or not check.is_read:
             return
         is_damaged = self._is_damaged(check)
         is_clean = bool(self._found.report.is_clean)
         for finding in check.report.findings:
-            if finding.kind in (Kind.SNAPSHOT_WRONG, Kind.SNAPSHOT_STALE):
+            if finding.kind in (FindingKind.SNAPSHOT_WRONG, FindingKind.SNAPSHOT_STALE):
                 yield self._removal(finding.file)
         if kinds & RECOVERED_KINDS and not is_damaged:
             what = f"{name}: complete unfinished work, truncate a torn tail at offset"
-            yield Step(
+            yield RepairStep(
                 f"{what} {check.report.log_end_offset}, rebuild what follows from the batches",
                 lambda: self._recover(check, recovery_point=None),
             )
@@ -429,9 +440,12 @@ class _Plan:
         }
         for path in sorted(logs):
             if self._files.exists(path) and not is_damaged:
-                yield Step(f"rebuild the indexes of {path}", lambda path=path: self._index(path))  # type: ignore[misc]
-        if kinds & {Kind.EPOCH_FILE_WRONG, Kind.EPOCH_FILE_MISSING} and not is_damaged:
-            yield Step(
+                yield RepairStep(f"rebuild the indexes of {path}", partial(self._index, path))
+        if (
+            kinds & {FindingKind.EPOCH_FILE_WRONG, FindingKind.EPOCH_FILE_MISSING}
+            and not is_damaged
+        ):
+            yield RepairStep(
                 f"{name}: write {LEADER_EPOCHS} from the batches",
                 lambda: self._write_epochs(check, is_clean=is_clean),
             )
@@ -499,13 +513,13 @@ class _Plan:
 
     # --- the directory's own files -------------------------------------------------------------
 
-    def _removal(self, path: str) -> Step:
+    def _removal(self, path: str) -> RepairStep:
         def remove() -> None:
             if self._files.exists(path):
                 remove_tree(self._files, path)
                 self._files.sync_folder(path.rpartition("/")[0])
 
-        return Step(f"remove {path}", remove)
+        return RepairStep(f"remove {path}", remove)
 
     def _remove_marker(self) -> None:
         path = join(self._path, CLEAN_MARKER)

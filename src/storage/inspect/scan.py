@@ -2,8 +2,8 @@
 
 Each batch is verified by itself: magic, length, CRC-32C, codec, and every record (number, lengths,
 offsets and timestamps), all in compiled code. A range without a valid batch is returned as one
-`Bad`, and the scan searches for the next valid batch. Memory is bounded by `WINDOW_SIZE` and the
-largest batch with a valid CRC: the content of a header causes no allocation.
+`InvalidRange`, and the scan searches for the next valid batch. Memory is bounded by `WINDOW_SIZE`
+and the largest batch with a valid CRC: the content of a header causes no allocation.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ OFFSETS_AHEAD: Final = 2**31
 """Offsets that an invalid range may have held."""
 
 
-class Good(NamedTuple):
+class ValidBatch(NamedTuple):
     """A batch that is valid by itself.
 
     `content[at : at + header.size]` are its bytes; they are not kept after the next step. A tuple
@@ -64,7 +64,7 @@ class Good(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class InvalidRange:
     """The range [position, end) without a valid batch; `end` is the next valid batch, or the file's
     end."""
 
@@ -74,7 +74,7 @@ class Bad:
     header: BatchHeader | None  # if readable; its fields may be wrong
 
 
-Piece: TypeAlias = Good | Bad
+Piece: TypeAlias = ValidBatch | InvalidRange
 
 
 def scan(
@@ -109,11 +109,13 @@ def scan(
                 continue  # it is in the window now
             reason = f"the file ends within a batch of {found.size} bytes"
         following = _next_good(window, position, end, found, next_offset)
-        yield Bad(position, following, reason or "", found)
+        yield InvalidRange(position, following, reason or "", found)
         position = following
 
 
-def _goods(content: bytes, at: int, position: int, inflate_limit: int | None) -> Iterator[Good]:
+def _goods(
+    content: bytes, at: int, position: int, inflate_limit: int | None
+) -> Iterator[ValidBatch]:
     """Yield the batches from content[at] with valid headers and CRCs, as far as they are complete;
     `_prove` decides about the next one. Without a limit the records are not checked."""
     view, limit = memoryview(content), len(content)
@@ -130,18 +132,18 @@ def _goods(content: bytes, at: int, position: int, inflate_limit: int | None) ->
                 newest_ms=INT64_MAX,
             )  # most batches take one call: header, CRC and records
         if header is not None:
-            yield Good(position, header, content, at)
+            yield ValidBatch(position, header, content, at)
         else:
             header = BatchHeader._make(HEADER.unpack_from(content, at))
             if header.magic != MAGIC or crc32c(view[at + CRC_START : at + size]) != header.crc:
                 return
-            good = Good(position, header, content, at)
+            good = ValidBatch(position, header, content, at)
             yield good if inflate_limit is None else _proven(good, inflate_limit)
         at += size
         position += size
 
 
-def _proven(good: Good, inflate_limit: int) -> Good:
+def _proven(good: ValidBatch, inflate_limit: int) -> ValidBatch:
     """Return the batch with the result of the check of its records."""
     fault, is_unproven = check_records(good.content, good.at, good.header, inflate_limit)
     if fault is None and not is_unproven:

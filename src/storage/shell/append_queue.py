@@ -1,7 +1,7 @@
 """The append queue of one log, and the admission of client batches to it.
 
-The queue holds pending appends, exclusive work and callbacks: data of the `Writer`, which makes the
-decisions.
+The queue holds pending appends, exclusive work and callbacks: data of the `LogWriter`, which makes
+the decisions.
 
 Admission validates and converts client batches on the loop or in a lane, and counts the queued
 bytes. An append keeps its position in the queue while a lane processes it: the order of a log is
@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from ...errors import QuorumlogError, StorageError
 from ...ids import Offset
 from ...runtime.ports import Buffer, Runtime, Scope
-from ..append import Origin
+from ..append import AppendOrigin
 from ..config import DirectoryConfig, FlushPolicy, LogConfig
 from ..conversion import TooMuchWork, admit, growth_max, is_plain, is_worth_a_lane
 from ..flush import Flush
@@ -51,7 +51,7 @@ class Appended:
         self.log_start_offset = log_start_offset
 
 
-class Waiter(Protocol):
+class AppendWaiter(Protocol):
     """The waiter of an append's result: a future, or its replacement on the hot path."""
 
     def done(self) -> bool: ...
@@ -60,14 +60,14 @@ class Waiter(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class PendingAppend:
+class QueuedAppend:
     """A queued append."""
 
     batches: Buffer
     leader_epoch: int
-    origin: Origin
+    origin: AppendOrigin
     waits_for_flush: bool
-    waiter: Waiter
+    waiter: AppendWaiter
     held_bytes: int = 0  # bytes counted by the Writer's limit; 0: it left the queue
     is_ready: bool = True  # False until admitted by the cpu lane
     is_postponed: bool = False  # goes to the lane after the exclusive work before it
@@ -77,7 +77,7 @@ class PendingAppend:
 
 
 @dataclass(slots=True, eq=False)
-class Exclusive:
+class ExclusiveWork:
     """Work with exclusive access to a log: after everything queued before it, before everything
     queued after it.
 
@@ -94,11 +94,11 @@ class Exclusive:
 
 
 @dataclass(slots=True, eq=False)
-class Channel:
+class AppendQueue:
     """The append queue of one log, with the state of its writes and flushes."""
 
     log: Log
-    queue: deque[PendingAppend | Exclusive] = field(default_factory=deque)
+    queue: deque[QueuedAppend | ExclusiveWork] = field(default_factory=deque)
     queued_bytes: int = 0  # of the appends in `queue`
     is_busy: bool = False  # a job that changes the log is queued or running
     is_exclusive: bool = False  # ... and it is exclusive work: no flush may begin during it
@@ -132,14 +132,16 @@ class Channel:
             callback()
 
 
-def barrier(waiter: "asyncio.Future[None]") -> Exclusive:
+def barrier(waiter: "asyncio.Future[None]") -> ExclusiveWork:
     """Return exclusive work that only completes `waiter` in its turn."""
-    return Exclusive(
+    return ExclusiveWork(
         lambda: None, lambda _: None, waiter, changes=False, repeats=False, is_barrier=True
     )
 
 
-def answer(waiter: "Waiter | asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+def answer(
+    waiter: "AppendWaiter | asyncio.Future[Any]", result: Any, error: Exception | None
+) -> None:
     """Complete a waiter with a result or an error, unless it was cancelled."""
     if waiter.done():
         return  # its caller was cancelled
@@ -149,7 +151,7 @@ def answer(waiter: "Waiter | asyncio.Future[Any]", result: Any, error: Exception
         waiter.set_exception(error)
 
 
-def fail(waiter: "Waiter | asyncio.Future[Any]", error: Exception) -> None:
+def fail(waiter: "AppendWaiter | asyncio.Future[Any]", error: Exception) -> None:
     """Complete a waiter with an error."""
     answer(waiter, None, error)
 
@@ -170,7 +172,7 @@ def release_after(work: "asyncio.Future[None]", begun: Sequence[Flush]) -> None:
 LANE: Final = "cpu"
 
 
-class Admission:
+class AppendAdmission:
     """Admits the appends queued for the logs of one directory."""
 
     def __init__(
@@ -179,7 +181,7 @@ class Admission:
         scope: Scope,
         *,
         config: DirectoryConfig,
-        on_admitted: Callable[[Channel], None],
+        on_admitted: Callable[[AppendQueue], None],
     ) -> None:
         # of all queued appends; one in the lane counts with its largest possible result
         self.held_bytes = 0
@@ -188,13 +190,13 @@ class Admission:
         self._bytes_min = config.cpu_lane_bytes_min
         self._on_admitted = on_admitted
 
-    def enter(self, channel: Channel, item: PendingAppend) -> None:
+    def enter(self, channel: AppendQueue, item: QueuedAppend) -> None:
         """Queue an append. A client's append that needs the lane goes there at once, or after a
         config change queued before it."""
         channel.queue.append(item)
         channel.queued_bytes += len(item.batches)
         self._hold(item, len(item.batches))
-        if item.origin is not Origin.CLIENT:
+        if item.origin is not AppendOrigin.CLIENT:
             return
         if is_worth_a_lane(item.batches, channel.log.config, self._bytes_min):
             if channel.is_configuring:
@@ -202,15 +204,15 @@ class Admission:
             else:
                 self._send_to_lane(channel, item)
 
-    def leave(self, channel: Channel, item: PendingAppend) -> None:
+    def leave(self, channel: AppendQueue, item: QueuedAppend) -> None:
         """Remove an append that left the queue from the counts."""
         channel.queued_bytes -= len(item.batches)
         self._hold(item, 0)
 
-    def resume(self, channel: Channel) -> None:
+    def resume(self, channel: AppendQueue) -> None:
         """Send postponed appends to the lane after exclusive work has ended."""
         for item in channel.queue:
-            if isinstance(item, Exclusive):
+            if isinstance(item, ExclusiveWork):
                 if item.is_barrier:
                     continue
                 return
@@ -218,7 +220,7 @@ class Admission:
                 item.is_postponed = False
                 self._send_to_lane(channel, item)
 
-    def is_admitted(self, channel: Channel, item: PendingAppend) -> bool:
+    def is_admitted(self, channel: AppendQueue, item: QueuedAppend) -> bool:
         """Return True if the append may be prepared now. It is admitted here if that is quick, else
         sent to the lane. `error` is set if it is rejected."""
         if not item.is_ready:
@@ -226,7 +228,7 @@ class Admission:
         if item.admitted_by is not None or item.error is not None:
             return True
         config = channel.log.config
-        if item.origin is not Origin.CLIENT or is_plain(item.batches, config):
+        if item.origin is not AppendOrigin.CLIENT or is_plain(item.batches, config):
             return True
         wall_ms = self._runtime.clock.wall_ms()
         try:
@@ -240,7 +242,7 @@ class Admission:
             self._admitted(channel, item, batches, config)
         return True
 
-    def _send_to_lane(self, channel: Channel, item: PendingAppend) -> None:
+    def _send_to_lane(self, channel: AppendQueue, item: QueuedAppend) -> None:
         item.is_ready = False
         config = channel.log.config
         try:
@@ -251,7 +253,7 @@ class Admission:
         self._scope.spawn(self._admit_in_lane(channel, item, config), name="storage.admit")
 
     async def _admit_in_lane(
-        self, channel: Channel, item: PendingAppend, config: LogConfig
+        self, channel: AppendQueue, item: QueuedAppend, config: LogConfig
     ) -> None:
         size = len(item.batches)
         job = partial(admit, item.batches, config, wall_ms=self._runtime.clock.wall_ms())
@@ -265,13 +267,13 @@ class Admission:
         self._on_admitted(channel)
 
     def _admitted(
-        self, channel: Channel, item: PendingAppend, batches: Buffer, config: LogConfig
+        self, channel: AppendQueue, item: QueuedAppend, batches: Buffer, config: LogConfig
     ) -> None:
         """Apply the result of an admission to a queued append."""
         channel.queued_bytes += len(batches) - len(item.batches)
         item.batches, item.admitted_by = batches, config
         self._hold(item, len(batches))
 
-    def _hold(self, item: PendingAppend, size: int) -> None:
+    def _hold(self, item: QueuedAppend, size: int) -> None:
         self.held_bytes += size - item.held_bytes
         item.held_bytes = size

@@ -13,14 +13,14 @@ from typing import Final, TypeAlias
 
 from ...errors import DiskFull, QuorumlogError, StorageError
 from ...runtime.ports import Runtime, Scope
-from ..checkpoints import Stored, encode_epochs, encode_partition_metadata
+from ..checkpoints import Checkpoints, encode_epochs, encode_partition_metadata
 from ..data_directory_state import replace_offsets
 from ..layout import CLEANER_OFFSETS, LEADER_EPOCHS, LOG_START_OFFSETS, PARTITION_METADATA, join
 from ..log import Log
 from ..small_files import OUT_OF_SPACE, replace_file
-from .append_queue import Channel
+from .append_queue import AppendQueue
 from .config_changes import ConfigChanges
-from .writer import Writer
+from .writer import LogWriter
 
 _Start: TypeAlias = "tuple[Log, int, asyncio.Future[None]]"
 """(log, new log start offset, waiter for its durability)."""
@@ -28,7 +28,7 @@ _Start: TypeAlias = "tuple[Log, int, asyncio.Future[None]]"
 _LOG: Final = logging.getLogger("quorumlog.storage")
 
 
-class Checkpointing:
+class Checkpointer:
     """Keeps the checkpoint files close to the state of the logs; its task runs in `scope`.
 
     `stored` is the content of the files, or will be once the work in the write lane has ended:
@@ -41,8 +41,8 @@ class Checkpointing:
         scope: Scope,
         path: str,
         *,
-        stored: Stored,
-        writer: Writer,
+        stored: Checkpoints,
+        writer: LogWriter,
         changes: ConfigChanges,
         interval_ms: int,
     ) -> None:
@@ -53,7 +53,7 @@ class Checkpointing:
         self._changes = changes
         self._interval_ms = interval_ms
         self._starting: list[_Start] = []
-        self._behind: dict[Channel, None] = {}  # their high watermark will still move
+        self._behind: dict[AppendQueue, None] = {}  # their high watermark will still move
         self._ticker = scope.spawn(self._under_load(), name="storage.checkpoints")
 
     def stop(self) -> None:
@@ -98,7 +98,7 @@ class Checkpointing:
     async def store(self, logs: Iterable[Log]) -> bool:
         """Store the checkpoints of these logs in the write lane; return True if anything changed.
         Raises OSError."""
-        planned: list[tuple[Stored, bool]] = []
+        planned: list[tuple[Checkpoints, bool]] = []
         epochs: list[Callable[[], None]] = []
         files = self._runtime.files
 
@@ -169,7 +169,7 @@ class Checkpointing:
         except OSError as error:  # some records are compacted later than possible
             _LOG.warning("storage.checkpoint_failed path=%s error=%s", self._path, error)
 
-    async def store_log_start(self, channel: Channel, offset: int) -> None:
+    async def store_log_start(self, channel: AppendQueue, offset: int) -> None:
         """Store a log start offset, unless the log starts above it already; durable at the return.
 
         Everything below must be flushed. Requests that arrive during a store are stored together.

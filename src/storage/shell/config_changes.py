@@ -14,10 +14,10 @@ from typing import Final
 from ...runtime.ports import Files
 from ..checkpoints import encode_partition_metadata
 from ..config import DirectoryConfig, FlushPolicy, LogConfig
-from ..data_directory_state import change_bound, is_wider
+from ..data_directory_state import is_wider, store_unsynced_limit
 from ..flush import Flush
-from .append_queue import Channel, release_after
-from .writer import Writer
+from .append_queue import AppendQueue, release_after
+from .writer import LogWriter
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 
@@ -32,12 +32,12 @@ def unsynced_bytes_max(log: LogConfig, directory: DirectoryConfig) -> int | None
 class ConfigChanges:
     """Applies configuration changes to the logs of one directory."""
 
-    def __init__(self, files: Files, writer: Writer, config: DirectoryConfig) -> None:
+    def __init__(self, files: Files, writer: LogWriter, config: DirectoryConfig) -> None:
         self._files = files
         self._writer = writer
         self._config = config
 
-    def take(self, channel: Channel) -> None:
+    def take(self, channel: AppendQueue) -> None:
         """Apply the wanted config of a log, if any, or queue the work that it needs."""
         if channel.wanted is None or channel.is_configuring or self._writer.is_closing:
             return
@@ -52,7 +52,7 @@ class ConfigChanges:
         else:
             self._queue(channel, config, bound)
 
-    def _queue(self, channel: Channel, config: LogConfig, bound: int | None) -> None:
+    def _queue(self, channel: AppendQueue, config: LogConfig, bound: int | None) -> None:
         log = channel.log
         begun: list[Flush] = []
         gaps: list[int | None] = []
@@ -63,7 +63,7 @@ class ConfigChanges:
             begun.append(log.begin_flush())
             gaps.append(log.gaps_below if log.gaps_below is not None or not config.compacted else 0)
             content = log.topic_id and encode_partition_metadata(log.topic_id, bound, gaps[0])
-            return partial(change_bound, self._files, begun[0], log.folder, content)
+            return partial(store_unsynced_limit, self._files, begun[0], log.folder, content)
 
         def end(is_stored: bool | None) -> None:
             channel.is_configuring = False

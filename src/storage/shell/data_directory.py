@@ -1,7 +1,7 @@
 """One data directory: its lock, logs, checkpoints and clean-shutdown marker.
 
-Opened once per process. All changes go through the `Writer` of the lane `write:<path>`. Reads try
-the page cache on the loop and go to the read lane otherwise.
+Opened once per process. All changes go through the `LogWriter` of the lane `write:<path>`. Reads
+try the page cache on the loop and go to the read lane otherwise.
 """
 
 import asyncio
@@ -14,24 +14,24 @@ from ...errors import CorruptionError, DirectoryMismatch, DiskFull, StorageError
 from ...ids import ClusterId, DirectoryId, NodeId, TopicId
 from ...metrics import Histogram
 from ...runtime.ports import Buffer, Runtime, Scope
-from ..append import Origin
+from ..append import AppendOrigin
 from ..checkpoints import DirectoryMeta
 from ..config import DirectoryConfig, LogConfig
 from ..data_directory_state import (
-    Found,
+    DataDirectoryState,
     check_owner,
-    find_folder,
     format_folder,
-    leave_marker,
+    load_state,
     log_names,
-    remove_if_there,
-    remove_marker,
-    rename_away,
+    remove_clean_marker,
+    remove_if_exists,
+    rename_deleted,
     replace_offsets,
     reset_log,
     topic_of_folder,
     truncate_log,
     unusable,
+    write_clean_marker,
 )
 from ..file_pool import FilePool
 from ..flush import Flush, perform_flush
@@ -47,34 +47,34 @@ from ..layout import (
 )
 from ..log import Log
 from ..producer_state import ProducerLimits
-from ..read import Range
+from ..read import SegmentRange
 from ..recovery import LogState, Recovery
 from ..small_files import OUT_OF_SPACE, replace_file
 from ..time_lookup import TimedOffset
-from ..truncation import Cut
-from .append_queue import Appended, Channel, PendingAppend, release_after
-from .checkpointer import Checkpointing
+from ..truncation import TruncationPoint
+from .append_queue import Appended, AppendQueue, QueuedAppend, release_after
+from .checkpointer import Checkpointer
 from .config_changes import ConfigChanges, unsynced_bytes_max
 from .free_space import FreeSpace
-from .log_opener import OPENED_AT_ONCE, Openings, not_opened
-from .maintenance import Housekeeping
-from .reader import Reader
+from .log_opener import OPENED_AT_ONCE, LogOpener, not_opened
+from .maintenance import LogMaintenance
+from .reader import LogReader
 from .side_files import SideFiles
-from .writer import Writer
+from .writer import LogWriter
 
 _TOKEN_BYTES: Final = 8
 
 
-class Asides:
+class Quarantine:
     """Quarantines logs of one data directory."""
 
     def __init__(
         self,
         runtime: Runtime,
         path: str,
-        channels: dict[str, Channel],
-        writer: Writer,
-        checkpoints: Checkpointing,
+        channels: dict[str, AppendQueue],
+        writer: LogWriter,
+        checkpoints: Checkpointer,
     ) -> None:
         self._files = runtime.files
         self._tokens = runtime.entropy.stream("aside_folder")  # names of quarantined folders
@@ -94,7 +94,9 @@ class Asides:
 
         def begin() -> partial[None]:
             offsets, old = self._checkpoints.stored.forget(name), join(self._path, name)
-            return partial(rename_away, self._files, self._path, offsets, old, new, is_wanted=True)
+            return partial(
+                rename_deleted, self._files, self._path, offsets, old, new, is_wanted=True
+            )
 
         try:
             await self._writer.run(begin)
@@ -103,17 +105,19 @@ class Asides:
         return new
 
 
-class Writing(Protocol):
+class FlushTimes(Protocol):
     """The part of the writer that the measurements use."""
 
     @property
     def flush_ms(self) -> tuple[Histogram, Histogram]: ...
 
 
-class DirectoryFigures:
+class DataDirectoryMetrics:
     """Current measurements of one directory."""
 
-    def __init__(self, channels: Mapping[str, Channel], writing: Writing, space: FreeSpace) -> None:
+    def __init__(
+        self, channels: Mapping[str, AppendQueue], writing: FlushTimes, space: FreeSpace
+    ) -> None:
         self._channels = channels
         self._writing = writing
         self._space = space
@@ -162,7 +166,7 @@ class DirectoryFigures:
 _LOG: Final = logging.getLogger("quorumlog.storage")
 
 
-class Directory:
+class DataDirectory:
     """A data directory owned by this process. Create it with `open`."""
 
     def __init__(
@@ -172,7 +176,7 @@ class Directory:
         path: str,
         *,
         config: DirectoryConfig,
-        found: "Found",
+        found: "DataDirectoryState",
     ) -> None:
         self.path = path
         self.meta = found.meta
@@ -185,15 +189,15 @@ class Directory:
         self._small_files = found.small_files
         self._pool = FilePool(runtime.files, open_files_max=config.open_files_max)
         self._indexes = IndexCache(config.index_cache_bytes)
-        self._channels: dict[str, Channel] = {}
+        self._channels: dict[str, AppendQueue] = {}
         self.space = FreeSpace(runtime, scope, path, reserve_bytes=config.reserve_bytes)
-        start = partial(remove_marker, runtime.files, path) if found.is_clean else None
-        self._writer = Writer(
+        start = partial(remove_clean_marker, runtime.files, path) if found.is_clean else None
+        self._writer = LogWriter(
             runtime, scope, lane=lane_of(path), config=config, start=start, space=self.space
         )
-        self._reader = Reader(runtime, scope, path, indexes=self._indexes, writer=self._writer)
-        self.figures = DirectoryFigures(self._channels, self._writer, self.space)
-        self._openings = Openings(
+        self._reader = LogReader(runtime, scope, path, indexes=self._indexes, writer=self._writer)
+        self.figures = DataDirectoryMetrics(self._channels, self._writer, self.space)
+        self._openings = LogOpener(
             runtime.files,
             self._writer,
             channels=self._channels,
@@ -202,7 +206,7 @@ class Directory:
             at_once=OPENED_AT_ONCE if found.is_clean else 1,
         )
         self._changes = ConfigChanges(runtime.files, self._writer, config)
-        self._checkpoints = Checkpointing(
+        self._checkpoints = Checkpointer(
             runtime,
             scope,
             path,
@@ -211,8 +215,8 @@ class Directory:
             changes=self._changes,
             interval_ms=config.checkpoint_interval_ms,
         )
-        self.asides = Asides(runtime, path, self._channels, self._writer, self._checkpoints)
-        self.housekeeping = Housekeeping(
+        self.asides = Quarantine(runtime, path, self._channels, self._writer, self._checkpoints)
+        self.housekeeping = LogMaintenance(
             runtime,
             scope,
             path,
@@ -259,16 +263,16 @@ class Directory:
         config: DirectoryConfig | None = None,
         cluster_id: ClusterId | None = None,
         node_id: NodeId | None = None,
-    ) -> "Directory":
+    ) -> "DataDirectory":
         """Lock and open a formatted directory; its tasks run in `scope`.
 
         Raises DirectoryNotFormatted, DirectoryInUse, DirectoryUnusable, and DirectoryMismatch if it
         belongs to another cluster or node.
         """
-        taken: list[Found] = []
+        taken: list[DataDirectoryState] = []
         try:
             await runtime.tasks.offload(
-                lane_of(path), lambda: taken.append(find_folder(runtime.files, path))
+                lane_of(path), lambda: taken.append(load_state(runtime.files, path))
             )
         except OSError as error:
             raise unusable(path, error) from error
@@ -311,7 +315,7 @@ class Directory:
         self._pool.close()
         self._lock.release()
 
-    def _closing(self, channel: Channel) -> "asyncio.Future[None]":
+    def _closing(self, channel: AppendQueue) -> "asyncio.Future[None]":
         """Queue a log's last flush, with the index of its active segment."""
         log = channel.log
         begun: list[Flush] = []
@@ -338,7 +342,7 @@ class Directory:
         await self._checkpoints.store(logs)
         if all(log.failure is None for log in logs):
             opened = None if self.was_clean else frozenset(self._channels)
-            job = partial(leave_marker, self._runtime.files, self.path, opened)
+            job = partial(write_clean_marker, self._runtime.files, self.path, opened)
             await self._writer.run(lambda: job)
 
     # --- logs ----------------------------------------------------------------------------------
@@ -395,7 +399,7 @@ class Directory:
             stored.epochs[name] = log.epochs.loaded
         log.note_high_watermark(min(stored.high_watermarks.get(name, 0), log.log_end_offset))
         log.was_compacted = log.was_compacted or name in stored.cleaner_offsets
-        self._channels[name] = Channel(log)
+        self._channels[name] = AppendQueue(log)
         for warning in log.producers.warnings:
             _LOG.warning("storage.producers_rebuilt log=%s reason=%s", name, warning)
         return log
@@ -405,7 +409,7 @@ class Directory:
         return log_names(self._runtime.files, self.path)
 
     async def append(
-        self, log: Log, batches: Buffer, *, leader_epoch: int, origin: Origin, flush: bool
+        self, log: Log, batches: Buffer, *, leader_epoch: int, origin: AppendOrigin, flush: bool
     ) -> Appended:
         """Append whole batches; with `flush` return after they are durable.
 
@@ -418,7 +422,7 @@ class Directory:
         )
 
     def append_nowait(
-        self, log: Log, batches: Buffer, *, leader_epoch: int, origin: Origin, flush: bool
+        self, log: Log, batches: Buffer, *, leader_epoch: int, origin: AppendOrigin, flush: bool
     ) -> "asyncio.Future[Appended]":
         """Queue an append (small ones are written at once) and return the future of its result.
 
@@ -426,7 +430,7 @@ class Directory:
         through the future.
         """
         waiter: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        self.append_for(log, PendingAppend(batches, leader_epoch, origin, flush, waiter))
+        self.append_for(log, QueuedAppend(batches, leader_epoch, origin, flush, waiter))
         return waiter
 
     def check_room(self, size: int) -> None:
@@ -434,7 +438,7 @@ class Directory:
         rejected."""
         self._writer.check_room(size)
 
-    def append_for(self, log: Log, item: PendingAppend) -> None:
+    def append_for(self, log: Log, item: QueuedAppend) -> None:
         """Queue an append with the caller's own waiter; otherwise like `append_nowait`."""
         self._writer.append(self._channel(log), item)
 
@@ -456,7 +460,7 @@ class Directory:
         """
         begun = []
 
-        def begin() -> Callable[[], Cut | CorruptionError | DiskFull] | None:
+        def begin() -> Callable[[], TruncationPoint | CorruptionError | DiskFull] | None:
             truncation = log.begin_truncate(offset)
             if truncation is None:
                 return None
@@ -468,7 +472,7 @@ class Directory:
             files = self._runtime.files
             return partial(truncate_log, files, self.path, points, log.name, truncation)
 
-        def end(cut: Cut | CorruptionError | DiskFull | None) -> None:
+        def end(cut: TruncationPoint | CorruptionError | DiskFull | None) -> None:
             if isinstance(cut, CorruptionError | DiskFull):
                 log.cancel_truncate(begun[0][0])
                 raise cut
@@ -587,11 +591,11 @@ class Directory:
     def _renaming_away(self, name: str, new: str) -> Callable[[], None]:
         """Remove a log from the checkpoints; return the blocking part of its deletion."""
         offsets, old = self._checkpoints.stored.forget(name), join(self.path, name)
-        return partial(rename_away, self._runtime.files, self.path, offsets, old, new)
+        return partial(rename_deleted, self._runtime.files, self.path, offsets, old, new)
 
     async def _unlink(self, folder: str) -> None:
         try:
-            await self._writer.run(lambda: partial(remove_if_there, self._runtime.files, folder))
+            await self._writer.run(lambda: partial(remove_if_exists, self._runtime.files, folder))
         except OSError as error:  # the next opening removes it
             _LOG.warning("storage.unlink_failed folder=%s error=%s", folder, error)
 
@@ -609,14 +613,14 @@ class Directory:
 
     # --- reads ---------------------------------------------------------------------------------
 
-    async def read(self, found: Range) -> bytes:
+    async def read(self, found: SegmentRange) -> bytes:
         """Return a range's bytes and release it. Raises StorageError, CorruptionError, Overloaded.
 
         Bytes in the page cache are read at once, others in the read lane.
         """
         return await self._reader.read(found)
 
-    async def locate(self, found: Range) -> None:
+    async def locate(self, found: SegmentRange) -> None:
         """Make a range exact, in the read lane if that would wait for the device. The caller still
         releases it. Raises StorageError, CorruptionError, Overloaded."""
         await self._reader.locate(found)
@@ -654,7 +658,7 @@ class Directory:
         """Flush the logs with appends, then store the checkpoints. Raises OSError."""
         await self._checkpoints.checkpoint()
 
-    def _channel(self, log: Log) -> Channel:
+    def _channel(self, log: Log) -> AppendQueue:
         channel = self._channels.get(log.name)
         if channel is not None and channel.log is log:
             return channel

@@ -32,7 +32,7 @@ LOOKS: Final = 16
 UNCHECKED_BYTES_MIN: Final = 64 * 1024
 
 
-class Reserve:
+class SpaceReserve:
     """The reserve of one disk. With 0 bytes appends continue until the disk is full."""
 
     __slots__ = ("_path", "_wanted", "bytes", "free_bytes", "is_low", "unchecked_bytes_max")
@@ -88,7 +88,7 @@ class FreeSpace:
     """The free space of one disk compared to its reserve; its task runs in `scope`."""
 
     def __init__(self, runtime: Runtime, scope: Scope, path: str, *, reserve_bytes: int) -> None:
-        self.reserve = Reserve(path, reserve_bytes)
+        self.reserve = SpaceReserve(path, reserve_bytes)
         # called when free space falls below the reserve
         self.on_low: Callable[[], None] | None = None
         self.written_bytes = 0  # since the opening

@@ -18,7 +18,7 @@ T = TypeVar("T")
 Job: TypeAlias = Callable[[], Awaitable[None]]
 
 
-class Owner:
+class LaneWorker:
     """The queue of a lane, and the tasks that run its jobs; more than one task only once jobs wait.
 
     At most `width` jobs run at once.

@@ -17,16 +17,16 @@ from typing import Final
 from ...errors import QuorumlogError
 from ...records.compression import INFLATE_LIMIT
 from ...runtime.ports import Runtime
-from ..cleaner import CleaningRound, RoundPlan
+from ..cleaner import CleaningPlan, CleaningRun
 from ..config import DirectoryConfig
 from ..layout import LOG_SUFFIX, join, segment_file
 from ..log import Log
-from ..log_to_clean import Dirt
+from ..log_to_clean import LogToClean
 from ..segment_files import CleanedGroup, SourceSegment, Swap, perform_swap
 from ..throttle import Throttle
-from .append_queue import Channel
-from .checkpointer import Checkpointing
-from .writer import Writer
+from .append_queue import AppendQueue
+from .checkpointer import Checkpointer
+from .writer import LogWriter
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 
@@ -35,12 +35,12 @@ SOURCES_AT_ONCE: Final = 256
 """Segments listed before other tasks run on the loop: under a millisecond."""
 
 
-class Stale(Exception):
+class StalePlan(Exception):
     """The log changed since the run was planned: it was truncated, deleted or reconfigured, or will
     be. Not an error."""
 
 
-class Cleaner:
+class LogCleaner:
     """Cleans the logs of one directory, one at a time. A run can be stopped."""
 
     def __init__(
@@ -49,8 +49,8 @@ class Cleaner:
         *,
         lane: str,
         config: DirectoryConfig,
-        writer: Writer,
-        checkpoints: Checkpointing,
+        writer: LogWriter,
+        checkpoints: Checkpointer,
         set_aside: Callable[[Log, list[str]], None],
     ) -> None:
         self._runtime = runtime
@@ -61,7 +61,7 @@ class Cleaner:
         self._set_aside = set_aside  # called with files to be unlinked later
         self._throttle = Throttle(config.clean_bytes_per_second)
         self._seeds = runtime.entropy.stream("storage.cleaning")
-        self._channel: Channel | None = None  # of the log being cleaned
+        self._channel: AppendQueue | None = None  # of the log being cleaned
         self._stopped = asyncio.Event()  # the run must end
         self._ended = asyncio.Event()  # no run is active
         self._ended.set()
@@ -81,7 +81,7 @@ class Cleaner:
         if self._stopped.is_set():
             await self._ended.wait()
 
-    async def clean(self, channel: Channel, dirt: Dirt) -> None:
+    async def clean(self, channel: AppendQueue, dirt: LogToClean) -> None:
         """Run one cleaning of the dirty part of a log. Raises the errors of the log or its disk,
         and Stale if the run was stopped or the log was truncated since the plan."""
         assert self._channel is None, "two cleaning runs at once"
@@ -90,13 +90,13 @@ class Cleaner:
         self._ended.clear()
         try:
             sources = await self._sources(channel, dirt)
-            cleaning = CleaningRound(self._plan(channel.log, dirt, sources))
+            cleaning = CleaningRun(self._plan(channel.log, dirt, sources))
             await self._run_and_discard(channel, cleaning)
         finally:
             self._channel = None
             self._ended.set()
 
-    async def _run_and_discard(self, channel: Channel, cleaning: CleaningRound) -> None:
+    async def _run_and_discard(self, channel: AppendQueue, cleaning: CleaningRun) -> None:
         try:
             await self._run(channel, cleaning)
         except (OSError, QuorumlogError):
@@ -110,7 +110,7 @@ class Cleaner:
             except OSError as error:
                 _LOG.warning("storage.litter log=%s error=%s", channel.log.name, error)
 
-    async def _sources(self, channel: Channel, dirt: Dirt) -> tuple[SourceSegment, ...]:
+    async def _sources(self, channel: AppendQueue, dirt: LogToClean) -> tuple[SourceSegment, ...]:
         """List the segments to read; a log may have 10,000, so the loop yields in between.
 
         Raises Stale if the log was truncated since the plan.
@@ -121,7 +121,7 @@ class Cleaner:
             self._check(channel)
             bases = log.segment_bases
             if log.recovery_point < dirt.end_offset or dirt.end_offset not in bases:
-                raise Stale
+                raise StalePlan
             ends = bases.index(dirt.end_offset)
             for place in range(len(sources), min(ends, len(sources) + SOURCES_AT_ONCE)):
                 segment = log.aged_segment(place)
@@ -136,9 +136,11 @@ class Cleaner:
                 return tuple(sources)
             await asyncio.sleep(0)
 
-    def _plan(self, log: Log, dirt: Dirt, segments: tuple[SourceSegment, ...]) -> RoundPlan:
+    def _plan(
+        self, log: Log, dirt: LogToClean, segments: tuple[SourceSegment, ...]
+    ) -> CleaningPlan:
         config = log.config
-        return RoundPlan(
+        return CleaningPlan(
             segments=segments,
             first_dirty_offset=dirt.first_dirty_offset,
             end_offset=dirt.end_offset,
@@ -156,7 +158,7 @@ class Cleaner:
             live_producers=log.producers.states.last_records(),
         )
 
-    async def _run(self, channel: Channel, cleaning: CleaningRound) -> None:
+    async def _run(self, channel: AppendQueue, cleaning: CleaningRun) -> None:
         log, plan = channel.log, cleaning.plan
         await self._make_safe(channel, plan)
         swapped = 0
@@ -194,7 +196,7 @@ class Cleaner:
                 stats.unread_reason,
             )
 
-    async def _make_safe(self, channel: Channel, plan: RoundPlan) -> None:
+    async def _make_safe(self, channel: AppendQueue, plan: CleaningPlan) -> None:
         """Store the gaps and the recovery point that a recovery needs, before the log is
         changed."""
         log, stored = channel.log, self._checkpoints.stored
@@ -206,10 +208,10 @@ class Cleaner:
             await self._checkpoints.store_gaps(log, plan.end_offset)
         self._check(channel)
 
-    def _check(self, channel: Channel) -> None:
+    def _check(self, channel: AppendQueue) -> None:
         log = channel.log
         if self._stopped.is_set() or log.failure is not None or not log.config.compacted:
-            raise Stale
+            raise StalePlan
 
     async def _pause(self, wait_ms: int) -> None:
         """Wait for the throttle, or until the run must end."""
@@ -221,7 +223,7 @@ class Cleaner:
         except TimeoutError:
             return
 
-    async def _swap(self, channel: Channel, group: CleanedGroup) -> None:
+    async def _swap(self, channel: AppendQueue, group: CleanedGroup) -> None:
         """Replace the sources of a group. Raises OSError with the log unchanged, StorageError if
         the log failed, Stale."""
         log = channel.log
@@ -232,14 +234,14 @@ class Cleaner:
             try:
                 self._check(channel)
                 swap = log.begin_replace(group)
-            except Stale as stale:
+            except StalePlan as stale:
                 refused.append(stale)
                 return None
             except OSError as error:  # out of descriptors, for example
                 refused.append(error)
                 return None
             if swap is None:
-                refused.append(Stale())
+                refused.append(StalePlan())
                 return None
             begun.append(swap)
             return partial(perform_swap, self._runtime.files, swap)

@@ -18,8 +18,8 @@ from ..file_pool import OUT_OF_DESCRIPTORS
 from ..log import Log
 from ..recovery import LogState, Recovery
 from ..small_files import OUT_OF_SPACE
-from .append_queue import Channel
-from .writer import Writer
+from .append_queue import AppendQueue
+from .writer import LogWriter
 
 OPENED_AT_ONCE: Final = 64
 """Logs opened per lane job after a clean shutdown: about 10 ms."""
@@ -28,7 +28,7 @@ Adopt: TypeAlias = Callable[[str, LogConfig, TopicId | None, LogState], Log]
 
 
 @dataclass(slots=True, eq=False)
-class Opening:
+class PendingOpening:
     """A pending opening of a log."""
 
     name: str
@@ -40,15 +40,15 @@ class Opening:
     error: QuorumlogError | None = None
 
 
-class Openings:
+class LogOpener:
     """The pending openings of one directory."""
 
     def __init__(
         self,
         files: Files,
-        writer: Writer,
+        writer: LogWriter,
         *,
-        channels: Mapping[str, Channel],
+        channels: Mapping[str, AppendQueue],
         recovery_of: Callable[[str, LogConfig], Recovery],
         adopt: Adopt,
         at_once: int,
@@ -59,11 +59,11 @@ class Openings:
         self._recovery_of = recovery_of
         self._adopt = adopt
         self._at_once = at_once
-        self._waiting: list[Opening] = []
+        self._waiting: list[PendingOpening] = []
 
     async def open(self, name: str, config: LogConfig, topic_id: TopicId | None) -> Log:
         """Return the open log of this name; see `DataDirectory.open_log`."""
-        opening = Opening(name, config, topic_id)
+        opening = PendingOpening(name, config, topic_id)
         self._waiting.append(opening)
         try:
             await self._writer.run(partial(self._begin, opening), self._end)
@@ -75,12 +75,12 @@ class Openings:
         assert opening.log is not None, f"{name} was not opened"
         return opening.log
 
-    def _begin(self, first: Opening) -> Callable[[], list[Opening]] | None:
+    def _begin(self, first: PendingOpening) -> Callable[[], list[PendingOpening]] | None:
         """Plan an opening together with other pending ones, unless another call already did."""
         if first not in self._waiting:
             return None
-        taken: dict[str, Opening] = {}
-        left: list[Opening] = []
+        taken: dict[str, PendingOpening] = {}
+        left: list[PendingOpening] = []
         for opening in (first, *(one for one in self._waiting if one is not first)):
             channel = self._channels.get(opening.name)
             if channel is not None:
@@ -93,13 +93,13 @@ class Openings:
         self._waiting = left
         return partial(recover_each, self._files, list(taken.values())) if taken else None
 
-    def _end(self, openings: list[Opening] | None) -> None:
+    def _end(self, openings: list[PendingOpening] | None) -> None:
         for one in openings or ():
             if one.state is not None:
                 one.log = self._adopt(one.name, one.config, one.topic_id, one.state)
 
 
-def recover_each(files: Files, openings: list[Opening]) -> list[Opening]:
+def recover_each(files: Files, openings: list[PendingOpening]) -> list[PendingOpening]:
     """Recover logs one by one; the failure of one does not affect the others. In the lane."""
     for one in openings:
         assert one.recovery is not None, f"{one.name} was planned"

@@ -24,20 +24,20 @@ from typing import Final
 from ...errors import DiskFull, QuorumlogError
 from ...runtime.ports import Runtime, Scope
 from ..config import DirectoryConfig, LogConfig
-from ..idle_log_check import Glance, glance, read_times
+from ..idle_log_check import IdleLogCheck, check_idle_log, read_times
 from ..layout import LOG_SUFFIX, join, segment_file
 from ..log import Log
-from ..log_to_clean import Dirt, dirt_of
-from ..retention import Held, Verdict, removable
-from ..segment import Aged
+from ..log_to_clean import LogToClean, find_log_to_clean
+from ..retention import LogHold, RetentionDecision, deletable_segments
+from ..segment import SegmentAge
 from ..segment_files import REMOVED_AT_ONCE, Removal, perform_removal, unlink
 from ..small_files import OUT_OF_SPACE
 from ..throttle import Throttle
-from .append_queue import Channel
-from .checkpointer import Checkpointing
+from .append_queue import AppendQueue
+from .checkpointer import Checkpointer
 from .free_space import FreeSpace
-from .log_cleaner import Cleaner, Stale
-from .writer import Writer
+from .log_cleaner import LogCleaner, StalePlan
+from .writer import LogWriter
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 
@@ -70,7 +70,7 @@ class _Looked:
     due_ms: int | None  # UTC; None: not before its config changes
 
 
-class Housekeeping:
+class LogMaintenance:
     """The housekeeping of one directory; its tasks run in `scope`. Created by `DataDirectory`."""
 
     def __init__(
@@ -80,9 +80,9 @@ class Housekeeping:
         path: str,
         *,
         config: DirectoryConfig,
-        channels: Mapping[str, Channel],
-        writer: Writer,
-        checkpoints: Checkpointing,
+        channels: Mapping[str, AppendQueue],
+        writer: LogWriter,
+        checkpoints: Checkpointer,
         space: FreeSpace,
     ) -> None:
         # Set by the owner of the logs. The iterable may be consumed in pieces, with changes in
@@ -114,7 +114,7 @@ class Housekeeping:
         self._retained: Log | None = None  # log with a removal of segments in progress
         self._is_let_go = asyncio.Event()  # set when there is none any more
         self._is_stopping = False
-        self._cleaner = Cleaner(
+        self._cleaner = LogCleaner(
             runtime,
             lane=self._lane,
             config=config,
@@ -225,7 +225,7 @@ class Housekeeping:
             return
         try:
             await work()
-        except Stale:
+        except StalePlan:
             return
         except (OSError, QuorumlogError) as error:
             if log.failure is None:  # otherwise it was reported, and the log accepts no work
@@ -250,7 +250,7 @@ class Housekeeping:
 
     # --- removal -------------------------------------------------------------------------------
 
-    async def _retain(self, channel: Channel) -> None:
+    async def _retain(self, channel: AppendQueue) -> None:
         """Delete the deletable segments of a log, while it is not being compacted."""
         self._retained = channel.log
         try:
@@ -259,7 +259,7 @@ class Housekeeping:
             self._retained = None
             self._is_let_go.set()
 
-    async def _remove_oldest(self, channel: Channel) -> None:
+    async def _remove_oldest(self, channel: AppendQueue) -> None:
         """Delete the deletable segments below the current log end. A log that grows as fast as it
         shrinks so does not block the others."""
         log = channel.log
@@ -286,12 +286,12 @@ class Housekeeping:
                 ",".join(sorted(set(verdict.reasons[:count]))),
             )
 
-    async def _verdict(self, log: Log) -> Verdict:
+    async def _verdict(self, log: Log) -> RetentionDecision:
         """Decide which segments are deletable, after loading the timestamps needed, and the
         committed offsets of groups that hold records."""
         config, held = log.config, None
         while True:
-            verdict = removable(
+            verdict = deletable_segments(
                 log.aged_segments(),
                 log.config,
                 count=len(log.segment_bases),
@@ -310,7 +310,7 @@ class Housekeeping:
             else:
                 return verdict
 
-    async def _held(self, log: Log) -> list[Held]:
+    async def _held(self, log: Log) -> list[LogHold]:
         """Return the holds of a log with committed offsets. If an offset is unknown, everything is
         held: deletion cannot be undone."""
         now_ms, held = self._runtime.clock.wall_ms(), []
@@ -319,14 +319,14 @@ class Housekeeping:
                 offset = None
                 with suppress(QuorumlogError):
                     offset = await self.committed(log.name, hold.group)
-                held.append(Held(offset or 0, hold.bytes_max))
+                held.append(LogHold(offset or 0, hold.bytes_max))
                 if self._is_stopping:
-                    raise Stale
+                    raise StalePlan
         if log.failure is not None or log.name not in self._channels:
-            raise Stale
+            raise StalePlan
         return held
 
-    async def _learn_times(self, log: Log, segment: Aged) -> None:
+    async def _learn_times(self, log: Log, segment: SegmentAge) -> None:
         replacements = log.replacements
         job = partial(
             read_times,
@@ -338,7 +338,7 @@ class Housekeeping:
         )
         first_ms, largest_ms = await self._runtime.tasks.offload(self._lane, job)
         if log.failure is not None or log.replacements != replacements:
-            raise Stale
+            raise StalePlan
         log.note_times(segment.base_offset, first_ms, largest_ms)
 
     def _warn_of_future(self, log: Log, place: int) -> None:
@@ -352,7 +352,7 @@ class Housekeeping:
                 segment.max_timestamp,
             )
 
-    async def _roll(self, channel: Channel) -> bool:
+    async def _roll(self, channel: AppendQueue) -> bool:
         """Start a new segment and make it durable; return True if the former active one is
         deletable."""
         log = channel.log
@@ -370,7 +370,7 @@ class Housekeeping:
         await self._writer.flush(channel)
         return True
 
-    async def _remove(self, channel: Channel, count: int) -> bool:
+    async def _remove(self, channel: AppendQueue, count: int) -> bool:
         """Remove a log's oldest segments, if still deletable in its turn; return True if
         removed."""
         log = channel.log
@@ -426,7 +426,7 @@ class Housekeeping:
             return None
         stored = self._checkpoints.stored
         job = partial(
-            glance,
+            check_idle_log,
             self._runtime.files,
             join(self._path, closed.name),
             closed.config,
@@ -436,7 +436,7 @@ class Housekeeping:
             since_ms=self._since_ms,
         )
         try:
-            found: Glance = await self._runtime.tasks.offload(self._lane, job)
+            found: IdleLogCheck = await self._runtime.tasks.offload(self._lane, job)
             if not found.is_due:
                 return _Looked(config=closed.config, due_ms=found.due_ms)
             await closed.open()
@@ -452,27 +452,27 @@ class Housekeeping:
 
     # --- compaction ----------------------------------------------------------------------------
 
-    async def _dirtiest(self) -> tuple[Channel | None, Dirt]:
+    async def _dirtiest(self) -> tuple[AppendQueue | None, LogToClean]:
         """Return the log to compact next, if any, and its cleanable part."""
-        best: Channel | None = None
-        most = Dirt()
+        best: AppendQueue | None = None
+        most = LogToClean()
         for number, channel in enumerate(list(self._channels.values())):
             if number % LOGS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if not channel.log.config.compacted:
                 continue
-            found: list[Dirt] = []
+            found: list[LogToClean] = []
             look = partial(self._find_dirt, channel, found)
             await self._guarded(channel.log, "compaction", look, cures=False)
             if found and found[0].is_due and (best is None or found[0].urgency > most.urgency):
                 best, most = channel, found[0]
         return best, most
 
-    async def _find_dirt(self, channel: Channel, found: list[Dirt]) -> None:
+    async def _find_dirt(self, channel: AppendQueue, found: list[LogToClean]) -> None:
         """Append the cleanable part of a log, after loading timestamps and rolling as needed."""
         log, settled = channel.log, 0
         while True:
-            dirt = dirt_of(
+            dirt = find_log_to_clean(
                 log.outline(),
                 log.config,
                 now_ms=self._runtime.clock.wall_ms(),
@@ -487,7 +487,7 @@ class Housekeeping:
                 found.append(dirt)
                 return
 
-    async def _clean(self, channel: Channel, dirt: Dirt) -> None:
+    async def _clean(self, channel: AppendQueue, dirt: LogToClean) -> None:
         async def run() -> None:
             while self._retained is channel.log:
                 self._is_let_go.clear()
@@ -499,7 +499,7 @@ class Housekeeping:
 
         await self._guarded(channel.log, "compaction", run)
 
-    def _check_space(self, log: Log, dirt: Dirt) -> None:
+    def _check_space(self, log: Log, dirt: LogToClean) -> None:
         """Raise DiskFull if the largest segment that a cleaning run may write would use the
         reserve."""
         free = self._runtime.files.free_bytes(self._path)

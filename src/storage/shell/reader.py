@@ -9,17 +9,17 @@ from ...errors import CorruptionError, Overloaded, StorageError
 from ...runtime.ports import Runtime, Scope
 from ..index import IndexCache
 from ..log import Log
-from ..read import Range
+from ..read import SegmentRange
 from ..time_lookup import TimedOffset
-from .append_queue import Channel
-from .writer import Writer
+from .append_queue import AppendQueue
+from .writer import LogWriter
 
 T = TypeVar("T")
 LOOKUPS_MAX: Final = 10
 """Attempts of a lookup by time while segments are concurrently removed or replaced."""
 
 
-class Reader:
+class LogReader:
     """The reader of a data directory."""
 
     def __init__(
@@ -29,7 +29,7 @@ class Reader:
         path: str,
         *,
         indexes: IndexCache,
-        writer: Writer,
+        writer: LogWriter,
     ) -> None:
         self._runtime = runtime
         self._scope = scope
@@ -37,7 +37,7 @@ class Reader:
         self._indexes = indexes
         self._writer = writer
 
-    async def read(self, found: Range) -> bytes:
+    async def read(self, found: SegmentRange) -> bytes:
         """Return a range's bytes and release it; see `DataDirectory.read`."""
         try:
             content = found.read_cached()
@@ -52,7 +52,7 @@ class Reader:
         self._scope.spawn(work, name="storage.read")
         return await waiter
 
-    async def locate(self, found: Range) -> None:
+    async def locate(self, found: SegmentRange) -> None:
         """Make a range exact; see `DataDirectory.locate`."""
         if found.is_located:
             return
@@ -62,7 +62,7 @@ class Reader:
         await waiter
 
     async def offset_for_time(
-        self, log: Log, channel: Channel, timestamp_ms: int | None, *, end_offset: int | None
+        self, log: Log, channel: AppendQueue, timestamp_ms: int | None, *, end_offset: int | None
     ) -> TimedOffset | None:
         """Look up an offset by time; see `DataDirectory.offset_for_time`."""
         for _ in range(LOOKUPS_MAX):
@@ -85,7 +85,12 @@ class Reader:
         )
 
     async def _in_lane(
-        self, found: Range, job: Callable[[], T], waiter: "asyncio.Future[T]", *, releases: bool
+        self,
+        found: SegmentRange,
+        job: Callable[[], T],
+        waiter: "asyncio.Future[T]",
+        *,
+        releases: bool,
     ) -> None:
         """Work on a range in the lane; its file stays open until the lane is done, even if the
         caller was cancelled."""

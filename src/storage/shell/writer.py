@@ -25,7 +25,7 @@ from typing import Any, Final, TypeAlias
 from ...errors import Overloaded, QuorumlogError, Stopping, StorageError
 from ...ids import Offset
 from ...runtime.ports import Buffer, Clock, File, Runtime, Scope
-from ..append import Origin, Write, WriteFailed, write_fully
+from ..append import AppendOrigin, LogWrite, WriteFailed, write_fully
 from ..config import DirectoryConfig
 from ..conversion import stamp
 from ..file_pool import OUT_OF_DESCRIPTORS
@@ -34,17 +34,17 @@ from ..log import Log
 from ..producer_state import AlreadyStored
 from .append_queue import (
     NO_APPEND_TIME,
-    Admission,
+    AppendAdmission,
     Appended,
-    Channel,
-    Exclusive,
-    PendingAppend,
+    AppendQueue,
+    ExclusiveWork,
+    QueuedAppend,
     answer,
     barrier,
     fail,
 )
 from .free_space import FreeSpace
-from .lane_worker import Job, Owner
+from .lane_worker import Job, LaneWorker
 
 SMALL_BYTES: Final = 64 << 10
 """Smaller writes are always done on the loop: handing them over takes longer."""
@@ -58,7 +58,7 @@ blocks writers that are faster than the device, and the loop may spend a twentie
 so."""
 
 
-class LoopWrites:
+class LoopWriter:
     """The writes of one directory on the loop, which return at once: they only copy into the cache.
 
     They are cheaper on the loop. The bytes of an append are in the cache of the processor that
@@ -75,7 +75,7 @@ class LoopWrites:
         self._small_bytes = min(SMALL_BYTES, bytes_max)
         self._slow_until_ms = 0  # of the clock: the device counts as slow until then
 
-    def is_too_much(self, channel: Channel) -> bool:
+    def is_too_much(self, channel: AppendQueue) -> bool:
         """Return True if the queued bytes of a log should be written in the lane."""
         queued = channel.queued_bytes
         return queued > self._small_bytes and (
@@ -108,10 +108,10 @@ for all of them at once, so that 16 take hardly longer than one."""
 GROUPS_A_TURN: Final = 4
 """Groups that one log writes before other logs get the lane."""
 
-Group: TypeAlias = list[tuple[PendingAppend, Write]]
+Group: TypeAlias = list[tuple[QueuedAppend, LogWrite]]
 
 
-class Writer:
+class LogWriter:
     """Queues, groups and orders all changes of a data directory."""
 
     def __init__(
@@ -124,30 +124,30 @@ class Writer:
         start: Callable[[], None] | None,
         space: FreeSpace,
     ) -> None:
-        self.dirty: dict[Channel, None] = {}  # appended to since the last checkpoint, in order
+        self.dirty: dict[AppendQueue, None] = {}  # appended to since the last checkpoint, in order
         self.is_closing = False
         self._is_stopped = False
         self._runtime = runtime
-        self._on_loop = LoopWrites(runtime.clock, config.inline_write_bytes_max)
+        self._on_loop = LoopWriter(runtime.clock, config.inline_write_bytes_max)
         self._scope = scope
         self._config = config
         self._space = space
         self._start = start  # must run in the lane before the first append
         self._is_start_queued = False
-        self._waiting_for_start: dict[Channel, None] = {}
-        self._admission = Admission(runtime, scope, config=config, on_admitted=self._advance)
+        self._waiting_for_start: dict[AppendQueue, None] = {}
+        self._admission = AppendAdmission(runtime, scope, config=config, on_admitted=self._advance)
         self.dirtied = asyncio.Event()
-        self._owner = Owner(runtime, scope, lane)
+        self._owner = LaneWorker(runtime, scope, lane)
         flush_lane = f"flush:{lane.partition(':')[2]}"
-        self._flusher = Owner(runtime, scope, flush_lane, width=FLUSHES_AT_ONCE)
+        self._flusher = LaneWorker(runtime, scope, flush_lane, width=FLUSHES_AT_ONCE)
         self.flush_ms = (self._owner.flush_ms, self._flusher.flush_ms)  # of fsync logs, of others
 
     # --- appends -------------------------------------------------------------------------------
 
-    def append(self, channel: Channel, item: PendingAppend) -> None:
+    def append(self, channel: AppendQueue, item: QueuedAppend) -> None:
         """Queue an append; raise if it cannot be queued."""
         self._check(channel)
-        if item.origin is Origin.CLIENT:
+        if item.origin is AppendOrigin.CLIENT:
             self.check_room(len(item.batches))
         self._admission.enter(channel, item)
         if not channel.is_gathering or self._on_loop.is_too_much(channel):
@@ -162,20 +162,20 @@ class Writer:
         if waiting_bytes and waiting_bytes + size > most:
             raise Overloaded(f"{waiting_bytes} bytes are queued; the limit is {most}; retry later")
 
-    def _advance(self, channel: Channel) -> None:
+    def _advance(self, channel: AppendQueue) -> None:
         """Process a log's queue as far as possible: write small groups, submit jobs for larger
         work."""
         queue = channel.queue
         while queue and not channel.is_busy:
             head = queue[0]
-            if isinstance(head, Exclusive) and head.is_barrier:
+            if isinstance(head, ExclusiveWork) and head.is_barrier:
                 queue.popleft()
                 answer(head.waiter, None, None)
                 continue
-            is_close = isinstance(head, Exclusive) and not head.changes
+            is_close = isinstance(head, ExclusiveWork) and not head.changes
             if not is_close and not self._has_started(channel):
                 return
-            if isinstance(head, Exclusive):
+            if isinstance(head, ExclusiveWork):
                 if channel.is_flush_queued or channel.is_flushing:
                     return  # its end calls this method again
                 queue.popleft()
@@ -195,18 +195,18 @@ class Writer:
             self._write_inline(channel)
             self._gather(channel)
 
-    def _gather(self, channel: Channel) -> None:
+    def _gather(self, channel: AppendQueue) -> None:
         """Gather the appends of this turn of the loop into one write at its end; those of an fsync
         log gather during its syncs."""
         if not channel.is_gathering and not channel.always_flushes:
             channel.is_gathering = True
             asyncio.get_running_loop().call_soon(self._end_gathering, channel)
 
-    def _end_gathering(self, channel: Channel) -> None:
+    def _end_gathering(self, channel: AppendQueue) -> None:
         channel.is_gathering = False
         self._advance(channel)
 
-    def _must_wait_for_flush(self, channel: Channel, size: int) -> bool:
+    def _must_wait_for_flush(self, channel: AppendQueue, size: int) -> bool:
         """Return True if a batch must wait for the next group of an fsync log."""
         group = channel.open_group_bytes
         return (
@@ -215,7 +215,7 @@ class Writer:
             and group + size > self._config.write_group_bytes_max
         )
 
-    def _take_group(self, channel: Channel) -> Group:
+    def _take_group(self, channel: AppendQueue) -> Group:
         """Prepare queued appends for one write: same segment, limited bytes. Rejected ones are
         answered and change nothing."""
         log, queue = channel.log, channel.queue
@@ -228,7 +228,7 @@ class Writer:
         size = 0
         while queue:
             item = queue[0]
-            if isinstance(item, Exclusive) or not self._admission.is_admitted(channel, item):
+            if isinstance(item, ExclusiveWork) or not self._admission.is_admitted(channel, item):
                 break
             if size + len(item.batches) > room and (group or not may_exceed):
                 break
@@ -253,12 +253,12 @@ class Writer:
         return group
 
     @staticmethod
-    def _prepare(log: Log, item: PendingAppend, wall_ms: int) -> Write | None:
+    def _prepare(log: Log, item: QueuedAppend, wall_ms: int) -> LogWrite | None:
         if item.error is not None:
             raise item.error
         config = item.admitted_by or log.config
         batches = item.batches
-        if config.log_append_time and item.origin is Origin.CLIENT:
+        if config.log_append_time and item.origin is AppendOrigin.CLIENT:
             item.append_time_ms = wall_ms
             batches = stamp(batches, timestamp_ms=wall_ms)
         return log.prepare(
@@ -269,12 +269,12 @@ class Writer:
             is_validated=item.admitted_by is not None,
         )
 
-    def _dequeue(self, channel: Channel) -> None:
+    def _dequeue(self, channel: AppendQueue) -> None:
         item = channel.queue.popleft()
-        assert isinstance(item, PendingAppend), f"{item} is no append"
+        assert isinstance(item, QueuedAppend), f"{item} is no append"
         self._admission.leave(channel, item)
 
-    def _write_inline(self, channel: Channel) -> None:
+    def _write_inline(self, channel: AppendQueue) -> None:
         group = self._take_group(channel)
         if not group:
             return
@@ -286,7 +286,7 @@ class Writer:
         else:
             self._group_written(channel, group)
 
-    async def _write_in_lane(self, channel: Channel, group: Group | None = None) -> None:
+    async def _write_in_lane(self, channel: AppendQueue, group: Group | None = None) -> None:
         """Write a few groups, the first of which may be prepared already. While the lane writes
         one, the previous one is answered and the next one prepared."""
         group = self._take_group(channel) if group is None else group
@@ -312,7 +312,7 @@ class Writer:
             channel.is_busy = False
             self._advance(channel)
 
-    async def _offload_write(self, channel: Channel, group: Group) -> WriteFailed | None:
+    async def _offload_write(self, channel: AppendQueue, group: Group) -> WriteFailed | None:
         first = group[0][1]
         unsynced_bytes_max = self._config.write_group_bytes_max if channel.always_flushes else 0
         job = partial(
@@ -328,7 +328,7 @@ class Writer:
             return failure
         return None
 
-    def _group_written(self, channel: Channel, group: Group) -> None:
+    def _group_written(self, channel: AppendQueue, group: Group) -> None:
         if not group:
             return
         log = channel.log
@@ -359,7 +359,9 @@ class Writer:
             self.dirtied.set()
         channel.moved()
 
-    def _answer_stored(self, channel: Channel, item: PendingAppend, stored: AlreadyStored) -> None:
+    def _answer_stored(
+        self, channel: AppendQueue, item: QueuedAppend, stored: AlreadyStored
+    ) -> None:
         """Answer a retried append with the offsets of its first attempt, once that is as durable as
         this one requires."""
         log, waiters = channel.log, channel.flush_waiters
@@ -376,7 +378,7 @@ class Writer:
         waiters.append((end_offset, partial(answer, item.waiter, appended)))
         self._request_flush(channel)
 
-    def _group_failed(self, channel: Channel, group: Group, failure: WriteFailed) -> None:
+    def _group_failed(self, channel: AppendQueue, group: Group, failure: WriteFailed) -> None:
         for item, write in reversed(group):
             fail(item.waiter, channel.log.failed(write, failure))
         self._space.look()
@@ -385,7 +387,7 @@ class Writer:
 
     # --- flushes -------------------------------------------------------------------------------
 
-    def flush(self, channel: Channel) -> "asyncio.Future[None]":
+    def flush(self, channel: AppendQueue) -> "asyncio.Future[None]":
         """Make everything completed so far durable."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         log = channel.log
@@ -401,7 +403,7 @@ class Writer:
             self._request_flush(channel)
         return waiter
 
-    def _request_flush(self, channel: Channel) -> None:
+    def _request_flush(self, channel: AppendQueue) -> None:
         """Queue a flush, unless one is queued.
 
         Replicated logs are flushed in a lane of their own, many at once: with a second's worth of
@@ -413,7 +415,7 @@ class Writer:
         owner = self._owner if channel.always_flushes else self._flusher
         owner.submit(partial(self._run_flush, channel, owner))
 
-    async def _run_flush(self, channel: Channel, owner: Owner) -> None:
+    async def _run_flush(self, channel: AppendQueue, owner: LaneWorker) -> None:
         log = channel.log
         channel.is_flush_queued = False
         if log.failure is not None:
@@ -440,14 +442,14 @@ class Writer:
             self.flushed(channel, flush)
         self._advance(channel)
 
-    async def _flush_later(self, channel: Channel) -> None:
+    async def _flush_later(self, channel: AppendQueue) -> None:
         """Retry a flush later, since no descriptor is available; its waiters continue to wait."""
         _LOG.warning("storage.flush_put_off log=%s reason=open_files", channel.log.name)
         channel.log.free_descriptors()
         await asyncio.sleep(LATER_MS / 1000)
         self._request_flush(channel)
 
-    def flushed(self, channel: Channel, flush: Flush) -> None:
+    def flushed(self, channel: AppendQueue, flush: Flush) -> None:
         """Apply a performed flush."""
         channel.log.complete_flush(flush)
         waiters = channel.flush_waiters
@@ -461,24 +463,24 @@ class Writer:
 
     def exclusive(
         self,
-        channel: Channel,
+        channel: AppendQueue,
         begin: Callable[[], Callable[[], Any] | None],
         end: Callable[[Any], None],
         *,
         changes: bool = True,
         repeats: bool = False,
     ) -> "asyncio.Future[None]":
-        """Queue work with exclusive access to the log; see `Exclusive`. Work that only makes
+        """Queue work with exclusive access to the log; see `ExclusiveWork`. Work that only makes
         changes durable runs for many logs at once."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._is_stopped:
             waiter.set_exception(Stopping("the data directory is closed"))
             return waiter
-        channel.queue.append(Exclusive(begin, end, waiter, changes, repeats))
+        channel.queue.append(ExclusiveWork(begin, end, waiter, changes, repeats))
         self._advance(channel)
         return waiter
 
-    def barrier(self, channel: Channel) -> "asyncio.Future[None]":
+    def barrier(self, channel: AppendQueue) -> "asyncio.Future[None]":
         """Return a future that completes when everything queued before has ended, failed or not."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._is_stopped:
@@ -490,9 +492,9 @@ class Writer:
 
     async def _run_exclusive(
         self,
-        channel: Channel,
-        work: Exclusive,
-        owner: Owner,
+        channel: AppendQueue,
+        work: ExclusiveWork,
+        owner: LaneWorker,
         job: Callable[[], Any] | None = None,
     ) -> None:
         """Run exclusive work; `job` is the blocking part of an earlier attempt, to be repeated."""
@@ -517,14 +519,14 @@ class Writer:
         self._flush_after_exclusive(channel)
         self._advance(channel)
 
-    async def _put_off(self, channel: Channel, owner: Owner, job: Job) -> None:
+    async def _put_off(self, channel: AppendQueue, owner: LaneWorker, job: Job) -> None:
         """Retry exclusive work later, since no descriptor is available; the log waits."""
         _LOG.warning("storage.put_off log=%s reason=open_files", channel.log.name)
         channel.log.free_descriptors()
         await asyncio.sleep(LATER_MS / 1000)
         owner.submit(job)
 
-    def _flush_after_exclusive(self, channel: Channel) -> None:
+    def _flush_after_exclusive(self, channel: AppendQueue) -> None:
         """Request a flush for waiters that arrived during exclusive work; truncated offsets need
         none."""
         end_offset = channel.log.log_end_offset
@@ -542,7 +544,7 @@ class Writer:
         *,
         before: Sequence[Callable[[], None]] = (),
     ) -> None:
-        """Run work outside of any log, in its turn: `begin` and `end` are as in `Exclusive`.
+        """Run work outside of any log, in its turn: `begin` and `end` are as in `ExclusiveWork`.
 
         `before`: work that `begin` adds and that must end before its job; it runs concurrently.
 
@@ -586,7 +588,7 @@ class Writer:
         removed."""
         return self._start is None
 
-    def _has_started(self, channel: Channel) -> bool:
+    def _has_started(self, channel: AppendQueue) -> bool:
         """Return True if appends may begin; otherwise start, and continue with this log
         afterwards."""
         if self._start is None:
@@ -613,13 +615,13 @@ class Writer:
             else:
                 self._reject_queued(channel, StorageError(f"the data directory: {failure}"))
 
-    def _check(self, channel: Channel) -> None:
+    def _check(self, channel: AppendQueue) -> None:
         if self.is_closing:
             raise Stopping("the data directory is closing")
         if channel.log.failure is not None:
             raise StorageError(channel.log.failure.message)
 
-    def _fail_channel(self, channel: Channel, failure: StorageError) -> None:
+    def _fail_channel(self, channel: AppendQueue, failure: StorageError) -> None:
         """Fail everything queued after the log's disk failed or the log was closed, and run the
         callbacks."""
         self._reject_queued(channel, failure)
@@ -633,10 +635,10 @@ class Writer:
         for callback in callbacks:
             callback(failure)
 
-    def _reject_queued(self, channel: Channel, failure: StorageError) -> None:
+    def _reject_queued(self, channel: AppendQueue, failure: StorageError) -> None:
         while channel.queue:
             item = channel.queue[0]
-            if isinstance(item, Exclusive):
+            if isinstance(item, ExclusiveWork):
                 channel.queue.popleft()
             else:
                 self._dequeue(channel)

@@ -20,7 +20,7 @@ from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.simulation import SimWorld
-from quorumlog.storage import Log, LogConfig, Origin
+from quorumlog.storage import AppendOrigin, Log, LogConfig
 from quorumlog.storage.append import write_fully
 from quorumlog.storage.checkpoints import encode_epochs
 from quorumlog.storage.file_pool import FilePool
@@ -118,11 +118,11 @@ class GappedLog(RuleBasedStateMachine):
         if gap == RELATIVE_OFFSET_MAX:
             with pytest.raises(InvalidRecord, match="no index spans that"):
                 self.log.prepare(
-                    content, leader_epoch=self.epoch, wall_ms=0, origin=Origin.REPLICATED
+                    content, leader_epoch=self.epoch, wall_ms=0, origin=AppendOrigin.REPLICATED
                 )
             return
         write = self.log.prepare(
-            content, leader_epoch=self.epoch, wall_ms=0, origin=Origin.REPLICATED
+            content, leader_epoch=self.epoch, wall_ms=0, origin=AppendOrigin.REPLICATED
         )
         assert write is not None
         write_fully(write.file, write.position, write.buffers)

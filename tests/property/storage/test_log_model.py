@@ -23,7 +23,7 @@ from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage import Log, LogConfig, Origin, log
+from quorumlog.storage import AppendOrigin, Log, LogConfig, log
 from quorumlog.storage.append import write_fully
 from quorumlog.storage.checkpoints import encode_epochs
 from quorumlog.storage.epochs import EpochCache
@@ -31,11 +31,11 @@ from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.flush import perform_flush
 from quorumlog.storage.index import IndexCache, SegmentIndex
 from quorumlog.storage.producer_state import AlreadyStored
-from quorumlog.storage.producer_state_manager import ProducerBook, Replay
+from quorumlog.storage.producer_state_manager import ProducerReplay, ProducerStateManager
 from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.segment_files import perform_removal, unlink
 from quorumlog.storage.small_files import write_file
-from quorumlog.storage.truncation import find_cut
+from quorumlog.storage.truncation import find_truncation_point
 
 REMEMBERED = 5
 """Batches of a producer that are known again when they are repeated."""
@@ -161,7 +161,7 @@ class LogAgainstList(RuleBasedStateMachine):
             content,
             leader_epoch=self.epoch,
             wall_ms=0,
-            origin=Origin.REPLICATED if replicated else Origin.CLIENT,
+            origin=AppendOrigin.REPLICATED if replicated else AppendOrigin.CLIENT,
         )
         assert write is not None
         assert write.base_offset == base
@@ -181,7 +181,7 @@ class LogAgainstList(RuleBasedStateMachine):
         base = next(o for o, kept in enumerate(self.records) if kept.batch == number)
         with pytest.raises(AlreadyStored) as found:
             self.log.prepare(
-                encoded(batch), leader_epoch=self.epoch, wall_ms=0, origin=Origin.CLIENT
+                encoded(batch), leader_epoch=self.epoch, wall_ms=0, origin=AppendOrigin.CLIENT
             )
         assert found.value.base_offset == base
 
@@ -357,16 +357,18 @@ def epochs_outlive_a_truncation(patch: pytest.MonkeyPatch) -> None:
 
 
 def producers_are_forgotten_by_a_recovery(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Replay, "note", lambda replay, file, position, header: None)
+    patch.setattr(ProducerReplay, "note", lambda replay, file, position, header: None)
 
 
 def producers_are_not_rebuilt_by_a_truncation(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ProducerBook, "complete_truncate", lambda book, cut, end_offset: None)
+    patch.setattr(ProducerStateManager, "complete_truncate", lambda book, cut, end_offset: None)
 
 
 def a_truncation_leaves_the_batch_that_holds_its_offset(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        log, "find_cut", lambda planned: find_cut(replace(planned, offset=planned.offset + 1))
+        log,
+        "find_truncation_point",
+        lambda planned: find_truncation_point(replace(planned, offset=planned.offset + 1)),
     )
 
 

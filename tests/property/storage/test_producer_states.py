@@ -21,8 +21,8 @@ from quorumlog.errors import (
     TransactionCoordinatorFenced,
 )
 from quorumlog.records import MarkerType, Record, encode_batch, encode_marker, parse_header
-from quorumlog.storage import Origin
-from quorumlog.storage.producer_snapshot import Snapshot, decode_snapshot, encode_snapshot
+from quorumlog.storage import AppendOrigin
+from quorumlog.storage.producer_snapshot import ProducerSnapshot, decode_snapshot, encode_snapshot
 from quorumlog.storage.producer_state import AlreadyStored, Changes, ProducerLimits, ProducerStates
 
 LIMITS = ProducerLimits(expiration_ms=1_000_000)
@@ -202,7 +202,7 @@ class StatesAgainstHistory(RuleBasedStateMachine):
         new = Entry(
             content, producer, epoch, first, last, start, start + count - 1, is_transactional
         )
-        self._append(new, Origin.CLIENT, stays=stays)
+        self._append(new, AppendOrigin.CLIENT, stays=stays)
 
     @rule(
         producer=st.integers(1, 3),
@@ -226,9 +226,9 @@ class StatesAgainstHistory(RuleBasedStateMachine):
             base_offset=at,
         )
         new = Entry(content, producer, epoch, -1, -1, at, at, True, kind, coordinator)
-        self._append(new, Origin.INTERNAL, stays=stays)
+        self._append(new, AppendOrigin.INTERNAL, stays=stays)
 
-    def _append(self, new: Entry, origin: Origin, *, stays: bool) -> None:
+    def _append(self, new: Entry, origin: AppendOrigin, *, stays: bool) -> None:
         verdict = self.model.verdict(new)
         outcome, changes = self._plan(new, origin)
         assert outcome == verdict
@@ -240,7 +240,7 @@ class StatesAgainstHistory(RuleBasedStateMachine):
         if not stays:
             self.complete_all()
 
-    def _plan(self, new: Entry, origin: Origin) -> tuple[object, Changes | None]:
+    def _plan(self, new: Entry, origin: AppendOrigin) -> tuple[object, Changes | None]:
         """Return the outcome in the words of `Model.verdict`, and the changes when it is taken."""
         try:
             changes = self.states.plan(
@@ -300,7 +300,7 @@ class StatesAgainstHistory(RuleBasedStateMachine):
     @precondition(lambda self: not self.changes)
     @rule()
     def save(self) -> None:
-        snapshot = Snapshot(
+        snapshot = ProducerSnapshot(
             end_offset=self.model.end,
             entries=tuple(self.states.entries()),
             unreplicated=tuple(self.states.unreplicated()),

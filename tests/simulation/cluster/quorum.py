@@ -23,7 +23,7 @@ from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig
 from quorumlog.storage.layout import META_PROPERTIES
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 from ..checkers.data_directory import check_directory
 from ..checkers.quorum_invariants import (
@@ -333,7 +333,7 @@ class QuorumCluster:
                 voters=member.first_voters,
             )
         async with runtime.tasks.scope("member") as scope:
-            directory = await Directory.open(runtime, scope, DATA, config=CONFIG)
+            directory = await DataDirectory.open(runtime, scope, DATA, config=CONFIG)
             registers = Registers(observer=_Observer(self.chronicle, member))
             node = await RaftNode.open(
                 runtime,

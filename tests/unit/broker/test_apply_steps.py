@@ -11,7 +11,7 @@ from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode
-from quorumlog.storage import Origin
+from quorumlog.storage import AppendOrigin
 
 from .test_replicas import ME, OTHER, Broker, T, U, broker, simulate, topic
 
@@ -78,7 +78,9 @@ def test_many_partitions_are_dropped_a_few_at_a_time_and_no_sweep_comes_between(
             last = b.replicas.replica_of("t", HELD - 1)
             log = await last.opened()
             batch = encode_batch([Record(0, 1, None, b"v")])
-            await b.directory.append(log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False)
+            await b.directory.append(
+                log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
+            )
             removed = pb.MetadataRecord(remove_topic=pb.RemoveTopicRecord(topic_id=T))
             applying = b.apply(removed)
             await b.replicas.sweep()

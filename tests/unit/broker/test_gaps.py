@@ -4,7 +4,7 @@ from quorumlog.broker import FetchSpec
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode
-from quorumlog.storage import Origin
+from quorumlog.storage import AppendOrigin
 
 from .test_replicas import T, broker, simulate, topic
 
@@ -19,7 +19,7 @@ def test_a_read_ends_where_its_last_batch_does_not_where_the_next_one_starts() -
             for offset in (0, 7):
                 batch = encode_batch([Record(0, 1, b"k", b"v")], base_offset=offset, leader_epoch=0)
                 await b.directory.append(
-                    log, batch, leader_epoch=0, origin=Origin.REPLICATED, flush=True
+                    log, batch, leader_epoch=0, origin=AppendOrigin.REPLICATED, flush=True
                 )
             small = [FetchSpec("t", 0, 0, len(batch), None)]
             (first,) = await b.replicas.fetch(small, max_wait_ms=0, min_bytes=0, max_bytes=100)

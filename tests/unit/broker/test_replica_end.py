@@ -11,7 +11,7 @@ from quorumlog.errors import Stopping
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.storage import LogConfig
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 
 def test_who_waits_for_a_log_that_is_being_opened_is_told_that_the_node_stops() -> None:
@@ -19,12 +19,14 @@ def test_who_waits_for_a_log_that_is_being_opened_is_told_that_the_node_stops() 
     gets as an error that is not to be repeated."""
 
     async def main(runtime: Runtime) -> None:
-        await Directory.format(runtime, "/data", cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
+        await DataDirectory.format(
+            runtime, "/data", cluster_id=ClusterId("c" * 22), node_id=NodeId(1)
+        )
         async with (
             runtime.tasks.scope("directory") as outer,
             runtime.tasks.scope("replica") as scope,
         ):
-            directory = await Directory.open(runtime, outer, "/data")
+            directory = await DataDirectory.open(runtime, outer, "/data")
             around = ReplicaDeps(
                 clock=runtime.clock,
                 scope=scope,

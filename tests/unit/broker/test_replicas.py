@@ -28,7 +28,7 @@ from quorumlog.records import Record, decode_all, encode_batch
 from quorumlog.runtime import Runtime, Scope
 from quorumlog.simulation import Faults, SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 ME, OTHER = 1, 2
 FOLDER = "/data"
@@ -38,7 +38,9 @@ T, U = b"t" * 16, b"u" * 16
 class Broker:
     """A replica manager with its directory, and the metadata log that drives it."""
 
-    def __init__(self, runtime: Runtime, directory: Directory, replicas: ReplicaManager) -> None:
+    def __init__(
+        self, runtime: Runtime, directory: DataDirectory, replicas: ReplicaManager
+    ) -> None:
         self.runtime = runtime
         self.directory = directory
         self.replicas = replicas
@@ -111,9 +113,9 @@ async def broker(
     fetch_waits_max: int = 100,
     config: DirectoryConfig | None = None,
 ) -> AsyncIterator[Broker]:
-    await Directory.format(runtime, FOLDER, cluster_id=ClusterId("c" * 22), node_id=NodeId(ME))
+    await DataDirectory.format(runtime, FOLDER, cluster_id=ClusterId("c" * 22), node_id=NodeId(ME))
     async with runtime.tasks.scope("test") as scope:
-        directory = await Directory.open(runtime, scope, FOLDER, config=config)
+        directory = await DataDirectory.open(runtime, scope, FOLDER, config=config)
         replicas = manager(runtime, scope, directory, waits_max, fetch_waits_max)
         yield Broker(runtime, directory, replicas)
         await replicas.close()
@@ -121,7 +123,7 @@ async def broker(
 
 
 def manager(
-    runtime: Runtime, scope: Scope, directory: Directory, waits_max: int, fetch_waits_max: int
+    runtime: Runtime, scope: Scope, directory: DataDirectory, waits_max: int, fetch_waits_max: int
 ) -> ReplicaManager:
     return ReplicaManager(
         runtime,

@@ -18,8 +18,8 @@ from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage import LogConfig, Origin
-from quorumlog.storage.shell import Directory
+from quorumlog.storage import AppendOrigin, LogConfig
+from quorumlog.storage.shell import DataDirectory
 
 LOG = "flights-0/00000000000000000000.log"
 
@@ -34,14 +34,14 @@ def invoke_json(*arguments: str) -> Any:
 
 async def fill(runtime: Runtime, path: str) -> None:
     """Format a directory and append ten records."""
-    await Directory.format(runtime, path, cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
+    await DataDirectory.format(runtime, path, cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
     async with runtime.tasks.scope("life") as scope:
-        directory = await Directory.open(runtime, scope, path)
+        directory = await DataDirectory.open(runtime, scope, path)
         log = await directory.open_log("flights-0", LogConfig(), topic_id=TopicId(bytes(16)))
         for number in range(5):
             records = [Record(0, 1_000, b"k", b"%d" % at) for at in (number, number)]
             await directory.append(
-                log, encode_batch(records), leader_epoch=0, origin=Origin.CLIENT, flush=False
+                log, encode_batch(records), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
             )
         await directory.close()
         scope.cancel()

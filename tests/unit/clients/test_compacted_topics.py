@@ -23,8 +23,8 @@ from quorumlog.runtime import Runtime
 from quorumlog.server.node import Node
 from quorumlog.services import LOG_SUBSCRIBE
 from quorumlog.spark.source import QuorumlogSource
-from quorumlog.storage import DirectoryConfig, LogConfig, Origin
-from quorumlog.storage.shell import Directory
+from quorumlog.storage import AppendOrigin, DirectoryConfig, LogConfig
+from quorumlog.storage.shell import DataDirectory
 from quorumlog.storage.small_files import read_file, write_file
 
 from ..patience import AMPLE_MS, AMPLE_S, run_patiently
@@ -177,13 +177,13 @@ async def compact(runtime: Runtime, path: str) -> None:
     """Append to the topic's log, and keep its house until it is clean; some times."""
     async with runtime.tasks.scope("compacting") as scope:
         settings = DirectoryConfig(retention_check_interval_ms=10)
-        directory = await Directory.open(runtime, scope, path, config=settings)
+        directory = await DataDirectory.open(runtime, scope, path, config=settings)
         topic_id = await directory.topic_of_folder("t-0")
         log = await directory.open_log("t-0", CONFIG, topic_id=topic_id)
         for turn in range(ROUNDS):
             for batch in written(turn):
                 await directory.append(
-                    log, batch, leader_epoch=0, origin=Origin.INTERNAL, flush=True
+                    log, batch, leader_epoch=0, origin=AppendOrigin.INTERNAL, flush=True
                 )
             log.note_high_watermark(log.log_end_offset)
             wanted = f"t 0 {log.segment_bases[-1]}".encode()

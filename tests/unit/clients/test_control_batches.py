@@ -16,8 +16,8 @@ from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.runtime import Runtime
 from quorumlog.server.node import Node
 from quorumlog.services import LOG_SUBSCRIBE
-from quorumlog.storage import LogConfig, Origin
-from quorumlog.storage.shell import Directory
+from quorumlog.storage import AppendOrigin, LogConfig
+from quorumlog.storage.shell import DataDirectory
 
 from ..patience import AMPLE_MS, AMPLE_S
 from .conftest import Client, node_config
@@ -62,11 +62,11 @@ def served(tmp_path: Path, client: Client) -> Served:
             async with log.producer() as producer:
                 await producer.send_and_wait("t", b"0")
         async with runtime.tasks.scope("markers") as scope:
-            directory = await Directory.open(runtime, scope, config.data_dir)
+            directory = await DataDirectory.open(runtime, scope, config.data_dir)
             topic_id = await directory.topic_of_folder("t-0")
             stored = await directory.open_log("t-0", LogConfig(), topic_id=topic_id)
             await directory.append(
-                stored, batches(), leader_epoch=0, origin=Origin.INTERNAL, flush=True
+                stored, batches(), leader_epoch=0, origin=AppendOrigin.INTERNAL, flush=True
             )
             await directory.close()
         async with Node(runtime, config) as node:

@@ -33,7 +33,7 @@ from quorumlog.records import partition_for_key
 from quorumlog.runtime import CallContext, Runtime, real
 from quorumlog.runtime.ports import NO_DEADLINE_MS
 from quorumlog.simulation import SimNode, SimWorld
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 ME, OTHER = 1, 2
 OLD, NEW = b"o" * 16, b"n" * 16
@@ -98,9 +98,9 @@ def topic(
 
 @asynccontextmanager
 async def door(runtime: Runtime, folder: str = "/data", waits_max: int = 10) -> AsyncIterator[Door]:
-    await Directory.format(runtime, folder, cluster_id=ClusterId("c" * 22), node_id=NodeId(ME))
+    await DataDirectory.format(runtime, folder, cluster_id=ClusterId("c" * 22), node_id=NodeId(ME))
     async with runtime.tasks.scope("test") as scope:
-        directory = await Directory.open(runtime, scope, folder)
+        directory = await DataDirectory.open(runtime, scope, folder)
         replicas = ReplicaManager(
             runtime,
             scope,

@@ -16,7 +16,7 @@ from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import LogConfig
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 T = TypeVar("T")
 DATA = "/data"
@@ -35,7 +35,7 @@ async def opened(
 ) -> AsyncIterator[MetadataLog]:
     """The durable state, formatted without voters when there is none yet."""
     if not runtime.files.exists(f"{path}/meta.properties"):
-        await Directory.format(
+        await DataDirectory.format(
             runtime,
             path,
             cluster_id=CLUSTER,
@@ -43,7 +43,7 @@ async def opened(
             directory_id=ME.directory_id,
         )
     async with runtime.tasks.scope("life") as scope:
-        directory = await Directory.open(runtime, scope, path)
+        directory = await DataDirectory.open(runtime, scope, path)
         try:
             yield await MetadataLog.open(runtime, directory, me=ME, config=config)
         finally:

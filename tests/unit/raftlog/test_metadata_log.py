@@ -12,7 +12,7 @@ from quorumlog.raftlog.shell.metadata_log import MetadataLog
 from quorumlog.raftlog.voters import Voter
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 from ..patience import run_patiently
 from .durable import (
@@ -274,7 +274,7 @@ def test_another_nodes_or_disks_directory_is_refused() -> None:
             async with opened(runtime):
                 pass
             async with runtime.tasks.scope("life") as scope:
-                directory = await Directory.open(runtime, scope, DATA)
+                directory = await DataDirectory.open(runtime, scope, DATA)
                 for other in (TWO, Voter(NodeId(1), DirectoryId(b"9" * 16))):
                     with pytest.raises(DirectoryMismatch, match="belongs to node 1"):
                         await MetadataLog.open(runtime, directory, me=other)

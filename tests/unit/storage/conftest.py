@@ -16,13 +16,13 @@ from quorumlog.records.record import Record
 from quorumlog.runtime import Files, Runtime, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.simulation import SimWorld
-from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
 from quorumlog.storage.append import write_fully
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.flush import perform_flush
 from quorumlog.storage.index import IndexCache
 from quorumlog.storage.recovery import Recovery, recover
-from quorumlog.storage.shell import Appended, Directory
+from quorumlog.storage.shell import Appended, DataDirectory
 
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 MakeBatch = Callable[..., bytes]
@@ -136,7 +136,7 @@ class Bench:
         batches: bytes,
         *,
         epoch: int = 0,
-        origin: Origin = Origin.CLIENT,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
         wall_ms: int = 0,
     ) -> int:
         """Append in one go; return the base offset."""
@@ -180,11 +180,11 @@ class Kit:
     @asynccontextmanager
     async def opened(
         runtime: Runtime, path: str, *, config: DirectoryConfig | None = None, close: bool = True
-    ) -> AsyncIterator[Directory]:
+    ) -> AsyncIterator[DataDirectory]:
         """Open (formatting it first when needed), and close at the end unless it is to be left."""
-        await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
+        await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
         async with runtime.tasks.scope("life") as scope:
-            directory = await Directory.open(runtime, scope, path, config=config)
+            directory = await DataDirectory.open(runtime, scope, path, config=config)
             try:
                 yield directory
                 if close:
@@ -194,15 +194,15 @@ class Kit:
 
     @staticmethod
     async def append(
-        directory: Directory, log: Log, batches: bytes, *, epoch: int = 0, flush: bool = True
+        directory: DataDirectory, log: Log, batches: bytes, *, epoch: int = 0, flush: bool = True
     ) -> Appended:
         """Append as a client does."""
         return await directory.append(
-            log, batches, leader_epoch=epoch, origin=Origin.CLIENT, flush=flush
+            log, batches, leader_epoch=epoch, origin=AppendOrigin.CLIENT, flush=flush
         )
 
     @staticmethod
-    async def values(directory: Directory, log: Log) -> list[bytes | None]:
+    async def values(directory: DataDirectory, log: Log) -> list[bytes | None]:
         """Read all values of a log."""
         found: list[bytes | None] = []
         offset = log.log_start_offset

@@ -11,9 +11,9 @@ from quorumlog.errors import CorruptionError, MessageTooLarge, Overloaded
 from quorumlog.ids import TopicId
 from quorumlog.records import Codec, Record, decode_all, encode_batch, iterate_batches
 from quorumlog.runtime import Runtime
-from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.shell import Appended, Directory
-from quorumlog.storage.shell.append_queue import Admission, Channel, PendingAppend
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
+from quorumlog.storage.shell import Appended, DataDirectory
+from quorumlog.storage.shell.append_queue import AppendAdmission, AppendQueue, QueuedAppend
 
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 Run = Callable[[Main], Any]
@@ -28,11 +28,13 @@ def one(value: bytes, *, size: int = 0, codec: Codec = Codec.NONE) -> bytes:
     return encode_batch([Record(0, 7, b"k", value.ljust(size, b"."))], codec=codec)
 
 
-def queued(directory: Directory, log: Log, batch: bytes) -> "asyncio.Future[Appended]":
-    return directory.append_nowait(log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False)
+def queued(directory: DataDirectory, log: Log, batch: bytes) -> "asyncio.Future[Appended]":
+    return directory.append_nowait(
+        log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
+    )
 
 
-async def stored(directory: Directory, log: Log) -> bytes:
+async def stored(directory: DataDirectory, log: Log) -> bytes:
     """All batches of a log."""
     content, offset = b"", 0
     while offset < log.log_end_offset:
@@ -143,16 +145,16 @@ def test_what_a_batch_became_is_what_counts_until_it_is_written(
     config = LogConfig(compression_type=Codec.NONE, message_bytes_max=20_000)
 
     async def main(runtime: Runtime, _: str) -> None:
-        channel = Channel(bench(compression_type=Codec.NONE, message_bytes_max=20_000).log)
+        channel = AppendQueue(bench(compression_type=Codec.NONE, message_bytes_max=20_000).log)
         assert channel.log.config == config
         ready = asyncio.Event()
         async with runtime.tasks.scope("admission") as scope:
-            admission = Admission(
+            admission = AppendAdmission(
                 runtime, scope, config=SMALL, on_admitted=lambda channel: ready.set()
             )
             waiter: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
             sent = one(b"z", size=9_000, codec=Codec.ZSTD) * 20
-            item = PendingAppend(sent, 0, Origin.CLIENT, False, waiter)
+            item = QueuedAppend(sent, 0, AppendOrigin.CLIENT, False, waiter)
             admission.enter(channel, item)
             assert not admission.is_admitted(channel, item)
             assert (channel.queued_bytes, admission.held_bytes) == (len(sent), 400_000)
@@ -249,8 +251,8 @@ def test_what_the_node_and_its_leaders_append_is_kept_as_it_is(kit: Kit, run: Ru
                 [Record(0, 7, None, bytes(5_000))], codec=Codec.LZ4, leader_epoch=0
             )
             for origin, batch in (
-                (Origin.REPLICATED, leaders),
-                (Origin.INTERNAL, one(b"v", size=5_000, codec=Codec.GZIP)),
+                (AppendOrigin.REPLICATED, leaders),
+                (AppendOrigin.INTERNAL, one(b"v", size=5_000, codec=Codec.GZIP)),
             ):
                 await directory.append(log, batch, leader_epoch=0, origin=origin, flush=True)
             content = await stored(directory, log)

@@ -14,9 +14,9 @@ from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, SimWorld, run
-from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
 from quorumlog.storage.checkpoints import decode_partition_metadata
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 from quorumlog.storage.small_files import read_file
 
 DATA = "/data"
@@ -43,9 +43,9 @@ class Life:
     is_done: bool = False
 
     async def live(self, runtime: Runtime) -> None:
-        await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+        await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
         async with runtime.tasks.scope("life") as scope:
-            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
             self.wanted = self.changes[0]
             log = await directory.open_log("t-0", self.wanted, topic_id=TOPIC)
             for number, config in enumerate(self.changes):
@@ -56,11 +56,11 @@ class Life:
             self.is_done = True
             await asyncio.Event().wait()  # for the power cut
 
-    async def append(self, directory: Directory, log: Log, value: bytes) -> None:
+    async def append(self, directory: DataDirectory, log: Log, value: bytes) -> None:
         is_sure = self.wanted.flush_policy is FlushPolicy.FSYNC
         size = min(self.wanted.message_bytes_max, log.config.message_bytes_max) - 200
         appended = await directory.append(
-            log, one(value, size=size), leader_epoch=0, origin=Origin.CLIENT, flush=is_sure
+            log, one(value, size=size), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=is_sure
         )
         if is_sure:
             self.durable[appended.base_offset] = value
@@ -68,18 +68,18 @@ class Life:
     async def look(self, runtime: Runtime) -> None:
         """Open it as the metadata says: what was acknowledged is there, whatever else is."""
         async with runtime.tasks.scope("look") as scope:
-            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
             log = await directory.open_log("t-0", self.wanted, topic_id=TOPIC)
             found = await values(directory, log)
             missing = {o: v for o, v in self.durable.items() if found.get(o) != v}
             assert missing == {}, f"acknowledged and lost: {missing}"
             await directory.append(
-                log, one(b"more"), leader_epoch=0, origin=Origin.CLIENT, flush=True
+                log, one(b"more"), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True
             )
             await directory.close()
 
 
-async def values(directory: Directory, log: Log) -> dict[int, bytes]:
+async def values(directory: DataDirectory, log: Log) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -139,13 +139,13 @@ def test_a_log_opened_under_fsync_forgives_what_was_written_before_it() -> None:
     """The change is committed, and the process dies before the log has heard of it."""
 
     async def main(runtime: Runtime) -> None:
-        await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+        await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
         async with runtime.tasks.scope("first") as scope:
-            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             for step in range(20):
                 await directory.append(
-                    log, one(b"%d" % step), leader_epoch=0, origin=Origin.CLIENT, flush=False
+                    log, one(b"%d" % step), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
                 )
             await directory.close()
         files = runtime.files
@@ -155,7 +155,7 @@ def test_a_log_opened_under_fsync_forgives_what_was_written_before_it() -> None:
         file.write(400, [b"\xff" * 20])  # a hole that writeback left, in the second batch
         file.close()
         async with runtime.tasks.scope("second") as scope:
-            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
             log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
             assert log.log_end_offset == 1
             await directory.close()
@@ -165,13 +165,13 @@ def test_a_log_opened_under_fsync_forgives_what_was_written_before_it() -> None:
 
 def test_a_log_that_was_always_fsync_forgives_no_more_than_two_groups() -> None:
     async def main(runtime: Runtime) -> None:
-        await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+        await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
         async with runtime.tasks.scope("first") as scope:
-            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
             log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
             for step in range(20):
                 await directory.append(
-                    log, one(b"%d" % step), leader_epoch=0, origin=Origin.CLIENT, flush=True
+                    log, one(b"%d" % step), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True
                 )
             await directory.close()
         files = runtime.files
@@ -181,7 +181,7 @@ def test_a_log_that_was_always_fsync_forgives_no_more_than_two_groups() -> None:
         file.write(400, [b"\xff" * 20])
         file.close()
         async with runtime.tasks.scope("second") as scope:
-            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
             with pytest.raises(CorruptionError):
                 await directory.open_log("t-0", FAST, topic_id=TOPIC)
             await directory.close()
@@ -191,19 +191,19 @@ def test_a_log_that_was_always_fsync_forgives_no_more_than_two_groups() -> None:
 
 def test_the_folder_says_what_may_be_unsynced_before_anything_is_written_under_it() -> None:
     async def main(runtime: Runtime) -> None:
-        await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+        await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
 
         def bound() -> int | None:
             content = read_file(runtime.files, f"{DATA}/t-0/partition.metadata")
             return decode_partition_metadata(content).unsynced_bytes_max
 
         async with runtime.tasks.scope("life") as scope:
-            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             for config, said in ((FAST, None), (SURE, 1_000), (WIDE, 8_000), (FAST, None)):
                 directory.configure(log, config)
                 await directory.append(
-                    log, one(b"x"), leader_epoch=0, origin=Origin.CLIENT, flush=False
+                    log, one(b"x"), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
                 )
                 assert (bound(), log.config) == (said, config)
             await directory.close()
@@ -213,22 +213,26 @@ def test_the_folder_says_what_may_be_unsynced_before_anything_is_written_under_i
 
 def test_of_many_changes_at_once_the_newest_is_taken() -> None:
     async def main(runtime: Runtime) -> None:
-        await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+        await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
         async with runtime.tasks.scope("life") as scope:
-            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             await directory.append(
-                log, one(b"x"), leader_epoch=0, origin=Origin.CLIENT, flush=False
+                log, one(b"x"), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
             )
             newest = LogConfig(flush_policy=FlushPolicy.FSYNC, message_bytes_max=450)
             for config in (SURE, FAST, WIDE, newest):
                 directory.configure(log, config)
             await directory.append(  # it comes behind the change that is queued before it
-                log, one(b"y"), leader_epoch=0, origin=Origin.CLIENT, flush=True
+                log, one(b"y"), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True
             )
             with pytest.raises(MessageTooLarge):
                 await directory.append(
-                    log, one(b"y", size=440), leader_epoch=0, origin=Origin.CLIENT, flush=False
+                    log,
+                    one(b"y", size=440),
+                    leader_epoch=0,
+                    origin=AppendOrigin.CLIENT,
+                    flush=False,
                 )
             assert log.config == newest
             await directory.close()

@@ -14,9 +14,9 @@ from quorumlog.records.compression import Codec
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
-from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
 from quorumlog.storage.checkpoints import decode_partition_metadata
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 from quorumlog.storage.small_files import read_file
 
 DATA = "/data"
@@ -26,7 +26,7 @@ SURE = LogConfig(flush_policy=FlushPolicy.FSYNC, message_bytes_max=500)
 WIDE = LogConfig(flush_policy=FlushPolicy.FSYNC, message_bytes_max=4_000)
 META = f"{DATA}/t-0/partition.metadata"
 
-Body = Callable[[Directory], Awaitable[Any]]
+Body = Callable[[DataDirectory], Awaitable[Any]]
 
 
 def one(*, size: int = 100, codec: Codec = Codec.NONE) -> bytes:
@@ -36,8 +36,10 @@ def one(*, size: int = 100, codec: Codec = Codec.NONE) -> bytes:
     return encode_batch([record], codec=codec)
 
 
-async def append(directory: Directory, log: Log, batch: bytes, *, flush: bool = False) -> int:
-    appended = await directory.append(log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=flush)
+async def append(directory: DataDirectory, log: Log, batch: bytes, *, flush: bool = False) -> int:
+    appended = await directory.append(
+        log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=flush
+    )
     return appended.base_offset
 
 
@@ -49,9 +51,9 @@ async def opened(runtime: Runtime, body: Body, *, checkpoint_ms: int = 60_000) -
     config = DirectoryConfig(
         write_group_bytes_max=500, checkpoint_interval_ms=checkpoint_ms, cpu_lane_bytes_min=100
     )
-    await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+    await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
     async with runtime.tasks.scope("life") as scope:
-        await body(await Directory.open(runtime, scope, DATA, config=config))
+        await body(await DataDirectory.open(runtime, scope, DATA, config=config))
         scope.cancel()
 
 
@@ -79,7 +81,7 @@ def test_a_larger_compressed_batch_is_taken_as_soon_as_the_config_allows_it() ->
     """Its records are walked in a lane of their own, ahead of the change that is queued."""
 
     async def live(runtime: Runtime, _: SimNode) -> None:
-        async def body(directory: Directory) -> None:
+        async def body(directory: DataDirectory) -> None:
             log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
             await append(directory, log, one(), flush=True)
             directory.configure(log, WIDE)
@@ -97,7 +99,7 @@ def test_two_changes_before_a_deletion_touch_no_folder_behind_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def live(runtime: Runtime, _: SimNode) -> None:
-        async def body(directory: Directory) -> None:
+        async def body(directory: DataDirectory) -> None:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             await append(directory, log, one())
             directory.configure(log, SURE)
@@ -120,7 +122,7 @@ def test_a_folder_without_a_segment_promises_nothing_of_the_next_one() -> None:
     log is was, with the bound of the config of then."""
 
     async def live(runtime: Runtime, _: SimNode) -> None:
-        async def body(directory: Directory) -> None:
+        async def body(directory: DataDirectory) -> None:
             log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
             await append(directory, log, one(), flush=True)
             await directory.close()
@@ -136,7 +138,7 @@ def test_a_folder_without_a_segment_promises_nothing_of_the_next_one() -> None:
         assert bound(runtime) == 1_000
 
     async def look(runtime: Runtime, _: SimNode) -> None:
-        async def body(directory: Directory) -> None:
+        async def body(directory: DataDirectory) -> None:
             await directory.open_log("t-0", FAST, topic_id=TOPIC)
 
         await opened(runtime, body)
@@ -149,7 +151,7 @@ def test_a_folder_without_a_segment_promises_nothing_of_the_next_one() -> None:
 
 def test_a_change_that_a_full_disk_held_up_is_taken_when_there_is_room() -> None:
     async def live(runtime: Runtime, node: SimNode) -> None:
-        async def body(directory: Directory) -> None:
+        async def body(directory: DataDirectory) -> None:
             log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
             await append(directory, log, one(), flush=True)
             node.device.fail("", errno.ENOSPC, path_part="partition.metadata.tmp", times=1)
@@ -170,7 +172,7 @@ def test_whose_a_log_is_becomes_durable_on_a_full_disk_too() -> None:
     """The process before died without a sync, and now the folder cannot be told the new bound."""
 
     async def first(runtime: Runtime, _: SimNode) -> None:
-        async def body(directory: Directory) -> None:
+        async def body(directory: DataDirectory) -> None:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             await append(directory, log, one())
 
@@ -179,14 +181,14 @@ def test_whose_a_log_is_becomes_durable_on_a_full_disk_too() -> None:
     async def second(runtime: Runtime, node: SimNode) -> None:
         node.device.fail("", errno.ENOSPC, path_part="partition.metadata.tmp", times=1)
 
-        async def body(directory: Directory) -> None:
+        async def body(directory: DataDirectory) -> None:
             log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
             assert await append(directory, log, one(), flush=True) == 1
 
         await opened(runtime, body)
 
     async def look(runtime: Runtime, _: SimNode) -> None:
-        async def body(directory: Directory) -> None:
+        async def body(directory: DataDirectory) -> None:
             log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
             assert log.log_end_offset == 2
             await directory.close()
@@ -199,7 +201,7 @@ def test_whose_a_log_is_becomes_durable_on_a_full_disk_too() -> None:
 
 def test_a_sync_that_fails_under_a_change_keeps_no_file_open() -> None:
     async def live(runtime: Runtime, node: SimNode) -> None:
-        async def body(directory: Directory) -> None:
+        async def body(directory: DataDirectory) -> None:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             await append(directory, log, one())
             found = log.read(0, max_bytes=1_000)
@@ -223,7 +225,7 @@ def test_a_sync_that_fails_under_a_change_keeps_no_file_open() -> None:
 
 def test_a_full_disk_that_lasts_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     async def live(runtime: Runtime, node: SimNode) -> None:
-        async def body(directory: Directory) -> None:
+        async def body(directory: DataDirectory) -> None:
             log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
             await append(directory, log, one(), flush=True)
             node.device.fail("write", errno.ENOSPC, path_part="partition.metadata", times=5)

@@ -8,13 +8,13 @@ from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import Faults, SimWorld
-from quorumlog.storage import Log, LogConfig, Origin
+from quorumlog.storage import AppendOrigin, Log, LogConfig
 from quorumlog.storage.append import write_fully
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.flush import perform_flush
 from quorumlog.storage.index import IndexCache
 from quorumlog.storage.recovery import Recovery, recover
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 
 GAPS = LogConfig(compacted=True)
 
@@ -59,7 +59,9 @@ class Machine:
         for offset in offsets:
             record = Record(offset=0, timestamp_ms=0, key=b"k", value=b"v", headers=())
             content = encode_batch([record], base_offset=offset, leader_epoch=0)
-            write = self.log.prepare(content, leader_epoch=0, wall_ms=0, origin=Origin.REPLICATED)
+            write = self.log.prepare(
+                content, leader_epoch=0, wall_ms=0, origin=AppendOrigin.REPLICATED
+            )
             assert write is not None
             write_fully(write.file, write.position, write.buffers)
             self.log.complete(write)
@@ -102,18 +104,18 @@ def test_logs_that_are_first_appended_to_while_the_clean_marker_is_taken_away_sh
     """A second log's first append used to take the marker away again, and ended the writer."""
 
     async def main(runtime: Runtime) -> None:
-        await Directory.format(runtime, DATA, cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
+        await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
         for life in range(2):
             async with runtime.tasks.scope("life") as scope:
-                directory = await Directory.open(runtime, scope, DATA)
+                directory = await DataDirectory.open(runtime, scope, DATA)
                 logs = [await directory.open_log(n, LogConfig(), topic_id=None) for n in NAMES]
                 assert directory.was_clean == (life == 1)
                 first = directory.append_nowait(
-                    logs[0], batch(), leader_epoch=0, origin=Origin.CLIENT, flush=True
+                    logs[0], batch(), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True
                 )
                 await asyncio.sleep(0.0005)  # virtual: the lane has the marker in hand
                 second = directory.append_nowait(
-                    logs[1], batch(), leader_epoch=0, origin=Origin.CLIENT, flush=True
+                    logs[1], batch(), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True
                 )
                 await asyncio.gather(first, second)
                 await directory.close()

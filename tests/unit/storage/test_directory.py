@@ -19,8 +19,8 @@ from quorumlog.ids import ClusterId, DirectoryId, NodeId, TopicId
 from quorumlog.records.codec import decode_all
 from quorumlog.records.compression import Codec
 from quorumlog.runtime import Runtime
-from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig, Origin
-from quorumlog.storage.shell import Appended, Directory
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, LogConfig
+from quorumlog.storage.shell import Appended, DataDirectory
 
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 Run = Callable[[Main], Any]
@@ -37,14 +37,14 @@ FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
 
 def test_a_directory_is_formatted_once_for_a_cluster_and_a_node(kit: Kit, run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
-        meta = await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
+        meta = await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
         assert (meta.cluster_id, meta.node_id, len(meta.directory_id)) == (CLUSTER, ONE, 16)
-        again = await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
+        again = await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
         assert again == meta, "the directory id stays"
         with pytest.raises(DirectoryMismatch, match="node 1, not 2"):
-            await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=NodeId(2))
+            await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=NodeId(2))
         with pytest.raises(DirectoryMismatch, match="cluster"):
-            await Directory.format(runtime, path, cluster_id=ClusterId("other"), node_id=ONE)
+            await DataDirectory.format(runtime, path, cluster_id=ClusterId("other"), node_id=ONE)
         async with kit.opened(runtime, path) as directory:
             assert directory.meta == meta
 
@@ -54,7 +54,7 @@ def test_a_directory_is_formatted_once_for_a_cluster_and_a_node(kit: Kit, run: R
 def test_a_directory_id_may_be_given(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         given = DirectoryId(b"d" * 16)
-        meta = await Directory.format(
+        meta = await DataDirectory.format(
             runtime, path, cluster_id=CLUSTER, node_id=ONE, directory_id=given
         )
         assert meta.directory_id == given
@@ -66,7 +66,7 @@ def test_an_unformatted_directory_is_not_opened(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with runtime.tasks.scope("t") as scope:
             with pytest.raises(DirectoryNotFormatted):
-                await Directory.open(runtime, scope, path)
+                await DataDirectory.open(runtime, scope, path)
 
     run(main)
 
@@ -75,20 +75,20 @@ def test_logs_without_meta_properties_are_not_adopted(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         runtime.files.make_folder(f"{path}/orders-0")
         with pytest.raises(DirectoryMismatch, match="orders-0"):
-            await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
+            await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
 
     run(main)
 
 
 def test_a_directory_of_another_cluster_or_node_is_not_opened(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
-        await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
+        await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
         async with runtime.tasks.scope("t") as scope:
             with pytest.raises(DirectoryMismatch):
-                await Directory.open(runtime, scope, path, cluster_id=ClusterId("other"))
+                await DataDirectory.open(runtime, scope, path, cluster_id=ClusterId("other"))
             with pytest.raises(DirectoryMismatch):
-                await Directory.open(runtime, scope, path, node_id=NodeId(2))
-            directory = await Directory.open(
+                await DataDirectory.open(runtime, scope, path, node_id=NodeId(2))
+            directory = await DataDirectory.open(
                 runtime, scope, path, cluster_id=CLUSTER, node_id=ONE
             )  # the refused ones gave the lock back
             await directory.close()
@@ -100,9 +100,9 @@ def test_the_lock_refuses_a_second_owner(kit: Kit, run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with kit.opened(runtime, path), runtime.tasks.scope("t") as scope:
             with pytest.raises(DirectoryInUse):
-                await Directory.open(runtime, scope, path)
+                await DataDirectory.open(runtime, scope, path)
             with pytest.raises(DirectoryInUse):
-                await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
+                await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
         async with kit.opened(runtime, path):
             pass  # close() gave it back
 
@@ -113,7 +113,7 @@ def test_a_path_that_cannot_be_a_folder_is_unusable(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         runtime.files.open(path, create=True).close()
         with pytest.raises(DirectoryUnusable, match=path):
-            await Directory.format(runtime, f"{path}/below", cluster_id=CLUSTER, node_id=ONE)
+            await DataDirectory.format(runtime, f"{path}/below", cluster_id=CLUSTER, node_id=ONE)
 
     run(main)
 
@@ -140,7 +140,7 @@ def test_the_order_of_calls_is_the_order_in_the_log(kit: Kit, run: Run, batch: M
                 ]
                 futures = [
                     directory.append_nowait(
-                        log, content, leader_epoch=0, origin=Origin.CLIENT, flush=i % 2 == 0
+                        log, content, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=i % 2 == 0
                     )
                     for i, content in enumerate(contents)
                 ]
@@ -264,7 +264,7 @@ def test_a_full_queue_is_overloaded_and_takes_nothing(kit: Kit, run: Run, batch:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             accepted = [
                 directory.append_nowait(
-                    log, batch(1), leader_epoch=0, origin=Origin.CLIENT, flush=False
+                    log, batch(1), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
                 )
                 for _ in range(300 // len(batch(1)))
             ]

@@ -14,7 +14,7 @@ from quorumlog.errors import (
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import decode_all
 from quorumlog.runtime import Runtime
-from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig, Origin
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, LogConfig
 from quorumlog.storage.small_files import read_file, write_file
 
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
@@ -167,7 +167,11 @@ def test_closing_takes_no_new_appends_and_ends_the_queued_ones(
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             queued = [
                 directory.append_nowait(
-                    log, batch(1, size=100_000), leader_epoch=0, origin=Origin.CLIENT, flush=True
+                    log,
+                    batch(1, size=100_000),
+                    leader_epoch=0,
+                    origin=AppendOrigin.CLIENT,
+                    flush=True,
                 )
                 for _ in range(5)
             ]

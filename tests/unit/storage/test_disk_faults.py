@@ -14,7 +14,7 @@ from quorumlog.errors import (
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import Faults, SimNode, SimWorld
-from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig, Origin
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, LogConfig
 
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 Run = Callable[[Main], Any]
@@ -220,7 +220,7 @@ def test_an_fsync_log_never_has_more_than_two_groups_unsynced(kit: Kit, batch: M
                 content = batch(1, size=200 + 37 * (number % 9))
                 waiting.append(
                     directory.append_nowait(
-                        log, content, leader_epoch=0, origin=Origin.CLIENT, flush=True
+                        log, content, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True
                     )
                 )
                 if number >= 200:  # in a burst, then one by one while the device is busy

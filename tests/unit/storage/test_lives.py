@@ -18,12 +18,12 @@ from quorumlog.records.record import Record
 from quorumlog.runtime import File, Runtime, Scope, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.simulation import SimNode, SimWorld
-from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
 from quorumlog.storage.epochs import EpochCache
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.index import IndexCache
 from quorumlog.storage.recovery import LogState
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 from quorumlog.storage.shell.append_queue import Appended
 
 DATA: Final = "/data"
@@ -39,17 +39,17 @@ def batch(value: bytes = b"v", *, timestamp: int = 1, leader_epoch: int = -1) ->
     return encode_batch([Record(0, timestamp, None, value, ())], leader_epoch=leader_epoch)
 
 
-async def open_directory(runtime: Runtime, scope: Scope, **config: int) -> Directory:
+async def open_directory(runtime: Runtime, scope: Scope, **config: int) -> DataDirectory:
     if not runtime.files.exists(f"{DATA}/meta.properties"):
-        await Directory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NodeId(1))
-    return await Directory.open(runtime, scope, DATA, config=DirectoryConfig(**config))
+        await DataDirectory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NodeId(1))
+    return await DataDirectory.open(runtime, scope, DATA, config=DirectoryConfig(**config))
 
 
 async def append(
-    directory: Directory, log: Log, value: bytes = b"v", *, flush: bool = True, epoch: int = 0
+    directory: DataDirectory, log: Log, value: bytes = b"v", *, flush: bool = True, epoch: int = 0
 ) -> int:
     appended = await directory.append(
-        log, batch(value), leader_epoch=epoch, origin=Origin.CLIENT, flush=flush
+        log, batch(value), leader_epoch=epoch, origin=AppendOrigin.CLIENT, flush=flush
     )
     return appended.base_offset
 
@@ -69,12 +69,12 @@ def test_every_formatted_directory_gets_an_id_of_its_own() -> None:
     async def main(runtime: Runtime) -> None:
         ids = [
             (
-                await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=NodeId(node))
+                await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=NodeId(node))
             ).directory_id
             for node, path in enumerate(("/a", "/b", "/c"))
         ]
         runtime.files.remove("/c/meta.properties")  # a wiped disk under its old path
-        wiped = await Directory.format(runtime, "/c", cluster_id=CLUSTER, node_id=NodeId(2))
+        wiped = await DataDirectory.format(runtime, "/c", cluster_id=CLUSTER, node_id=NodeId(2))
         assert len({*ids, wiped.directory_id}) == 4
 
     simulation.run(main)
@@ -164,9 +164,9 @@ def test_a_deletion_that_fails_is_said_with_its_reason(caplog: pytest.LogCapture
 def test_a_log_of_the_longest_name_can_be_deleted(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         path = str(tmp_path / "data")
-        await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=NodeId(1))
+        await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=NodeId(1))
         async with runtime.tasks.scope("life") as scope:
-            directory = await Directory.open(runtime, scope, path)
+            directory = await DataDirectory.open(runtime, scope, path)
             log = await directory.open_log("n" * 249 + "-9999", FSYNC, topic_id=TOPIC)
             await append(directory, log)
             await directory.delete_log(log)
@@ -211,7 +211,7 @@ def test_a_flood_of_clients_does_not_refuse_what_the_quorum_appends() -> None:
 
             def flood() -> "asyncio.Future[Appended]":
                 return directory.append_nowait(
-                    log, batch(bytes(400)), leader_epoch=0, origin=Origin.CLIENT, flush=True
+                    log, batch(bytes(400)), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True
                 )
 
             queued = [flood(), flood()]
@@ -219,7 +219,7 @@ def test_a_flood_of_clients_does_not_refuse_what_the_quorum_appends() -> None:
                 flood()
             stamped = batch(bytes(400), leader_epoch=1)
             appended = await directory.append(
-                quorum, stamped, leader_epoch=1, origin=Origin.REPLICATED, flush=True
+                quorum, stamped, leader_epoch=1, origin=AppendOrigin.REPLICATED, flush=True
             )
             assert appended.base_offset == 0
             await asyncio.gather(*queued)
@@ -269,7 +269,7 @@ async def after(delay_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -
 @pytest.mark.parametrize("seed", range(24))
 def test_a_log_that_is_being_opened_does_not_hold_up_the_close(seed: int) -> None:
     async def main(runtime: Runtime) -> None:
-        async def open_one(directory: Directory) -> None:
+        async def open_one(directory: DataDirectory) -> None:
             with suppress(Stopping):
                 await directory.topic_of_folder("t-0")
                 await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
@@ -408,16 +408,16 @@ def test_a_refused_first_append_keeps_no_file_open(tmp_path: Path) -> None:
     before = open_descriptors()
     for _ in range(5):
         with pytest.raises(DiskFull):
-            log.prepare(batch(), leader_epoch=0, wall_ms=0, origin=Origin.CLIENT)
+            log.prepare(batch(), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
     assert open_descriptors() == before
 
 
 def test_a_deleted_log_that_was_never_flushed_keeps_no_file_open(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         path = str(tmp_path / "data")
-        await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=NodeId(1))
+        await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=NodeId(1))
         async with runtime.tasks.scope("life") as scope:
-            directory = await Directory.open(runtime, scope, path)
+            directory = await DataDirectory.open(runtime, scope, path)
             counts = []
             for _ in range(4):
                 log = await directory.open_log("t-0", REPLICATED, topic_id=TOPIC)
@@ -512,13 +512,13 @@ def test_a_log_that_was_only_read_is_closed_without_a_write() -> None:
 
 def test_a_cancelled_opening_leaves_no_lock_behind() -> None:
     async def main(runtime: Runtime) -> None:
-        await Directory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NodeId(1))
+        await DataDirectory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NodeId(1))
         async with runtime.tasks.scope("life") as scope:
-            opening = scope.spawn(Directory.open(runtime, scope, DATA), name="opening")
+            opening = scope.spawn(DataDirectory.open(runtime, scope, DATA), name="opening")
             await asyncio.sleep(0)
             opening.cancel()
         async with runtime.tasks.scope("life") as scope:
-            directory = await Directory.open(runtime, scope, DATA)
+            directory = await DataDirectory.open(runtime, scope, DATA)
             await directory.close()
 
     simulation.run(main)

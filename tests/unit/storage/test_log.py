@@ -26,10 +26,10 @@ from quorumlog.records.batch import (
     parse_header,
 )
 from quorumlog.records.codec import decode_all
-from quorumlog.storage import Origin, Write
+from quorumlog.storage import AppendOrigin, LogWrite
 from quorumlog.storage.append import WriteFailed, write_fully
 from quorumlog.storage.config import LogConfig
-from quorumlog.storage.truncation import find_cut, perform_truncation
+from quorumlog.storage.truncation import find_truncation_point, perform_truncation
 
 MakeBench = Callable[..., Any]
 MakeBatch = Callable[..., bytes]
@@ -37,9 +37,9 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 BROKEN = OSError(errno.EIO, "Input/output error")
 
 
-def prepare(bench: Any, batches: bytes, *, epoch: int = 0) -> Write:
-    write = bench.log.prepare(batches, leader_epoch=epoch, wall_ms=0, origin=Origin.CLIENT)
-    assert isinstance(write, Write)
+def prepare(bench: Any, batches: bytes, *, epoch: int = 0) -> LogWrite:
+    write = bench.log.prepare(batches, leader_epoch=epoch, wall_ms=0, origin=AppendOrigin.CLIENT)
+    assert isinstance(write, LogWrite)
     return write
 
 
@@ -180,7 +180,7 @@ def test_validation_is_skipped_when_a_lane_has_done_it(bench: MakeBench, batch: 
     b, content = bench(), bytearray(batch(1))
     content[-1] ^= 1
     write = b.log.prepare(
-        content, leader_epoch=0, wall_ms=0, origin=Origin.CLIENT, is_validated=True
+        content, leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT, is_validated=True
     )
     assert write is not None
 
@@ -192,7 +192,7 @@ def test_a_replicated_batch_keeps_its_offsets_and_must_continue_the_log(
 
     def replicate(base: int, epoch: int, count: int = 2) -> int:
         content = batch(count, base_offset=base, leader_epoch=epoch)
-        return b.append(content, origin=Origin.REPLICATED)  # type: ignore[no-any-return]
+        return b.append(content, origin=AppendOrigin.REPLICATED)  # type: ignore[no-any-return]
 
     assert replicate(0, 3) == 0
     assert replicate(2, 3) == 2
@@ -207,17 +207,17 @@ def test_a_replicated_batch_keeps_its_offsets_and_must_continue_the_log(
 
 def test_a_compacted_log_takes_replicated_gaps(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench(compacted=True)
-    b.append(batch(2, base_offset=0, leader_epoch=0), origin=Origin.REPLICATED)
-    b.append(batch(2, base_offset=10, leader_epoch=0), origin=Origin.REPLICATED)
+    b.append(batch(2, base_offset=0, leader_epoch=0), origin=AppendOrigin.REPLICATED)
+    b.append(batch(2, base_offset=10, leader_epoch=0), origin=AppendOrigin.REPLICATED)
     assert b.log.log_end_offset == 12
     assert parse_header(b.read(5)).base_offset == 10
 
 
 def test_only_the_crc_of_an_internal_batch_is_checked(bench: MakeBench, batch: MakeBatch) -> None:
     b, content = bench(), batch(1)
-    assert b.append(content, origin=Origin.INTERNAL) == 0
+    assert b.append(content, origin=AppendOrigin.INTERNAL) == 0
     with pytest.raises(CorruptionError):
-        b.append(content[:-1] + b"?", origin=Origin.INTERNAL)
+        b.append(content[:-1] + b"?", origin=AppendOrigin.INTERNAL)
 
 
 def test_readers_meet_no_cut_that_is_under_way(bench: MakeBench, batch: MakeBatch) -> None:
@@ -228,7 +228,7 @@ def test_readers_meet_no_cut_that_is_under_way(bench: MakeBench, batch: MakeBatc
     first, cut_from = b.log.segment_bases[0], b.log.segment_bases[-1]
     b.append(batch(1))
     truncation = b.log.begin_truncate(b.log.log_end_offset - 1)
-    perform_truncation(b.place.files, truncation, cut := find_cut(truncation))
+    perform_truncation(b.place.files, truncation, cut := find_truncation_point(truncation))
     assert b.log.read(cut_from, max_bytes=1 << 20, end_offset=cut.end_offset) is None, "for now"
     found = b.log.read(first, max_bytes=1 << 20)
     assert found is not None
@@ -267,7 +267,7 @@ def test_a_log_rolls_before_a_segment_grows_too_large(bench: MakeBench, batch: M
 def test_a_due_roll_waits_for_outstanding_writes(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench(segment_bytes=200)
     first, second = prepare(b, batch(1)), prepare(b, batch(1))
-    assert b.log.prepare(batch(1), leader_epoch=0, wall_ms=0, origin=Origin.CLIENT) is None
+    assert b.log.prepare(batch(1), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT) is None
     write_fully(first.file, 0, [*first.buffers, *second.buffers])
     b.log.complete(first)
     b.log.complete(second)
@@ -309,10 +309,10 @@ def test_the_base_offset_that_a_client_writes_rolls_nothing(
 
 def test_a_log_rolls_before_offsets_outgrow_the_index(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench(compacted=True)
-    b.append(batch(1, base_offset=0, leader_epoch=0), origin=Origin.REPLICATED)
-    b.append(batch(1, base_offset=2**31 - 2, leader_epoch=0), origin=Origin.REPLICATED)
+    b.append(batch(1, base_offset=0, leader_epoch=0), origin=AppendOrigin.REPLICATED)
+    b.append(batch(1, base_offset=2**31 - 2, leader_epoch=0), origin=AppendOrigin.REPLICATED)
     assert b.log.segment_bases == [0]
-    b.append(batch(2, base_offset=2**31 - 1, leader_epoch=0), origin=Origin.REPLICATED)
+    b.append(batch(2, base_offset=2**31 - 1, leader_epoch=0), origin=AppendOrigin.REPLICATED)
     assert b.log.segment_bases == [0, 2**31 - 1]
 
 
@@ -530,7 +530,7 @@ def test_a_truncation_keeps_the_times_of_what_stays_though_the_cache_drops_the_i
     truncation = b.log.begin_truncate(b.log.segment_bases[1] - 2)
     assert truncation is not None
     assert truncation.floor > 0
-    cut = find_cut(truncation)
+    cut = find_truncation_point(truncation)
     perform_truncation(b.place.files, truncation, cut)
     b.log._segments._indexes.drop(
         truncation.file.path

@@ -10,7 +10,7 @@ import pytest
 from quorumlog import simulation
 from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
-from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig, Origin
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, LogConfig
 from quorumlog.storage.shell.writer import SLOW_SHARE, SLOW_US, SMALL_BYTES
 
 from .conftest import Kit
@@ -66,7 +66,11 @@ def played(
                 await asyncio.sleep(0.001)  # nothing gathers any more
                 before = log.log_end_offset
                 waiting = directory.append_nowait(
-                    log, batch(1, size=size), leader_epoch=0, origin=Origin.CLIENT, flush=False
+                    log,
+                    batch(1, size=size),
+                    leader_epoch=0,
+                    origin=AppendOrigin.CLIENT,
+                    flush=False,
                 )
                 is_stored = log.log_end_offset > before
                 await waiting

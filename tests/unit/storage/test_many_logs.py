@@ -16,7 +16,7 @@ from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig
 from quorumlog.storage.checkpoints import decode_offsets
 from quorumlog.storage.layout import RECOVERY_POINTS
-from quorumlog.storage.shell.lane_worker import Owner
+from quorumlog.storage.shell.lane_worker import LaneWorker
 from quorumlog.storage.small_files import read_file
 
 MakeBatch = Callable[..., bytes]
@@ -53,7 +53,7 @@ def test_an_owner_has_as_many_jobs_under_way_as_it_is_wide(width: int) -> None:
             under_way -= 1
 
         async with runtime.tasks.scope("life") as scope:
-            owner = Owner(runtime, scope, "flush:/data", width=width)
+            owner = LaneWorker(runtime, scope, "flush:/data", width=width)
             for turn in range(3):
                 for number in range(10):
                     owner.submit(partial(job, 10 * turn + number))
@@ -76,7 +76,7 @@ def test_the_first_error_of_works_side_by_side_is_raised_once_all_have_ended() -
             ended.append(number)
 
         async with runtime.tasks.scope("life") as scope:
-            owner = Owner(runtime, scope, "flush:/data", width=3)
+            owner = LaneWorker(runtime, scope, "flush:/data", width=3)
             await owner.offload_all([])
             with pytest.raises(OSError, match="one"):
                 await owner.offload_all([partial(work, number) for number in range(7)])

@@ -21,10 +21,10 @@ from quorumlog.storage.checkpoints import (
     encode_offsets,
     encode_partition_metadata,
 )
-from quorumlog.storage.compaction import Compactor, KeyScan, Rules
+from quorumlog.storage.compaction import CompactionRules, Compactor, KeyMapBuilder
 from quorumlog.storage.index import SegmentIndex
 from quorumlog.storage.inspect.log_check import strict_marker, strict_meta, strict_partition
-from quorumlog.storage.producer_snapshot import Snapshot, encode_snapshot
+from quorumlog.storage.producer_snapshot import ProducerSnapshot, encode_snapshot
 from quorumlog.storage.producer_state import ProducerEntry, StoredBatch
 from quorumlog.storage.transaction_index import AbortedTransaction, encode_aborted
 
@@ -100,7 +100,7 @@ def test_the_marker_of_the_page_is_what_the_encoder_makes() -> None:
 def test_the_delete_horizon_of_the_page_is_what_a_round_writes() -> None:
     tombstone = Record(50, 1_735_689_600_000, b"UA", None)
     batch = encode_batch([tombstone], base_offset=50, leader_epoch=3, keep_offsets=True)
-    rules = Rules(
+    rules = CompactionRules(
         first_dirty_offset=0,
         end_offset=60,
         wall_ms=1_735_689_601_000,
@@ -109,7 +109,7 @@ def test_the_delete_horizon_of_the_page_is_what_a_round_writes() -> None:
         live_producers={},
     )
     keys = KeyMap(16, bytes(16))
-    KeyScan(rules, keys, base_offset=0).feed(batch)
+    KeyMapBuilder(rules, keys, base_offset=0).feed(batch)
     round_ = Compactor(rules, keys, base_offset=0, mapped_end=60, kept_empty=())
     round_.feed(batch)
     assert shown(HORIZON).hex(" ") == bytes(round_.take()[0]).hex(" ")
@@ -126,7 +126,7 @@ def test_the_snapshot_of_the_page_is_what_the_encoder_makes() -> None:
         StoredBatch(0, 1, 44, 45, 1_735_689_600_000),
         StoredBatch(2, 2, 47, 47, 1_735_689_600_500),
     )
-    snapshot = Snapshot(
+    snapshot = ProducerSnapshot(
         end_offset=49,
         entries=((9, ProducerEntry(0, 5, 3, -1, 1_000, batches)),),
         unreplicated=((46, 48),),

@@ -15,13 +15,13 @@ from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, Faults, NodeKilled, SimWorld
-from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
 from quorumlog.storage.append import write_fully
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.flush import perform_flush
 from quorumlog.storage.index import IndexCache
 from quorumlog.storage.recovery import Recovery, recover
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 
 DATA = "/data"
 TOPICS = {name: TopicId(name.encode().ljust(16, b".")) for name in ("sure-0", "fast-0")}
@@ -67,20 +67,22 @@ class Story:
         return encode_batch(records), [value.ljust(size) for value in values]
 
 
-async def append(directory: Directory, log: Log, story: Story, *, size: int, flush: bool) -> None:
+async def append(
+    directory: DataDirectory, log: Log, story: Story, *, size: int, flush: bool
+) -> None:
     expected = story.logs[log.name]
     content, values = story.batch(size)
     for index, value in enumerate(values):
         expected.issued.setdefault(log.log_end_offset + index, set()).add(value)
     appended = await directory.append(
-        log, content, leader_epoch=story.life, origin=Origin.CLIENT, flush=flush
+        log, content, leader_epoch=story.life, origin=AppendOrigin.CLIENT, flush=flush
     )
     if flush:
         for index, value in enumerate(values):
             expected.durable[appended.base_offset + index] = value
 
 
-async def truncate(directory: Directory, log: Log, story: Story, offset: int) -> None:
+async def truncate(directory: DataDirectory, log: Log, story: Story, offset: int) -> None:
     expected = story.logs[log.name]
     batch_start = offset - 2  # whole batches go, and a batch has at most three records
     expected.durable = {o: v for o, v in expected.durable.items() if o < batch_start}
@@ -90,9 +92,9 @@ async def truncate(directory: Directory, log: Log, story: Story, offset: int) ->
 async def live(runtime: Runtime, story: Story) -> None:
     """One life: open, check, append, roll, truncate, store, close."""
     if not runtime.files.exists(f"{DATA}/meta.properties"):
-        await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+        await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
     async with runtime.tasks.scope("life") as scope:
-        directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+        directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
         assert directory.load_file("quorum-state") in story.states
         logs = [await directory.open_log(n, c, topic_id=TOPICS[n]) for n, c in CONFIGS.items()]
         for log in logs:
@@ -111,7 +113,7 @@ async def live(runtime: Runtime, story: Story) -> None:
         await directory.close()
 
 
-async def check(directory: Directory, log: Log, expected: Expected) -> None:
+async def check(directory: DataDirectory, log: Log, expected: Expected) -> None:
     """The log is contiguous, holds what it must, and nothing that nobody wrote."""
     found: dict[int, bytes] = {}
     offset = log.log_start_offset
@@ -138,7 +140,7 @@ async def check(directory: Directory, log: Log, expected: Expected) -> None:
 
 async def look(runtime: Runtime, story: Story) -> None:
     async with runtime.tasks.scope("look") as scope:
-        directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+        directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
         assert directory.load_file("quorum-state") in story.states
         for name, config in CONFIGS.items():
             log = await directory.open_log(name, config, topic_id=TOPICS[name])
@@ -257,7 +259,7 @@ class Sync:
                 offset=0, timestamp_ms=number, key=None, value=b"v%d" % number, headers=()
             )
             write = self.log.prepare(
-                encode_batch([record]), leader_epoch=0, wall_ms=0, origin=Origin.CLIENT
+                encode_batch([record]), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT
             )
             assert write is not None
             write_fully(write.file, write.position, write.buffers)

@@ -12,8 +12,8 @@ from quorumlog.errors import DiskFull
 from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
-from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig, Origin
-from quorumlog.storage.shell.free_space import Reserve
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, LogConfig
+from quorumlog.storage.shell.free_space import SpaceReserve
 
 MakeBatch = Callable[..., bytes]
 Kit = Any  # conftest.Kit
@@ -37,7 +37,7 @@ def simulated(main: Callable[[Runtime, SimNode], Coroutine[Any, Any, Any]]) -> N
 
 
 def test_a_reserve_is_reached_below_it_and_left_some_way_above() -> None:
-    reserve = Reserve("/data", 400)
+    reserve = SpaceReserve("/data", 400)
     seen = []
     for free in (400, 399, 400, 499, 500, 400):
         changed = reserve.look(free_bytes=free, capacity_bytes=1 << 40)
@@ -53,7 +53,7 @@ def test_a_reserve_is_reached_below_it_and_left_some_way_above() -> None:
 
 
 def test_a_small_disk_keeps_three_percent_at_most() -> None:
-    reserve = Reserve("/data", 256 * MIB)
+    reserve = SpaceReserve("/data", 256 * MIB)
     reserve.look(free_bytes=4 * MIB, capacity_bytes=64 * MIB)
     assert (reserve.bytes, reserve.is_low) == (2 * MIB, False)
     reserve.look(free_bytes=300 * MIB, capacity_bytes=100 * 1024 * MIB)
@@ -61,12 +61,12 @@ def test_a_small_disk_keeps_three_percent_at_most() -> None:
 
 
 def test_no_reserve_refuses_nothing() -> None:
-    reserve = Reserve("/data", 0)
+    reserve = SpaceReserve("/data", 0)
     assert not reserve.look(free_bytes=0, capacity_bytes=64 * MIB)
 
 
 def test_a_refusal_says_what_is_free_and_what_is_kept() -> None:
-    reserve = Reserve("/data", 256 * MIB)
+    reserve = SpaceReserve("/data", 256 * MIB)
     reserve.look(free_bytes=100 * MIB, capacity_bytes=1 << 40)
     refusal = reserve.refusal()
     assert (
@@ -77,14 +77,14 @@ def test_a_refusal_says_what_is_free_and_what_is_kept() -> None:
 
 def test_a_refusal_on_a_small_disk_compares_what_differs() -> None:
     """Rounded to whole MiB, 2 MiB would be less than 2 MiB."""
-    reserve = Reserve("/data", 256 * MIB)
+    reserve = SpaceReserve("/data", 256 * MIB)
     reserve.look(free_bytes=2 * MIB - 200_000, capacity_bytes=64 * MIB)
     message = reserve.refusal().message
     assert "1.8 MiB are free on the disk of /data, less than the reserve of 2.0 MiB" in message
 
 
 def test_a_refusal_before_enough_is_free_again_says_how_much_is_wanted() -> None:
-    reserve = Reserve("/data", 256 * MIB)
+    reserve = SpaceReserve("/data", 256 * MIB)
     reserve.look(free_bytes=100 * MIB, capacity_bytes=1 << 40)
     reserve.look(free_bytes=300 * MIB, capacity_bytes=1 << 40)
     assert reserve.is_low
@@ -111,7 +111,7 @@ def test_producers_are_refused_while_all_else_goes_on(kit: Kit, batch: MakeBatch
             with pytest.raises(DiskFull, match=r"reserve of 1\.0 MiB"):
                 await kit.append(directory, log, batch(1))
             assert await kit.values(directory, log) == [b"a-0", b"a-1", b"a-2", b"a-3"]
-            for origin in (Origin.INTERNAL, Origin.REPLICATED):
+            for origin in (AppendOrigin.INTERNAL, AppendOrigin.REPLICATED):
                 content = batch(1, base_offset=log.log_end_offset, leader_epoch=0)
                 await directory.append(log, content, leader_epoch=0, origin=origin, flush=True)
             assert await directory.delete_records(log, 2) == 2

@@ -11,8 +11,8 @@ from quorumlog.errors import DiskFull, StorageError
 from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import Faults, SimNode, SimWorld
-from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.shell import Appended, Directory
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
+from quorumlog.storage.shell import Appended, DataDirectory
 
 from .conftest import Kit
 from .producers.makers import data
@@ -39,12 +39,20 @@ def simulated(
         task.result()
 
 
-def submit(directory: Directory, log: Log, batch: bytes) -> "asyncio.Future[Appended]":
-    return directory.append_nowait(log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False)
+def submit(directory: DataDirectory, log: Log, batch: bytes) -> "asyncio.Future[Appended]":
+    return directory.append_nowait(
+        log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
+    )
 
 
 async def played(
-    kit: Kit, node: SimNode, directory: Directory, log: Log, batch: MakeBatch, number: int, at: int
+    kit: Kit,
+    node: SimNode,
+    directory: DataDirectory,
+    log: Log,
+    batch: MakeBatch,
+    number: int,
+    at: int,
 ) -> None:
     """Append twelve batches at once, the operation `at` of the disk failing; hold what was answered
     against what is stored."""

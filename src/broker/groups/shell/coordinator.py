@@ -16,7 +16,7 @@ from ....ids import NO_NODE, NodeId
 from ....metadata.delta import ImageDelta
 from ....metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from ....runtime import Runtime, Scope
-from ....storage.shell.data_directory import Directory
+from ....storage.shell.data_directory import DataDirectory
 from ...shell.replica import Replica
 from ..config import OFFSETS_TOPIC, GroupConfig
 from .figures import Census, GroupFigures
@@ -59,7 +59,7 @@ class GroupCoordinator:
         self,
         runtime: Runtime,
         scope: Scope,
-        directory: Directory,
+        directory: DataDirectory,
         config: GroupConfig,
         *,
         node_id: NodeId,

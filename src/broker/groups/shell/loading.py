@@ -9,7 +9,7 @@ from typing import Final
 from ....errors import CorruptionError
 from ....records import Record, decode_all, iterate_batches
 from ....storage import Log
-from ....storage.shell.data_directory import Directory
+from ....storage.shell.data_directory import DataDirectory
 from ..formats import decode
 from ..records import GroupRecord, TargetEpoch
 
@@ -27,7 +27,9 @@ class StoredRecords:
     A damaged record or batch is logged and skipped.
     """
 
-    def __init__(self, directory: Directory, log: Log, *, end_offset: int, partition: int) -> None:
+    def __init__(
+        self, directory: DataDirectory, log: Log, *, end_offset: int, partition: int
+    ) -> None:
         self._directory = directory
         self._log = log
         self._end_offset = end_offset

@@ -29,9 +29,9 @@ from ....ids import Epoch
 from ....metadata.image import MetadataImage, TopicImage
 from ....records import Record, encode_plain_batch
 from ....runtime import Clock, Entropy
-from ....storage import Origin
+from ....storage import AppendOrigin
 from ....storage.shell.append_queue import Appended
-from ....storage.shell.data_directory import Directory
+from ....storage.shell.data_directory import DataDirectory
 from ...partition import Acks
 from ...shell.replica import Replica
 from ..config import OFFSETS_TOPIC, GroupConfig
@@ -65,7 +65,7 @@ class CoordinatorDeps:
 
     clock: Clock
     entropy: Entropy
-    directory: Directory
+    directory: DataDirectory
     config: GroupConfig
     figures: GroupFigures
     replica_of: Callable[[str, int], Replica]  # raises NotLeaderOrFollower, ...
@@ -507,7 +507,7 @@ class CoordinatorShard:
             replica.log,
             encode_plain_batch(batch.records),
             leader_epoch=self.leader_epoch,
-            origin=Origin.INTERNAL,
+            origin=AppendOrigin.INTERNAL,
             flush=replica.flushes,
         )
         if appending.done():

@@ -21,7 +21,7 @@ from ....ids import NO_NODE, ClusterId, NodeId, TopicId
 from ....proto import replica_pb2 as pb
 from ....runtime import ByteConnection, Runtime, Scope
 from ....services import REPLICA_ENDPOINT
-from ....storage.shell.data_directory import Directory
+from ....storage.shell.data_directory import DataDirectory
 from ..replica import Replica
 from .follow_stream import ReplicationStream
 from .followed import FollowedPartition
@@ -84,7 +84,7 @@ class Fetcher:
     def __init__(
         self,
         runtime: Runtime,
-        directory: Directory,
+        directory: DataDirectory,
         identity: FollowerIdentity,
         *,
         leader_id: NodeId,
@@ -379,7 +379,7 @@ class Fetchers:
         self,
         runtime: Runtime,
         scope: Scope,
-        directory: Directory,
+        directory: DataDirectory,
         identity: FollowerIdentity,
         *,
         address_of: Callable[[NodeId], str],

@@ -21,7 +21,7 @@ from ....ids import Epoch, NodeId, Offset, TopicId
 from ....proto import replica_pb2 as pb
 from ....runtime import Clock
 from ....runtime.error_detail import encode_error
-from ....storage.shell.data_directory import Directory
+from ....storage.shell.data_directory import DataDirectory
 from ...partition import FollowerFetch, divergence
 from ..replica import Replica
 from .follow_stream import ReplicationStream
@@ -108,7 +108,7 @@ class FollowerSession:
     def __init__(
         self,
         clock: Clock,
-        directory: Directory,
+        directory: DataDirectory,
         stream: LeaderStream,
         *,
         follower: NodeId,

@@ -15,9 +15,9 @@ from ....ids import Epoch, Offset
 from ....proto import replica_pb2 as pb
 from ....runtime import Buffer
 from ....runtime.error_detail import decode_error
-from ....storage import Origin
+from ....storage import AppendOrigin
 from ....storage.shell.append_queue import Appended
-from ....storage.shell.data_directory import Directory
+from ....storage.shell.data_directory import DataDirectory
 from ...partition import Append, FollowAnswer, Reset, Skip, Truncate
 from ..replica import Replica
 
@@ -46,7 +46,10 @@ class FollowedPartition:
     )
 
     def __init__(
-        self, replica: Replica, directory: Directory, changed: Callable[["FollowedPartition"], None]
+        self,
+        replica: Replica,
+        directory: DataDirectory,
+        changed: Callable[["FollowedPartition"], None],
     ) -> None:
         """`changed` is called when the log has moved other than by an answer, or a delay has
         ended."""
@@ -150,7 +153,7 @@ class FollowedPartition:
                 self.replica.log,
                 records,
                 leader_epoch=answer.leader_epoch,
-                origin=Origin.REPLICATED,
+                origin=AppendOrigin.REPLICATED,
                 flush=False,
             )
         except QuorumlogError as error:

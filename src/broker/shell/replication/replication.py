@@ -13,7 +13,7 @@ from ....errors import QuorumlogError, Stopping
 from ....ids import ClusterId, NodeId, Offset
 from ....metadata import ImageDelta
 from ....runtime import Runtime, Scope
-from ....storage.shell.data_directory import Directory
+from ....storage.shell.data_directory import DataDirectory
 from ..figures import ReplicationFigures
 from ..replica import Replica, ReplicaDeps
 from .fetcher import ControllerLink as FetcherLink
@@ -38,7 +38,7 @@ class Replication:
         self,
         runtime: Runtime,
         scope: Scope,
-        directory: Directory,
+        directory: DataDirectory,
         node_id: NodeId,
         *,
         find: Find,

@@ -26,9 +26,9 @@ from quorumlog.simulation.crash_states import (
 from quorumlog.simulation.disk import Disk
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import SimNode, SimWorld
-from quorumlog.storage import Log, Origin
-from quorumlog.storage.inspect.directory_check import Known, check
-from quorumlog.storage.shell import Directory
+from quorumlog.storage import AppendOrigin, Log
+from quorumlog.storage.inspect.directory_check import KnownMetadata, check
+from quorumlog.storage.shell import DataDirectory
 
 from .expected import Content, Found, Life, Stored, check_cleaned
 from .producers import Senders, check_producers
@@ -69,9 +69,9 @@ class Look:
         """Open the directory, compare it with the expected state, use it and close it."""
         story, moment = self.story, self.moment
         if moment < story.formatted:
-            await Directory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NODE)
+            await DataDirectory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NODE)
         async with runtime.tasks.scope("look") as scope:
-            directory = await Directory.open(runtime, scope, DATA, config=DIRECTORY)
+            directory = await DataDirectory.open(runtime, scope, DATA, config=DIRECTORY)
             state = directory.load_file(STATE)
             assert state in story.states_at(moment), f"{state!r} was never stored"
             names = directory.log_names()
@@ -98,7 +98,7 @@ class Look:
             await directory.close()
             await self._look_again(runtime, used)
 
-    async def _use(self, directory: Directory, log: Log, found: Stored) -> Stored:
+    async def _use(self, directory: DataDirectory, log: Log, found: Stored) -> Stored:
         """Append a record to a reopened log."""
         assert log.flushed_end_offset == log.log_end_offset, f"{log.name}: found, but not durable"
         if log.name == "once-0":
@@ -107,13 +107,13 @@ class Look:
         record = Record(offset=0, timestamp_ms=1, key=b"k", value=b"after", headers=())
         content = encode_batch([record], base_offset=log.log_end_offset, leader_epoch=epoch)
         appended = await directory.append(
-            log, content, leader_epoch=epoch, origin=Origin.CLIENT, flush=True
+            log, content, leader_epoch=epoch, origin=AppendOrigin.CLIENT, flush=True
         )
         assert appended.base_offset == found.end_offset, f"{appended} after {found.end_offset}"
         records = {**found.records, found.end_offset: Found(b"k", b"after", epoch)}
         return Stored(found.start_offset, found.end_offset + 1, records)
 
-    async def _repeat(self, directory: Directory, log: Log) -> None:
+    async def _repeat(self, directory: DataDirectory, log: Log) -> None:
         """Repeat every batch that a producer may repeat; each must be recognised."""
         for sender in self.senders.by_id.values():
             for base, records in sender.batches:
@@ -121,7 +121,7 @@ class Look:
 
     async def _look_again(self, runtime: Runtime, used: dict[str, Stored]) -> None:
         async with runtime.tasks.scope("look again") as scope:
-            directory = await Directory.open(runtime, scope, DATA, config=DIRECTORY)
+            directory = await DataDirectory.open(runtime, scope, DATA, config=DIRECTORY)
             assert directory.was_clean, "closed, but not clean"
             for name, stored in used.items():
                 topic_id = self.story.books[name].at(self.moment).topic_id
@@ -142,7 +142,7 @@ def check_epoch(log: Log, content: Content, *, may_be_unknown: bool) -> None:
     assert is_right, f"{log.name} is of epoch {log.latest_epoch}, not {epoch}"
 
 
-async def keep_house(directory: Directory, logs: list[Log], used: dict[str, Stored]) -> None:
+async def keep_house(directory: DataDirectory, logs: list[Log], used: dict[str, Stored]) -> None:
     """Run the cleaning that is due; the contents it leaves go to `used`."""
     for log in logs:
         log.note_high_watermark(log.log_end_offset)
@@ -264,7 +264,7 @@ def look_at(look: Look, disk: Disk, *, is_recorded: bool = False) -> Sequence[Di
 def prove_whole(node: SimNode) -> None:
     """Run `check` on the directory; raises AssertionError with its problems."""
     node.start_process()
-    report = check(node.runtime().files, DATA, known=Known(compacted=COMPACTED))
+    report = check(node.runtime().files, DATA, known=KnownMetadata(compacted=COMPACTED))
     problems = [found for found in report.all_findings() if found.severity == "problem"]
     assert not problems, f"check finds {problems[:5]}"
     node.crash()

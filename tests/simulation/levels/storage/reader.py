@@ -6,14 +6,14 @@ from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all
 from quorumlog.records.control import parse_marker
 from quorumlog.storage import Log
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 
 from .expected import Content, Found, Life, Owed, Stored, check_kept
 
 READ_BYTES = 1_500
 
 
-async def read_all(directory: Directory, log: Log) -> Stored:
+async def read_all(directory: DataDirectory, log: Log) -> Stored:
     """Read a log from its start to its end; raises AssertionError if it is inconsistent."""
     records: dict[int, Found] = {}
     offset = log.log_start_offset
@@ -43,7 +43,7 @@ async def read_all(directory: Directory, log: Log) -> Stored:
 
 
 async def check_log(
-    directory: Directory, log: Log, owed: Owed, *, is_power_cut: bool
+    directory: DataDirectory, log: Log, owed: Owed, *, is_power_cut: bool
 ) -> tuple[Stored, Content]:
     """Raise AssertionError unless a log is in a possible state; return its records and its
     content."""

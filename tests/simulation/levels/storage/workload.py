@@ -17,8 +17,8 @@ from quorumlog.records.compression import Codec
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import SimNode
-from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.shell import Directory
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
+from quorumlog.storage.shell import DataDirectory
 
 from .expected import Book, Kept, Owed, cut_at
 from .producers import IDEMPOTENT, TRANSACTIONAL, Senders, batch_of
@@ -108,10 +108,10 @@ class Story:
 async def live(runtime: Runtime, story: Story, *, life: int) -> None:
     """Run one process; the last one and every other one end with a close."""
     if story.moment < story.formatted:
-        await Directory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NODE)
+        await DataDirectory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NODE)
         story.formatted = story.moment
     async with runtime.tasks.scope("life") as scope:
-        directory = await Directory.open(runtime, scope, DATA, config=DIRECTORY)
+        directory = await DataDirectory.open(runtime, scope, DATA, config=DIRECTORY)
         logs = {name: await open_log(directory, story, name) for name in CONFIGS}
         for _ in range(story.steps):
             name = sorted(logs)[story.entropy.below(len(logs))]
@@ -126,7 +126,7 @@ async def live(runtime: Runtime, story: Story, *, life: int) -> None:
         scope.cancel()
 
 
-async def open_log(directory: Directory, story: Story, name: str) -> Log:
+async def open_log(directory: DataDirectory, story: Story, name: str) -> Log:
     book = story.books[name]
     log = await directory.open_log(name, story.configs[name], topic_id=book.now.topic_id)
     if story.is_hindered:
@@ -145,7 +145,7 @@ async def open_log(directory: Directory, story: Story, name: str) -> Log:
     return log
 
 
-async def step(directory: Directory, story: Story, logs: dict[str, Log], name: str) -> None:
+async def step(directory: DataDirectory, story: Story, logs: dict[str, Log], name: str) -> None:
     """Run one drawn operation on one log."""
     match story.entropy.below(18):
         case 0:
@@ -178,7 +178,7 @@ def commit(story: Story, log: Log) -> None:
 # --- appends -------------------------------------------------------------------------------------
 
 
-async def write(directory: Directory, story: Story, log: Log) -> None:
+async def write(directory: DataDirectory, story: Story, log: Log) -> None:
     """Append one of: a small batch, a large one, several at once; or start a new epoch."""
     entropy = story.entropy
     if log.name == "once-0":
@@ -196,7 +196,7 @@ async def write(directory: Directory, story: Story, log: Log) -> None:
             await append(directory, story, log, size=10 + entropy.below(300))
 
 
-async def append(directory: Directory, story: Story, log: Log, *, size: int) -> None:
+async def append(directory: DataDirectory, story: Story, log: Log, *, size: int) -> None:
     """Append one batch; a follower's may leave a gap before it, a compacted log gets tombstones."""
     entropy = story.entropy
     story.batches += 1
@@ -212,14 +212,14 @@ async def append(directory: Directory, story: Story, log: Log, *, size: int) -> 
 
 
 async def store(
-    directory: Directory, story: Story, log: Log, kept: list[Kept], *, gap: int = 0
+    directory: DataDirectory, story: Story, log: Log, kept: list[Kept], *, gap: int = 0
 ) -> None:
     """Append the records of one batch, and record request and response."""
     book = story.books[log.name]
     base = len(book.now.newest) + gap
-    origin = Origin.REPLICATED if log.name == "gaps-0" else Origin.CLIENT
+    origin = AppendOrigin.REPLICATED if log.name == "gaps-0" else AppendOrigin.CLIENT
     if kept[0].marker is not None:
-        origin = Origin.INTERNAL
+        origin = AppendOrigin.INTERNAL
     is_sure = log.config.flush_policy is FlushPolicy.FSYNC or story.entropy.chance(0.2)
     topic_id = book.now.topic_id
     book.asked(story.moment, [*[None] * gap, *kept])
@@ -241,7 +241,7 @@ async def store(
         book.durable(story.moment, appended.next_offset)
 
 
-async def send(directory: Directory, story: Story, log: Log) -> None:
+async def send(directory: DataDirectory, story: Story, log: Log) -> None:
     """Send a producer's next batch, a repeated batch, or the end of its transaction."""
     entropy = story.entropy
     producer = (IDEMPOTENT, *TRANSACTIONAL)[entropy.below(3)]
@@ -277,14 +277,14 @@ async def send(directory: Directory, story: Story, log: Log) -> None:
     )
 
 
-async def repeat(directory: Directory, log: Log, base_offset: int, records: list[Kept]) -> None:
+async def repeat(directory: DataDirectory, log: Log, base_offset: int, records: list[Kept]) -> None:
     """Send a stored batch again: it gets its first response, and nothing is stored."""
     end = log.log_end_offset
     appended = await directory.append(
         log,
         batch_of(records),
         leader_epoch=max(log.latest_epoch, 0),
-        origin=Origin.CLIENT,
+        origin=AppendOrigin.CLIENT,
         flush=True,
     )
     assert appended.base_offset == base_offset, f"{appended}, a repeat of {base_offset}"
@@ -294,7 +294,7 @@ async def repeat(directory: Directory, log: Log, base_offset: int, records: list
 # --- other operations ------------------------------------------------------------------------
 
 
-async def truncate(directory: Directory, story: Story, log: Log) -> None:
+async def truncate(directory: DataDirectory, story: Story, log: Log) -> None:
     """Truncate above the committed offset."""
     span = log.log_end_offset - max(log.high_watermark, log.log_start_offset)
     if span == 0:
@@ -312,7 +312,7 @@ async def truncate(directory: Directory, story: Story, log: Log) -> None:
         book.truncated(story.moment)
 
 
-async def delete_records(directory: Directory, story: Story, log: Log) -> None:
+async def delete_records(directory: DataDirectory, story: Story, log: Log) -> None:
     """Delete the first records."""
     commit(story, log)
     span = log.log_end_offset - log.log_start_offset
@@ -324,7 +324,7 @@ async def delete_records(directory: Directory, story: Story, log: Log) -> None:
     book.started(story.moment, start)
 
 
-async def keep_house(directory: Directory, story: Story, logs: dict[str, Log]) -> None:
+async def keep_house(directory: DataDirectory, story: Story, logs: dict[str, Log]) -> None:
     """Run retention and compaction; return when they are idle."""
     for name, log in logs.items():
         book = story.books[name]
@@ -352,7 +352,7 @@ async def keep_house(directory: Directory, story: Story, logs: dict[str, Log]) -
             story.books[name].settled(story.moment, log.log_start_offset)
 
 
-async def store_state(directory: Directory, story: Story) -> None:
+async def store_state(directory: DataDirectory, story: Story) -> None:
     fields = '{"leaderId": -1, "leaderEpoch": %d, "votedId": -1, "votedDirectoryId": "", '
     state = (fields % len(story.states) + '"data_version": 1}').encode()
     story.states.append((story.moment, state))
@@ -360,14 +360,14 @@ async def store_state(directory: Directory, story: Story) -> None:
     story.states.append((story.moment, state))
 
 
-def change_config(directory: Directory, story: Story, log: Log) -> None:
+def change_config(directory: DataDirectory, story: Story, log: Log) -> None:
     policy = story.configs[log.name].flush_policy
     other = FlushPolicy.REPLICATED if policy is FlushPolicy.FSYNC else FlushPolicy.FSYNC
     story.configs[log.name] = replace(story.configs[log.name], flush_policy=other)
     directory.configure(log, story.configs[log.name])
 
 
-async def delete(directory: Directory, story: Story, logs: dict[str, Log]) -> None:
+async def delete(directory: DataDirectory, story: Story, logs: dict[str, Log]) -> None:
     book = story.books["gone-0"]
     book.deleting(story.moment)
     await directory.delete_log(logs["gone-0"])

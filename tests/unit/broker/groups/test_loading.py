@@ -10,8 +10,8 @@ from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import Faults, SimWorld
-from quorumlog.storage import DirectoryConfig, LogConfig, Origin
-from quorumlog.storage.shell import Directory
+from quorumlog.storage import AppendOrigin, DirectoryConfig, LogConfig
+from quorumlog.storage.shell import DataDirectory
 
 TOPIC = TopicId(b"o" * 16)
 DIRECTORY = DirectoryConfig(retention_check_interval_ms=20, checkpoint_interval_ms=10)
@@ -21,7 +21,7 @@ BUSY = 1_000
 """The partition of which something is committed all the time: most of that is taken out."""
 
 
-async def write(directory: Directory, log_name: str) -> dict[int, int]:
+async def write(directory: DataDirectory, log_name: str) -> dict[int, int]:
     """Commit, and wait until compaction has left gaps; returns what is to be found."""
     log = await directory.open_log(log_name, CLEANED, topic_id=TOPIC)
     committed = {}
@@ -31,7 +31,7 @@ async def write(directory: Directory, log_name: str) -> dict[int, int]:
         record = OffsetCommitted(group="g", topic="t", partition=partition, offset=at, commit_ms=1)
         key, value = encode(record)
         batch = encode_batch([Record(0, 1, key, value)])
-        await directory.append(log, batch, leader_epoch=0, origin=Origin.INTERNAL, flush=True)
+        await directory.append(log, batch, leader_epoch=0, origin=AppendOrigin.INTERNAL, flush=True)
     log.note_high_watermark(log.log_end_offset)
     await asyncio.sleep(1)
     return committed
@@ -39,9 +39,9 @@ async def write(directory: Directory, log_name: str) -> dict[int, int]:
 
 def test_a_load_goes_on_behind_what_compaction_took_out_with_nothing_in_the_page_cache() -> None:
     async def main(runtime: Runtime) -> tuple[int, dict[int, int], dict[int, int]]:
-        await Directory.format(runtime, "/data", cluster_id=ClusterId("c"), node_id=NodeId(1))
+        await DataDirectory.format(runtime, "/data", cluster_id=ClusterId("c"), node_id=NodeId(1))
         async with runtime.tasks.scope("life") as scope:
-            directory = await Directory.open(runtime, scope, "/data", config=DIRECTORY)
+            directory = await DataDirectory.open(runtime, scope, "/data", config=DIRECTORY)
             committed = await write(directory, "o-0")
             log = await directory.open_log("o-0", CLEANED, topic_id=TOPIC)
             end_offset = log.log_end_offset

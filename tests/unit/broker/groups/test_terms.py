@@ -29,7 +29,7 @@ from quorumlog.errors import (
 )
 from quorumlog.records import Record, encode_batch, iterate_batches
 from quorumlog.runtime import Runtime
-from quorumlog.storage import Origin
+from quorumlog.storage import AppendOrigin
 
 from ..whole_nodes import Cluster
 from .coordinated import (
@@ -104,7 +104,7 @@ def test_what_is_damaged_is_passed_over_and_the_rest_is_read() -> None:
                 Record(0, 1, b"\0\2\0\1g", b"\0\3\0"),
             ]
             await directory.append_nowait(
-                log, encode_batch(records), leader_epoch=0, origin=Origin.INTERNAL, flush=True
+                log, encode_batch(records), leader_epoch=0, origin=AppendOrigin.INTERNAL, flush=True
             )
 
         on(nodes, 1, damage)
@@ -226,7 +226,7 @@ def test_what_was_being_written_when_a_load_begins_is_read_too() -> None:
                 replica.log,
                 large,
                 leader_epoch=replica.partition.leader_epoch,
-                origin=Origin.INTERNAL,
+                origin=AppendOrigin.INTERNAL,
                 flush=True,
             )
             with pytest.raises(struct.error):  # the state is thrown away

@@ -11,7 +11,7 @@ from quorumlog.clients.mirror.target import CopyChunk
 from quorumlog.ids import Epoch
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
-from quorumlog.storage import Origin
+from quorumlog.storage import AppendOrigin
 
 from ...broker.whole_nodes import Cluster, tried, world
 from .clusters import Clusters, contents
@@ -84,7 +84,7 @@ def test_a_leader_that_comes_back_keeps_nothing_in_a_gap_in_front_of_a_new_epoch
                 alone.log,
                 with_epoch(old, Epoch(alone.log.latest_epoch)),
                 leader_epoch=alone.log.latest_epoch,
-                origin=Origin.REPLICATED,
+                origin=AppendOrigin.REPLICATED,
                 flush=True,
             )
 

@@ -15,7 +15,7 @@ from quorumlog import simulation
 from quorumlog.records import MarkerType, Record, decode_all, encode_batch, encode_marker
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.system import sendfile
-from quorumlog.storage import Origin
+from quorumlog.storage import AppendOrigin
 
 from ..served_node import Run
 from .hot_client import (
@@ -205,7 +205,9 @@ async def append(kafka: KafkaNode, records: bytes) -> None:
     assert replicas is not None
     assert directory is not None
     log = await replicas.replica_of("t", 0).opened()
-    await directory.append_nowait(log, records, leader_epoch=0, origin=Origin.INTERNAL, flush=False)
+    await directory.append_nowait(
+        log, records, leader_epoch=0, origin=AppendOrigin.INTERNAL, flush=False
+    )
 
 
 def transactional(value: bytes, producer_id: int, sequence: int = 0) -> bytes:
@@ -329,7 +331,7 @@ def test_a_reader_whose_past_is_another_is_told_where_they_part() -> None:
         assert directory is not None
         log = await replicas.replica_of("t", 0).opened()
         await directory.append_nowait(
-            log, batch(b"c"), leader_epoch=4, origin=Origin.INTERNAL, flush=False
+            log, batch(b"c"), leader_epoch=4, origin=AppendOrigin.INTERNAL, flush=False
         )
         for last_epoch, offset, parts_at in (
             (0, 3, (0, 2)),

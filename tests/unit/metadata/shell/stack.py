@@ -22,7 +22,7 @@ from quorumlog.raftlog import RaftConfig
 from quorumlog.raftlog.shell import RaftNode
 from quorumlog.runtime import Listener, Runtime, Scope, Stream
 from quorumlog.services import CONTROLLER_BROKER_SESSION
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 from ...patience import AMPLE_MS, AMPLE_S
 
@@ -56,7 +56,7 @@ class Stack:
 
     runtime: Runtime
     scope: Scope
-    directory: Directory
+    directory: DataDirectory
     raft: RaftNode
     controller: ControllerShell
     publisher: MetadataPublisher
@@ -134,9 +134,9 @@ async def started(
     uncommitted_bytes_max: int = 1 << 24,
 ) -> AsyncIterator[Stack]:
     if not runtime.files.exists(f"{path}/meta.properties"):
-        await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
+        await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
     async with runtime.tasks.scope("node") as scope:
-        directory = await Directory.open(runtime, scope, path)
+        directory = await DataDirectory.open(runtime, scope, path)
         publisher = MetadataPublisher()
         controller = ControllerShell(
             runtime,

@@ -4,7 +4,7 @@ from quorumlog.ids import ClusterId
 from quorumlog.raftlog import RaftConfig
 from quorumlog.raftlog.shell import RaftNode, StateMachine
 from quorumlog.runtime import Runtime, Scope
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 CLUSTER = ClusterId("c" * 22)
 
@@ -12,7 +12,7 @@ CLUSTER = ClusterId("c" * 22)
 async def open_node(
     runtime: Runtime,
     scope: Scope,
-    directory: Directory,
+    directory: DataDirectory,
     config: RaftConfig,
     state_machine: StateMachine,
 ) -> RaftNode:

@@ -14,7 +14,7 @@ from quorumlog.raftlog.snapshot import BOOTSTRAP, SnapshotEncoder, checkpoint_na
 from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 CLUSTER = ClusterId("c" * 22)
 DATA = "/data"
@@ -129,7 +129,7 @@ class Quorum:
         await self._format(member, runtime)
         member.stop = asyncio.Event()
         async with runtime.tasks.scope("life") as scope:
-            directory = await Directory.open(runtime, scope, DATA)
+            directory = await DataDirectory.open(runtime, scope, DATA)
             node = await RaftNode.open(
                 runtime,
                 scope,
@@ -157,7 +157,7 @@ class Quorum:
         if runtime.files.exists(f"{DATA}/meta.properties"):
             return
         voter = member.voter
-        await Directory.format(
+        await DataDirectory.format(
             runtime,
             DATA,
             cluster_id=CLUSTER,

@@ -21,7 +21,7 @@ from quorumlog.raftlog.shell import RaftNode
 from quorumlog.records.batch import iterate_batches
 from quorumlog.runtime import Runtime
 from quorumlog.storage import LogConfig
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 from .lone import CLUSTER, open_node
 
@@ -32,10 +32,10 @@ Run = Callable[[Callable[[Runtime, str], Coroutine[Any, Any, Any]]], Any]
 
 
 async def format_directory(runtime: Runtime, path: str) -> None:
-    await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
+    await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
 
 
-def config_of(directory: Directory, **changes: Any) -> RaftConfig:
+def config_of(directory: DataDirectory, **changes: Any) -> RaftConfig:
     fields = {"node_id": ONE, "directory_id": directory.meta.directory_id, **changes}
     return RaftConfig(**fields)
 
@@ -46,7 +46,7 @@ async def opened(
 ) -> AsyncIterator[RaftNode]:
     """A started node that is closed in order."""
     async with runtime.tasks.scope("test") as scope:
-        directory = await Directory.open(runtime, scope, path)
+        directory = await DataDirectory.open(runtime, scope, path)
         try:
             config = config_of(directory, **changes)
             node = await open_node(runtime, scope, directory, config, listener)
@@ -171,7 +171,7 @@ def test_no_op_of_an_epoch_and_the_voters_are_control_batches(run: Run, listener
         async with opened(runtime, path, listener) as node:
             await node.propose([b"a"])
         async with runtime.tasks.scope("test") as scope:
-            directory = await Directory.open(runtime, scope, path)
+            directory = await DataDirectory.open(runtime, scope, path)
             log = await directory.open_log("__cluster_metadata-0", LogConfig(), topic_id=None)
             found = log.read(0, max_bytes=10_000)
             assert found is not None

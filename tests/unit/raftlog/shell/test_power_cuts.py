@@ -9,7 +9,7 @@ from quorumlog.raftlog import RaftConfig
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, SimWorld
 from quorumlog.simulation.entropy import SimEntropy
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 from .lone import CLUSTER, open_node
 
@@ -21,9 +21,9 @@ DATA = "/data"
 async def live(runtime: Runtime, listener: Listener, acknowledged: list[bytes], life: int) -> None:
     """Propose for ever, noting what was acknowledged."""
     if not runtime.files.exists(f"{DATA}/meta.properties"):
-        await Directory.format(runtime, DATA, cluster_id=CLUSTER, node_id=ONE)
+        await DataDirectory.format(runtime, DATA, cluster_id=CLUSTER, node_id=ONE)
     async with runtime.tasks.scope("life") as scope:
-        directory = await Directory.open(runtime, scope, DATA)
+        directory = await DataDirectory.open(runtime, scope, DATA)
         config = RaftConfig(node_id=ONE, directory_id=directory.meta.directory_id)
         node = await open_node(runtime, scope, directory, config, listener)
         await node.start()

@@ -14,7 +14,7 @@ from quorumlog.raftlog.shell import ProposalService
 from quorumlog.raftlog.shell.propose_service import ANSWERS_A_MESSAGE_MAX, UNANSWERED_MAX
 from quorumlog.runtime import Runtime, Stream
 from quorumlog.services import RAFT_PROPOSE
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 from .lone import CLUSTER, open_node
 
@@ -28,9 +28,9 @@ Proposing = Stream[pb.ProposeRequest, pb.ProposeResponse]
 async def proposing(runtime: Runtime, path: str, listener: Listener) -> AsyncIterator[Proposing]:
     """A stream to a lone voter."""
     node_id = NodeId(1)
-    await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=node_id)
+    await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=node_id)
     async with runtime.tasks.scope("test") as scope:
-        directory = await Directory.open(runtime, scope, path)
+        directory = await DataDirectory.open(runtime, scope, path)
         config = RaftConfig(node_id=node_id, directory_id=directory.meta.directory_id)
         node = await open_node(runtime, scope, directory, config, listener)
         await node.start()

@@ -9,7 +9,7 @@ from quorumlog.ids import NodeId
 from quorumlog.raftlog import RaftConfig
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 from .lone import CLUSTER, open_node
 
@@ -37,9 +37,9 @@ def test_b32_a_node_whose_state_machine_raises_stops_and_acknowledges_nothing_mo
     machine = Breaks(listener)
 
     async def main(runtime: Runtime) -> None:
-        await Directory.format(runtime, "/data", cluster_id=CLUSTER, node_id=NodeId(1))
+        await DataDirectory.format(runtime, "/data", cluster_id=CLUSTER, node_id=NodeId(1))
         async with runtime.tasks.scope("life") as scope:
-            directory = await Directory.open(runtime, scope, "/data")
+            directory = await DataDirectory.open(runtime, scope, "/data")
             config = RaftConfig(node_id=NodeId(1), directory_id=directory.meta.directory_id)
             node = await open_node(runtime, scope, directory, config, machine)
             await node.start()

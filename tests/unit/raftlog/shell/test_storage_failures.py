@@ -14,7 +14,7 @@ from quorumlog.raftlog import RaftConfig
 from quorumlog.raftlog.shell import RaftNode
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
-from quorumlog.storage.shell.data_directory import Directory
+from quorumlog.storage.shell.data_directory import DataDirectory
 
 from .lone import CLUSTER, open_node
 
@@ -60,9 +60,9 @@ def test_failed_write_stops_the_node_unacknowledged(
 @asynccontextmanager
 async def opened(runtime: Runtime, listener: Listener) -> AsyncIterator[RaftNode]:
     """A node on a formatted directory, not started."""
-    await Directory.format(runtime, "/data", cluster_id=CLUSTER, node_id=ONE)
+    await DataDirectory.format(runtime, "/data", cluster_id=CLUSTER, node_id=ONE)
     async with runtime.tasks.scope("life") as scope:
-        directory = await Directory.open(runtime, scope, "/data")
+        directory = await DataDirectory.open(runtime, scope, "/data")
         config = RaftConfig(node_id=ONE, directory_id=directory.meta.directory_id)
         yield await open_node(runtime, scope, directory, config, listener)
         await directory.close()

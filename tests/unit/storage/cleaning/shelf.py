@@ -10,7 +10,7 @@ from quorumlog.records.compression import Codec
 from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.records.record import Record
 from quorumlog.runtime import Files
-from quorumlog.storage.cleaner import SUFFIXES, CleaningRound, RoundPlan, cleaned_path
+from quorumlog.storage.cleaner import SUFFIXES, CleaningPlan, CleaningRun, cleaned_path
 from quorumlog.storage.layout import LOG_SUFFIX, segment_file
 from quorumlog.storage.producer_state import LastRecord
 from quorumlog.storage.segment_files import SourceSegment
@@ -129,7 +129,7 @@ class Shelf:
         """The exclusive end of what may be cleaned."""
         return min([self.active_base, *self.open.values()])
 
-    def round(self, **changes: Any) -> CleaningRound:
+    def round(self, **changes: Any) -> CleaningRun:
         """Return a round over the closed segments, not begun."""
         settings = {
             "segments": tuple(self.segments),
@@ -141,9 +141,9 @@ class Shelf:
             **PLAN,
             **changes,
         }
-        return CleaningRound(RoundPlan(**settings))
+        return CleaningRun(CleaningPlan(**settings))
 
-    def clean(self, *, budget_bytes: int = 2**20, **changes: Any) -> CleaningRound:
+    def clean(self, *, budget_bytes: int = 2**20, **changes: Any) -> CleaningRun:
         """Clean, and put what was cleaned in its place."""
         cleaning = self.round(**changes)
         while not cleaning.finished:
@@ -151,7 +151,7 @@ class Shelf:
         self.swap(cleaning)
         return cleaning
 
-    def swap(self, cleaning: CleaningRound) -> None:
+    def swap(self, cleaning: CleaningRun) -> None:
         """Put the groups of a round in their places."""
         for group in cleaning.groups:
             for source in group.sources:

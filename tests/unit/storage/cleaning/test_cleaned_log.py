@@ -11,7 +11,7 @@ from quorumlog.storage import Log, LogConfig
 from quorumlog.storage.checkpoints import encode_offsets
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.index import IndexCache
-from quorumlog.storage.inspect.log_check import Surroundings, check_log
+from quorumlog.storage.inspect.log_check import LogContext, check_log
 from quorumlog.storage.layout import CLEANER_OFFSETS
 from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.small_files import write_file
@@ -137,7 +137,7 @@ def test_a_cleaned_log_is_cut_at_any_offset(cleaned: Shelf) -> None:
 
 
 def test_the_check_finds_nothing_wrong_with_a_cleaned_log(cleaned: Shelf) -> None:
-    around = Surroundings(cleaner_offset=cleaned.first_dirty, is_compacted=True)
+    around = LogContext(cleaner_offset=cleaned.first_dirty, is_compacted=True)
     check = check_log(cleaned.files, cleaned.folder, around)
     told = [(finding.kind.value, finding.what) for finding in check.report.findings]
     assert told == [

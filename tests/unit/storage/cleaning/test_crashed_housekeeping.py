@@ -12,8 +12,8 @@ from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, Faults, SimWorld
-from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.shell import Directory
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
+from quorumlog.storage.shell import DataDirectory
 
 DATA = "/data"
 KEYS = 3
@@ -42,15 +42,15 @@ class Story:
     cleaned: bool = False
 
 
-async def open_log(runtime: Runtime, scope: Any) -> tuple[Directory, Log]:
-    directory = await Directory.open(runtime, scope, DATA, config=DIRECTORY)
+async def open_log(runtime: Runtime, scope: Any) -> tuple[DataDirectory, Log]:
+    directory = await DataDirectory.open(runtime, scope, DATA, config=DIRECTORY)
     log = await directory.open_log(NAME, CONFIG, topic_id=TOPIC)
     log.note_high_watermark(log.log_end_offset)
     return directory, log
 
 
 async def live(runtime: Runtime, story: Story) -> None:
-    await Directory.format(runtime, DATA, cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
+    await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
     async with runtime.tasks.scope("life") as scope:
         directory, log = await open_log(runtime, scope)
         await check(directory, log, story)
@@ -63,7 +63,7 @@ async def live(runtime: Runtime, story: Story) -> None:
                     log,
                     encode_batch([Record(0, runtime.clock.wall_ms(), key, value, ())]),
                     leader_epoch=0,
-                    origin=Origin.CLIENT,
+                    origin=AppendOrigin.CLIENT,
                     flush=True,
                 )
                 story.last[key] = appended.base_offset
@@ -87,7 +87,7 @@ async def look(runtime: Runtime, story: Story) -> None:
         scope.cancel()
 
 
-async def check(directory: Directory, log: Log, story: Story) -> None:
+async def check(directory: DataDirectory, log: Log, story: Story) -> None:
     found: dict[bytes, int] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:

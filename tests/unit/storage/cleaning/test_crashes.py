@@ -11,9 +11,9 @@ from quorumlog.records.record import Record
 from quorumlog.simulation import SimWorld
 from quorumlog.simulation.crash_states import DiskOperation, Recording, crash_states
 from quorumlog.simulation.disk import Disk
-from quorumlog.storage import Log, LogConfig, Origin
+from quorumlog.storage import AppendOrigin, Log, LogConfig
 from quorumlog.storage.append import write_fully
-from quorumlog.storage.cleaner import CleaningRound, RoundPlan
+from quorumlog.storage.cleaner import CleaningPlan, CleaningRun
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.flush import perform_flush
 from quorumlog.storage.index import IndexCache
@@ -83,7 +83,7 @@ class Machine:
         for number in range(RECORDS):
             record = Record(0, 1_000 + number, b"k%d" % (number % 2), b"v%d" % number, ())
             write = self.log.prepare(
-                encode_batch([record]), leader_epoch=0, wall_ms=0, origin=Origin.CLIENT
+                encode_batch([record]), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT
             )
             assert write is not None
             write_fully(write.file, write.position, write.buffers)
@@ -117,8 +117,8 @@ class Machine:
             )
             for each in list(self.log.aged_segments())[:-1]
         )
-        cleaning = CleaningRound(
-            RoundPlan(
+        cleaning = CleaningRun(
+            CleaningPlan(
                 segments=sources,
                 first_dirty_offset=0,
                 end_offset=sources[-1].end_offset,

@@ -4,18 +4,18 @@ from dataclasses import replace
 from typing import Any
 
 from quorumlog.storage import LogConfig
-from quorumlog.storage.log_to_clean import Dirt, dirt_of
-from quorumlog.storage.segment import Aged, Outline
+from quorumlog.storage.log_to_clean import LogToClean, find_log_to_clean
+from quorumlog.storage.segment import SegmentAge, SegmentOutline
 from quorumlog.storage.throttle import Throttle
 
 NOW = 1_000_000
 
 
-def segments(*sizes: int, times: tuple[int | None, ...] = ()) -> list[Aged]:
+def segments(*sizes: int, times: tuple[int | None, ...] = ()) -> list[SegmentAge]:
     """Segments of ten offsets each; first and largest timestamp are the same."""
     times = times or (0,) * len(sizes)
     return [
-        Aged(
+        SegmentAge(
             base_offset=at * 10,
             end_offset=at * 10 + 10,
             size=size,
@@ -27,8 +27,8 @@ def segments(*sizes: int, times: tuple[int | None, ...] = ()) -> list[Aged]:
     ]
 
 
-def outline(found: list[Aged]) -> Outline:
-    return Outline(
+def outline(found: list[SegmentAge]) -> SegmentOutline:
+    return SegmentOutline(
         bases=[segment.base_offset for segment in found],
         sizes=[segment.size for segment in found],
         end_offset=found[-1].end_offset if found else 0,
@@ -36,8 +36,10 @@ def outline(found: list[Aged]) -> Outline:
     )
 
 
-def judge(found: list[Aged], *, limit: int = 1_000, cleaned_to: int = 0, **config: Any) -> Dirt:
-    return dirt_of(
+def judge(
+    found: list[SegmentAge], *, limit: int = 1_000, cleaned_to: int = 0, **config: Any
+) -> LogToClean:
+    return find_log_to_clean(
         outline(found),
         LogConfig(compacted=True, **config),
         now_ms=NOW,
@@ -59,7 +61,10 @@ def test_a_clean_log_is_never_due() -> None:
     dirt = judge(segments(50, 30, 1), cleaned_to=20, min_cleanable_dirty_ratio=0.0)
     assert (dirt.is_due, dirt.dirty_bytes) == (False, 0)
     assert not judge(segments(50), min_cleanable_dirty_ratio=0.0).is_due, "all of it is active"
-    assert dirt_of(outline([]), LogConfig(), now_ms=0, limit_offset=0, cleaned_to=0) == Dirt()
+    assert (
+        find_log_to_clean(outline([]), LogConfig(), now_ms=0, limit_offset=0, cleaned_to=0)
+        == LogToClean()
+    )
 
 
 def test_what_is_not_stable_is_not_cleaned() -> None:
@@ -109,7 +114,7 @@ def test_of_a_log_of_many_segments_only_those_that_decide_are_asked() -> None:
     found = segments(*[1] * 10_000, times=(0,) * 10_000)
     asked: list[int] = []
 
-    def aged(place: int) -> Aged:
+    def aged(place: int) -> SegmentAge:
         asked.append(place)
         return found[place]
 
@@ -120,7 +125,7 @@ def test_of_a_log_of_many_segments_only_those_that_decide_are_asked() -> None:
         (LogConfig(compacted=True, min_compaction_lag_ms=5), 9_997, [9_997, 9_998]),
     ):
         asked.clear()
-        dirt = dirt_of(
+        dirt = find_log_to_clean(
             view, config, now_ms=NOW, limit_offset=10**6, cleaned_to=90_000, settled=settled
         )
         assert (asked, dirt.dirty_bytes, dirt.end_offset) == (places, 999, 99_990)

@@ -9,7 +9,7 @@ import pytest
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
 from quorumlog.storage import Log
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 
 from .test_housekeeping import COMPACT, CONFIG, SMALL, TOPIC, fill, opened, values
 
@@ -19,7 +19,7 @@ OPERATIONS = 160
 STRIDE = 7
 
 
-async def work(directory: Directory, keyed: Log, kept: Log) -> None:
+async def work(directory: DataDirectory, keyed: Log, kept: Log) -> None:
     """Have everything happen: removals, rounds, a roll, unlinks."""
     directory.configure(keyed, replace(COMPACT, file_delete_delay_ms=1_000))
     directory.configure(kept, replace(SMALL, retention_ms=3_000, file_delete_delay_ms=1_000))

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage.config import LogConfig
-from quorumlog.storage.idle_log_check import glance
+from quorumlog.storage.idle_log_check import check_idle_log
 
 
 def test_a_folder_whose_first_segment_was_never_made_has_nothing_to_remove(tmp_path: Path) -> None:
     """The process died between the two, and the log has not been opened since."""
-    found = glance(
+    found = check_idle_log(
         RealFiles(),
         str(tmp_path),
         LogConfig(),

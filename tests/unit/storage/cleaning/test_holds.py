@@ -8,7 +8,7 @@ from quorumlog.errors import CoordinatorNotAvailable
 from quorumlog.runtime import Runtime
 from quorumlog.settings.query_groups import HOLD_MS_MAX, Hold
 from quorumlog.storage import Log, LogConfig
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 
 from .test_housekeeping import INTERVAL_MS, SMALL, TOPIC, fill, opened, run, until
 
@@ -44,7 +44,9 @@ async def stays(log: Log, offset: int) -> None:
     assert log.log_start_offset == offset
 
 
-async def old_log(runtime: Runtime, directory: Directory, reader: Reader, config: LogConfig) -> Log:
+async def old_log(
+    runtime: Runtime, directory: DataDirectory, reader: Reader, config: LogConfig
+) -> Log:
     """A log of twelve records that retention would take all of."""
     directory.housekeeping.committed = reader.committed
     log = await directory.open_log("t-0", config, topic_id=TOPIC)

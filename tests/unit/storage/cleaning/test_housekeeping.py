@@ -18,11 +18,11 @@ from quorumlog.records.record import Record
 from quorumlog.records.validate import ValidationMode
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
-from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
 from quorumlog.storage.compaction import seal
-from quorumlog.storage.log_to_clean import Dirt
-from quorumlog.storage.shell import Directory
-from quorumlog.storage.shell.log_cleaner import Stale
+from quorumlog.storage.log_to_clean import LogToClean
+from quorumlog.storage.shell import DataDirectory
+from quorumlog.storage.shell.log_cleaner import StalePlan
 from quorumlog.storage.shell.maintenance import ClosedLog
 from quorumlog.storage.small_files import write_file
 
@@ -35,10 +35,12 @@ COMPACT = replace(SMALL, compacted=True, delete_enabled=False, min_cleanable_dir
 
 
 @asynccontextmanager
-async def opened(runtime: Runtime, config: DirectoryConfig = CONFIG) -> AsyncIterator[Directory]:
-    await Directory.format(runtime, DATA, cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
+async def opened(
+    runtime: Runtime, config: DirectoryConfig = CONFIG
+) -> AsyncIterator[DataDirectory]:
+    await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
     async with runtime.tasks.scope("life") as scope:
-        directory = await Directory.open(runtime, scope, DATA, config=config)
+        directory = await DataDirectory.open(runtime, scope, DATA, config=config)
         yield directory
         await directory.close()
         scope.cancel()
@@ -46,7 +48,7 @@ async def opened(runtime: Runtime, config: DirectoryConfig = CONFIG) -> AsyncIte
 
 async def fill(
     runtime: Runtime,
-    directory: Directory,
+    directory: DataDirectory,
     log: Log,
     count: int,
     *,
@@ -60,13 +62,13 @@ async def fill(
             0, runtime.clock.wall_ms() - age_ms, b"k%d" % (number % keys), b"v%d" % number, ()
         )
         await directory.append(
-            log, encode_batch([record]), leader_epoch=0, origin=Origin.CLIENT, flush=True
+            log, encode_batch([record]), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True
         )
     if commit:
         log.note_high_watermark(log.log_end_offset)
 
 
-async def values(directory: Directory, log: Log) -> dict[int, bytes | None]:
+async def values(directory: DataDirectory, log: Log) -> dict[int, bytes | None]:
     found: dict[int, bytes | None] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -239,7 +241,11 @@ def test_a_batch_that_nobody_can_inflate_keeps_no_log_from_being_cleaned(
             record = Record(0, runtime.clock.wall_ms(), b"k0", b"v")
             header = parse_header(encode_batch([record], codec=Codec.ZSTD))
             await directory.append(
-                log, seal(header, b"no records"), leader_epoch=0, origin=Origin.CLIENT, flush=True
+                log,
+                seal(header, b"no records"),
+                leader_epoch=0,
+                origin=AppendOrigin.CLIENT,
+                flush=True,
             )
             await fill(runtime, directory, log, 24)
             await until(lambda: log.size_bytes < 600)
@@ -411,11 +417,13 @@ def test_a_round_over_what_was_cut_since_it_was_found_dirty_does_not_begin() -> 
         async with opened(runtime) as directory:
             log = await directory.open_log("t-0", SMALL, topic_id=TOPIC)
             await fill(runtime, directory, log, 12, commit=False)
-            dirt = Dirt(end_offset=log.segment_bases[-1], dirty_bytes=log.size_bytes, is_due=True)
+            dirt = LogToClean(
+                end_offset=log.segment_bases[-1], dirty_bytes=log.size_bytes, is_due=True
+            )
             directory.configure(log, replace(COMPACT, min_cleanable_dirty_ratio=1.0))
             await directory.truncate(log, 1)
             housekeeping = directory.housekeeping
-            with pytest.raises(Stale):
+            with pytest.raises(StalePlan):
                 await housekeeping._cleaner.clean(directory._channel(log), dirt)
             assert not housekeeping._cleaner.is_cleaning(log)
 
@@ -500,7 +508,7 @@ def test_a_log_that_grows_as_fast_as_it_shrinks_keeps_no_other_waiting() -> None
                             busy,
                             encode_batch([record]),
                             leader_epoch=0,
-                            origin=Origin.CLIENT,
+                            origin=AppendOrigin.CLIENT,
                             flush=False,
                         ).add_done_callback(lambda _: busy.note_high_watermark(busy.log_end_offset))
                 return exclusive(channel, *rest, **named)

@@ -9,16 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorumlog.storage import LogConfig
-from quorumlog.storage.retention import FUTURE_MS, Held, Reason, Verdict, removable
-from quorumlog.storage.segment import Aged
+from quorumlog.storage.retention import (
+    FUTURE_MS,
+    DeletionReason,
+    LogHold,
+    RetentionDecision,
+    deletable_segments,
+)
+from quorumlog.storage.segment import SegmentAge
 
 NOW = 1_000_000
 
 
-def segments(*sizes_and_times: tuple[int, int | None], created_ms: int = NOW) -> list[Aged]:
+def segments(*sizes_and_times: tuple[int, int | None], created_ms: int = NOW) -> list[SegmentAge]:
     """Segments of ten offsets each."""
     return [
-        Aged(
+        SegmentAge(
             base_offset=at * 10,
             end_offset=at * 10 + 10,
             size=size,
@@ -30,15 +36,15 @@ def segments(*sizes_and_times: tuple[int, int | None], created_ms: int = NOW) ->
 
 
 def judge(
-    found: Sequence[Aged],
+    found: Sequence[SegmentAge],
     *,
     limit: int = 1_000,
     start: int = 0,
     now_ms: int = NOW,
     held: Any = (),
     **config: Any,
-) -> Verdict:
-    return removable(
+) -> RetentionDecision:
+    return deletable_segments(
         found,
         LogConfig(**config),
         count=len(found),
@@ -53,7 +59,7 @@ def judge(
 def test_a_segment_goes_once_its_newest_record_is_older_than_the_retention() -> None:
     found = segments((1, NOW - 101), (1, NOW - 100), (1, NOW))
     verdict = judge(found, retention_ms=100)
-    assert verdict == Verdict(reasons=(Reason.AGE,), due_ms=NOW + 1)
+    assert verdict == RetentionDecision(reasons=(DeletionReason.AGE,), due_ms=NOW + 1)
     assert judge(found, retention_ms=100, now_ms=NOW + 1).count == 2
 
 
@@ -64,32 +70,34 @@ def test_an_old_segment_behind_a_young_one_stays() -> None:
 def test_the_size_that_stays_is_never_below_the_retention() -> None:
     found = segments((50, NOW), (50, NOW), (50, NOW))
     assert judge(found, retention_bytes=101).count == 0
-    assert judge(found, retention_bytes=100).reasons == (Reason.SIZE,)
+    assert judge(found, retention_bytes=100).reasons == (DeletionReason.SIZE,)
     assert judge(found, retention_bytes=50).count == 2
     assert judge(found, retention_bytes=49).count == 2, "the active one is larger than that alone"
 
 
 def test_minus_one_keeps_everything() -> None:
     found = segments((50, 0), (50, 0), (50, 0))
-    assert judge(found, retention_ms=-1, retention_bytes=-1) == Verdict()
+    assert judge(found, retention_ms=-1, retention_bytes=-1) == RetentionDecision()
 
 
 def test_an_idle_log_is_emptied_by_rolling_its_active_segment() -> None:
     found = segments((1, 0), (1, 0))
-    assert judge(found, retention_ms=100) == Verdict(reasons=(Reason.AGE,) * 2, rolls=True)
+    assert judge(found, retention_ms=100) == RetentionDecision(
+        reasons=(DeletionReason.AGE,) * 2, rolls=True
+    )
     assert judge([*found, *segments((0, -1))], retention_ms=100).rolls is False
     assert judge(found, retention_bytes=0).rolls
 
 
 def test_an_empty_active_segment_stays() -> None:
-    assert judge(segments((0, -1), created_ms=0), retention_ms=0) == Verdict()
-    assert judge([], retention_ms=0) == Verdict()
+    assert judge(segments((0, -1), created_ms=0), retention_ms=0) == RetentionDecision()
+    assert judge([], retention_ms=0) == RetentionDecision()
 
 
 def test_deleted_records_go_whatever_the_policy_is() -> None:
     found = segments((1, NOW), (1, NOW), (1, NOW))
     for config in ({"delete_enabled": False, "compacted": True}, {}):
-        assert judge(found, start=19, **config).reasons == (Reason.DELETED,)
+        assert judge(found, start=19, **config).reasons == (DeletionReason.DELETED,)
         assert judge(found, start=20, **config).count == 2
         assert judge(found, start=30, **config).rolls
 
@@ -97,22 +105,22 @@ def test_deleted_records_go_whatever_the_policy_is() -> None:
 def test_compaction_alone_knows_neither_age_nor_size() -> None:
     found = segments((50, 0), (50, 0), (50, 0))
     config = {"delete_enabled": False, "compacted": True, "retention_ms": 1, "retention_bytes": 1}
-    assert judge(found, **config) == Verdict()
+    assert judge(found, **config) == RetentionDecision()
     assert judge(found, **{**config, "delete_enabled": True}).count == 3
 
 
 def test_a_segment_without_timestamps_has_the_age_of_its_file() -> None:
     found = segments((1, -1), (1, -1), created_ms=NOW - 100)
-    assert judge(found, retention_ms=100) == Verdict(due_ms=NOW + 1)
+    assert judge(found, retention_ms=100) == RetentionDecision(due_ms=NOW + 1)
     assert judge(found, retention_ms=99).count == 2
 
 
 def test_a_timestamp_that_decides_is_asked_for_and_no_other() -> None:
     found = segments((50, None), (50, None), (50, None))
-    assert judge(found, retention_ms=100) == Verdict(unknown=0)
+    assert judge(found, retention_ms=100) == RetentionDecision(unknown=0)
     by_size = judge(found, retention_ms=100, retention_bytes=100)
-    assert by_size == Verdict(reasons=(Reason.SIZE,), unknown=1)
-    assert judge(found, retention_bytes=100) == Verdict(reasons=(Reason.SIZE,))
+    assert by_size == RetentionDecision(reasons=(DeletionReason.SIZE,), unknown=1)
+    assert judge(found, retention_bytes=100) == RetentionDecision(reasons=(DeletionReason.SIZE,))
 
 
 def test_a_record_of_the_future_keeps_its_segment_and_is_told_of() -> None:
@@ -129,11 +137,11 @@ def test_what_is_not_stable_stays(limit: int, count: int) -> None:
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[Aged]:
+def logs(draw: st.DrawFn) -> list[SegmentAge]:
     bases = sorted(draw(st.sets(st.integers(0, 200), min_size=2, max_size=12)))
     times = st.none() | st.integers(-1, 2 * NOW)
     return [
-        Aged(
+        SegmentAge(
             base_offset=base,
             end_offset=end,
             size=draw(st.integers(0, 100)),
@@ -153,7 +161,7 @@ def logs(draw: st.DrawFn) -> list[Aged]:
     st.booleans(),
 )
 def test_nothing_at_or_above_the_limit_ever_goes(
-    found: list[Aged], limit: int, start: int, age_ms: int, size: int, deletes: bool
+    found: list[SegmentAge], limit: int, start: int, age_ms: int, size: int, deletes: bool
 ) -> None:
     verdict = judge(
         found,
@@ -169,12 +177,12 @@ def test_nothing_at_or_above_the_limit_ever_goes(
     assert all(segment.size for segment in gone if segment is found[-1])
     for segment, reason in zip(gone, verdict.reasons, strict=True):
         match reason:
-            case Reason.DELETED:
+            case DeletionReason.DELETED:
                 assert segment.end_offset <= start
-            case Reason.AGE:
+            case DeletionReason.AGE:
                 assert deletes
                 assert segment.max_timestamp is not None
-            case Reason.SIZE:
+            case DeletionReason.SIZE:
                 assert deletes
                 behind = found[found.index(segment) + 1 :]
                 assert sum(other.size for other in behind) >= size >= 0
@@ -185,31 +193,31 @@ def test_nothing_at_or_above_the_limit_ever_goes(
 
 def test_what_a_group_has_not_read_stays_in_whole_segments() -> None:
     found = segments((50, 0), (50, 0), (50, 0))
-    assert judge(found, retention_ms=100, held=[Held(10, 1_000)]).count == 1
-    assert judge(found, retention_ms=100, held=[Held(9, 1_000)]).count == 0
-    assert judge(found, retention_bytes=0, held=[Held(25, 1_000)]).count == 2
-    assert judge(found, retention_ms=100, held=[Held(30, 1_000)]).count == 3
+    assert judge(found, retention_ms=100, held=[LogHold(10, 1_000)]).count == 1
+    assert judge(found, retention_ms=100, held=[LogHold(9, 1_000)]).count == 0
+    assert judge(found, retention_bytes=0, held=[LogHold(25, 1_000)]).count == 2
+    assert judge(found, retention_ms=100, held=[LogHold(30, 1_000)]).count == 3
 
 
 def test_the_group_that_is_furthest_behind_decides() -> None:
     found = segments((50, 0), (50, 0), (50, 0))
-    assert judge(found, retention_ms=100, held=[Held(30, 1_000), Held(10, 1_000)]).count == 1
+    assert judge(found, retention_ms=100, held=[LogHold(30, 1_000), LogHold(10, 1_000)]).count == 1
 
 
 def test_a_hold_ends_where_the_log_is_larger_than_its_bytes() -> None:
     found = segments((50, 0), (50, 0), (50, 0))
-    assert judge(found, retention_ms=100, held=[Held(0, 149)]).count == 1
-    assert judge(found, retention_ms=100, held=[Held(0, 50)]).count == 2
-    assert judge(found, retention_ms=100, held=[Held(0, 0)]).count == 3
-    assert judge(found, retention_ms=100, held=[Held(0, 149), Held(20, 1_000)]).count == 1
+    assert judge(found, retention_ms=100, held=[LogHold(0, 149)]).count == 1
+    assert judge(found, retention_ms=100, held=[LogHold(0, 50)]).count == 2
+    assert judge(found, retention_ms=100, held=[LogHold(0, 0)]).count == 3
+    assert judge(found, retention_ms=100, held=[LogHold(0, 149), LogHold(20, 1_000)]).count == 1
 
 
 def test_what_was_deleted_is_not_held() -> None:
     found = segments((50, 0), (50, 0), (50, 0))
-    verdict = judge(found, start=10, retention_ms=100, held=[Held(0, 1_000)])
-    assert verdict.reasons == (Reason.DELETED,)
+    verdict = judge(found, start=10, retention_ms=100, held=[LogHold(0, 1_000)])
+    assert verdict.reasons == (DeletionReason.DELETED,)
 
 
 def test_no_timestamp_is_looked_for_in_what_is_held() -> None:
     found = segments((50, None), (50, 0))
-    assert judge(found, retention_ms=100, held=[Held(0, 1_000)]) == Verdict()
+    assert judge(found, retention_ms=100, held=[LogHold(0, 1_000)]) == RetentionDecision()

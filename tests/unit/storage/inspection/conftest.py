@@ -13,8 +13,8 @@ from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.records.record import Record
 from quorumlog.runtime import Files, Runtime
 from quorumlog.simulation import SimWorld
-from quorumlog.storage import FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.shell import Directory
+from quorumlog.storage import AppendOrigin, FlushPolicy, Log, LogConfig
+from quorumlog.storage.shell import DataDirectory
 from quorumlog.storage.small_files import read_file, write_file
 
 CLUSTER, ONE = ClusterId("c" * 22), NodeId(1)
@@ -80,7 +80,7 @@ def plant() -> Iterator[Callable[[Contents], Tree]]:
 class Script:
     """What is appended to a log, batch by batch."""
 
-    directory: Directory
+    directory: DataDirectory
     log: Log
     epoch: int = 0
     clock: int = 1_000
@@ -112,7 +112,7 @@ class Script:
         if producer >= 0:
             self.sequences[producer] = sequence + len(values)
         # The front door is closed to transactional batches of clients: a leader's are taken.
-        await self._append(batch, Origin.CLIENT)
+        await self._append(batch, AppendOrigin.CLIENT)
 
     async def end(self, producer: int, kind: MarkerType) -> None:
         """End a producer's transaction."""
@@ -123,13 +123,13 @@ class Script:
             coordinator_epoch=0,
             timestamp_ms=self.clock,
         )
-        await self._append(marker, Origin.INTERNAL)
+        await self._append(marker, AppendOrigin.INTERNAL)
 
     async def replicate(self, batch: bytes) -> None:
         """Append a batch as it came from a leader."""
-        await self._append(batch, Origin.REPLICATED)
+        await self._append(batch, AppendOrigin.REPLICATED)
 
-    async def _append(self, batch: bytes, origin: Origin) -> None:
+    async def _append(self, batch: bytes, origin: AppendOrigin) -> None:
         await self.directory.append(
             self.log, batch, leader_epoch=self.epoch, origin=origin, flush=False
         )
@@ -162,9 +162,9 @@ async def _fill_compacted(script: Script) -> None:
 
 async def build(runtime: Runtime, *, is_closed: bool) -> Contents:
     """Build a directory with two logs; return what lies in it after the stop."""
-    await Directory.format(runtime, DATA, cluster_id=CLUSTER, node_id=ONE)
+    await DataDirectory.format(runtime, DATA, cluster_id=CLUSTER, node_id=ONE)
     async with runtime.tasks.scope("life") as scope:
-        directory = await Directory.open(runtime, scope, DATA)
+        directory = await DataDirectory.open(runtime, scope, DATA)
         config = LogConfig(
             segment_bytes=420, index_interval_bytes=0, flush_policy=FlushPolicy.FSYNC
         )

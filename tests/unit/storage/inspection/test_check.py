@@ -7,8 +7,8 @@ import pytest
 from quorumlog.errors import InvalidRequest
 from quorumlog.ids import DirectoryId, NodeId, TopicId
 from quorumlog.records.batch import HEADER_SIZE
-from quorumlog.storage.inspect.directory_check import Known, KnownTopic, check
-from quorumlog.storage.inspect.findings import CheckReport, Kind
+from quorumlog.storage.inspect.directory_check import KnownMetadata, KnownTopic, check
+from quorumlog.storage.inspect.findings import CheckReport, FindingKind
 
 from .conftest import COMPACTED, DATA, ONE, TOPIC, Contents, Tree
 
@@ -19,7 +19,7 @@ MIDDLE = f"{DATA}/t-0/00000000000000000007.log"
 POINTS = f"{DATA}/recovery-point-offset-checkpoint"
 
 
-def kinds(report: CheckReport) -> list[Kind]:
+def kinds(report: CheckReport) -> list[FindingKind]:
     return [finding.kind for finding in report.all_findings()]
 
 
@@ -68,7 +68,7 @@ def test_a_torn_tail_above_the_recovery_point_is_a_note(
     tree = plant(torn)
     report = check(tree.files, tree.path)
     assert report.is_ok
-    assert kinds(report) == [Kind.TORN_TAIL]
+    assert kinds(report) == [FindingKind.TORN_TAIL]
     (finding,) = report.all_findings()
     assert finding.file == LAST
     assert finding.offset == report.logs[1].log_end_offset == 13
@@ -81,7 +81,7 @@ def test_a_bad_batch_below_the_recovery_point_is_a_problem_that_names_what_is_lo
     report = check(tree.files, tree.path)
     assert not report.is_ok
     (finding,) = report.logs[1].findings
-    assert finding.kind is Kind.BATCH_DAMAGED
+    assert finding.kind is FindingKind.BATCH_DAMAGED
     assert (finding.file, finding.position, finding.offset) == (MIDDLE, 0, 7)
     assert "offsets [7, 9) are lost with it" in finding.what
     assert "--cut-damage" in finding.remedy
@@ -90,8 +90,8 @@ def test_a_bad_batch_below_the_recovery_point_is_a_problem_that_names_what_is_lo
 def test_after_a_clean_stop_no_tail_is_torn(plant: Plant, closed_contents: Contents) -> None:
     tree = plant(closed_contents | {LAST: closed_contents[LAST][:-5]})
     report = check(tree.files, tree.path)
-    assert Kind.BATCH_DAMAGED in kinds(report)
-    assert Kind.TORN_TAIL not in kinds(report)
+    assert FindingKind.BATCH_DAMAGED in kinds(report)
+    assert FindingKind.TORN_TAIL not in kinds(report)
 
 
 def test_more_valid_bytes_behind_a_hole_than_two_groups_are_damage(
@@ -100,17 +100,17 @@ def test_more_valid_bytes_behind_a_hole_than_two_groups_are_damage(
     meta = f"{DATA}/t-0/partition.metadata"
     holed = lowered(killed_contents, 0) | {MIDDLE: damage(killed_contents[MIDDLE], HEADER_SIZE + 3)}
     tree = plant(holed)
-    assert kinds(check(tree.files, tree.path)) == [Kind.TORN_TAIL]
+    assert kinds(check(tree.files, tree.path)) == [FindingKind.TORN_TAIL]
     bound = holed[meta].replace(b"unsynced_bytes_max: 2097176", b"unsynced_bytes_max: 100")
     tree.write(meta, bound)
-    assert Kind.BATCH_DAMAGED in kinds(check(tree.files, tree.path))
+    assert FindingKind.BATCH_DAMAGED in kinds(check(tree.files, tree.path))
 
 
 def test_a_missing_segment_is_a_problem(plant: Plant, killed_contents: Contents) -> None:
     tree = plant(killed_contents)
     tree.files.remove(MIDDLE)
     found = list(check(tree.files, tree.path).logs[1].findings)
-    assert found[0].kind is Kind.OFFSET_ORDER
+    assert found[0].kind is FindingKind.OFFSET_ORDER
     assert "starts at offset 12; the expected offset is 7" in found[0].what
 
 
@@ -122,14 +122,14 @@ def test_gaps_are_right_where_the_cleaner_was_and_nowhere_else(
     tree.files.remove(cleaned)
     assert kinds(check(tree.files, tree.path)) == []
     tree.write(meta, tree.read(meta).partition(b"gaps_below")[0])
-    assert Kind.OFFSET_ORDER in kinds(check(tree.files, tree.path))
-    named = Known(compacted=frozenset({"c"}))
+    assert FindingKind.OFFSET_ORDER in kinds(check(tree.files, tree.path))
+    named = KnownMetadata(compacted=frozenset({"c"}))
     assert kinds(check(tree.files, tree.path, known=named)) == []
     topics = {
         "c": KnownTopic(topic_id=COMPACTED, is_compacted=True),
         "t": KnownTopic(topic_id=TOPIC, is_compacted=False),
     }
-    assert kinds(check(tree.files, tree.path, known=Known(topics=topics))) == []
+    assert kinds(check(tree.files, tree.path, known=KnownMetadata(topics=topics))) == []
 
 
 def test_ids_that_the_metadata_log_does_not_know_are_problems(
@@ -137,34 +137,34 @@ def test_ids_that_the_metadata_log_does_not_know_are_problems(
 ) -> None:
     tree = plant(closed_contents)
     topics = {"t": KnownTopic(topic_id=TopicId(b"?" * 16), is_compacted=False)}
-    known = Known(topics=topics, directories={NodeId(ONE): DirectoryId(b"!" * 16)})
+    known = KnownMetadata(topics=topics, directories={NodeId(ONE): DirectoryId(b"!" * 16)})
     found = kinds(check(tree.files, tree.path, known=known))
-    assert found == [Kind.METADATA_WRONG, Kind.STRAY, Kind.METADATA_WRONG]
+    assert found == [FindingKind.METADATA_WRONG, FindingKind.STRAY, FindingKind.METADATA_WRONG]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "kind"),
     [
-        ("t-0/00000000000000000007.log.cleaned", b"x", Kind.UNFINISHED),
-        ("t-0/00000000000000000000.log.deleted", b"x", Kind.UNFINISHED),
-        ("t-0/00000000000000000099.index", b"", Kind.UNFINISHED),
-        ("t-0/00000000000000000014.snapshot", b"", Kind.SNAPSHOT_WRONG),
-        ("t-0/00000000000000000099.snapshot", b"", Kind.SNAPSHOT_STALE),
-        ("t-0/notes.txt", b"x", Kind.STRAY),
-        ("meta.properties.tmp", b"x", Kind.UNFINISHED),
-        ("old-0.0123456789abcdef-delete/x", b"x", Kind.UNFINISHED),
-        ("lost+found/x", b"x", Kind.STRAY),
-        ("log-start-offset-checkpoint", b"0\n1\ngone 0 5\n", Kind.CHECKPOINT_WRONG),
-        ("log-start-offset-checkpoint", b"0\n1\nt 0 99\n", Kind.CHECKPOINT_WRONG),
-        ("replication-offset-checkpoint", b"0\n1\nt 0 16\n", Kind.CHECKPOINT_WRONG),
+        ("t-0/00000000000000000007.log.cleaned", b"x", FindingKind.UNFINISHED),
+        ("t-0/00000000000000000000.log.deleted", b"x", FindingKind.UNFINISHED),
+        ("t-0/00000000000000000099.index", b"", FindingKind.UNFINISHED),
+        ("t-0/00000000000000000014.snapshot", b"", FindingKind.SNAPSHOT_WRONG),
+        ("t-0/00000000000000000099.snapshot", b"", FindingKind.SNAPSHOT_STALE),
+        ("t-0/notes.txt", b"x", FindingKind.STRAY),
+        ("meta.properties.tmp", b"x", FindingKind.UNFINISHED),
+        ("old-0.0123456789abcdef-delete/x", b"x", FindingKind.UNFINISHED),
+        ("lost+found/x", b"x", FindingKind.STRAY),
+        ("log-start-offset-checkpoint", b"0\n1\ngone 0 5\n", FindingKind.CHECKPOINT_WRONG),
+        ("log-start-offset-checkpoint", b"0\n1\nt 0 99\n", FindingKind.CHECKPOINT_WRONG),
+        ("replication-offset-checkpoint", b"0\n1\nt 0 16\n", FindingKind.CHECKPOINT_WRONG),
         ("replication-offset-checkpoint", b"0\n1\nt 0 15\n", None),
-        ("recovery-point-offset-checkpoint", b"0\n1\nt 0 15\n", Kind.CHECKPOINT_WRONG),
-        ("quorum-state", b'{"leaderId": -1}', Kind.METADATA_WRONG),
-        (".kafka_cleanshutdown", b"", Kind.CLEAN_MARKER_WRONG),
+        ("recovery-point-offset-checkpoint", b"0\n1\nt 0 15\n", FindingKind.CHECKPOINT_WRONG),
+        ("quorum-state", b'{"leaderId": -1}', FindingKind.METADATA_WRONG),
+        (".kafka_cleanshutdown", b"", FindingKind.CLEAN_MARKER_WRONG),
     ],
 )
 def test_every_file_that_is_odd_is_told(
-    plant: Plant, closed_contents: Contents, name: str, content: bytes, kind: Kind | None
+    plant: Plant, closed_contents: Contents, name: str, content: bytes, kind: FindingKind | None
 ) -> None:
     tree = plant(closed_contents | {f"{DATA}/{name}": content})
     assert kinds(check(tree.files, tree.path))[:1] == ([] if kind is None else [kind])
@@ -175,7 +175,7 @@ def test_a_log_that_ends_below_its_recovery_point_is_short(
 ) -> None:
     tree = plant(lowered(killed_contents, 20))
     found = check(tree.files, tree.path)
-    assert Kind.LOG_SHORT in kinds(found)
+    assert FindingKind.LOG_SHORT in kinds(found)
     assert not found.is_ok
 
 
@@ -189,7 +189,7 @@ def test_a_swap_past_its_commit_point_is_read_as_what_it_becomes(
     tree.files.rename(first, f"{first}.deleted")
     report = check(tree.files, tree.path)
     assert report.is_ok
-    assert kinds(report) == [Kind.UNFINISHED, Kind.UNFINISHED]
+    assert kinds(report) == [FindingKind.UNFINISHED, FindingKind.UNFINISHED]
 
 
 def test_a_directory_in_use_is_checked_all_the_same(
@@ -199,7 +199,7 @@ def test_a_directory_in_use_is_checked_all_the_same(
     lock = tree.files.lock(f"{DATA}/.lock")
     report = check(tree.files, tree.path)
     assert report.is_in_use
-    assert kinds(report) == [Kind.IN_USE]
+    assert kinds(report) == [FindingKind.IN_USE]
     lock.release()
     assert not check(tree.files, tree.path).is_in_use
 
@@ -226,9 +226,9 @@ def test_a_folder_alone_may_be_torn_at_its_end_and_nowhere_else(
     folder = f"{DATA}/copies/t-0"
     assert kinds(check(tree.files, folder)) == []
     tree.write(last, log[last][:-5])
-    assert Kind.TORN_TAIL in kinds(check(tree.files, folder))
+    assert FindingKind.TORN_TAIL in kinds(check(tree.files, folder))
     tree.write(middle, damage(log[middle], HEADER_SIZE))
-    assert Kind.BATCH_DAMAGED in kinds(check(tree.files, folder))
+    assert FindingKind.BATCH_DAMAGED in kinds(check(tree.files, folder))
 
 
 def test_what_is_no_directory_of_logs_is_refused(plant: Plant, closed_contents: Contents) -> None:

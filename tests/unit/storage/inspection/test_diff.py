@@ -10,7 +10,7 @@ from quorumlog.records.compression import Codec
 from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.records.record import Record
 from quorumlog.storage.inspect import diff as diff_module
-from quorumlog.storage.inspect.diff import LogDiff, Why, diff
+from quorumlog.storage.inspect.diff import DifferenceKind, LogDiff, diff
 from quorumlog.storage.transaction_index import AbortedTransaction, encode_aborted
 
 from .conftest import DATA, Contents, Tree
@@ -122,7 +122,7 @@ def test_compaction_explains_superseded_records_and_old_deletes_alone(
         ("tombstone", "A"): 1,
         ("missing", "A"): 2,
     }
-    missing = [one.first_offset for one in found.differences if one.why is Why.MISSING]
+    missing = [one.first_offset for one in found.differences if one.why is DifferenceKind.MISSING]
     assert missing == [2, 6] or missing == [2]
     uncompacted = compared(plant, whole, cleaned, files={CLEANER: b"0\n0\n"})
     assert counts(uncompacted) == {("missing", "A"): 6}

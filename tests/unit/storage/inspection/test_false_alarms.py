@@ -7,8 +7,8 @@ from quorumlog.records.batch import HEADER_SIZE
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.storage.checkpoints import decode_meta, encode_id
-from quorumlog.storage.inspect.directory_check import Known, check
-from quorumlog.storage.inspect.findings import CheckReport, Finding, Kind, Severity
+from quorumlog.storage.inspect.directory_check import KnownMetadata, check
+from quorumlog.storage.inspect.findings import CheckFinding, CheckReport, FindingKind, Severity
 from quorumlog.storage.inspect.repair import repair
 
 from .conftest import DATA, ONE, Contents, Tree
@@ -23,7 +23,7 @@ MARKS = f"{DATA}/replication-offset-checkpoint"
 STARTS = f"{DATA}/log-start-offset-checkpoint"
 
 
-def problems(report: CheckReport) -> list[Kind]:
+def problems(report: CheckReport) -> list[FindingKind]:
     return [one.kind for one in report.all_findings() if one.severity is Severity.PROBLEM]
 
 
@@ -42,7 +42,7 @@ def test_a_high_watermark_may_lag_behind_a_log_start_after_a_kill(
     tree = plant(killed_contents | stored)
     assert problems(check(tree.files, DATA)) == []
     tree = plant(closed_contents | stored)
-    assert Kind.CHECKPOINT_WRONG in problems(check(tree.files, DATA))
+    assert FindingKind.CHECKPOINT_WRONG in problems(check(tree.files, DATA))
 
 
 def test_a_power_cut_may_take_what_was_committed_from_a_replicated_log_alone(
@@ -51,7 +51,7 @@ def test_a_power_cut_may_take_what_was_committed_from_a_replicated_log_alone(
     tree = plant(killed_contents | {MARKS: b"0\n1\nc 0 99\n"})
     assert problems(check(tree.files, DATA)) == []
     tree.write(MARKS, b"0\n1\nt 0 99\n")  # an fsync log commits what is flushed
-    assert problems(check(tree.files, DATA)) == [Kind.CHECKPOINT_WRONG]
+    assert problems(check(tree.files, DATA)) == [FindingKind.CHECKPOINT_WRONG]
 
 
 # --- a directory in use --------------------------------------------------------------------------
@@ -85,13 +85,13 @@ def test_a_node_that_is_not_registered_yet_is_no_problem(
     mine = decode_meta(closed_contents[f"{DATA}/meta.properties"]).directory_id
     other = DirectoryId(b"!" * 16)
 
-    def found(directories: dict[NodeId, DirectoryId]) -> list[Kind]:
-        return problems(check(tree.files, DATA, known=Known(directories=directories)))
+    def found(directories: dict[NodeId, DirectoryId]) -> list[FindingKind]:
+        return problems(check(tree.files, DATA, known=KnownMetadata(directories=directories)))
 
     assert found({NodeId(7): other}) == []
     assert found({ONE: mine}) == []
-    assert found({ONE: other}) == [Kind.METADATA_WRONG]
-    assert found({NodeId(7): mine}) == [Kind.METADATA_WRONG]
+    assert found({ONE: other}) == [FindingKind.METADATA_WRONG]
+    assert found({NodeId(7): mine}) == [FindingKind.METADATA_WRONG]
 
 
 def test_a_topic_has_one_id_and_an_id_one_topic(plant: Plant, closed_contents: Contents) -> None:
@@ -117,8 +117,10 @@ def test_a_topic_has_one_id_and_an_id_one_topic(plant: Plant, closed_contents: C
     assert "differs from that of other partitions of t" in found.what
 
 
-def metadata_findings(tree: Tree) -> list[Finding]:
-    return [f for f in check(tree.files, DATA).all_findings() if f.kind is Kind.METADATA_WRONG]
+def metadata_findings(tree: Tree) -> list[CheckFinding]:
+    return [
+        f for f in check(tree.files, DATA).all_findings() if f.kind is FindingKind.METADATA_WRONG
+    ]
 
 
 def meta_with(content: bytes, topic_id: TopicId) -> bytes:
@@ -142,7 +144,7 @@ def test_a_segment_whose_log_is_gone_is_a_problem_also_in_a_compacted_log(
     tree = plant(closed_contents | third)
     assert problems(check(tree.files, DATA)) == []
     tree.files.remove(f"{middle}.log")
-    assert Kind.OFFSET_ORDER in problems(check(tree.files, DATA))
+    assert FindingKind.OFFSET_ORDER in problems(check(tree.files, DATA))
 
 
 def test_two_swapped_segments_are_a_problem(plant: Plant, killed_contents: Contents) -> None:
@@ -152,7 +154,7 @@ def test_two_swapped_segments_are_a_problem(plant: Plant, killed_contents: Conte
             killed_contents | {first: killed_contents[second], second: killed_contents[first]}
         )
         found = problems(check(tree.files, DATA))
-        assert (Kind.INDEX_WRONG if first == gappy[0] else Kind.OFFSET_ORDER) in found
+        assert (FindingKind.INDEX_WRONG if first == gappy[0] else FindingKind.OFFSET_ORDER) in found
         tree.write(first, killed_contents[first])
         tree.write(second, killed_contents[second])
 
@@ -181,7 +183,7 @@ def test_checkpoints_of_another_directory_are_a_problem(
     plant: Plant, closed_contents: Contents
 ) -> None:
     tree = plant(closed_contents | {POINTS: b"0\n2\nx 0 31\ny 0 15\n"})
-    assert problems(check(tree.files, DATA)) == [Kind.CHECKPOINT_WRONG] * 4
+    assert problems(check(tree.files, DATA)) == [FindingKind.CHECKPOINT_WRONG] * 4
 
 
 # --- repairs -------------------------------------------------------------------------------------
@@ -195,7 +197,7 @@ def test_a_log_that_cannot_be_read_keeps_its_checkpoints(
     tree.files.remove(LAST)
     tree.files.make_folder(LAST)  # what cannot be read as a file
     found = check(tree.files, DATA)
-    assert Kind.UNREADABLE in problems(found)
+    assert FindingKind.UNREADABLE in problems(found)
     report = repair(tree.files, DATA, cut_to="/aside")
     assert not report.is_ok
     assert tree.read(MARKS) == marks[MARKS]
@@ -255,7 +257,7 @@ def test_a_marker_that_says_nonsense_is_cut_like_any_other_batch(
     }
     tree = plant(killed_contents | more)
     (finding,) = check(tree.files, DATA).logs[1].findings
-    assert finding.kind is Kind.BATCH_MALFORMED
+    assert finding.kind is FindingKind.BATCH_MALFORMED
     assert (finding.file, finding.offset) == (LAST, 15)
     assert finding.position == len(killed_contents[LAST])
     report = repair(tree.files, DATA, cut_to="/aside")

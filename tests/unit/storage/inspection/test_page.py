@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from quorumlog.storage.inspect.diff import SENTENCES, Why
-from quorumlog.storage.inspect.findings import RULES, Kind, Severity
+from quorumlog.storage.inspect.diff import SENTENCES, DifferenceKind
+from quorumlog.storage.inspect.findings import RULES, FindingKind, Severity
 
 PAGE = (Path(__file__).parents[4] / "docs" / "checking.md").read_text()
 
@@ -12,12 +12,14 @@ PAGE = (Path(__file__).parents[4] / "docs" / "checking.md").read_text()
 def test_every_kind_is_explained_under_its_severity() -> None:
     problems, _, notes = PAGE.partition("### Problems")[2].partition("### Notes")
     notes = notes.partition("\n## ")[0]
-    for kind in Kind:
+    for kind in FindingKind:
         there = problems if RULES[kind].severity is Severity.PROBLEM else notes
         assert re.search(rf"^- [^:]*`{kind}`", there, re.MULTILINE), kind
 
 
 def test_every_kind_has_a_rule_and_every_reason_a_sentence() -> None:
-    assert set(RULES) == set(Kind)
-    assert set(SENTENCES) == set(Why)
-    assert not [why for why in Why if f"`{why}`" not in PAGE.partition("## Comparing")[2]]
+    assert set(RULES) == set(FindingKind)
+    assert set(SENTENCES) == set(DifferenceKind)
+    assert not [
+        why for why in DifferenceKind if f"`{why}`" not in PAGE.partition("## Comparing")[2]
+    ]

@@ -12,7 +12,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.storage import FlushPolicy, LogConfig
 from quorumlog.storage.inspect.directory_check import check
 from quorumlog.storage.inspect.repair import repair
-from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell import DataDirectory
 
 from .conftest import DATA, TOPIC, Contents, Script, Tree
 
@@ -169,7 +169,7 @@ def test_a_node_goes_on_where_damage_was_cut(killed_contents: Contents) -> None:
         runtime.files.lock(f"{DATA}/.lock").release()
         assert repair(runtime.files, DATA, cut_to="/aside").is_ok
         async with runtime.tasks.scope("life") as scope:
-            directory = await Directory.open(runtime, scope, DATA)
+            directory = await DataDirectory.open(runtime, scope, DATA)
             config = LogConfig(flush_policy=FlushPolicy.FSYNC)
             log = await directory.open_log("t-0", config, topic_id=TOPIC)
             assert (log.log_start_offset, log.log_end_offset) == (0, 7)

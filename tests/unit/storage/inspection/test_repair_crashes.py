@@ -25,7 +25,7 @@ from quorumlog.storage.checkpoints import decode_offsets
 from quorumlog.storage.inspect.directory_check import check
 from quorumlog.storage.inspect.findings import Severity
 from quorumlog.storage.inspect.repair import repair
-from quorumlog.storage.inspect.scan import Good, scan
+from quorumlog.storage.inspect.scan import ValidBatch, scan
 from quorumlog.storage.recovery import Recovery, recover
 
 from .conftest import DATA, Contents, Tree
@@ -99,7 +99,7 @@ def good_values(files: Files, folder: str) -> Counter[bytes | None]:
             continue
         file = files.open_readonly(f"{folder}/{name}")
         for piece in scan(file, 0, file.size(), next_offset=0):
-            if isinstance(piece, Good):
+            if isinstance(piece, ValidBatch):
                 batch = piece.content[piece.at : piece.at + piece.header.size]
                 found.update(record.value for record in decode_all(batch))
         file.close()

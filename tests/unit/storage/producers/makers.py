@@ -3,7 +3,7 @@
 from typing import Any
 
 from quorumlog.records import MarkerType, Record, encode_batch, encode_marker, parse_header
-from quorumlog.storage import Origin
+from quorumlog.storage import AppendOrigin
 from quorumlog.storage.producer_state import (
     Changes,
     CompletedTransaction,
@@ -58,7 +58,7 @@ class Producers:
         self.end = 0  # behind all that is outstanding
         self.now_ms = START_MS
 
-    def plan(self, batch: bytes, origin: Origin = Origin.CLIENT) -> Changes | None:
+    def plan(self, batch: bytes, origin: AppendOrigin = AppendOrigin.CLIENT) -> Changes | None:
         header = parse_header(batch)
         changes = self.states.plan(
             batch, [(0, header)], next_offset=self.end, origin=origin, wall_ms=self.now_ms
@@ -68,7 +68,9 @@ class Producers:
             self.end += header.last_offset_delta + 1
         return changes
 
-    def write(self, batch: bytes, origin: Origin = Origin.CLIENT) -> list[CompletedTransaction]:
+    def write(
+        self, batch: bytes, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> list[CompletedTransaction]:
         changes = self.plan(batch, origin)
         assert changes is not None, "nothing is outstanding"
         ended = self.states.complete(changes)
@@ -76,14 +78,14 @@ class Producers:
         return ended
 
     def mark(self, kind: MarkerType, **who: Any) -> list[CompletedTransaction]:
-        return self.write(marker(kind, **who), Origin.INTERNAL)
+        return self.write(marker(kind, **who), AppendOrigin.INTERNAL)
 
 
 # --- in a log: `b` is a bench ---
 
 
 def mark(b: Any, kind: MarkerType, **who: int) -> int:
-    offset: int = b.append(marker(kind, **who), origin=Origin.INTERNAL)
+    offset: int = b.append(marker(kind, **who), origin=AppendOrigin.INTERNAL)
     return offset
 
 

@@ -8,14 +8,14 @@ import pytest
 from quorumlog.records import MarkerType
 from quorumlog.runtime.ports import Files
 from quorumlog.simulation import CrashPoint, NodeKilled, SimWorld
-from quorumlog.storage import FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage import AppendOrigin, FlushPolicy, Log, LogConfig
 from quorumlog.storage.append import write_fully
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.flush import perform_flush
 from quorumlog.storage.index import IndexCache
 from quorumlog.storage.layout import segment_file
 from quorumlog.storage.producer_state import ProducerLimits
-from quorumlog.storage.producer_state_manager import Replay
+from quorumlog.storage.producer_state_manager import ProducerReplay
 from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.segment import Segment
 
@@ -46,7 +46,7 @@ def open_log(files: Files, *, recovery_point: int) -> Log:
     )
 
 
-def append(log: Log, batch: bytes, origin: Origin = Origin.CLIENT) -> None:
+def append(log: Log, batch: bytes, origin: AppendOrigin = AppendOrigin.CLIENT) -> None:
     write = log.prepare(batch, leader_epoch=0, wall_ms=0, origin=origin)
     assert write is not None
     write_fully(write.file, write.position, write.buffers)
@@ -59,9 +59,9 @@ def fill(log: Log, *, first: int, count: int) -> None:
         kind = MarkerType.ABORT if number % 2 else MarkerType.COMMIT
         append(log, data(number, producer=1, txn=True))
         append(log, data(number, producer=2, txn=number % 3 == 0))
-        append(log, marker(kind, producer=1), Origin.INTERNAL)
+        append(log, marker(kind, producer=1), AppendOrigin.INTERNAL)
         if number % 3 == 0:
-            append(log, marker(MarkerType.ABORT, producer=2), Origin.INTERNAL)
+            append(log, marker(MarkerType.ABORT, producer=2), AppendOrigin.INTERNAL)
 
 
 def flush(files: Files, log: Log) -> None:
@@ -72,7 +72,7 @@ def flush(files: Files, log: Log) -> None:
 
 def check(files: Files, log: Log) -> None:
     """What is known is what the log's batches say."""
-    replay = Replay(files, FOLDER, snapshots=(), limits=ProducerLimits(), wall_ms=0)
+    replay = ProducerReplay(files, FOLDER, snapshots=(), limits=ProducerLimits(), wall_ms=0)
     segments = [
         Segment(FOLDER, base, size=files.size(f"{FOLDER}/{segment_file(base, '.log')}"))
         for base in log.segment_bases

@@ -7,7 +7,7 @@ import pytest
 
 from quorumlog.errors import InvalidRecord, OutOfOrderSequence
 from quorumlog.records import MarkerType, decode_all
-from quorumlog.storage import Origin
+from quorumlog.storage import AppendOrigin
 from quorumlog.storage.append import WriteFailed, write_fully
 from quorumlog.storage.checkpoints import encode_epochs
 from quorumlog.storage.producer_state import AlreadyStored
@@ -39,8 +39,8 @@ def test_a_repeated_batch_is_not_stored_again(bench: MakeBench) -> None:
 
 def test_a_copy_of_a_write_under_way_waits_for_it(bench: MakeBench) -> None:
     b = bench()
-    write = b.log.prepare(data(0), leader_epoch=0, wall_ms=0, origin=Origin.CLIENT)
-    copy = b.log.prepare(data(0), leader_epoch=0, wall_ms=0, origin=Origin.CLIENT)
+    write = b.log.prepare(data(0), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
+    copy = b.log.prepare(data(0), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
     assert write is not None
     assert copy is None
     b.log.failed(write, WriteFailed(FULL, is_undone=True))
@@ -339,7 +339,7 @@ def test_a_replicated_log_knows_what_its_leader_knows(bench: MakeBench) -> None:
     content = leader.read(0)
     leader.close()
     follower = type(leader)(leader.place, leader.config, name="f-0")
-    write = follower.log.prepare(content, leader_epoch=0, wall_ms=0, origin=Origin.REPLICATED)
+    write = follower.log.prepare(content, leader_epoch=0, wall_ms=0, origin=AppendOrigin.REPLICATED)
     assert write is not None
     write_fully(write.file, write.position, write.buffers)
     follower.log.complete(write)

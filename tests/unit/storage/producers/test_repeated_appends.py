@@ -13,8 +13,8 @@ from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records import decode_all, iterate_batches
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, Faults, SimWorld
-from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.shell import Directory
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
+from quorumlog.storage.shell import DataDirectory
 
 from ..conftest import Kit
 from .makers import data
@@ -23,8 +23,10 @@ SURE = LogConfig(flush_policy=FlushPolicy.FSYNC)
 FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
 
 
-def submit(directory: Directory, log: Log, batch: bytes, *, flush: bool = True) -> Any:
-    return directory.append_nowait(log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=flush)
+def submit(directory: DataDirectory, log: Log, batch: bytes, *, flush: bool = True) -> Any:
+    return directory.append_nowait(
+        log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=flush
+    )
 
 
 @pytest.mark.parametrize("config", [SURE, FAST], ids=["fsync", "replicated"])
@@ -149,7 +151,7 @@ class Client:
         again = UNDER_WAY - len(self.unanswered)
         self.unanswered = [*range(max(0, first - again), first), *self.unanswered]
 
-    async def send(self, directory: Directory, log: Log) -> None:
+    async def send(self, directory: DataDirectory, log: Log) -> None:
         """Repeat what is unanswered, fill up to five, and take the answers in."""
         while len(self.unanswered) < UNDER_WAY:
             self.unanswered.append(self.following)
@@ -168,9 +170,9 @@ class Client:
 
 async def live(runtime: Runtime, clients: list[Client], rounds: int) -> None:
     if not runtime.files.exists(f"{DATA}/meta.properties"):
-        await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+        await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
     async with runtime.tasks.scope("life") as scope:
-        directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+        directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
         log = await directory.open_log("t-0", SEGMENTS, topic_id=TOPIC)
         await check(directory, log, clients)
         for client in clients:
@@ -181,7 +183,7 @@ async def live(runtime: Runtime, clients: list[Client], rounds: int) -> None:
         await directory.close()
 
 
-async def check(directory: Directory, log: Log, clients: list[Client]) -> None:
+async def check(directory: DataDirectory, log: Log, clients: list[Client]) -> None:
     """Each batch is there at most once and in order, and whatever was acknowledged is there."""
     offset, found = 0, dict[tuple[int, int], int]()
     while offset < log.log_end_offset:

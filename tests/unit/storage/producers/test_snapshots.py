@@ -9,8 +9,8 @@ from quorumlog.errors import CorruptionError
 from quorumlog.records import MarkerType
 from quorumlog.storage.producer_snapshot import (
     KEPT,
-    Shelf,
-    Snapshot,
+    ProducerSnapshot,
+    SnapshotRetention,
     decode_snapshot,
     encode_snapshot,
     store_snapshot,
@@ -23,8 +23,8 @@ from .makers import START_MS, Producers, data
 HOUR_MS = 3_600_000
 
 
-def snapshot_of(producers: Producers) -> Snapshot:
-    return Snapshot(
+def snapshot_of(producers: Producers) -> ProducerSnapshot:
+    return ProducerSnapshot(
         end_offset=producers.end,
         entries=tuple(producers.states.entries()),
         unreplicated=tuple(producers.states.unreplicated()),
@@ -126,7 +126,7 @@ def test_idle_time_is_kept_over_a_restart() -> None:
 
 
 def test_the_newest_few_stay() -> None:
-    shelf = Shelf([10, 30, 20])
+    shelf = SnapshotRetention([10, 30, 20])
     assert shelf.put(40) == (10,)
     assert shelf.put(40) == ()
     assert shelf.offsets == [20, 30, 40]
@@ -135,7 +135,7 @@ def test_the_newest_few_stay() -> None:
 
 def test_snapshots_at_the_starts_of_the_newest_segments_stay() -> None:
     """Those taken while a segment grows must not push them out (R22)."""
-    shelf = Shelf([0, 10, 18], bases=[0, 10])
+    shelf = SnapshotRetention([0, 10, 18], bases=[0, 10])
     shelf.rolled(20)
     for offset in (20, 21, 22, 23, 24):
         shelf.put(offset)
@@ -146,6 +146,6 @@ def test_snapshots_at_the_starts_of_the_newest_segments_stay() -> None:
 
 
 def test_a_snapshot_is_stored_under_its_offset(place: Place) -> None:
-    snapshot = Snapshot(end_offset=70, entries=(), unreplicated=(), age_ms=0)
+    snapshot = ProducerSnapshot(end_offset=70, entries=(), unreplicated=(), age_ms=0)
     store_snapshot(place.files, place.folder, snapshot)
     assert place.files.names(place.folder) == ["00000000000000000070.snapshot"]

@@ -14,7 +14,7 @@ from quorumlog.errors import (
 from quorumlog.records import MarkerType, iterate_batches, parse_header
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
-from quorumlog.storage import Origin
+from quorumlog.storage import AppendOrigin
 from quorumlog.storage.producer_state import (
     EXPIRY_INTERVAL_MS,
     STEP_MS_MAX,
@@ -100,15 +100,15 @@ def test_batches_of_a_client_with_an_id_come_one_by_one() -> None:
     both = data(0) + data(1)
     with pytest.raises(InvalidRecord, match="one by one"):
         producers.states.plan(
-            both, list(iterate_batches(both)), next_offset=0, origin=Origin.CLIENT, wall_ms=0
+            both, list(iterate_batches(both)), next_offset=0, origin=AppendOrigin.CLIENT, wall_ms=0
         )
 
 
 def test_what_a_leader_sent_is_not_checked() -> None:
     producers = Producers()
-    producers.write(data(0, epoch=5), Origin.REPLICATED)
-    producers.write(data(9, epoch=5), Origin.REPLICATED)
-    producers.write(data(3, epoch=4), Origin.REPLICATED)
+    producers.write(data(0, epoch=5), AppendOrigin.REPLICATED)
+    producers.write(data(9, epoch=5), AppendOrigin.REPLICATED)
+    producers.write(data(3, epoch=4), AppendOrigin.REPLICATED)
     entry = producers.states.entry(1)
     assert entry is not None
     assert (entry.epoch, entry.next_sequence, len(entry.batches)) == (4, 4, 1)
@@ -190,7 +190,7 @@ def test_an_append_of_many_batches_is_taken_back_whole() -> None:
     producers = Producers()
     many = data(0) + data(1, base_offset=1) + data(0, producer=2, base_offset=2)
     changes = producers.states.plan(
-        many, list(iterate_batches(many)), next_offset=0, origin=Origin.REPLICATED, wall_ms=0
+        many, list(iterate_batches(many)), next_offset=0, origin=AppendOrigin.REPLICATED, wall_ms=0
     )
     assert changes is not None
     producers.states.reserve(changes)
@@ -291,7 +291,7 @@ def test_a_torn_marker_is_refused() -> None:
     batch = bytearray(marker(MarkerType.COMMIT))
     batch[-1] ^= 1
     with pytest.raises(CorruptionError):
-        producers.write(bytes(batch), Origin.REPLICATED)
+        producers.write(bytes(batch), AppendOrigin.REPLICATED)
 
 
 def test_another_control_batch_of_a_producer_changes_nothing() -> None:
@@ -302,7 +302,7 @@ def test_another_control_batch_of_a_producer_changes_nothing() -> None:
     header = parse_header(other)
     assert (
         producers.states.plan(
-            other, [(0, header)], next_offset=0, origin=Origin.REPLICATED, wall_ms=0
+            other, [(0, header)], next_offset=0, origin=AppendOrigin.REPLICATED, wall_ms=0
         )
         == ()
     )
@@ -312,7 +312,7 @@ def test_a_batch_without_a_sequence_opens_a_transaction_and_leaves_the_sequence_
     """Offsets that a coordinator writes into a transaction have none."""
     producers = Producers()
     producers.write(data(0))
-    producers.write(data(-1, txn=True), Origin.INTERNAL)
+    producers.write(data(-1, txn=True), AppendOrigin.INTERNAL)
     assert undecided(producers) == 1
     producers.mark(MarkerType.COMMIT)
     producers.write(data(1))
@@ -432,7 +432,7 @@ def test_outstanding_newcomers_count_for_the_room() -> None:
 def test_what_a_leader_took_in_pushes_out_the_longest_idle_in_any_case() -> None:
     producers = Producers(producers_max=2)
     for producer in (1, 2, 3):
-        producers.write(data(0, producer=producer), Origin.REPLICATED)
+        producers.write(data(0, producer=producer), AppendOrigin.REPLICATED)
     assert [who for who, _ in producers.states.entries()] == [2, 3]
 
 
@@ -453,7 +453,7 @@ def test_a_producer_with_an_outstanding_write_is_not_forgotten() -> None:
     producers = Producers(producers_max=1)
     producers.write(data(0, producer=1))
     changes = producers.plan(data(1, producer=1))
-    producers.write(data(0, producer=2), Origin.REPLICATED)
+    producers.write(data(0, producer=2), AppendOrigin.REPLICATED)
     assert changes is not None
     assert producers.states.entry(1) is not None
     producers.states.failed(changes)
@@ -464,10 +464,10 @@ def test_what_the_node_writes_for_a_producer_is_fenced_by_its_epoch() -> None:
     producers = Producers()
     producers.write(data(0, epoch=3))
     with pytest.raises(InvalidProducerEpoch):
-        producers.write(data(-1, epoch=2, txn=True), Origin.INTERNAL)
-    producers.write(data(-1, epoch=3, txn=True), Origin.INTERNAL)
+        producers.write(data(-1, epoch=2, txn=True), AppendOrigin.INTERNAL)
+    producers.write(data(-1, epoch=3, txn=True), AppendOrigin.INTERNAL)
     with pytest.raises(InvalidTxnState):
-        producers.write(data(-1, epoch=3), Origin.INTERNAL)
+        producers.write(data(-1, epoch=3), AppendOrigin.INTERNAL)
 
 
 def test_expiry_tells_how_many_are_forgotten() -> None:
