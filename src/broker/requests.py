@@ -125,7 +125,7 @@ class OffsetOutcome:
 
 @dataclass(frozen=True, slots=True)
 class EpochEndSpec:
-    """A leader epoch of one partition whose end offset is requested."""
+    """A leader epoch of one partition, to look up its end offset."""
 
     topic: str
     partition: int

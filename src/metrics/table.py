@@ -243,7 +243,7 @@ STORAGE_FLUSH: Final = Metric(
 STORAGE_QUEUED: Final = Metric("quorumlog_storage_queued_bytes", _G, "Bytes of queued appends.")
 STORAGE_OPEN_LOGS: Final = Metric("quorumlog_storage_open_logs", _G, "Open logs.")
 STORAGE_FAILED_LOGS: Final = Metric(
-    "quorumlog_storage_failed_logs", _G, "Open logs whose disk failed; they are not written to."
+    "quorumlog_storage_failed_logs", _G, "Open logs after a disk failure; they are not written to."
 )
 DISK_FREE: Final = Metric(
     "quorumlog_disk_free_bytes", _G, "Free space of the data directory's disk."

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ..broker.groups.config import GroupConfig
-from ..broker.groups.shell.committed import CommittedOffsets
+from ..broker.groups.shell.committed_offsets import CommittedOffsets
 from ..broker.groups.shell.coordinator import GroupCoordinator
 from ..broker.shell.replicas import ReplicaManager
 from ..ids import NodeId

@@ -16,10 +16,11 @@ PROTOCOL_TYPE: Final = "consumer"
 
 _SHORT: Final = Struct(">h")
 _INT: Final = Struct(">i")
+_HEAD: Final = Struct(">hi")  # of a subscription: version, number of topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class ConsumerSubscription:
     """A member's subscription."""
 
     version: int
@@ -31,7 +32,7 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class ConsumerAssignment:
     """A member's assignment."""
 
     version: int
@@ -39,7 +40,7 @@ class Assignment:
     user_data: bytes | None = None
 
 
-def decode_subscription(data: bytes) -> Subscription:
+def decode_subscription(data: bytes) -> ConsumerSubscription:
     """Decode a subscription; raise ValueError if the bytes are malformed."""
     reader = _Reader(data)
     version = reader.int16()
@@ -50,7 +51,7 @@ def decode_subscription(data: bytes) -> Subscription:
     owned = reader.partitions() if version >= 1 else {}
     generation = reader.int32() if version >= 2 else -1
     rack = reader.text_or_none() if version >= 3 else None
-    return Subscription(
+    return ConsumerSubscription(
         version=version,
         topics=topics,
         user_data=user_data,
@@ -60,20 +61,20 @@ def decode_subscription(data: bytes) -> Subscription:
     )
 
 
-def decode_assignment(data: bytes) -> Assignment:
+def decode_assignment(data: bytes) -> ConsumerAssignment:
     """Decode an assignment; raise ValueError if the bytes are malformed. Empty bytes are an empty
     assignment."""
     if not data:
-        return Assignment(version=0, partitions={})
+        return ConsumerAssignment(version=0, partitions={})
     reader = _Reader(data)
     version = reader.int16()
     if version < 0:
         raise ValueError(f"{version} is not a version of an assignment")
     partitions = reader.partitions()
-    return Assignment(version=version, partitions=partitions, user_data=reader.data())
+    return ConsumerAssignment(version=version, partitions=partitions, user_data=reader.data())
 
 
-def encode_subscription(subscription: Subscription) -> bytes:
+def encode_subscription(subscription: ConsumerSubscription) -> bytes:
     """Encode in version `subscription.version`, at most 3."""
     version = min(subscription.version, VERSION_MAX)
     parts = [_SHORT.pack(version), _INT.pack(len(subscription.topics))]
@@ -88,7 +89,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
     return b"".join(parts)
 
 
-def encode_assignment(assignment: Assignment) -> bytes:
+def encode_assignment(assignment: ConsumerAssignment) -> bytes:
     """Encode in version `assignment.version`, at most 3."""
     version = min(assignment.version, VERSION_MAX)
     return b"".join(
@@ -175,3 +176,30 @@ class _Reader:
         taken = self._data[self._position : end]
         self._position = end
         return bytes(taken)
+
+
+def topics_of(subscription: bytes) -> frozenset[str] | None:
+    """Return the topics of a subscription, or None if the bytes are not a subscription.
+
+    All versions start with the topics, so the rest is not decoded.
+    """
+    if len(subscription) < _HEAD.size:
+        return None
+    version, count = _HEAD.unpack_from(subscription)
+    position = _HEAD.size
+    if version < 0 or not 0 <= count <= (len(subscription) - position) // _SHORT.size:
+        return None
+    topics = set()
+    for _ in range(count):
+        if position + _SHORT.size > len(subscription):
+            return None
+        (length,) = _SHORT.unpack_from(subscription, position)
+        position += _SHORT.size
+        if length < 0 or position + length > len(subscription):
+            return None
+        try:
+            topics.add(subscription[position : position + length].decode())
+        except UnicodeDecodeError:
+            return None
+        position += length
+    return frozenset(topics)

@@ -11,7 +11,7 @@ Ticket = NewType("Ticket", int)
 later, such as that of a join, which waits for the other members."""
 
 
-@dataclass(init=False, unsafe_hash=True, slots=True)  # as `Decision`
+@dataclass(init=False, unsafe_hash=True, slots=True)  # as `GroupDecision`
 class Answered:
     """The reply to a request; `outcome` is an instance of its `GroupRequest`'s type argument."""
 
@@ -35,7 +35,7 @@ Reply: TypeAlias = Answered | Failed
 
 
 @dataclass(init=False, unsafe_hash=True, slots=True)  # as `OffsetCommitted`
-class Decision:
+class GroupDecision:
     """Records to append in this order, atomically, and replies to send after that. A decision with
     very many offsets may be split: a prefix of the offset records, each a fact by itself, may be
     stored alone.
@@ -54,12 +54,12 @@ class Decision:
         self.records = records
         self.replies = replies
 
-    def __add__(self, other: "Decision") -> "Decision":
+    def __add__(self, other: "GroupDecision") -> "GroupDecision":
         """Return both decisions as one, this one first."""
-        return Decision(self.records + other.records, self.replies + other.replies)
+        return GroupDecision(self.records + other.records, self.replies + other.replies)
 
 
-NOTHING = Decision()
+NOTHING = GroupDecision()
 
 
 class DecisionBuilder:
@@ -84,6 +84,6 @@ class DecisionBuilder:
         """Refuse a request."""
         self.replies.append(Failed(ticket, error))
 
-    def build(self) -> Decision:
+    def build(self) -> GroupDecision:
         """Return the decision."""
-        return Decision(tuple(self.records), tuple(self.replies))
+        return GroupDecision(tuple(self.records), tuple(self.replies))

@@ -18,11 +18,11 @@ INT16_MAX: Final = 2**15 - 1
 VARINT_BYTES_MAX: Final = 5
 
 
-class Malformed(Exception):
+class MalformedField(Exception):
     """The bytes do not match their type and version; the text gives the reason."""
 
 
-class Writer:
+class FieldWriter:
     """Encodes fields to the end of `out`."""
 
     __slots__ = ("_flexible", "out")
@@ -95,7 +95,7 @@ class Writer:
             self.out += INT32.pack(length)
 
 
-class Reader:
+class FieldReader:
     """Decodes fields from the front of a buffer; every method raises Malformed on invalid bytes."""
 
     __slots__ = ("_at", "_buffer", "flexible")
@@ -120,7 +120,7 @@ class Reader:
     def raw(self, size: int) -> bytes:
         end = self._at + size
         if size < 0 or end > len(self._buffer):
-            raise Malformed(
+            raise MalformedField(
                 f"{size} bytes at position {self._at} exceed the {len(self._buffer)} bytes"
             )
         found = bytes(self._buffer[self._at : end])
@@ -134,12 +134,14 @@ class Reader:
         try:
             return self.raw(length).decode()
         except UnicodeDecodeError:
-            raise Malformed(f"the string that ends at position {self._at} is not UTF-8") from None
+            raise MalformedField(
+                f"the string that ends at position {self._at} is not UTF-8"
+            ) from None
 
     def text(self) -> str:
         found = self.maybe_text()
         if found is None:
-            raise Malformed(f"null before position {self._at} in shift of a string")
+            raise MalformedField(f"null before position {self._at} in shift of a string")
         return found
 
     def content(self) -> bytes:
@@ -148,7 +150,7 @@ class Reader:
     def items(self, take: Callable[[], T]) -> list[T]:
         count = self._length()
         if not 0 <= count <= len(self._buffer) - self._at:  # every item has at least one byte
-            raise Malformed(
+            raise MalformedField(
                 f"{count} items before position {self._at} exceed the {len(self._buffer)} bytes"
             )
         return [take() for _ in range(count)]
@@ -160,7 +162,7 @@ class Reader:
             value |= (byte & 0x7F) << (7 * shift)
             if byte < 0x80:
                 return value
-        raise Malformed(f"the varint that ends at position {self._at} is too long")
+        raise MalformedField(f"the varint that ends at position {self._at} is too long")
 
     def end(self) -> dict[int, bytes]:
         """End a structure; return its tagged fields."""
@@ -178,7 +180,7 @@ class Reader:
         try:
             value: int = form.unpack_from(self._buffer, self._at)[0]
         except error:
-            raise Malformed(
+            raise MalformedField(
                 f"an integer of {form.size} bytes at position {self._at} exceeds the"
                 f" {len(self._buffer)} bytes"
             ) from None

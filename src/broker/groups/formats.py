@@ -17,12 +17,12 @@ from typing import Final, TypeAlias
 from ...errors import CorruptionError
 from ...ids import TopicId
 from .config import OFFSETS_TOPIC
-from .fields import INT32, INT64, Malformed, Reader, Writer
+from .fields import INT32, INT64, FieldReader, FieldWriter, MalformedField
 from .records import (
     NO_TIME_MS,
-    ClassicFace,
     ClassicGroup,
     ClassicGroupForgotten,
+    ClassicMemberMetadata,
     ConsumerGroup,
     ConsumerGroupForgotten,
     ConsumerMember,
@@ -102,7 +102,7 @@ def decode(
         return None
     try:
         return _decode(key, value)
-    except (Malformed, ValueError) as error:
+    except (MalformedField, ValueError) as error:
         raise CorruptionError(
             f"{OFFSETS_TOPIC}: record {offset} is malformed: {error}; the record is skipped",
             position=offset,
@@ -112,7 +112,7 @@ def decode(
 
 
 def _decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    reader = Reader(key)
+    reader = FieldReader(key)
     kind = reader.int16()
     count = TEXTS_OF_KEY.get(kind)
     if count is None:
@@ -122,18 +122,20 @@ def _decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     if kind in (OFFSET_OLD, OFFSET):
         partition = reader.int32()
         if partition < 0:
-            raise Malformed(f"partition {partition}")
+            raise MalformedField(f"partition {partition}")
         if value is None:
             return OffsetForgotten(group=group, topic=texts[1], partition=partition)
-        return _offset(group, texts[1], partition, Reader(value))
+        return _offset(group, texts[1], partition, FieldReader(value))
     if value is None:
         return _forgotten(kind, texts)
-    body = Reader(value)
+    body = FieldReader(value)
     if kind == CLASSIC_GROUP:
         return _classic_group(group, body)
     version = body.int16()
     if version != 0:
-        raise Malformed(f"version {version} of key type {kind} is unknown; the known version is 0")
+        raise MalformedField(
+            f"version {version} of key type {kind} is unknown; the known version is 0"
+        )
     body.flexible = True
     return _VALUES[kind](texts, body)
 
@@ -160,7 +162,7 @@ def _forgotten(kind: int, texts: list[str]) -> GroupRecord:
 
 
 def _key(kind: int, *texts: str) -> bytes:
-    writer = Writer(kind, flexible=False)
+    writer = FieldWriter(kind, flexible=False)
     for text in texts:
         writer.text(text)
     return bytes(writer.out)
@@ -193,7 +195,7 @@ def _any_offset(record: OffsetCommitted) -> bytes:
         version = 1
     elif record.topic_id is not None:
         version = 4
-    writer = Writer(version, flexible=version >= FLEXIBLE_FROM)
+    writer = FieldWriter(version, flexible=version >= FLEXIBLE_FROM)
     writer.int64(record.offset)
     if version >= 3:
         writer.int32(record.leader_epoch)
@@ -209,10 +211,10 @@ def _encode_offset_forgotten(record: OffsetForgotten) -> Encoded:
     return _offset_key(record.group, record.topic, record.partition), None
 
 
-def _offset(group: str, topic: str, partition: int, body: Reader) -> OffsetCommitted:
+def _offset(group: str, topic: str, partition: int, body: FieldReader) -> OffsetCommitted:
     version = body.int16()
     if version not in OFFSET_VERSIONS:
-        raise Malformed(f"version {version} of an offset is unknown; known versions are 0..4")
+        raise MalformedField(f"version {version} of an offset is unknown; known versions are 0..4")
     body.flexible = version >= FLEXIBLE_FROM
     offset = body.int64()
     leader_epoch = body.int32() if version >= 3 else -1
@@ -221,7 +223,7 @@ def _offset(group: str, topic: str, partition: int, body: Reader) -> OffsetCommi
     expire_ms = body.int64() if version == 1 else NO_TIME_MS
     topic_id = body.end().get(TOPIC_ID_TAG, NO_TOPIC)
     if len(topic_id) != len(NO_TOPIC):
-        raise Malformed(f"the topic id has {len(topic_id)} bytes, must have 16")
+        raise MalformedField(f"the topic id has {len(topic_id)} bytes, must have 16")
     return OffsetCommitted(
         group=group,
         topic=topic,
@@ -239,7 +241,7 @@ def _offset(group: str, topic: str, partition: int, body: Reader) -> OffsetCommi
 
 
 def _encode_classic(record: ClassicGroup) -> Encoded:
-    writer = Writer(3, flexible=False)
+    writer = FieldWriter(3, flexible=False)
     writer.text(record.protocol_type)
     writer.int32(record.generation)
     writer.text(record.protocol)
@@ -260,10 +262,12 @@ def _encode_classic(record: ClassicGroup) -> Encoded:
     return _key(CLASSIC_GROUP, record.group), bytes(writer.out)
 
 
-def _classic_group(group: str, body: Reader) -> ClassicGroup:
+def _classic_group(group: str, body: FieldReader) -> ClassicGroup:
     version = body.int16()
     if version not in CLASSIC_VERSIONS:
-        raise Malformed(f"version {version} of a classic group is unknown; known versions are 0..4")
+        raise MalformedField(
+            f"version {version} of a classic group is unknown; known versions are 0..4"
+        )
     body.flexible = version >= FLEXIBLE_FROM
 
     def take() -> StoredMember:
@@ -305,8 +309,8 @@ def _classic_group(group: str, body: Reader) -> ClassicGroup:
 # --- groups of KIP-848 ----------------------------------------------------------------------------
 
 
-def _flexible() -> Writer:
-    return Writer(0, flexible=True)
+def _flexible() -> FieldWriter:
+    return FieldWriter(0, flexible=True)
 
 
 def _encode_group(record: ConsumerGroup) -> Encoded:
@@ -317,10 +321,10 @@ def _encode_group(record: ConsumerGroup) -> Encoded:
     return _key(CONSUMER_GROUP, record.group), bytes(writer.out)
 
 
-def _group(texts: list[str], body: Reader) -> GroupRecord:
+def _group(texts: list[str], body: FieldReader) -> GroupRecord:
     epoch = body.int32()
     stored = body.end().get(HASH_TAG)
-    found = 0 if stored is None else Reader(stored).int64()
+    found = 0 if stored is None else FieldReader(stored).int64()
     return ConsumerGroup(group=texts[0], epoch=epoch, metadata_hash=found)
 
 
@@ -339,7 +343,7 @@ def _encode_member(record: ConsumerMember) -> Encoded:
     return _key(MEMBER, record.group, record.member_id), bytes(writer.out)
 
 
-def _face_bytes(face: ClassicFace) -> bytes:
+def _face_bytes(face: ClassicMemberMetadata) -> bytes:
     writer = _flexible()
     writer.out.clear()
     writer.int8(1)  # marks a nullable structure as present
@@ -355,8 +359,8 @@ def _face_bytes(face: ClassicFace) -> bytes:
     return bytes(writer.out)
 
 
-def _face(stored: bytes) -> ClassicFace | None:
-    body = Reader(stored)
+def _face(stored: bytes) -> ClassicMemberMetadata | None:
+    body = FieldReader(stored)
     body.flexible = True
     if body.int8() < 0:
         return None
@@ -367,10 +371,10 @@ def _face(stored: bytes) -> ClassicFace | None:
         return protocol
 
     session_ms = body.int32()
-    return ClassicFace(session_timeout_ms=session_ms, protocols=tuple(body.items(take)))
+    return ClassicMemberMetadata(session_timeout_ms=session_ms, protocols=tuple(body.items(take)))
 
 
-def _member(texts: list[str], body: Reader) -> GroupRecord:
+def _member(texts: list[str], body: FieldReader) -> GroupRecord:
     instance_id, rack = body.maybe_text(), body.maybe_text()
     client_id, client_host = body.text(), body.text()
     topics = frozenset(body.items(body.text))
@@ -400,7 +404,7 @@ def _encode_target_epoch(record: TargetEpoch) -> Encoded:
     return _key(TARGET_EPOCH, record.group), bytes(writer.out)
 
 
-def _target_epoch(texts: list[str], body: Reader) -> GroupRecord:
+def _target_epoch(texts: list[str], body: FieldReader) -> GroupRecord:
     return TargetEpoch(group=texts[0], epoch=body.int32())
 
 
@@ -411,7 +415,7 @@ def _encode_target(record: TargetAssignment) -> Encoded:
     return _key(TARGET, record.group, record.member_id), bytes(writer.out)
 
 
-def _target(texts: list[str], body: Reader) -> GroupRecord:
+def _target(texts: list[str], body: FieldReader) -> GroupRecord:
     return TargetAssignment(group=texts[0], member_id=texts[1], partitions=_partitions(body))
 
 
@@ -426,7 +430,7 @@ def _encode_current(record: CurrentAssignment) -> Encoded:
     return _key(CURRENT, record.group, record.member_id), bytes(writer.out)
 
 
-def _current(texts: list[str], body: Reader) -> GroupRecord:
+def _current(texts: list[str], body: FieldReader) -> GroupRecord:
     return CurrentAssignment(
         group=texts[0],
         member_id=texts[1],
@@ -438,7 +442,7 @@ def _current(texts: list[str], body: Reader) -> GroupRecord:
     )
 
 
-def _put_partitions(writer: Writer, partitions: Partitions) -> None:
+def _put_partitions(writer: FieldWriter, partitions: Partitions) -> None:
     def put(topic_id: TopicId) -> None:
         writer.raw(topic_id)
         writer.items(sorted(partitions[topic_id]), writer.int32)
@@ -447,7 +451,7 @@ def _put_partitions(writer: Writer, partitions: Partitions) -> None:
     writer.items(sorted(partitions), put)
 
 
-def _partitions(body: Reader) -> Partitions:
+def _partitions(body: FieldReader) -> Partitions:
     def take() -> tuple[TopicId, frozenset[int]]:
         found = TopicId(body.raw(16)), frozenset(body.items(body.int32))
         body.end()
@@ -465,7 +469,7 @@ def _encode_pattern(record: ResolvedPattern) -> Encoded:
     return _key(PATTERN, record.group, record.pattern), bytes(writer.out)
 
 
-def _pattern(texts: list[str], body: Reader) -> GroupRecord:
+def _pattern(texts: list[str], body: FieldReader) -> GroupRecord:
     return ResolvedPattern(
         group=texts[0],
         pattern=texts[1],
@@ -475,7 +479,7 @@ def _pattern(texts: list[str], body: Reader) -> GroupRecord:
     )
 
 
-_VALUES: Final[dict[int, Callable[[list[str], Reader], GroupRecord]]] = {
+_VALUES: Final[dict[int, Callable[[list[str], FieldReader], GroupRecord]]] = {
     CONSUMER_GROUP: _group,
     MEMBER: _member,
     TARGET_EPOCH: _target_epoch,

@@ -24,7 +24,7 @@ from .requests import CommitOffsets, FetchOffsets, OffsetToCommit, StoredOffset
 
 
 @dataclass(init=False, slots=True)  # as `OffsetCommitted`
-class CommittedOffset:
+class OffsetEntry:
     """A committed offset without its key. There may be hundreds of thousands, so it takes no more
     memory than a tuple of its fields."""
 
@@ -52,7 +52,7 @@ class CommittedOffset:
         self.topic_id = topic_id
 
 
-RetentionStart: TypeAlias = Callable[[CommittedOffset], int]
+RetentionStart: TypeAlias = Callable[[OffsetEntry], int]
 """Returns the time at which an offset's retention starts, in ms of the wall clock."""
 
 
@@ -61,7 +61,7 @@ class Offsets:
 
     def __init__(self, config: GroupConfig) -> None:
         self._config = config
-        self._groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        self._groups: dict[str, dict[str, dict[int, OffsetEntry]]] = {}
         self._ids: dict[TopicId, TopicId] = {}  # interns topic ids
         self._count = 0
 
@@ -227,14 +227,12 @@ class Offsets:
             self.replay(record)
         return found
 
-    def _is_due(self, kept: CommittedOffset, since_ms: int, now_ms: int) -> bool:
+    def _is_due(self, kept: OffsetEntry, since_ms: int, now_ms: int) -> bool:
         if kept.expire_ms != NO_TIME_MS:
             return now_ms >= kept.expire_ms
         return now_ms - since_ms >= self._config.offsets_retention_ms
 
-    def _is_gone(
-        self, kept: CommittedOffset, topic: str, image: MetadataImage, now_ms: int
-    ) -> bool:
+    def _is_gone(self, kept: OffsetEntry, topic: str, image: MetadataImage, now_ms: int) -> bool:
         """Return True if the topic of the offset no longer exists. Commits younger than
         `offsets_check_ms` do not count: the broker that accepted one may have had newer metadata
         than this image."""
@@ -243,7 +241,7 @@ class Offsets:
         present = image.topic(topic)
         return present is None or present.id != kept.topic_id
 
-    def _offsets_of(self, group: str) -> Iterator[tuple[str, int, CommittedOffset]]:
+    def _offsets_of(self, group: str) -> Iterator[tuple[str, int, OffsetEntry]]:
         for topic, partitions in self._groups.get(group, {}).items():
             for partition, kept in partitions.items():
                 yield topic, partition, kept
@@ -263,7 +261,7 @@ class Offsets:
         partitions = topics.setdefault(record.topic, {})
         before = len(partitions)
         topic_id = record.topic_id
-        partitions[record.partition] = CommittedOffset(
+        partitions[record.partition] = OffsetEntry(
             record.offset,
             record.leader_epoch,
             record.note,
@@ -285,14 +283,14 @@ class Offsets:
                 del self._groups[record.group]
 
 
-def _is_of_current_topic(kept: CommittedOffset, topic: str, image: MetadataImage) -> bool:
+def _is_of_current_topic(kept: OffsetEntry, topic: str, image: MetadataImage) -> bool:
     """Return True if the offset belongs to the topic that has this name now, or if that is
     unknown."""
     present = image.topic(topic)
     return kept.topic_id is None or present is None or present.id == kept.topic_id
 
 
-def _stored(topic: str, partition: int, kept: CommittedOffset) -> StoredOffset:
+def _stored(topic: str, partition: int, kept: OffsetEntry) -> StoredOffset:
     return StoredOffset(
         topic=topic,
         partition=partition,

@@ -2,6 +2,8 @@
 
 Each record replaces the previous record with the same key; a `...Forgotten` is the tombstone of
 that key. Partitions are identified by topic id where Kafka's format does so.
+`OffsetToCommit`, a part of a request, is here because this module is compiled by mypyc, which
+cannot compile the generic dataclasses of `requests`.
 """
 
 from collections.abc import Mapping
@@ -136,7 +138,7 @@ class ConsumerGroupForgotten:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicFace:
+class ClassicMemberMetadata:
     """The stored classic-protocol fields of a member of a KIP-848 group."""
 
     session_timeout_ms: int
@@ -157,7 +159,7 @@ class ConsumerMember:
     pattern: str | None = None  # RE2
     assignor: str | None = None
     rebalance_timeout_ms: int
-    classic: ClassicFace | None = None
+    classic: ClassicMemberMetadata | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,3 +265,32 @@ GroupRecord: TypeAlias = (
     | ResolvedPattern
     | ResolvedPatternForgotten
 )
+
+
+@dataclass(init=False, unsafe_hash=True, slots=True)  # as `OffsetCommitted`
+class OffsetToCommit:
+    """The offset to commit for one partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    note: str
+    topic_id: TopicId | None
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        partition: int,
+        offset: int,
+        leader_epoch: int = -1,
+        note: str = "",
+        topic_id: TopicId | None = None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+        self.note = note
+        self.topic_id = topic_id

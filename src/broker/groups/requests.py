@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from ...errors import QuorumlogError
-from .offset_to_commit import OffsetToCommit as OffsetToCommit
+from .records import OffsetToCommit as OffsetToCommit
 from .records import Partitions
 
 R = TypeVar("R")
@@ -162,14 +162,14 @@ class ConsumerHeartbeat(GroupRequest[ConsumerBeat]):
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
-class Committed:
+class CommitOutcome:
     """The answer to a commit: one error or None for each offset, in the order of the request."""
 
     errors: tuple[QuorumlogError | None, ...]
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
-class CommitOffsets(GroupRequest[Committed]):
+class CommitOffsets(GroupRequest[CommitOutcome]):
     """A commit of offsets by a member, or without a member by a client outside of the group."""
 
     member_id: str = ""
@@ -207,7 +207,7 @@ class FetchOffsets(GroupRequest[tuple[StoredOffset, ...]]):
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
-class DeleteOffsets(GroupRequest[Committed]):
+class DeleteOffsets(GroupRequest[CommitOutcome]):
     """The request to delete committed offsets of partitions that no member is subscribed to."""
 
     partitions: tuple[tuple[str, int], ...]
@@ -263,7 +263,7 @@ class DeleteGroup(GroupRequest[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupListing:
+class ListedGroup:
     """One entry of the list of groups."""
 
     group: str

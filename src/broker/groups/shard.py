@@ -17,8 +17,8 @@ from ...metadata.image import MetadataImage, TopicImage
 from .classic import ClassicGroupMachine
 from .config import GroupConfig
 from .consumer import ConsumerGroupMachine, upgrade
-from .decision import NOTHING, Answered, Decision, Failed, Ticket
-from .offsets import CommittedOffset, Offsets
+from .decision import NOTHING, Answered, Failed, GroupDecision, Ticket
+from .offsets import OffsetEntry, Offsets
 from .records import (
     ClassicGroup,
     ClassicGroupForgotten,
@@ -36,16 +36,16 @@ from .requests import (
     JOIN_EPOCH,
     ClassicHeartbeat,
     CommitOffsets,
-    Committed,
+    CommitOutcome,
     ConsumerHeartbeat,
     DeleteGroup,
     DeleteOffsets,
     DescribeGroup,
     FetchOffsets,
-    GroupListing,
     GroupRequest,
     JoinGroup,
     LeaveGroup,
+    ListedGroup,
     SyncGroup,
 )
 
@@ -82,7 +82,7 @@ class GroupShard:
         self._due: dict[str, int] = {}
         self._check_ms: int | None = None  # time of the next expiry check of offsets
         self._to_check: list[str] = []  # groups that the current expiry check has yet to visit
-        self._handlers: dict[type, Callable[..., Decision]] = {
+        self._handlers: dict[type, Callable[..., GroupDecision]] = {
             JoinGroup: self._join,
             SyncGroup: self._sync,
             ClassicHeartbeat: self._heartbeat,
@@ -99,24 +99,24 @@ class GroupShard:
 
     def handle(
         self, ticket: Ticket, request: GroupRequest[Any], image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         """Decide a request; a refusal is a `Failed` reply of the decision."""
         try:
             decision = self._handlers[type(request)](ticket, request, image, now_ms)
         except QuorumlogError as error:
-            decision = Decision(replies=(Failed(ticket, error),))
+            decision = GroupDecision(replies=(Failed(ticket, error),))
         self._update_group(request.group)
         return decision
 
     def _join(
         self, ticket: Ticket, request: JoinGroup, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         machine = self._groups.get(request.group)
         before = NOTHING
         if isinstance(machine, ConsumerGroupMachine):
             if not machine.is_empty:
                 return machine.join(ticket, request, image, now_ms)
-            before = Decision(records=machine.forget_records())
+            before = GroupDecision(records=machine.forget_records())
             machine = None
         if machine is None:
             machine = ClassicGroupMachine(request.group, self._config, self._draw)
@@ -125,7 +125,7 @@ class GroupShard:
 
     def _sync(
         self, ticket: Ticket, request: SyncGroup, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         machine = self._member_of(request)
         if isinstance(machine, ConsumerGroupMachine):
             return machine.sync(ticket, request, image, now_ms)
@@ -133,7 +133,7 @@ class GroupShard:
 
     def _heartbeat(
         self, ticket: Ticket, request: ClassicHeartbeat, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         machine = self._member_of(request)
         if isinstance(machine, ConsumerGroupMachine):
             return machine.classic_heartbeat(ticket, request, image, now_ms)
@@ -141,7 +141,7 @@ class GroupShard:
 
     def _leave(
         self, ticket: Ticket, request: LeaveGroup, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         machine = self._member_of(request)
         if isinstance(machine, ConsumerGroupMachine):
             return machine.leave(ticket, request, image, now_ms)
@@ -149,7 +149,7 @@ class GroupShard:
 
     def _consumer_heartbeat(
         self, ticket: Ticket, request: ConsumerHeartbeat, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         group, machine = request.group, self._groups.get(request.group)
         if machine is None and request.member_epoch == JOIN_EPOCH:
             made = ConsumerGroupMachine(group, self._config, self._draw)
@@ -189,7 +189,7 @@ class GroupShard:
 
     def _commit(
         self, ticket: Ticket, request: CommitOffsets, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         machine = self._groups.get(request.group)
         if machine is None:
             if request.member_id or request.generation >= 0:
@@ -203,7 +203,7 @@ class GroupShard:
         else:
             machine.check_commit(request, now_ms)
         records, errors = self._offsets.commit(request, image, now_ms)
-        return Decision(tuple(records), (Answered(ticket, Committed(errors=errors)),))
+        return GroupDecision(tuple(records), (Answered(ticket, CommitOutcome(errors=errors)),))
 
     def _new_simple_group(self, group: str) -> ClassicGroupMachine:
         """Create a simple group, for clients that commit without members: a classic group that
@@ -214,16 +214,16 @@ class GroupShard:
 
     def _fetch(
         self, ticket: Ticket, request: FetchOffsets, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         machine = self._groups.get(request.group)
         if isinstance(machine, ConsumerGroupMachine):
             machine.check_fetch(request)
         found = self._offsets.fetch(request, image)
-        return Decision(replies=(Answered(ticket, found),))
+        return GroupDecision(replies=(Answered(ticket, found),))
 
     def _delete_offsets(
         self, ticket: Ticket, request: DeleteOffsets, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         machine = self._existing(request.group)
         subscribed = frozenset() if machine.is_empty else machine.subscribed_topics()
         if subscribed is None:
@@ -246,7 +246,9 @@ class GroupShard:
                 continue
             records += self._offsets.forget(request.group, topic, partition)
             errors.append(None)
-        return Decision(tuple(records), (Answered(ticket, Committed(errors=tuple(errors))),))
+        return GroupDecision(
+            tuple(records), (Answered(ticket, CommitOutcome(errors=tuple(errors))),)
+        )
 
     # --- descriptions and deletion ----------------------------------------------------------------
 
@@ -258,32 +260,32 @@ class GroupShard:
 
     def _describe(
         self, ticket: Ticket, request: DescribeGroup, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         machine = self._existing(request.group)
         if isinstance(machine, ConsumerGroupMachine):
             found = machine.describe(image, now_ms)
         else:
             found = machine.describe(now_ms)
-        return Decision(replies=(Answered(ticket, found),))
+        return GroupDecision(replies=(Answered(ticket, found),))
 
     def _delete(
         self, ticket: Ticket, request: DeleteGroup, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         machine = self._existing(request.group)
         if not machine.is_empty:
             raise NonEmptyGroup(f"group {request.group}: not empty; stop its members first")
         decision = self._forget(request.group, machine)
-        return decision + Decision(replies=(Answered(ticket, None),))
+        return decision + GroupDecision(replies=(Answered(ticket, None),))
 
-    def _forget(self, group: str, machine: Machine) -> Decision:
+    def _forget(self, group: str, machine: Machine) -> GroupDecision:
         """Delete an empty group and its committed offsets."""
         del self._groups[group]
-        offsets = Decision(records=tuple(self._offsets.forget_group(group)))
+        offsets = GroupDecision(records=tuple(self._offsets.forget_group(group)))
         if isinstance(machine, ConsumerGroupMachine):
-            return offsets + Decision(records=machine.forget_records())
-        return offsets + Decision((ClassicGroupForgotten(group=group),)) + machine.drop()
+            return offsets + GroupDecision(records=machine.forget_records())
+        return offsets + GroupDecision((ClassicGroupForgotten(group=group),)) + machine.drop()
 
-    def listings(self) -> list[GroupListing]:
+    def listings(self) -> list[ListedGroup]:
         """Return all groups, by ascending name."""
         return [machine.listing() for _, machine in sorted(self._groups.items())]
 
@@ -310,7 +312,7 @@ class GroupShard:
         due_ms = heap[0][0]
         return due_ms if self._check_ms is None else min(due_ms, self._check_ms)
 
-    def expire(self, now_ms: int, image: MetadataImage) -> Decision:
+    def expire(self, now_ms: int, image: MetadataImage) -> GroupDecision:
         """Handle expired deadlines; call it again at once if `deadline_ms` is still in the past."""
         decision = NOTHING
         for group in self._overdue(now_ms):
@@ -367,7 +369,7 @@ class GroupShard:
             if len(self._deadlines) > 2 * len(self._due) + 1_000:
                 self._deadlines = sorted((time, name) for name, time in self._due.items())
 
-    def _check_offsets(self, now_ms: int, image: MetadataImage) -> Decision:
+    def _check_offsets(self, now_ms: int, image: MetadataImage) -> GroupDecision:
         """Delete expired offsets of some groups, and the groups without members and offsets."""
         decision, left = NOTHING, CHECKED_A_STEP
         while self._to_check and left > 0:
@@ -378,7 +380,7 @@ class GroupShard:
             left -= 1 + self._offsets.count_of(group)
             since, subscribed = _retention(machine)
             gone = self._offsets.expired(group, image, now_ms, since=since, subscribed=subscribed)
-            decision += Decision(records=tuple(gone))
+            decision += GroupDecision(records=tuple(gone))
             if machine.is_empty and not self._offsets.has_any(group):
                 decision += self._forget(group, machine)
             self._update_group(group)
@@ -386,13 +388,13 @@ class GroupShard:
 
     def image_changed(
         self, image: MetadataImage, now_ms: int, *, deleted: Iterable[TopicImage] = ()
-    ) -> Decision:
+    ) -> GroupDecision:
         """Apply a metadata change with these deleted topics. Groups apply the rest of the change
         with their members' next heartbeats."""
         records: list[GroupRecord] = []
         for topic in deleted:
             records += self._offsets.forget_topic(topic.name, topic.id)
-        return Decision(records=tuple(records))
+        return GroupDecision(records=tuple(records))
 
     # --- storage ----------------------------------------------------------------------------------
 
@@ -414,7 +416,7 @@ class GroupShard:
                 self._groups[group] = ConsumerGroupMachine(group, self._config, self._draw)
             cast(ConsumerGroupMachine, self._groups[group]).replay(record)
 
-    def loaded(self, now_ms: int) -> Decision:
+    def loaded(self, now_ms: int) -> GroupDecision:
         """Finish loading: start the session of every member."""
         decision = NOTHING
         for machine in self._groups.values():
@@ -434,9 +436,9 @@ class GroupShard:
         return decision
 
 
-def _retention(machine: Machine) -> tuple[Callable[[CommittedOffset], int] | None, frozenset[str]]:
+def _retention(machine: Machine) -> tuple[Callable[[OffsetEntry], int] | None, frozenset[str]]:
     """Return the start of offset retention (None: offsets do not expire by age), and the topics
-    whose offsets do not expire."""
+    with offsets that do not expire."""
     if machine.is_empty:
         state_ms = machine.state_ms
         if not machine.protocol_type or state_ms < 0:
@@ -448,5 +450,5 @@ def _retention(machine: Machine) -> tuple[Callable[[CommittedOffset], int] | Non
     return _commit_ms, subscribed
 
 
-def _commit_ms(kept: CommittedOffset) -> int:
+def _commit_ms(kept: OffsetEntry) -> int:
     return kept.commit_ms

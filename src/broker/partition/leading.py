@@ -125,7 +125,7 @@ class Leadership:
     # --- fetches -------------------------------------------------------------------------------
 
     def fetched(self, follower: NodeId, fetch: FollowerFetch, now_ms: int) -> None:
-        """Record the fetch of a follower whose log does not diverge.
+        """Record the fetch of a follower; its log must not diverge.
 
         Raises InvalidRequest, StaleBrokerEpoch.
         """

@@ -77,7 +77,7 @@ class Throttling:
         return len(self._clients)
 
     def apply(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Apply the quotas. A bucket whose rate has changed starts full."""
+        """Apply the quotas. A bucket with a changed rate starts full."""
         self._rules = QuotaRules(quotas)
 
     def charge(

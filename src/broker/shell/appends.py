@@ -18,7 +18,7 @@ from .replica import Replica
 
 
 class PendingAppend:
-    """An append whose offsets are assigned; `settle` waits for the acknowledgement."""
+    """An append with assigned offsets; `settle` waits for the acknowledgement."""
 
     __slots__ = ("_acks", "_clock", "_future", "_leader_epoch", "_replica")
 

@@ -49,7 +49,7 @@ class Settling:
 
 
 class DirectAppend:
-    """An append whose offsets are assigned. The log resolves it as it would a future."""
+    """An append with assigned offsets. The log resolves it as it would a future."""
 
     __slots__ = (
         "_acks",

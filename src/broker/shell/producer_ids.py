@@ -88,7 +88,7 @@ class ProducerIds:
             raise NotController("the broker is starting and has no producer ids yet; retry")
         command = pb.AllocateProducerIdsRequest(broker_epoch=relay.broker_epoch)
         try:
-            # A block whose answer is lost is never used, so a retry is safe.
+            # A block in a lost answer is never used, so a retry is safe.
             answer = await relay.relay(
                 pb.RelayRequest(allocate_producer_ids=command),
                 timeout_ms=timeout_ms,

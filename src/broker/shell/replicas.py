@@ -232,7 +232,7 @@ class ReplicaManager:
         return None if broker is None else BrokerFacts(broker.epoch, broker.is_active, broker.rack)
 
     def _remove(self, topic: TopicImage, index: int, state: PartitionImage | None) -> int:
-        """Remove a replica whose topic was deleted (no state) or that was reassigned; return the
+        """Remove a replica after the deletion of its topic (no state) or a reassignment; return the
         cost as a part of a step."""
         replica = self._replicas.pop((topic.name, index), None)
         if replica is None:

@@ -11,7 +11,7 @@ from ...broker.groups.requests import (
     ConsumerHeartbeat,
     FetchOffsets,
     GroupDescription,
-    GroupListing,
+    ListedGroup,
     MemberDescription,
     OffsetToCommit,
     StoredOffset,
@@ -164,7 +164,7 @@ def offset_result(image: MetadataImage, stored: StoredOffset) -> pb.OffsetResult
     return result
 
 
-def group_listing(listing: GroupListing, coordinator: NodeId) -> pb.GroupListing:
+def group_listing(listing: ListedGroup, coordinator: NodeId) -> pb.GroupListing:
     """Translate an entry of the list of groups."""
     return pb.GroupListing(
         group=listing.group,

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from quorumlog.broker.groups.classic import ClassicGroupMachine
 from quorumlog.broker.groups.config import GroupConfig
-from quorumlog.broker.groups.decision import Answered, Decision, Ticket
+from quorumlog.broker.groups.decision import Answered, GroupDecision, Ticket
 from quorumlog.broker.groups.records import ClassicGroup
 from quorumlog.broker.groups.requests import (
     ClassicHeartbeat,
@@ -114,7 +114,7 @@ class ClassicGroups(RuleBasedStateMachine):
             case LeaveGroup():
                 self.hear(self.machine.leave(ticket, request, self.now_ms))
 
-    def hear(self, decision: Decision) -> None:
+    def hear(self, decision: GroupDecision) -> None:
         for record in decision.records:
             assert isinstance(record, ClassicGroup)
             self.committed = record

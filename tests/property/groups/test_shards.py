@@ -14,8 +14,8 @@ from tests.unit.broker.groups.consumer.play import cluster, subscription
 
 from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.broker.groups.consumer import ConsumerGroupMachine
-from quorumlog.broker.groups.consumer_protocol import Assignment, encode_assignment
-from quorumlog.broker.groups.decision import Answered, Decision, Ticket
+from quorumlog.broker.groups.consumer_protocol import ConsumerAssignment, encode_assignment
+from quorumlog.broker.groups.decision import Answered, GroupDecision, Ticket
 from quorumlog.broker.groups.formats import decode, encode
 from quorumlog.broker.groups.records import GroupRecord, Partitions
 from quorumlog.broker.groups.requests import (
@@ -80,7 +80,7 @@ class World:
 
     # --- what comes of it -------------------------------------------------------------------------
 
-    def take(self, decision: Decision) -> None:
+    def take(self, decision: GroupDecision) -> None:
         for record in decision.records:
             stored = decode(*encode(record))
             assert stored == record
@@ -158,7 +158,7 @@ class World:
         assignments = {}
         for other, _, _ in self.told[-10:]:
             parts = {"t": tuple(draw.sample(range(3), draw.randint(0, 3)))}
-            encoded = encode_assignment(Assignment(version=1, partitions=parts))
+            encoded = encode_assignment(ConsumerAssignment(version=1, partitions=parts))
             assignments[other] = draw.choice([encoded] * 9 + [b"zz"])
         self.ask(
             SyncGroup(

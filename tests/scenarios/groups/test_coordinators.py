@@ -9,7 +9,7 @@ from tests.simulation.cluster.nodes import ClusterNode
 from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, Kind
 from tests.simulation.levels.groups.scripted import SESSION_MS, Scene
 
-from quorumlog.broker.groups.shell.term import CoordinatorShard
+from quorumlog.broker.groups.shell.coordinator_shard import CoordinatorShard
 from quorumlog.simulation.barriers import apart
 
 pytestmark = pytest.mark.slow

@@ -17,12 +17,11 @@ from typing import Final
 
 from ....errors import FencedInstance, QuorumlogError, RebalanceInProgress, UnknownMember
 from ..config import GroupConfig
+from ..deadlines import DeadlineQueue
 from ..decision import DecisionBuilder, Ticket
 from ..records import NO_TIME_MS, ClassicGroup
 from ..requests import Joined, JoinedMember, Synced
-from .deadlines import Deadlines
-from .member import PREVIOUS_STATES, Member, State
-from .roster import Roster
+from .members import PREVIOUS_STATES, ClassicGroupState, ClassicMember, Roster
 
 NEW_MEMBER_JOIN_MS: Final = 300_000
 """The session timeout of a member that has not been in a generation yet. Its client may have
@@ -53,8 +52,8 @@ class Generations:
         self.group = group
         self._config = config
         self.roster = Roster()
-        self.sessions = Deadlines()  # by id, of members and of pending member ids
-        self.state = State.EMPTY
+        self.sessions: DeadlineQueue[str] = DeadlineQueue()  # by (pending) member id
+        self.state = ClassicGroupState.EMPTY
         self.state_ms = NO_TIME_MS
         self.generation = 0
         self.protocol: str | None = None
@@ -74,7 +73,7 @@ class Generations:
         self.sessions.set(member_id, builder.now_ms + session_timeout_ms)
 
     def add(
-        self, member: Member, protocol_type: str, ticket: Ticket, builder: DecisionBuilder
+        self, member: ClassicMember, protocol_type: str, ticket: Ticket, builder: DecisionBuilder
     ) -> None:
         """Add a new member; its join waits for the next generation."""
         self.roster.add(member, protocol_type)
@@ -83,12 +82,12 @@ class Generations:
         self._wait(member, ticket, builder)
         self._rebalance_or_complete(builder)
 
-    def rejoin(self, member: Member, ticket: Ticket, builder: DecisionBuilder) -> None:
+    def rejoin(self, member: ClassicMember, ticket: Ticket, builder: DecisionBuilder) -> None:
         """Have a member's join wait for the next generation."""
         self._wait(member, ticket, builder)
         self._rebalance_or_complete(builder)
 
-    def replace(self, old: Member, new: Member, builder: DecisionBuilder) -> None:
+    def replace(self, old: ClassicMember, new: ClassicMember, builder: DecisionBuilder) -> None:
         """Replace a static member that joined again with a new id; the new one keeps the
         assignment.
 
@@ -116,7 +115,7 @@ class Generations:
             del self._unsynced[old.member_id]
             self._unsynced[new.member_id] = None
 
-    def _wait(self, member: Member, ticket: Ticket, builder: DecisionBuilder) -> None:
+    def _wait(self, member: ClassicMember, ticket: Ticket, builder: DecisionBuilder) -> None:
         """Record a waiting join; the session of a member that is not new is suspended until the
         reply."""
         if member.joining is not None:
@@ -127,19 +126,21 @@ class Generations:
         else:
             self.sessions.drop(member.member_id)
 
-    def _fail_repeated(self, ticket: Ticket, member: Member, builder: DecisionBuilder) -> None:
+    def _fail_repeated(
+        self, ticket: Ticket, member: ClassicMember, builder: DecisionBuilder
+    ) -> None:
         """Fail an earlier request that the member has repeated."""
         text = f"group {self.group!r}: member {member.member_id!r} repeated its request"
         builder.fail(ticket, RebalanceInProgress(f"{text}; use the answer of the later request"))
 
     # --- sessions and removals --------------------------------------------------------------------
 
-    def restart_session(self, member: Member, builder: DecisionBuilder) -> None:
+    def restart_session(self, member: ClassicMember, builder: DecisionBuilder) -> None:
         """Restart the member's session; it is suspended while its join or sync waits."""
         if member.joining is None and member.syncing is None:
             self.sessions.set(member.member_id, builder.now_ms + member.session_timeout_ms)
 
-    def silent_ms(self, member: Member, now_ms: int | None) -> int:
+    def silent_ms(self, member: ClassicMember, now_ms: int | None) -> int:
         """Return the time since the member's last request; -1: unknown."""
         if now_ms is None:
             return -1
@@ -163,7 +164,7 @@ class Generations:
         del self.roster.pending[member_id]
         self.sessions.drop(member_id)
 
-    def remove(self, member: Member, builder: DecisionBuilder) -> None:
+    def remove(self, member: ClassicMember, builder: DecisionBuilder) -> None:
         """Remove a member; call `finish_removals` after the last removal."""
         self._fail_waiting(
             member,
@@ -187,14 +188,16 @@ class Generations:
             self._maybe_complete_join(builder)
 
     def _fail_waiting(
-        self, member: Member, error: QuorumlogError, builder: DecisionBuilder
+        self, member: ClassicMember, error: QuorumlogError, builder: DecisionBuilder
     ) -> None:
         """Fail the waiting join and sync of a member."""
         if member.joining is not None:
             builder.fail(self.roster.pop_join(member), error)
         self._fail_sync(member, error, builder)
 
-    def _fail_sync(self, member: Member, error: QuorumlogError, builder: DecisionBuilder) -> None:
+    def _fail_sync(
+        self, member: ClassicMember, error: QuorumlogError, builder: DecisionBuilder
+    ) -> None:
         if member.syncing is not None:
             builder.fail(member.syncing, error)
             member.syncing = None
@@ -212,7 +215,7 @@ class Generations:
         self._join_phase = None
         self._clear_syncs()
         self.leader = self.protocol = None
-        self._become(State.DEAD, builder.now_ms)
+        self._become(ClassicGroupState.DEAD, builder.now_ms)
 
     # --- join phase -------------------------------------------------------------------------------
 
@@ -225,17 +228,17 @@ class Generations:
 
     def start_rebalance(self, builder: DecisionBuilder) -> None:
         """Start a rebalance: all members must join again."""
-        if self.state is State.COMPLETING:
+        if self.state is ClassicGroupState.COMPLETING:
             self._fail_syncs(builder)
         self._clear_syncs()
         now_ms = builder.now_ms
-        if self.state is State.EMPTY:
+        if self.state is ClassicGroupState.EMPTY:
             end_ms = now_ms + self._config.initial_delay_ms
             self._join_phase = JoinPhase(end_ms=end_ms, first_since_ms=now_ms)
-            self._become(State.PREPARING, now_ms)
+            self._become(ClassicGroupState.PREPARING, now_ms)
         else:
             self._join_phase = JoinPhase(end_ms=now_ms + self.roster.rebalance_timeout_ms)
-            self._become(State.PREPARING, now_ms)
+            self._become(ClassicGroupState.PREPARING, now_ms)
             self._maybe_complete_join(builder)
 
     def _fail_syncs(self, builder: DecisionBuilder) -> None:
@@ -295,12 +298,12 @@ class Generations:
         self.generation += 1
         if not self.roster.members:
             self.protocol = self.leader = None
-            self._become(State.EMPTY, builder.now_ms)
+            self._become(ClassicGroupState.EMPTY, builder.now_ms)
             builder.store(self.record())
             return
         self.protocol = self.roster.choose_protocol()
         self._choose_leader()
-        self._become(State.COMPLETING, builder.now_ms)
+        self._become(ClassicGroupState.COMPLETING, builder.now_ms)
         self._answer_joins(builder)
 
     def _choose_leader(self) -> None:
@@ -320,9 +323,11 @@ class Generations:
             self._unsynced[member.member_id] = None
         self._sync_end_ms = builder.now_ms + self.roster.rebalance_timeout_ms
 
-    def joined(self, member: Member) -> Joined:
+    def joined(self, member: ClassicMember) -> Joined:
         """Return the join answer for the current generation; the leader's has all members."""
-        assert self.state in (State.COMPLETING, State.STABLE), f"join answered in {self.state}"
+        assert self.state in (ClassicGroupState.COMPLETING, ClassicGroupState.STABLE), (
+            f"join answered in {self.state}"
+        )
         assert self.leader is not None, "a generation without a leader"
         return Joined(
             member_id=member.member_id,
@@ -341,9 +346,11 @@ class Generations:
 
     # --- sync -------------------------------------------------------------------------------------
 
-    def await_assignment(self, member: Member, ticket: Ticket, builder: DecisionBuilder) -> None:
+    def await_assignment(
+        self, member: ClassicMember, ticket: Ticket, builder: DecisionBuilder
+    ) -> None:
         """Have a member's sync wait for the leader's; its session is suspended."""
-        assert self.state is State.COMPLETING, f"sync waits in {self.state}"
+        assert self.state is ClassicGroupState.COMPLETING, f"sync waits in {self.state}"
         self._unsynced.pop(member.member_id, None)
         if member.syncing is not None:
             self._fail_repeated(member.syncing, member, builder)
@@ -354,7 +361,7 @@ class Generations:
         """Store the leader's assignments and answer the waiting syncs, the leader's among them."""
         for member in self.roster:
             member.assignment = assignments.get(member.member_id, b"")
-        self._become(State.STABLE, builder.now_ms)
+        self._become(ClassicGroupState.STABLE, builder.now_ms)
         builder.store(self.record())
         for member in self.roster:
             if member.syncing is not None:
@@ -363,16 +370,16 @@ class Generations:
                 self.restart_session(member, builder)
         self._maybe_all_synced()
 
-    def answer_sync(self, member: Member, ticket: Ticket, builder: DecisionBuilder) -> None:
+    def answer_sync(self, member: ClassicMember, ticket: Ticket, builder: DecisionBuilder) -> None:
         """Answer a sync that arrives after the leader's."""
         self._unsynced.pop(member.member_id, None)
         self._maybe_all_synced()
         builder.answer(ticket, self.synced(member))
         self.restart_session(member, builder)
 
-    def synced(self, member: Member) -> Synced:
+    def synced(self, member: ClassicMember) -> Synced:
         """Return a member's sync answer for the current generation."""
-        assert self.state is State.STABLE, f"sync answered in {self.state}"
+        assert self.state is ClassicGroupState.STABLE, f"sync answered in {self.state}"
         return Synced(
             protocol_type=self.roster.protocol_type,
             protocol=self.protocol,
@@ -395,7 +402,7 @@ class Generations:
         return due_ms
 
     def expire(self, builder: DecisionBuilder) -> None:
-        """Remove members whose session or sync timed out, then handle the join timeout."""
+        """Remove members after a timeout of their session or sync, then handle the join timeout."""
         due = self.sessions.due(builder.now_ms)
         has_lost = False
         for member_id in due:
@@ -418,7 +425,7 @@ class Generations:
 
     # --- storage ----------------------------------------------------------------------------------
 
-    def load(self, record: ClassicGroup, members: Iterable[Member], now_ms: int) -> None:
+    def load(self, record: ClassicGroup, members: Iterable[ClassicMember], now_ms: int) -> None:
         """Replace the state by a stored one; no request may be waiting."""
         assert not self.roster.waiting_count, "load with waiting joins"
         self.roster = Roster()
@@ -440,7 +447,7 @@ class Generations:
                 self.protocol = self.roster.choose_protocol()
             if self.leader not in self.roster.members:
                 self.leader = next(iter(self.roster.members))
-        self.state = State.STABLE if self.roster.members else State.EMPTY
+        self.state = ClassicGroupState.STABLE if self.roster.members else ClassicGroupState.EMPTY
         self.state_ms = record.state_ms
 
     def record(self) -> ClassicGroup:
@@ -456,7 +463,7 @@ class Generations:
             members=tuple(member.stored(protocol) for member in self.roster),
         )
 
-    def _become(self, state: State, now_ms: int) -> None:
+    def _become(self, state: ClassicGroupState, now_ms: int) -> None:
         assert self.state in PREVIOUS_STATES[state], f"{self.state} -> {state}"
         self.state = state
         self.state_ms = now_ms
@@ -467,20 +474,20 @@ class Generations:
         members, state = self.roster.members, self.state
         # 1. A group has members in every state except Empty and Dead. In its first join phase, the
         # last member may have left again.
-        if state in (State.EMPTY, State.DEAD):
+        if state in (ClassicGroupState.EMPTY, ClassicGroupState.DEAD):
             assert not members, f"{len(members)} members in {state}"
-        elif state is not State.PREPARING:
+        elif state is not ClassicGroupState.PREPARING:
             assert members, f"no members in {state}"
         # 2. Joins wait only in PreparingRebalance, syncs only in CompletingRebalance.
-        assert (state is State.PREPARING) == (self._join_phase is not None), (
+        assert (state is ClassicGroupState.PREPARING) == (self._join_phase is not None), (
             f"join phase in {self.state}"
         )
-        if state is not State.PREPARING:
+        if state is not ClassicGroupState.PREPARING:
             assert not self.roster.waiting_count, f"joins wait in {state}"
-        if state is not State.COMPLETING:
+        if state is not ClassicGroupState.COMPLETING:
             assert all(m.syncing is None for m in self.roster), f"syncs wait in {state}"
         # 3. A generation has a leader, which is a member, and a protocol that all members support.
-        if state in (State.COMPLETING, State.STABLE):
+        if state in (ClassicGroupState.COMPLETING, ClassicGroupState.STABLE):
             assert self.leader in members, f"leader {self.leader!r} is not a member"
             for member in self.roster:
                 names = [name for name, _ in member.protocols]
@@ -505,5 +512,5 @@ class Generations:
         assert self._unsynced.keys() <= members.keys(), "a removed member's sync is awaited"
         known = members.keys() | self.roster.pending.keys()
         assert self.sessions.names() <= known, "a session without a member"
-        if self.state is State.COMPLETING:
+        if self.state is ClassicGroupState.COMPLETING:
             assert self._sync_end_ms is not None, "no deadline for the leader's sync"

@@ -25,24 +25,30 @@ from ....errors import (
     UnknownMember,
 )
 from ..config import GroupConfig
-from ..consumer_protocol import PROTOCOL_TYPE
-from ..decision import Decision, DecisionBuilder, Ticket
+from ..consumer_protocol import PROTOCOL_TYPE, topics_of
+from ..decision import DecisionBuilder, GroupDecision, Ticket
 from ..records import ClassicGroup
 from ..requests import (
     ClassicHeartbeat,
     CommitOffsets,
     GroupDescription,
-    GroupListing,
     Joined,
     JoinGroup,
     LeaveGroup,
     Leaver,
     Left,
+    ListedGroup,
     SyncGroup,
 )
 from .generations import Generations
-from .member import Member, State, new_member, rebalance_timeout_ms, stored_member, unique_protocols
-from .subscription import topics_of
+from .members import (
+    ClassicGroupState,
+    ClassicMember,
+    new_member,
+    rebalance_timeout_ms,
+    stored_member,
+    unique_protocols,
+)
 
 
 class ClassicGroupMachine:
@@ -60,7 +66,7 @@ class ClassicGroupMachine:
 
     # --- join -------------------------------------------------------------------------------------
 
-    def join(self, ticket: Ticket, request: JoinGroup, now_ms: int) -> Decision:
+    def join(self, ticket: Ticket, request: JoinGroup, now_ms: int) -> GroupDecision:
         """Let a member join; the reply comes when the join phase completes.
 
         Refused with: InvalidSessionTimeout, GroupFull, InconsistentGroupProtocol, UnknownMember,
@@ -106,7 +112,7 @@ class ClassicGroupMachine:
         member = roster.members.get(request.member_id)
         if member is None and not request.member_id:
             member = roster.by_instance(request.instance_id)
-        if generations.state is State.PREPARING:
+        if generations.state is ClassicGroupState.PREPARING:
             is_in = member is not None and member.joining is not None
             has_room = is_in or roster.waiting_count < size_max
         else:
@@ -169,7 +175,7 @@ class ClassicGroupMachine:
         )
 
     def _rejoin(
-        self, member: Member, ticket: Ticket, request: JoinGroup, builder: DecisionBuilder
+        self, member: ClassicMember, ticket: Ticket, request: JoinGroup, builder: DecisionBuilder
     ) -> None:
         """Join with a member id: for the next generation, or again because the answer was lost.
 
@@ -179,9 +185,9 @@ class ClassicGroupMachine:
         generations = self._generations
         has_changed = unique_protocols(request.protocols) != member.protocols
         is_leader_of_stable = (
-            generations.state is State.STABLE and member.member_id == generations.leader
+            generations.state is ClassicGroupState.STABLE and member.member_id == generations.leader
         )
-        if generations.state is State.PREPARING or has_changed or is_leader_of_stable:
+        if generations.state is ClassicGroupState.PREPARING or has_changed or is_leader_of_stable:
             generations.roster.set_protocols(member, unique_protocols(request.protocols))
             member.rebalance_timeout_ms = rebalance_timeout_ms(request)
             member.session_timeout_ms = request.session_timeout_ms
@@ -192,7 +198,7 @@ class ClassicGroupMachine:
 
     def _rejoin_static(
         self,
-        old: Member,
+        old: ClassicMember,
         member_id: str,
         ticket: Ticket,
         request: JoinGroup,
@@ -204,7 +210,9 @@ class ClassicGroupMachine:
         member = new_member(member_id, request)
         had, led = old.subscription(generations.protocol), generations.leader
         generations.replace(old, member, builder)
-        if generations.state is not State.STABLE or not self._is_assignment_valid(member, had):
+        if generations.state is not ClassicGroupState.STABLE or not self._is_assignment_valid(
+            member, had
+        ):
             generations.rejoin(member, ticket, builder)
             return
         builder.store(generations.record())
@@ -218,7 +226,7 @@ class ClassicGroupMachine:
             joined = replace(joined, leader=led or "", members=())
         builder.answer(ticket, joined)
 
-    def _is_assignment_valid(self, member: Member, had: bytes) -> bool:
+    def _is_assignment_valid(self, member: ClassicMember, had: bytes) -> bool:
         """Return True if the assignment is still valid; subscriptions may also differ in owned
         partitions."""
         roster, protocol = self._generations.roster, self._generations.protocol
@@ -230,7 +238,7 @@ class ClassicGroupMachine:
 
     # --- sync, heartbeat, leave -------------------------------------------------------------------
 
-    def sync(self, ticket: Ticket, request: SyncGroup, now_ms: int) -> Decision:
+    def sync(self, ticket: Ticket, request: SyncGroup, now_ms: int) -> GroupDecision:
         """Return a member's assignment; the reply comes when the leader has sent all assignments.
 
         Refused with: UnknownMember, FencedInstance, IllegalGeneration, InconsistentGroupProtocol
@@ -248,9 +256,9 @@ class ClassicGroupMachine:
         member = self._find(request.member_id, request.instance_id)
         self._check_generation(request.generation)
         self._check_protocol(request)
-        if generations.state is State.PREPARING:
+        if generations.state is ClassicGroupState.PREPARING:
             raise self._rebalance_in_progress()
-        if generations.state is State.STABLE:
+        if generations.state is ClassicGroupState.STABLE:
             generations.answer_sync(member, ticket, builder)
             return
         if member.member_id == generations.leader:
@@ -285,7 +293,7 @@ class ClassicGroupMachine:
                     " join again"
                 )
 
-    def heartbeat(self, ticket: Ticket, request: ClassicHeartbeat, now_ms: int) -> Decision:
+    def heartbeat(self, ticket: Ticket, request: ClassicHeartbeat, now_ms: int) -> GroupDecision:
         """Restart a member's session.
 
         Refused with: UnknownMember, FencedInstance, IllegalGeneration, RebalanceInProgress (the
@@ -296,7 +304,7 @@ class ClassicGroupMachine:
             member = self._find(request.member_id, request.instance_id)
             self._check_generation(request.generation)
             self._generations.restart_session(member, builder)
-            if self._generations.state is State.PREPARING:
+            if self._generations.state is ClassicGroupState.PREPARING:
                 raise self._rebalance_in_progress()
         except QuorumlogError as error:
             builder.fail(ticket, error)
@@ -304,7 +312,7 @@ class ClassicGroupMachine:
             builder.answer(ticket, None)
         return builder.build()
 
-    def leave(self, ticket: Ticket, request: LeaveGroup, now_ms: int) -> Decision:
+    def leave(self, ticket: Ticket, request: LeaveGroup, now_ms: int) -> GroupDecision:
         """Remove members; each has an error of its own (UnknownMember, FencedInstance) or None."""
         builder = DecisionBuilder(now_ms)
         try:
@@ -348,7 +356,7 @@ class ClassicGroupMachine:
         """
         self._check_alive()
         generations = self._generations
-        if request.generation < 0 and generations.state is State.EMPTY:
+        if request.generation < 0 and generations.state is ClassicGroupState.EMPTY:
             return
         is_outside = not request.member_id and request.instance_id is None
         if request.generation < 0 and is_outside:
@@ -358,17 +366,17 @@ class ClassicGroupMachine:
             )
         member = self._find(request.member_id, request.instance_id)
         self._check_generation(request.generation)
-        if generations.state is State.COMPLETING:
+        if generations.state is ClassicGroupState.COMPLETING:
             raise self._rebalance_in_progress()
         if now_ms is not None:
             generations.restart_session(member, DecisionBuilder(now_ms))
 
-    def _find(self, member_id: str, instance_id: str | None) -> Member:
+    def _find(self, member_id: str, instance_id: str | None) -> ClassicMember:
         self._check_alive()
         return self._generations.roster.find(self.group, member_id, instance_id)
 
     def _check_alive(self) -> None:
-        if self._generations.state is State.DEAD:
+        if self._generations.state is ClassicGroupState.DEAD:
             raise CoordinatorNotAvailable(
                 f"group {self.group!r}: the group is being deleted; retry"
             )
@@ -389,8 +397,8 @@ class ClassicGroupMachine:
         """Return the time of the next `expire`; None: no deadline."""
         return self._generations.deadline_ms()
 
-    def expire(self, now_ms: int) -> Decision:
-        """Remove members whose session has expired, and end joins and syncs that timed out."""
+    def expire(self, now_ms: int) -> GroupDecision:
+        """Remove members with expired sessions, and end joins and syncs that timed out."""
         builder = DecisionBuilder(now_ms)
         self._generations.expire(builder)
         return builder.build()
@@ -401,7 +409,7 @@ class ClassicGroupMachine:
         """Return the group's description; protocol and subscriptions only while it is stable.
         Without `now_ms`, the members' `silent_ms` is unknown."""
         generations = self._generations
-        protocol = generations.protocol if generations.state is State.STABLE else None
+        protocol = generations.protocol if generations.state is ClassicGroupState.STABLE else None
         return GroupDescription(
             group=self.group,
             is_classic=True,
@@ -415,9 +423,9 @@ class ClassicGroupMachine:
             ),
         )
 
-    def listing(self) -> GroupListing:
+    def listing(self) -> ListedGroup:
         """Return the group's entry in the list of groups."""
-        return GroupListing(
+        return ListedGroup(
             group=self.group,
             is_classic=True,
             state=self._generations.state.value,
@@ -432,7 +440,7 @@ class ClassicGroupMachine:
     @property
     def is_stable(self) -> bool:
         """True in state Stable: all members have their assignments."""
-        return self._generations.state is State.STABLE
+        return self._generations.state is ClassicGroupState.STABLE
 
     @property
     def member_count(self) -> int:
@@ -442,7 +450,7 @@ class ClassicGroupMachine:
     @property
     def is_dead(self) -> bool:
         """True if the group has ended and must be discarded."""
-        return self._generations.state is State.DEAD
+        return self._generations.state is ClassicGroupState.DEAD
 
     @property
     def is_blank(self) -> bool:
@@ -487,7 +495,7 @@ class ClassicGroupMachine:
         ]
         self._generations.load(record, members, now_ms)
 
-    def take_over(self, now_ms: int) -> Decision:
+    def take_over(self, now_ms: int) -> GroupDecision:
         """Start to serve a loaded group: restart all sessions, and rebalance if it has too many
         members.
 
@@ -512,14 +520,14 @@ class ClassicGroupMachine:
         """Return each member's protocols by member id, for an upgrade."""
         return {member.member_id: member.protocols for member in self._generations.roster}
 
-    def rebalance(self, now_ms: int) -> Decision:
+    def rebalance(self, now_ms: int) -> GroupDecision:
         """Start a rebalance after a downgrade; no-op if one is in progress."""
         builder = DecisionBuilder(now_ms)
-        if self._generations.state in (State.COMPLETING, State.STABLE):
+        if self._generations.state in (ClassicGroupState.COMPLETING, ClassicGroupState.STABLE):
             self._generations.start_rebalance(builder)
         return builder.build()
 
-    def drop(self, error: QuorumlogError | None = None) -> Decision:
+    def drop(self, error: QuorumlogError | None = None) -> GroupDecision:
         """End the group: waiting joins and syncs fail with `error`, else with UnknownMember.
 
         Stores nothing: the caller writes the tombstone.

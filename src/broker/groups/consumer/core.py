@@ -7,12 +7,13 @@ deadlines and the last evaluated metadata are not stored.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from ....errors import InvalidPattern
 from ....ids import TopicId
 from ....metadata.image import MetadataImage
 from ..config import GroupConfig
+from ..deadlines import DeadlineQueue
 from ..records import (
     ConsumerGroup,
     ConsumerMember,
@@ -29,11 +30,12 @@ from ..records import (
     TargetEpoch,
 )
 from .assignors import ASSIGNORS, MemberSpec
-from .patterns import matching
-from .reconciling import reconcile
+from .reconciliation import reconcile
 from .state import GroupState
-from .subscriptions import Watched, ids_of, metadata_hash, watch
-from .timers import Timers
+from .subscriptions import Watched, ids_of, matching, metadata_hash, watch
+
+Timer: TypeAlias = tuple[str, str]
+"""The kind of a deadline, and a member id; of ASSIGN an empty one."""
 
 SESSION: Final = "session"  # the member's session has expired
 REVOKE: Final = "revoke"  # the member has not revoked its partitions in time
@@ -56,7 +58,7 @@ class GroupCore:
         self.group = group
         self.config = config
         self.state = GroupState(group)
-        self.timers = Timers()
+        self.timers: DeadlineQueue[Timer] = DeadlineQueue()
         self._records: list[GroupRecord] = []
         self._image: MetadataImage | None = None  # metadata in which `_watched` was found
         self._watched: Watched = {}
@@ -116,7 +118,8 @@ class GroupCore:
 
     def remove(self, member_id: str) -> None:
         """Remove a member; its partitions become unowned."""
-        self.timers.stop(*MEMBER_TIMERS, member_id=member_id)
+        for kind in MEMBER_TIMERS:
+            self.timers.drop((kind, member_id))
         if member_id in self.state.current:
             self.append(CurrentAssignmentForgotten(group=self.group, member_id=member_id))
         if member_id in self.state.targets:
@@ -130,7 +133,7 @@ class GroupCore:
         self.refresh(image, now_ms, has_changed=True)
         if not self.state.members:
             self.append(TargetEpoch(group=self.group, epoch=self.state.epoch, stored_ms=now_ms))
-            self.timers.stop(ASSIGN, member_id="")
+            self.timers.drop((ASSIGN, ""))
 
     # --- epochs -----------------------------------------------------------------------------------
 
@@ -213,9 +216,9 @@ class GroupCore:
             and len(state.members) > SMALL_GROUP_MEMBERS
             and now_ms < (due_ms := self._assigned_ms + self.config.assignment_interval_ms)
         ):
-            timers.start(ASSIGN, "", due_ms)
+            timers.set((ASSIGN, ""), due_ms)
             return
-        timers.stop(ASSIGN, member_id="")
+        timers.drop((ASSIGN, ""))
         self._assigned_ms = now_ms
         for member_id, partitions in self._target().items():
             before = state.targets.get(member_id)
@@ -272,16 +275,16 @@ class GroupCore:
         self.append(after)
         if member.classic is None:
             if after.state is MemberState.UNREVOKED_PARTITIONS:
-                self.timers.start(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
+                self.timers.set((REVOKE, member_id), now_ms + member.rebalance_timeout_ms)
             else:
-                self.timers.stop(REVOKE, member_id=member_id)
+                self.timers.drop((REVOKE, member_id))
         return after
 
     # --- time -------------------------------------------------------------------------------------
 
     def start_session(self, member_id: str, now_ms: int) -> None:
         """Restart the member's session."""
-        self.timers.start(SESSION, member_id, now_ms + self._session_ms(member_id))
+        self.timers.set((SESSION, member_id), now_ms + self._session_ms(member_id))
 
     def _session_ms(self, member_id: str) -> int:
         classic = self.state.members[member_id].classic
@@ -289,7 +292,7 @@ class GroupCore:
 
     def silent_ms(self, member_id: str, now_ms: int | None) -> int:
         """Return the time since the member's last request; -1: unknown."""
-        end_ms = self.timers.at_ms(SESSION, member_id)
+        end_ms = self.timers.get((SESSION, member_id))
         if end_ms is None or now_ms is None:
             return -1
         return max(0, now_ms - end_ms + self._session_ms(member_id))
@@ -299,8 +302,8 @@ class GroupCore:
         for member_id, member in self.state.members.items():
             self.start_session(member_id, now_ms)
             for kind in (REVOKE, JOIN, SYNC):
-                if self.timers.runs(kind, member_id):
-                    self.timers.start(kind, member_id, now_ms + member.rebalance_timeout_ms)
+                if (kind, member_id) in self.timers:
+                    self.timers.set((kind, member_id), now_ms + member.rebalance_timeout_ms)
 
     def loaded(self, now_ms: int) -> None:
         """Start the deadlines of all members after the log has been replayed."""
@@ -309,7 +312,7 @@ class GroupCore:
             self.start_session(member_id, now_ms)
             current = self.state.current_of(member_id)
             if member.classic is None and current.state is MemberState.UNREVOKED_PARTITIONS:
-                self.timers.start(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
+                self.timers.set((REVOKE, member_id), now_ms + member.rebalance_timeout_ms)
 
 
 def _without_taken(taken: dict[TopicId, set[int]], partitions: Partitions) -> Partitions:

@@ -8,7 +8,7 @@ The behaviour is that of Apache Kafka 4.3, with these differences:
 - A change of the group's assignor increments the group epoch.
 - A static member may rejoin a full group, because it replaces itself.
 - A pattern matches no internal topic.
-- A commit by a member whose instance id was taken over fails with FencedInstance. After
+- A commit by a member with an instance id that was taken over fails with FencedInstance. After
   UnknownMember, a classic client would rejoin and fence the other instance in turn.
 - If the last member of KIP-848 is replaced by a classic instance, the group becomes classic first,
   and the new instance joins it as usual.
@@ -26,9 +26,9 @@ from ....errors import (
 from ....metadata.image import MetadataImage
 from ..classic import ClassicGroupMachine
 from ..config import GroupConfig
-from ..consumer_protocol import PROTOCOL_TYPE
-from ..decision import NOTHING, Answered, Decision, Failed, Ticket
-from ..records import GroupRecord, Partitions
+from ..consumer_protocol import PROTOCOL_TYPE, decode_subscription
+from ..decision import NOTHING, Answered, Failed, GroupDecision, Ticket
+from ..records import ClassicGroup, CurrentAssignment, GroupRecord, Partitions, StoredMember
 from ..requests import (
     JOIN_EPOCH,
     ClassicHeartbeat,
@@ -36,15 +36,15 @@ from ..requests import (
     ConsumerHeartbeat,
     FetchOffsets,
     GroupDescription,
-    GroupListing,
     JoinGroup,
     LeaveGroup,
+    ListedGroup,
     MemberDescription,
     SyncGroup,
 )
-from . import classic_face, heartbeating
+from . import classic_members, heartbeat
+from .classic_members import assignment_bytes
 from .core import ASSIGN, GroupCore
-from .downgrading import downgrade, is_to_downgrade
 from .state import GroupState
 
 
@@ -72,7 +72,7 @@ class ConsumerGroupMachine:
 
     def heartbeat(
         self, ticket: Ticket, request: ConsumerHeartbeat, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         """Let a member join, stay or leave.
 
         Refused with: InvalidRequest, UnsupportedAssignor, InvalidPattern, GroupFull, UnknownMember,
@@ -81,14 +81,14 @@ class ConsumerGroupMachine:
         core = self._core
         if request.member_epoch >= JOIN_EPOCH:
             return self._answer(
-                ticket, lambda: heartbeating.heartbeat(core, self._draw, request, image, now_ms)
+                ticket, lambda: heartbeat.heartbeat(core, self._draw, request, image, now_ms)
             )
-        decision = self._answer(ticket, lambda: heartbeating.leave(core, request, image, now_ms))
+        decision = self._answer(ticket, lambda: heartbeat.leave(core, request, image, now_ms))
         return decision + self._maybe_downgrade(decision, image, now_ms)
 
     def join(
         self, ticket: Ticket, request: JoinGroup, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         """Let a member of the classic protocol join; it does not wait for other members.
 
         Refused with: InconsistentGroupProtocol, InvalidSessionTimeout, GroupFull, UnknownMember,
@@ -101,33 +101,35 @@ class ConsumerGroupMachine:
         if old is not None and old.classic is None and self._is_last_consumer_member(old.member_id):
             return self._join_classic(ticket, request, old.member_id, image, now_ms)
         return self._answer(
-            ticket, lambda: classic_face.join(core, self._draw, request, image, now_ms)
+            ticket, lambda: classic_members.join(core, self._draw, request, image, now_ms)
         )
 
     def sync(
         self, ticket: Ticket, request: SyncGroup, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         """Return the assignment of a member of the classic protocol.
 
         Refused with: UnknownMember, FencedInstance, IllegalGeneration, InconsistentGroupProtocol,
         RebalanceInProgress.
         """
-        return self._answer(ticket, lambda: classic_face.sync(self._core, request, image, now_ms))
+        return self._answer(
+            ticket, lambda: classic_members.sync(self._core, request, image, now_ms)
+        )
 
     def classic_heartbeat(
         self, ticket: Ticket, request: ClassicHeartbeat, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         """Restart the session of a classic member; RebalanceInProgress asks it to rejoin."""
         return self._answer(
-            ticket, lambda: classic_face.heartbeat(self._core, request, image, now_ms)
+            ticket, lambda: classic_members.heartbeat(self._core, request, image, now_ms)
         )
 
     def leave(
         self, ticket: Ticket, request: LeaveGroup, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         """Remove members of either protocol; each has an error of its own or None."""
         decision = self._answer(
-            ticket, lambda: classic_face.leave(self._core, request, image, now_ms)
+            ticket, lambda: classic_members.leave(self._core, request, image, now_ms)
         )
         return decision + self._maybe_downgrade(decision, image, now_ms)
 
@@ -137,7 +139,7 @@ class ConsumerGroupMachine:
         if request.generation < 0 and self.is_empty:
             return  # an administrator, or a consumer without a group
         if request.member_id not in self.state.members and request.instance_id is not None:
-            heartbeating.find_member(self.state, request.member_id, request.instance_id)
+            heartbeat.find_member(self.state, request.member_id, request.instance_id)
         self._check_epoch(request.member_id, request.generation)
 
     def check_fetch(self, request: FetchOffsets) -> None:
@@ -152,8 +154,8 @@ class ConsumerGroupMachine:
         """Return the time of the next `expire`, never too late; None: no deadline. O(1)."""
         return self._core.timers.next_ms()
 
-    def expire(self, now_ms: int, image: MetadataImage) -> Decision:
-        """Fence the members whose session or revocation timed out; compute a target that is due."""
+    def expire(self, now_ms: int, image: MetadataImage) -> GroupDecision:
+        """Fence members after a timeout of session or revocation; compute a target that is due."""
         core = self._core
         late: dict[str, None] = {}
         for kind, member_id in core.timers.due(now_ms):
@@ -163,9 +165,9 @@ class ConsumerGroupMachine:
             elif member_id in core.state.members:
                 late[member_id] = None
         if not late:
-            return Decision(core.take_records())
+            return GroupDecision(core.take_records())
         core.fence(late, image, now_ms)
-        decision = Decision(core.take_records())
+        decision = GroupDecision(core.take_records())
         return decision + self._maybe_downgrade(decision, image, now_ms)
 
     # --- descriptions -----------------------------------------------------------------------------
@@ -204,9 +206,9 @@ class ConsumerGroupMachine:
             target=_existing(self.state.targets.get(member_id, {}), image),
         )
 
-    def listing(self) -> GroupListing:
+    def listing(self) -> ListedGroup:
         """Return the group's entry in the list of groups."""
-        return GroupListing(
+        return ListedGroup(
             group=self.group,
             is_classic=False,
             state=self.state.name,
@@ -261,13 +263,13 @@ class ConsumerGroupMachine:
 
     # --- helpers ----------------------------------------------------------------------------------
 
-    def _answer(self, ticket: Ticket, step: Callable[[], Any]) -> Decision:
+    def _answer(self, ticket: Ticket, step: Callable[[], Any]) -> GroupDecision:
         """Run a step; a refusal keeps the records that the step has appended."""
         try:
             outcome = step()
         except QuorumlogError as error:
-            return Decision(self._core.take_records(), (Failed(ticket, error),))
-        return Decision(self._core.take_records(), (Answered(ticket, outcome),))
+            return GroupDecision(self._core.take_records(), (Failed(ticket, error),))
+        return GroupDecision(self._core.take_records(), (Answered(ticket, outcome),))
 
     def _check_epoch(self, member_id: str, epoch: int) -> None:
         member = self.state.members.get(member_id)
@@ -297,22 +299,24 @@ class ConsumerGroupMachine:
 
     def _join_classic(
         self, ticket: Ticket, request: JoinGroup, old_id: str, image: MetadataImage, now_ms: int
-    ) -> Decision:
+    ) -> GroupDecision:
         """Replace the last member of KIP-848 by a classic instance with the same instance id."""
         core = self._core
         try:
-            classic_face.check_join(core, request)
+            classic_members.check_join(core, request)
         except QuorumlogError as error:
-            return Decision(replies=(Failed(ticket, error),))
+            return GroupDecision(replies=(Failed(ticket, error),))
         core.fence((old_id,), image, now_ms)
         if self.is_empty:
-            decision = Decision((*core.take_records(), *self.forget_records()))
+            decision = GroupDecision((*core.take_records(), *self.forget_records()))
             self.downgraded = ClassicGroupMachine(self.group, self._config, self._draw)
         else:
             self.downgraded, decision = downgrade(core, self._draw, image, now_ms)
         return decision + self.downgraded.join(ticket, request, now_ms)
 
-    def _maybe_downgrade(self, so_far: Decision, image: MetadataImage, now_ms: int) -> Decision:
+    def _maybe_downgrade(
+        self, so_far: GroupDecision, image: MetadataImage, now_ms: int
+    ) -> GroupDecision:
         """Downgrade the group if the last member of KIP-848 has just left."""
         if not so_far.records or not is_to_downgrade(self._core):
             return NOTHING
@@ -326,3 +330,90 @@ def _existing(partitions: Partitions, image: MetadataImage) -> Partitions:
         for topic_id, indices in partitions.items()
         if image.topic_of_id(topic_id) is not None
     }
+
+
+def is_to_downgrade(core: GroupCore) -> bool:
+    """Return True if all members use the classic protocol and the policy allows a downgrade."""
+    state = core.state
+    return (
+        state.classic_count > 0
+        and state.classic_count == len(state.members)
+        and core.config.migration in ("bidirectional", "downgrade")
+    )
+
+
+def downgrade(
+    core: GroupCore, draw: Callable[[], str], image: MetadataImage, now_ms: int
+) -> tuple[ClassicGroupMachine, GroupDecision]:
+    """Return the classic group and the records of the change. Its members keep their assignments
+    and are asked to rejoin."""
+    record = _as_classic(core.state, image, now_ms)
+    protocols = {
+        member_id: member.classic.protocols
+        for member_id, member in core.state.members.items()
+        if member.classic is not None
+    }
+    for tombstone in list(core.state.tombstones()):
+        core.append(tombstone)
+    machine = ClassicGroupMachine(core.group, core.config, draw)
+    machine.load(record, now_ms, protocols)
+    decision = GroupDecision((*core.take_records(), record)) + machine.take_over(now_ms)
+    return machine, decision + machine.rebalance(now_ms)
+
+
+def _as_classic(state: GroupState, image: MetadataImage, now_ms: int) -> ClassicGroup:
+    protocol = _shared_protocol(state)
+    members = []
+    for member_id, member in state.members.items():
+        assert member.classic is not None, f"{member_id} does not use the classic protocol"
+        subscription = dict(member.classic.protocols)[protocol]
+        held = _held_by(state.current_of(member_id))
+        members.append(
+            StoredMember(
+                member_id=member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.classic.session_timeout_ms,
+                subscription=subscription,
+                assignment=assignment_bytes(held, _version(subscription), image),
+            )
+        )
+    return ClassicGroup(
+        group=state.group,
+        protocol_type=PROTOCOL_TYPE,
+        generation=state.epoch,
+        protocol=protocol,
+        leader=members[0].member_id,
+        state_ms=now_ms,
+        members=tuple(members),
+    )
+
+
+def _version(subscription: bytes) -> int:
+    """Return the version of a subscription, or 0 if it is malformed: at the join, only the
+    subscription of the first protocol was decoded."""
+    try:
+        return decode_subscription(subscription).version
+    except ValueError:
+        return 0
+
+
+def _held_by(current: CurrentAssignment) -> Partitions:
+    """Return the assigned partitions and those not revoked yet. The member may still use the
+    latter, so they must not count as free if the group is upgraded again."""
+    held = dict(current.assigned)
+    for topic_id, indices in current.pending_revocation.items():
+        held[topic_id] = held.get(topic_id, frozenset()) | indices
+    return held
+
+
+def _shared_protocol(state: GroupState) -> str:
+    """Return the first protocol of the first member that all support; joins ensure that there is
+    one."""
+    faces = [member.classic for member in state.members.values() if member.classic is not None]
+    for name, _ in faces[0].protocols:
+        if all(name in dict(face.protocols) for face in faces):
+            return name
+    raise AssertionError(f"the members of {state.group} share no protocol")

@@ -19,14 +19,14 @@ from ....runtime import Runtime, Scope
 from ....storage.shell.data_directory import DataDirectory
 from ...shell.replica import Replica
 from ..config import OFFSETS_TOPIC, GroupConfig
-from .figures import Census, GroupFigures
-from .naming import check_group, partition_of
-from .topic import OffsetsTopic
+from .group_ids import check_group, partition_of
+from .metrics import GroupCensus, GroupMetrics
+from .offsets_topic import OffsetsTopic
 
 if TYPE_CHECKING:
     from ...shell.producer_ids import ControllerRelay
-    from ..requests import GroupListing, GroupRequest
-    from .term import CoordinatorDeps, CoordinatorShard, ReplyCallback
+    from ..requests import GroupRequest, ListedGroup
+    from .coordinator_shard import CoordinatorDeps, CoordinatorShard, ReplyCallback
 
 R = TypeVar("R")
 
@@ -70,7 +70,7 @@ class GroupCoordinator:
         """`replica_of` returns a replica that this broker leads; `may_be_replaced` returns True if
         another broker may lead it by now; `formed_for` returns the number of nodes that the cluster
         was formed with, as far as known."""
-        self.figures = GroupFigures()
+        self.figures = GroupMetrics()
         self._runtime = runtime
         self._scope = scope
         self._directory = directory
@@ -168,7 +168,7 @@ class GroupCoordinator:
             )
         return leader
 
-    def list_groups(self) -> "list[GroupListing]":
+    def list_groups(self) -> "list[ListedGroup]":
         """Return the groups that this broker coordinates, by ascending name; raise
         CoordinatorLoading while some of them are loading."""
         found = [line for _, shard in sorted(self._shards.items()) for line in shard.listings()]
@@ -200,9 +200,9 @@ class GroupCoordinator:
 
     # --- for the metrics --------------------------------------------------------------------------
 
-    def census(self) -> Census:
+    def census(self) -> GroupCensus:
         """Count the groups, members and offsets; O(groups)."""
-        found = Census()
+        found = GroupCensus()
         for _, shard in sorted(self._shards.items()):
             groups = shard.groups
             if groups is None:
@@ -258,7 +258,7 @@ class GroupCoordinator:
 
     def _new_shard(self, partition: int, epoch: int) -> "CoordinatorShard":
         from ....ids import Epoch
-        from .term import CoordinatorDeps, CoordinatorShard
+        from .coordinator_shard import CoordinatorDeps, CoordinatorShard
 
         if self._deps is None:
             self._deps = CoordinatorDeps(

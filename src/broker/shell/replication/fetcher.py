@@ -397,7 +397,7 @@ class Fetchers:
         self._is_closed = False
 
     def follow(self, replica: Replica) -> None:
-        """Follow the leader of the partition, whose log is open."""
+        """Follow the leader of the partition; its log must be open."""
         leader_id = replica.partition.followed
         if leader_id == NO_NODE or self._is_closed:
             return

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from quorumlog.broker.groups.consumer_protocol import (
-    Assignment,
-    Subscription,
+    ConsumerAssignment,
+    ConsumerSubscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -133,7 +133,7 @@ class ClassicMember:
         life.answered(asked_ns, is_settled=True)
         await self._assigned(decode_assignment(synced.assignment))
 
-    async def _assigned(self, assignment: Assignment) -> None:
+    async def _assigned(self, assignment: ConsumerAssignment) -> None:
         """Take the assigned partitions, revoke the others."""
         reading, life = self._reading, self._life
         said = assignment.user_data
@@ -163,7 +163,7 @@ class ClassicMember:
         for topic, index in self._life.claims:
             owned[topic] = (*owned.get(topic, ()), index)
         data = encode_subscription(
-            Subscription(
+            ConsumerSubscription(
                 version=2 if self._keeps else 0,
                 topics=self._setting.group.topics,
                 owned=owned,
@@ -183,7 +183,9 @@ class ClassicMember:
             for topic, index in places:
                 by_topic[topic] = (*by_topic.get(topic, ()), index)
             given[member_id] = encode_assignment(
-                Assignment(version=1, partitions=by_topic, user_data=str(self._generation).encode())
+                ConsumerAssignment(
+                    version=1, partitions=by_topic, user_data=str(self._generation).encode()
+                )
             )
         return given
 
@@ -272,7 +274,7 @@ class ClassicMember:
 
 
 def share_out(
-    subscriptions: Mapping[str, Subscription], places: Sequence[Place], *, keeps: bool
+    subscriptions: Mapping[str, ConsumerSubscription], places: Sequence[Place], *, keeps: bool
 ) -> dict[str, list[Place]]:
     """Assign partitions evenly; with `keeps` no partition moves before its owner revoked it."""
     members = sorted(subscriptions)
@@ -304,7 +306,7 @@ def share_out(
     return shares
 
 
-def _owners(subscriptions: Mapping[str, Subscription]) -> dict[Place, str]:
+def _owners(subscriptions: Mapping[str, ConsumerSubscription]) -> dict[Place, str]:
     """Return the owner of each partition by the subscriptions; if two claim it, the one of the
     later generation."""
     owners: dict[Place, tuple[int, str]] = {}

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from quorumlog.broker.groups.consumer_protocol import Subscription, encode_subscription
+from quorumlog.broker.groups.consumer_protocol import (
+    ConsumerSubscription,
+    encode_subscription,
+)
 from quorumlog.errors import QuorumlogError
 from quorumlog.records.compression import Codec
 from quorumlog.runtime import Runtime
@@ -125,7 +128,7 @@ class Fader:
     async def _join(self, asking: GroupCalls, runtime: Runtime) -> tuple[str, int] | None:
         """Join a classic group as its only member; return id and generation."""
         data = encode_subscription(
-            Subscription(version=0, topics=(self.place[0],), owned={}, generation=-1)
+            ConsumerSubscription(version=0, topics=(self.place[0],), owned={}, generation=-1)
         )
         joined: Any = None
         member_id = ""

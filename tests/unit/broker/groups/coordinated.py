@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.broker.groups.requests import (
     CommitOffsets,
-    Committed,
+    CommitOutcome,
     FetchOffsets,
     GroupRequest,
     OffsetToCommit,
@@ -130,4 +130,4 @@ def stored(nodes: Cluster, number: int, group: str = GROUP) -> dict[tuple[str, i
     return {(each.topic, each.partition): each.offset for each in found}
 
 
-TAKEN = Committed(errors=(None,))
+TAKEN = CommitOutcome(errors=(None,))

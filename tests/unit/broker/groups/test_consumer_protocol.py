@@ -14,8 +14,8 @@ from kio.serial import entity_writer
 from kio.static.primitive import i32
 
 from quorumlog.broker.groups.consumer_protocol import (
-    Assignment,
-    Subscription,
+    ConsumerAssignment,
+    ConsumerSubscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -28,7 +28,7 @@ PARTITIONS = st.dictionaries(NAMES, st.lists(st.integers(0, 99), max_size=3).map
 
 @given(
     st.builds(
-        Subscription,
+        ConsumerSubscription,
         version=st.just(3),
         topics=st.lists(NAMES, max_size=4).map(tuple),
         user_data=st.none() | st.binary(max_size=5),
@@ -37,13 +37,15 @@ PARTITIONS = st.dictionaries(NAMES, st.lists(st.integers(0, 99), max_size=3).map
         rack=st.none() | NAMES,
     )
 )
-def test_what_is_written_is_read_again(subscription: Subscription) -> None:
+def test_what_is_written_is_read_again(subscription: ConsumerSubscription) -> None:
     assert decode_subscription(encode_subscription(subscription)) == subscription
 
 
 @pytest.mark.parametrize("version", range(4))
 def test_an_older_version_has_what_it_knows(version: int) -> None:
-    whole = Subscription(version=version, topics=("t",), owned={"t": (1,)}, generation=4, rack="r")
+    whole = ConsumerSubscription(
+        version=version, topics=("t",), owned={"t": (1,)}, generation=4, rack="r"
+    )
     read = decode_subscription(encode_subscription(whole))
     assert (read.version, read.topics) == (version, ("t",))
     assert bool(read.owned) == (version >= 1)
@@ -54,7 +56,7 @@ def test_an_older_version_has_what_it_knows(version: int) -> None:
 
 
 def test_a_version_to_come_is_read_as_the_last_known_one() -> None:
-    data = encode_subscription(Subscription(version=3, topics=("t",), rack="r"))
+    data = encode_subscription(ConsumerSubscription(version=3, topics=("t",), rack="r"))
     read = decode_subscription(b"\x00\x09" + data[2:] + b"more")
     assert (read.version, read.rack) == (9, "r")
 
@@ -63,7 +65,7 @@ def test_a_version_to_come_is_read_as_the_last_known_one() -> None:
 def test_an_assignment_is_read_again(
     partitions: dict[str, tuple[int, ...]], user_data: bytes | None
 ) -> None:
-    whole = Assignment(version=1, partitions=partitions, user_data=user_data)
+    whole = ConsumerAssignment(version=1, partitions=partitions, user_data=user_data)
     assert decode_assignment(encode_assignment(whole)) == whole
 
 
@@ -81,7 +83,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 
 def test_cut_bytes_are_refused() -> None:
-    data = encode_subscription(Subscription(version=3, topics=("t",), owned={"t": (1,)}))
+    data = encode_subscription(ConsumerSubscription(version=3, topics=("t",), owned={"t": (1,)}))
     for end in range(len(data)):
         with pytest.raises(ValueError):  # noqa: PT011
             decode_subscription(data[:end])
@@ -99,7 +101,7 @@ def test_an_assignment_has_the_bytes_of_kafkas_schema() -> None:
             user_data=b"x",
         ),
     )
-    ours = Assignment(version=3, partitions={"t": (0, 7), "u": ()}, user_data=b"x")
+    ours = ConsumerAssignment(version=3, partitions={"t": (0, 7), "u": ()}, user_data=b"x")
     assert encode_assignment(ours) == b"\x00\x03" + sink.getvalue()
 
 
@@ -115,5 +117,7 @@ def test_a_subscription_has_the_bytes_of_kafkas_schema() -> None:
             rack_id="r",
         ),
     )
-    ours = Subscription(version=3, topics=("t", "u"), owned={"t": (3,)}, generation=5, rack="r")
+    ours = ConsumerSubscription(
+        version=3, topics=("t", "u"), owned={"t": (3,)}, generation=5, rack="r"
+    )
     assert encode_subscription(ours) == b"\x00\x03" + sink.getvalue()

@@ -164,7 +164,7 @@ def test_a_member_that_speaks_classic_is_written_with_its_protocols() -> None:
         client_host="/h",
         topics=frozenset({"b", "a"}),
         rebalance_timeout_ms=500,
-        classic=r.ClassicFace(session_timeout_ms=40, protocols=(("range", b"xy"),)),
+        classic=r.ClassicMemberMetadata(session_timeout_ms=40, protocols=(("range", b"xy"),)),
     )
     face = b"\1" + struct.pack(">i", 40) + b"\2" + compact("range") + b"\3xy\0" + b"\0"
     value = (
@@ -274,7 +274,7 @@ MEMBERS = st.builds(
     assignment=CONTENT,
 )
 FACES = st.builds(
-    r.ClassicFace,
+    r.ClassicMemberMetadata,
     session_timeout_ms=NUMBERS,
     protocols=st.lists(st.tuples(NAMES, CONTENT), max_size=3).map(tuple),
 )

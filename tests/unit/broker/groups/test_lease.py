@@ -11,7 +11,7 @@ import pytest
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.broker.groups.requests import ClassicHeartbeat, ConsumerBeat, ConsumerHeartbeat
-from quorumlog.broker.groups.shell.term import CoordinatorShard
+from quorumlog.broker.groups.shell.coordinator_shard import CoordinatorShard
 from quorumlog.errors import CoordinatorNotAvailable, NotCoordinator
 from quorumlog.ids import Epoch
 from quorumlog.metadata import ImageDelta

@@ -6,7 +6,7 @@ import pytest
 from immutables import Map
 
 from quorumlog.broker.groups.config import GroupConfig
-from quorumlog.broker.groups.offsets import CommittedOffset, Offsets
+from quorumlog.broker.groups.offsets import OffsetEntry, Offsets
 from quorumlog.broker.groups.records import OffsetCommitted, OffsetForgotten
 from quorumlog.broker.groups.requests import CommitOffsets, FetchOffsets, OffsetToCommit
 from quorumlog.errors import (
@@ -212,5 +212,5 @@ def test_topic_ids_are_kept_once() -> None:
                 topic_id=TopicId(bytes(list(ID))),
             )
         )
-    found: list[CommittedOffset] = list(offsets._groups["g"]["t"].values())
+    found: list[OffsetEntry] = list(offsets._groups["g"]["t"].values())
     assert found[0].topic_id is found[1].topic_id

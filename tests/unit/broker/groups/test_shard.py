@@ -6,7 +6,7 @@ from typing import TypeVar
 import pytest
 
 from quorumlog.broker.groups.config import GroupConfig
-from quorumlog.broker.groups.decision import Answered, Decision, Failed, Ticket
+from quorumlog.broker.groups.decision import Answered, Failed, GroupDecision, Ticket
 from quorumlog.broker.groups.formats import decode, encode
 from quorumlog.broker.groups.records import (
     ClassicGroup,
@@ -75,7 +75,7 @@ class Played:
         self._drawn += 1
         return f"{len(self.log)}-{self._drawn}"
 
-    def _note(self, decision: Decision) -> None:
+    def _note(self, decision: GroupDecision) -> None:
         self.log += decision.records
         for reply in decision.replies:
             assert reply.ticket not in self.outcomes

@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.simulation.levels.groups.classic_member import share_out
 
-from quorumlog.broker.groups.consumer_protocol import Subscription
+from quorumlog.broker.groups.consumer_protocol import ConsumerSubscription
 from quorumlog.testing.checkers import Place
 
 PLACES: list[Place] = [("t", index) for index in range(7)]
 
 
-def wants(*owned: int, generation: int = 1) -> Subscription:
-    return Subscription(
+def wants(*owned: int, generation: int = 1) -> ConsumerSubscription:
+    return ConsumerSubscription(
         version=2, topics=("t",), owned={"t": owned} if owned else {}, generation=generation
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from .....broker.groups.requests import GroupRequest
-from .....broker.groups.shell.term import timed_out
+from .....broker.groups.shell.coordinator_shard import timed_out
 from .....errors import QuorumlogError
 from ...api import ANSWER_MS_MAX, Answer, BrokerContext, Call, Done
 

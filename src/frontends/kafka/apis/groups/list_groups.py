@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from .....broker.groups.requests import GroupListing
+from .....broker.groups.requests import ListedGroup
 from .....errors import QuorumlogError
 from ...api import Answer, BrokerContext, Call, Fields
 from ...group_codes import group_code
@@ -33,7 +33,7 @@ async def handle(door: BrokerContext, call: Call) -> Answer:
     )
 
 
-def type_of(listing: GroupListing) -> str:
+def type_of(listing: ListedGroup) -> str:
     """Return Kafka's name of a group's type."""
     return CLASSIC if listing.is_classic else CONSUMER
 
@@ -42,7 +42,7 @@ def _wanted(names: Sequence[str]) -> frozenset[str]:
     return frozenset(name.lower() for name in names)
 
 
-def _line(listing: GroupListing) -> Fields:
+def _line(listing: ListedGroup) -> Fields:
     return {
         "group_id": listing.group,
         "protocol_type": listing.protocol_type,

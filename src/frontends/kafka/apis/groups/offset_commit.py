@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from .....broker.groups.requests import CommitOffsets, Committed, OffsetToCommit
+from .....broker.groups.requests import CommitOffsets, CommitOutcome, OffsetToCommit
 from .....errors import (
     GroupNotFound,
     IllegalGeneration,
@@ -151,13 +151,13 @@ def _request(call: Call, offsets: Sequence[OffsetToCommit]) -> CommitOffsets:
     )
 
 
-def _answer(call: Call, outcome: Committed | QuorumlogError) -> OffsetCommitResponse:
+def _answer(call: Call, outcome: CommitOutcome | QuorumlogError) -> OffsetCommitResponse:
     body: Commit = call.body
     count = sum([len(topic.partitions) for topic in body.topics])
     return OffsetCommitResponse(call.version, body, _codes(call, outcome, count))
 
 
-def _codes(call: Call, outcome: Committed | QuorumlogError, count: int) -> list[int]:
+def _codes(call: Call, outcome: CommitOutcome | QuorumlogError, count: int) -> list[int]:
     """Return the error codes of `count` offsets that were committed together."""
     if isinstance(outcome, QuorumlogError):
         return [_code(call, outcome)] * count

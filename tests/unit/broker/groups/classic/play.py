@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from quorumlog.broker.groups.classic import ClassicGroupMachine
 from quorumlog.broker.groups.config import GroupConfig
-from quorumlog.broker.groups.decision import Answered, Decision, Ticket
+from quorumlog.broker.groups.decision import Answered, GroupDecision, Ticket
 from quorumlog.broker.groups.records import ClassicGroup, GroupRecord
 from quorumlog.broker.groups.requests import (
     ClassicHeartbeat,
@@ -60,7 +60,7 @@ class Play:
         self._tickets += 1
         return Ticket(self._tickets)
 
-    def see(self, decision: Decision) -> None:
+    def see(self, decision: GroupDecision) -> None:
         """Take what was decided."""
         for reply in decision.replies:
             assert reply.ticket not in self.outcomes, f"{reply.ticket} is answered twice"

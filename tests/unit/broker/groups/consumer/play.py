@@ -14,11 +14,11 @@ from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.broker.groups.consumer import ConsumerGroupMachine, upgrade
 from quorumlog.broker.groups.consumer.state import GroupState
 from quorumlog.broker.groups.consumer_protocol import (
-    Subscription,
+    ConsumerSubscription,
     decode_assignment,
     encode_subscription,
 )
-from quorumlog.broker.groups.decision import Answered, Decision, Failed, Ticket
+from quorumlog.broker.groups.decision import Answered, Failed, GroupDecision, Ticket
 from quorumlog.broker.groups.records import (
     ClassicGroup,
     ClassicGroupForgotten,
@@ -88,7 +88,9 @@ def subscription(
     *topics: str, version: int = 3, owned: Mapping[str, tuple[int, ...]] | None = None
 ) -> bytes:
     """What a classic consumer sends."""
-    return encode_subscription(Subscription(version=version, topics=topics, owned=owned or {}))
+    return encode_subscription(
+        ConsumerSubscription(version=version, topics=topics, owned=owned or {})
+    )
 
 
 class Play:
@@ -115,7 +117,7 @@ class Play:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def took(self, decision: Decision) -> Any:
+    def took(self, decision: GroupDecision) -> Any:
         """Take a decision's records in; returns the outcome or the error of the last ticket."""
         self.last = decision.records
         self.log += decision.records
@@ -278,6 +280,6 @@ class Play:
         return None
 
 
-def failed(decision: Decision) -> list[QuorumlogError]:
+def failed(decision: GroupDecision) -> list[QuorumlogError]:
     """The refusals of a decision."""
     return [reply.error for reply in decision.replies if isinstance(reply, Failed)]

@@ -22,7 +22,7 @@ TEXTS: Final = (
     "assignor",
 )
 PROTOCOLS: Final = "protocols"
-"""The field whose parts contain a name each."""
+"""The field with a name in each of its parts."""
 
 
 def check_group(group: str) -> None:

@@ -21,7 +21,7 @@ RECORDS_A_STEP: Final = 200
 """Records decoded in one slice: about two milliseconds."""
 
 
-class StoredRecords:
+class GroupLogReader:
     """Reads the records of [log start, `end_offset`) of a partition, in order.
 
     A damaged record or batch is logged and skipped.

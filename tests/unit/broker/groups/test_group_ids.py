@@ -5,7 +5,7 @@ import pytest
 from quorumlog.broker.groups.formats import encode
 from quorumlog.broker.groups.records import ConsumerMemberForgotten
 from quorumlog.broker.groups.requests import JoinGroup
-from quorumlog.broker.groups.shell.naming import NAME_LENGTH_MAX, check_group, check_texts
+from quorumlog.broker.groups.shell.group_ids import NAME_LENGTH_MAX, check_group, check_texts
 from quorumlog.errors import InvalidRequest
 
 WIDE = "\N{GRINNING FACE}"  # four bytes

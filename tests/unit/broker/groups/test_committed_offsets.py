@@ -3,7 +3,7 @@
 import pytest
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
-from quorumlog.broker.groups.shell.committed import ANSWER_MS, SILENT_MS
+from quorumlog.broker.groups.shell.committed_offsets import ANSWER_MS, SILENT_MS
 from quorumlog.errors import CoordinatorNotAvailable, QuorumlogError
 from quorumlog.runtime import Runtime
 

@@ -4,27 +4,22 @@ members."""
 from collections.abc import Callable
 from typing import Final
 
-from ....errors import (
-    CoordinatorNotAvailable,
-    GroupNotFound,
-    QuorumlogError,
-    RebalanceInProgress,
-)
+from ....errors import CoordinatorNotAvailable, GroupNotFound, QuorumlogError, RebalanceInProgress
 from ....ids import TopicId
 from ....metadata.image import MetadataImage
 from ..classic import ClassicGroupMachine
 from ..config import GroupConfig
 from ..consumer_protocol import (
     PROTOCOL_TYPE,
-    Subscription,
+    ConsumerSubscription,
     decode_assignment,
     decode_subscription,
 )
-from ..decision import Decision, Failed, Ticket
+from ..decision import Failed, GroupDecision, Ticket
 from ..records import (
-    ClassicFace,
     ClassicGroup,
     ClassicGroupForgotten,
+    ClassicMemberMetadata,
     ConsumerGroup,
     ConsumerMember,
     CurrentAssignment,
@@ -36,9 +31,9 @@ from ..records import (
     TargetEpoch,
 )
 from ..requests import ConsumerHeartbeat
-from .classic_face import partitions_by_id
+from .classic_members import partitions_by_id
 from .group import ConsumerGroupMachine
-from .heartbeating import check_heartbeat
+from .heartbeat import check_heartbeat
 
 METADATA_LAG_MS: Final = 10_000
 """The maximum age of metadata of a serving coordinator: members may have assigned a new topic that
@@ -58,7 +53,7 @@ def upgrade(
     config: GroupConfig,
     draw: Callable[[], str],
     now_ms: int,
-) -> tuple[ConsumerGroupMachine | None, Decision]:
+) -> tuple[ConsumerGroupMachine | None, GroupDecision]:
     """Answer a KIP-848 heartbeat to a classic group, empty or not.
 
     Return a machine that replaces the group, and the decision: the records of the change, the
@@ -72,7 +67,7 @@ def upgrade(
             _check_may_upgrade(classic, config)
         records = _as_consumer(classic, image, now_ms)
     except QuorumlogError as error:
-        return None, Decision(replies=(Failed(ticket, error),))
+        return None, GroupDecision(replies=(Failed(ticket, error),))
     machine = ConsumerGroupMachine(classic.group, config, draw)
     for record in records:
         machine.replay(record)
@@ -85,8 +80,8 @@ def upgrade(
             f"group {classic.group!r}: the group changes to the consumer protocol; join again"
         )
     )
-    forgotten = Decision((ClassicGroupForgotten(group=classic.group),))
-    return machine, forgotten + ended + Decision(tuple(records)) + answer
+    forgotten = GroupDecision((ClassicGroupForgotten(group=classic.group),))
+    return machine, forgotten + ended + GroupDecision(tuple(records)) + answer
 
 
 def _check_may_upgrade(classic: ClassicGroupMachine, config: GroupConfig) -> None:
@@ -159,7 +154,7 @@ def _not_revoked(
     """Return the partitions that each member claimed in its last join and that are not assigned.
     Each stays with its claimant until that member rejoins; of two claimants, the one of the later
     generation has it."""
-    said: dict[str, Subscription] = {}
+    said: dict[str, ConsumerSubscription] = {}
     for member in members:
         assert member.classic is not None
         offered = dict(member.classic.protocols)
@@ -189,11 +184,13 @@ def _member(
         client_host=stored.client_host,
         topics=frozenset(subscription.topics),
         rebalance_timeout_ms=stored.rebalance_timeout_ms,
-        classic=ClassicFace(session_timeout_ms=stored.session_timeout_ms, protocols=protocols),
+        classic=ClassicMemberMetadata(
+            session_timeout_ms=stored.session_timeout_ms, protocols=protocols
+        ),
     )
 
 
-def _subscription(group: str, member_id: str, encoded: bytes) -> Subscription:
+def _subscription(group: str, member_id: str, encoded: bytes) -> ConsumerSubscription:
     try:
         return decode_subscription(encoded)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Session deadlines of many members; moving a deadline later is a dictionary write.
+"""Deadlines of many members; moving one later is a dictionary write.
 
 Members send a heartbeat every few seconds and rarely expire. A heartbeat therefore only writes the
 new time into a dictionary. The heap keeps the earlier time, which is corrected when it reaches the
@@ -6,35 +6,37 @@ top.
 """
 
 from heapq import heapify, heappop, heappush
-from typing import Final
+from typing import Final, Generic, TypeVar
+
+N = TypeVar("N")
 
 STALE_MAX: Final = 64
 """The heap is rebuilt when it has more than twice as many entries as deadlines, plus this
 number."""
 
 
-class Deadlines:
+class DeadlineQueue(Generic[N]):
     """One deadline for each name, in milliseconds."""
 
     __slots__ = ("_at_ms", "_heap", "_serial")
 
     def __init__(self) -> None:
-        self._at_ms: dict[str, int] = {}
-        self._heap: list[tuple[int, int, str]] = []  # at most the name's deadline; serial; name
+        self._at_ms: dict[N, int] = {}
+        self._heap: list[tuple[int, int, N]] = []  # at most the name's deadline; serial; name
         self._serial = 0
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: N) -> bool:
         return name in self._at_ms
 
-    def names(self) -> frozenset[str]:
+    def names(self) -> frozenset[N]:
         """Return the names that have a deadline."""
         return frozenset(self._at_ms)
 
-    def get(self, name: str) -> int | None:
+    def get(self, name: N) -> int | None:
         """Return the deadline of a name, or None."""
         return self._at_ms.get(name)
 
-    def set(self, name: str, at_ms: int) -> None:
+    def set(self, name: N, at_ms: int) -> None:
         """Set the deadline of a name. O(1) if it moves later, else O(log n)."""
         before = self._at_ms.get(name)
         self._at_ms[name] = at_ms
@@ -44,7 +46,7 @@ class Deadlines:
             if len(self._heap) > 2 * len(self._at_ms) + STALE_MAX:
                 self._rebuild()
 
-    def drop(self, name: str) -> None:
+    def drop(self, name: N) -> None:
         """Remove the deadline of a name, if there is one."""
         self._at_ms.pop(name, None)
 
@@ -53,7 +55,7 @@ class Deadlines:
         self._drop_outdated()
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now_ms: int) -> list[str]:
+    def due(self, now_ms: int) -> list[N]:
         """Remove and return the names with a deadline of at most `now_ms`, the earliest first."""
         names = []
         while (at_ms := self.next_ms()) is not None and at_ms <= now_ms:
@@ -80,7 +82,7 @@ class Deadlines:
                 heappush(heap, (at_ms, serial, name))
 
     def _rebuild(self) -> None:
-        first: dict[str, int] = {}  # oldest serial of each name: ties keep their order
+        first: dict[N, int] = {}  # oldest serial of each name: ties keep their order
         for _, serial, name in self._heap:
             if name in self._at_ms:
                 first[name] = min(serial, first.get(name, serial))

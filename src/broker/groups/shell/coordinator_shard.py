@@ -14,13 +14,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from ....errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
+    MessageTooLarge,
     NotCoordinator,
     Overloaded,
     QuorumlogError,
@@ -35,15 +36,50 @@ from ....storage.shell.data_directory import DataDirectory
 from ...partition import Acks
 from ...shell.replica import Replica
 from ..config import OFFSETS_TOPIC, GroupConfig
-from ..decision import Answered, Decision, Failed, Reply, Ticket
+from ..decision import Answered, Failed, GroupDecision, Reply, Ticket
 from ..formats import encode
 from ..records import ClassicGroup, ConsumerGroup, OffsetCommitted, OffsetForgotten
-from ..requests import DescribeGroup, FetchOffsets, GroupListing, GroupRequest
+from ..requests import DescribeGroup, FetchOffsets, GroupRequest, ListedGroup
 from ..shard import GroupShard
-from .figures import GroupFigures
-from .loading import StoredRecords
-from .naming import check_texts
-from .room import BATCH_BYTES, RECORD_BYTES, BatchLimits
+from .group_ids import check_texts
+from .loader import GroupLogReader
+from .metrics import GroupMetrics
+
+BATCH_BYTES: Final = 512 << 10
+"""A batch of this size gets no further decision, and no further offsets of its decision."""
+DECISION_BYTES_MAX: Final = 99 << 20
+"""The maximum size of one decision, whatever the segment size: a follower accepts at most 128
+MiB."""
+RECORD_BYTES: Final = 16
+"""A lower bound of a record's size in a batch beyond its key and value."""
+HEAD_BYTES: Final = 128
+"""A lower bound of a batch's size beyond its records."""
+
+
+class BatchLimits:
+    """The limits of one partition, derived from its segment size at load."""
+
+    __slots__ = ("batch_bytes", "decision_bytes_max")
+
+    def __init__(self, segment_bytes: int) -> None:
+        self.batch_bytes = min(BATCH_BYTES, segment_bytes // 4)
+        self.decision_bytes_max = min(DECISION_BYTES_MAX, segment_bytes - HEAD_BYTES)
+
+    def limit(self, config: GroupConfig) -> GroupConfig:
+        """Return the configuration with a limit on subscriptions. It leaves space to store them
+        together with assignments of the same size and the small fields."""
+        fitting = self.decision_bytes_max * 15 // 32
+        return replace(config, group_bytes_max=min(config.group_bytes_max, fitting))
+
+    def check(self, size: int) -> None:
+        """Raise MessageTooLarge for a decision that cannot be appended. The state is then reloaded,
+        and the client must not retry."""
+        if size > self.decision_bytes_max:
+            raise MessageTooLarge(
+                f"the group's update has {size} bytes, the limit is {self.decision_bytes_max}; use"
+                " fewer members or topics"
+            )
+
 
 R = TypeVar("R")
 ReplyCallback: TypeAlias = Callable[[Any], None]
@@ -54,7 +90,7 @@ _LOG = logging.getLogger("quorumlog.groups")
 RETRY_S: Final = 0.2
 """The pause before a failed open or load is retried."""
 CANCELLED_MAX: Final = 100
-"""The number of cancelled requests whose replies may be kept, unless more requests are pending.
+"""The number of cancelled requests with replies that may be kept, unless more requests are pending.
 Without the limit, they would stay until their records are replicated."""
 READ_ONLY: Final = (FetchOffsets, DescribeGroup)
 
@@ -67,7 +103,7 @@ class CoordinatorDeps:
     entropy: Entropy
     directory: DataDirectory
     config: GroupConfig
-    figures: GroupFigures
+    figures: GroupMetrics
     replica_of: Callable[[str, int], Replica]  # raises NotLeaderOrFollower, ...
     image: Callable[[], MetadataImage]
     may_be_replaced: Callable[[Replica], bool]  # True: another broker may lead by now
@@ -229,7 +265,7 @@ class CoordinatorShard:
         self._replica.check()
         self._replica.partition.admit(Acks.ALL, self.leader_epoch)
 
-    def listings(self) -> list[GroupListing]:
+    def listings(self) -> list[ListedGroup]:
         """Return the groups, by ascending name; raise CoordinatorLoading."""
         return self._loaded_groups(lists=True).listings()
 
@@ -248,7 +284,7 @@ class CoordinatorShard:
 
     # --- decisions --------------------------------------------------------------------------------
 
-    def _enqueue(self, decision: Decision) -> None:
+    def _enqueue(self, decision: GroupDecision) -> None:
         """Queue a decision for storage; its replies follow."""
         if not decision.records and not decision.replies:
             self._wake_earlier()
@@ -387,7 +423,7 @@ class CoordinatorShard:
         self._limits = BatchLimits(log.config.segment_bytes)
         groups = GroupShard(self._limits.limit(self._deps.config), self._draw)
         async with self._deps.loading:
-            stored = StoredRecords(
+            stored = GroupLogReader(
                 self._deps.directory, log, end_offset=end_offset, partition=self.partition
             )
             while (records := await stored.take()) is not None:
@@ -448,7 +484,7 @@ class CoordinatorShard:
 
     async def _expire(self, now_ms: int) -> None:
         """Handle expired deadlines. Not while the log cannot be written, nor right after: members
-        whose heartbeats were refused would expire."""
+        with refused heartbeats would expire."""
         assert self._groups is not None, "not loaded"
         try:
             self._admit()
@@ -539,7 +575,7 @@ class CoordinatorShard:
             self._wake.set()
 
     def _write_failed(self, error: Exception) -> None:
-        """Handle a failed append, whose outcome is unknown. A bug counts as one: no task would see
+        """Handle a failed append; its outcome is unknown. A bug counts as one: no task would see
         it, and serving would continue."""
         if not isinstance(error, QuorumlogError):
             _LOG.error("groups.write_broke partition=%d", self.partition, exc_info=error)

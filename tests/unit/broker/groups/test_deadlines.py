@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorumlog.broker.groups.classic.deadlines import STALE_MAX, Deadlines
+from quorumlog.broker.groups.deadlines import STALE_MAX, DeadlineQueue
 
 NAMES = st.sampled_from("abcd")
 STEPS = st.lists(
@@ -17,7 +17,7 @@ STEPS = st.lists(
 @settings(max_examples=50)
 @given(STEPS)
 def test_what_is_due_is_what_a_plain_dictionary_says(steps: list[tuple[str, str, int]]) -> None:
-    deadlines, model = Deadlines(), dict[str, int]()
+    deadlines, model = DeadlineQueue[str](), dict[str, int]()
     for step, name, at_ms in steps:
         if step == "set":
             deadlines.set(name, at_ms)
@@ -36,14 +36,14 @@ def test_what_is_due_is_what_a_plain_dictionary_says(steps: list[tuple[str, str,
 
 
 def test_equal_times_are_due_in_the_order_in_which_they_came() -> None:
-    deadlines = Deadlines()
+    deadlines = DeadlineQueue[str]()
     for name in "cab":
         deadlines.set(name, 5)
     assert deadlines.due(5) == ["c", "a", "b"]
 
 
 def test_names_that_come_and_go_leave_nothing_behind() -> None:
-    deadlines = Deadlines()
+    deadlines = DeadlineQueue[str]()
     for number in range(10_000):
         deadlines.set(str(number), 1_000_000)
         deadlines.drop(str(number))
@@ -51,8 +51,47 @@ def test_names_that_come_and_go_leave_nothing_behind() -> None:
 
 
 def test_a_name_that_changes_its_mind_leaves_nothing_behind() -> None:
-    deadlines = Deadlines()
+    deadlines = DeadlineQueue[str]()
     for number in range(10_000):
         deadlines.set("a", 1_000_000 - number)
     assert len(deadlines._heap) <= STALE_MAX + 3
     assert deadlines.due(1_000_000) == ["a"]
+
+
+def test_a_deadline_that_moved_later_is_not_due_at_its_old_time() -> None:
+    deadlines = DeadlineQueue[str]()
+    deadlines.set("a", 10)
+    deadlines.set("a", 20)
+    assert deadlines.due(10) == []
+    assert deadlines.next_ms() == 20
+    assert deadlines.due(20) == ["a"]
+    assert deadlines.next_ms() is None
+
+
+def test_a_deadline_that_moved_earlier_is_due_at_its_new_time() -> None:
+    deadlines = DeadlineQueue[str]()
+    deadlines.set("a", 20)
+    deadlines.set("a", 10)
+    assert deadlines.next_ms() == 10
+    assert deadlines.due(10) == ["a"]
+    assert deadlines.due(20) == []
+
+
+def test_a_dropped_deadline_is_never_due() -> None:
+    deadlines = DeadlineQueue[tuple[str, str]]()
+    deadlines.set(("session", "a"), 10)
+    deadlines.set(("revoke", "a"), 10)
+    deadlines.drop(("session", "a"))
+    assert deadlines.due(10) == [("revoke", "a")]
+    assert ("session", "a") not in deadlines
+
+
+def test_dropped_far_deadlines_leave_the_near_ones_in_place() -> None:
+    """A client may ask for a poll interval of 24 days, and restart every minute."""
+    deadlines = DeadlineQueue[str]()
+    deadlines.set("stays", 5)
+    for number in range(10_000):
+        deadlines.set(f"m{number}", 2**31 + number)
+        deadlines.drop(f"m{number}")
+    assert len(deadlines._heap) <= 2 + STALE_MAX + 1
+    assert deadlines.due(5) == ["stays"]

@@ -23,23 +23,21 @@ from ....errors import (
 from ....metadata.image import MetadataImage
 from ..consumer_protocol import (
     PROTOCOL_TYPE,
-    Assignment,
-    Subscription,
+    ConsumerAssignment,
+    ConsumerSubscription,
     decode_subscription,
     encode_assignment,
 )
-from ..records import ClassicFace, ConsumerMember, CurrentAssignment, MemberState, Partitions
-from ..requests import (
-    ClassicHeartbeat,
-    Joined,
-    JoinGroup,
-    LeaveGroup,
-    Left,
-    Synced,
-    SyncGroup,
+from ..records import (
+    ClassicMemberMetadata,
+    ConsumerMember,
+    CurrentAssignment,
+    MemberState,
+    Partitions,
 )
+from ..requests import ClassicHeartbeat, Joined, JoinGroup, LeaveGroup, Left, Synced, SyncGroup
 from .core import JOIN, SYNC, GroupCore
-from .heartbeating import check_bytes, check_size, find_member
+from .heartbeat import check_bytes, check_size, find_member
 from .state import GroupState
 
 
@@ -64,8 +62,8 @@ def join(
     core.assign(now_ms, is_urgent=True)
     owned = _held_partitions(core.state.current_of(member_id), subscription, image)
     current = core.reconcile_member(member_id, owned, now_ms, is_forced=has_changed)
-    core.timers.stop(JOIN, member_id=member_id)
-    core.timers.start(SYNC, member_id, now_ms + member.rebalance_timeout_ms)
+    core.timers.drop((JOIN, member_id))
+    core.timers.set((SYNC, member_id), now_ms + member.rebalance_timeout_ms)
     core.start_session(member_id, now_ms)
     return Joined(
         member_id=member_id,
@@ -93,7 +91,7 @@ def sync(core: GroupCore, request: SyncGroup, image: MetadataImage, now_ms: int)
     core.start_session(member.member_id, now_ms)
     if core.state.epoch > current.epoch and (current.state is not MemberState.UNREVOKED_PARTITIONS):
         raise _rebalance(core, member, now_ms)
-    core.timers.stop(SYNC, member_id=member.member_id)
+    core.timers.drop((SYNC, member.member_id))
     version = decode_subscription(subscription).version
     return Synced(
         protocol_type=PROTOCOL_TYPE,
@@ -148,7 +146,7 @@ def leave(core: GroupCore, request: LeaveGroup, image: MetadataImage, now_ms: in
 # --- members and subscriptions --------------------------------------------------------------------
 
 
-def check_join(core: GroupCore, request: JoinGroup) -> Subscription:
+def check_join(core: GroupCore, request: JoinGroup) -> ConsumerSubscription:
     """Validate a join without regard to the member; return the subscription."""
     _check_protocols(core.state, request)
     low, high = core.config.session_timeout_min_ms, core.config.session_timeout_max_ms
@@ -175,7 +173,7 @@ def _check_protocols(state: GroupState, request: JoinGroup) -> None:
         )
 
 
-def _subscription(request: JoinGroup) -> Subscription:
+def _subscription(request: JoinGroup) -> ConsumerSubscription:
     """Decode the subscription; that of the first protocol stands for all."""
     try:
         return decode_subscription(request.protocols[0][1])
@@ -206,7 +204,9 @@ def _admit(core: GroupCore, draw: Callable[[], str], request: JoinGroup) -> Cons
     return _new_member(core, request, member_id or _draw_id(draw, request))
 
 
-def _check_removed_owner(core: GroupCore, request: JoinGroup, subscription: Subscription) -> None:
+def _check_removed_owner(
+    core: GroupCore, request: JoinGroup, subscription: ConsumerSubscription
+) -> None:
     """Raise UnknownMember for a removed member that still claims partitions. Accepted as a new
     member, it would use them until its sync, and another member may own them by then."""
     member_id = request.member_id
@@ -220,7 +220,7 @@ def _check_removed_owner(core: GroupCore, request: JoinGroup, subscription: Subs
 
 
 def _check_subscription_size(
-    core: GroupCore, request: JoinGroup, subscription: Subscription
+    core: GroupCore, request: JoinGroup, subscription: ConsumerSubscription
 ) -> None:
     """Raise GroupFull if the subscriptions of all members are too large to be stored."""
     state = core.state
@@ -240,7 +240,7 @@ def _new_member(core: GroupCore, request: JoinGroup, member_id: str) -> Consumer
 
 
 def _with_join(
-    member: ConsumerMember, request: JoinGroup, subscription: Subscription
+    member: ConsumerMember, request: JoinGroup, subscription: ConsumerSubscription
 ) -> ConsumerMember:
     rebalance_ms = request.rebalance_timeout_ms
     return replace(
@@ -253,7 +253,7 @@ def _with_join(
         pattern=None,
         assignor=None,
         rebalance_timeout_ms=member.rebalance_timeout_ms if rebalance_ms < 0 else rebalance_ms,
-        classic=ClassicFace(
+        classic=ClassicMemberMetadata(
             session_timeout_ms=request.session_timeout_ms, protocols=request.protocols
         ),
     )
@@ -261,7 +261,7 @@ def _with_join(
 
 def _find(
     core: GroupCore, member_id: str, instance_id: str | None
-) -> tuple[ConsumerMember, ClassicFace]:
+) -> tuple[ConsumerMember, ClassicMemberMetadata]:
     member = find_member(core.state, member_id, instance_id)
     if member.classic is None:
         raise UnknownMember(f"member {member_id!r} uses the consumer protocol, not the classic one")
@@ -277,8 +277,8 @@ def _check_generation(generation: int, epoch: int) -> None:
 
 def _rebalance(core: GroupCore, member: ConsumerMember, now_ms: int) -> RebalanceInProgress:
     """Start the member's rejoin timeout; return the error that requests a rejoin."""
-    if not core.timers.runs(JOIN, member.member_id):
-        core.timers.start(JOIN, member.member_id, now_ms + member.rebalance_timeout_ms)
+    if (JOIN, member.member_id) not in core.timers:
+        core.timers.set((JOIN, member.member_id), now_ms + member.rebalance_timeout_ms)
     return RebalanceInProgress(f"group {core.group!r}: a rebalance is in progress; join again")
 
 
@@ -295,7 +295,7 @@ def _lacks_only_owned(state: GroupState, member_id: str, assigned: Partitions) -
 
 
 def _held_partitions(
-    current: CurrentAssignment, subscription: Subscription, image: MetadataImage
+    current: CurrentAssignment, subscription: ConsumerSubscription, image: MetadataImage
 ) -> Partitions:
     """Return the partitions that a member may hold according to its subscription. If it claims any
     that were not assigned to it, the member may have newer metadata than this broker: then its
@@ -331,4 +331,4 @@ def assignment_bytes(assigned: Partitions, version: int, image: MetadataImage) -
         if topic is not None:
             by_name[topic.name] = tuple(sorted(indices))
     partitions = dict(sorted(by_name.items()))
-    return encode_assignment(Assignment(version=version, partitions=partitions))
+    return encode_assignment(ConsumerAssignment(version=version, partitions=partitions))

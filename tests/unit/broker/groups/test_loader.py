@@ -4,7 +4,7 @@ import asyncio
 
 from quorumlog.broker.groups.formats import encode
 from quorumlog.broker.groups.records import OffsetCommitted
-from quorumlog.broker.groups.shell.loading import StoredRecords
+from quorumlog.broker.groups.shell.loader import GroupLogReader
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
@@ -45,7 +45,7 @@ def test_a_load_goes_on_behind_what_compaction_took_out_with_nothing_in_the_page
             committed = await write(directory, "o-0")
             log = await directory.open_log("o-0", CLEANED, topic_id=TOPIC)
             end_offset = log.log_end_offset
-            stored = StoredRecords(directory, log, end_offset=end_offset, partition=0)
+            stored = GroupLogReader(directory, log, end_offset=end_offset, partition=0)
             count, found = 0, {}
             while (records := await stored.take()) is not None:
                 count += len(records)

@@ -12,14 +12,18 @@ from quorumlog.broker.groups.formats import encode
 from quorumlog.broker.groups.records import OffsetCommitted
 from quorumlog.broker.groups.requests import (
     CommitOffsets,
-    Committed,
+    CommitOutcome,
     ConsumerHeartbeat,
     FetchOffsets,
     OffsetToCommit,
 )
-from quorumlog.broker.groups.shell.loading import RECORDS_A_STEP, StoredRecords
-from quorumlog.broker.groups.shell.room import BATCH_BYTES
-from quorumlog.broker.groups.shell.term import CANCELLED_MAX, CoordinatorShard, _PendingBatch
+from quorumlog.broker.groups.shell.coordinator_shard import (
+    BATCH_BYTES,
+    CANCELLED_MAX,
+    CoordinatorShard,
+    _PendingBatch,
+)
+from quorumlog.broker.groups.shell.loader import RECORDS_A_STEP, GroupLogReader
 from quorumlog.errors import (
     CoordinatorNotAvailable,
     NotCoordinator,
@@ -76,7 +80,7 @@ def test_others_have_the_loop_while_a_partition_is_read() -> None:
             parts = nodes.nodes[1].parts
             assert parts.directory is not None
             log = nodes.replica(1, OFFSETS_TOPIC).log
-            stored_records = StoredRecords(
+            stored_records = GroupLogReader(
                 parts.directory, log, end_offset=log.log_end_offset, partition=0
             )
             found = []
@@ -183,7 +187,7 @@ def test_very_many_offsets_of_one_decision_go_into_several_batches() -> None:
         log = nodes.replica(1, OFFSETS_TOPIC).log
         before = log.log_end_offset
         noted = tuple(replace(each, note="n" * 4_000) for each in many(200, 5).offsets)
-        assert asked(nodes, 1, replace(many(200, 5), offsets=noted)) == Committed(
+        assert asked(nodes, 1, replace(many(200, 5), offsets=noted)) == CommitOutcome(
             errors=(None,) * 200
         )
         found = log.read(before, max_bytes=4 << 20)

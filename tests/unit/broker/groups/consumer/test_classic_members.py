@@ -1,9 +1,9 @@
 """Members of the classic protocol in a group of KIP-848, and how a group gets there and back."""
 
 from quorumlog.broker.groups.classic import ClassicGroupMachine
-from quorumlog.broker.groups.consumer.migration import CLOCK_SKEW_MS, METADATA_LAG_MS
+from quorumlog.broker.groups.consumer.classic_upgrade import CLOCK_SKEW_MS, METADATA_LAG_MS
 from quorumlog.broker.groups.consumer_protocol import (
-    Assignment,
+    ConsumerAssignment,
     decode_assignment,
     encode_assignment,
 )
@@ -280,7 +280,7 @@ def classic_group(
             rebalance_timeout_ms=REBALANCE_MS,
             session_timeout_ms=CLASSIC_SESSION_MS,
             subscription=subscription("t", owned={"t": owned if number == 0 else ()}),
-            assignment=encode_assignment(Assignment(version=1, partitions={"t": indices})),
+            assignment=encode_assignment(ConsumerAssignment(version=1, partitions={"t": indices})),
         )
         for number, (name, indices) in enumerate(parts.items())
     )

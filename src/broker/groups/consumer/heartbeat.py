@@ -15,17 +15,11 @@ from ....errors import (
 from ....metadata.image import MetadataImage
 from ..config import GroupConfig
 from ..records import ConsumerMember, CurrentAssignment, MemberState
-from ..requests import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    LEAVE_STATIC_EPOCH,
-    ConsumerBeat,
-    ConsumerHeartbeat,
-)
+from ..requests import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerBeat, ConsumerHeartbeat
 from .core import JOIN, REVOKE, SYNC, GroupCore
-from .patterns import check_pattern
-from .reconciling import is_within
+from .reconciliation import is_within
 from .state import GroupState, brought_bytes
+from .subscriptions import check_pattern
 
 
 def check_heartbeat(request: ConsumerHeartbeat, config: GroupConfig) -> None:
@@ -88,7 +82,8 @@ def _apply_heartbeat(
     before = core.state.current_of(member_id)
     has_changed = core.put_member(_with_heartbeat(member, request))
     if member.classic is not None:
-        core.timers.stop(JOIN, SYNC, member_id=member_id)
+        core.timers.drop((JOIN, member_id))
+        core.timers.drop((SYNC, member_id))
     core.refresh(image, now_ms, has_changed=has_changed)
     core.assign(now_ms)
     owned = {} if request.member_epoch == JOIN_EPOCH else request.owned
@@ -134,7 +129,7 @@ def leave(
         if after != before:
             core.append(after)
             core.start_session(member.member_id, now_ms)
-        core.timers.stop(REVOKE, member_id=member.member_id)
+        core.timers.drop((REVOKE, member.member_id))
     return ConsumerBeat(
         member_id=member.member_id,
         member_epoch=request.member_epoch,

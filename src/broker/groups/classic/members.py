@@ -3,14 +3,148 @@
 Each step is O(1) in the number of members, unless its docstring gives a cost.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from ....errors import FencedInstance, InconsistentGroupProtocol, UnknownMember
-from ..consumer_protocol import PROTOCOL_TYPE
+from ..consumer_protocol import PROTOCOL_TYPE, topics_of
 from ..decision import Ticket
-from .member import Member
-from .subscription import topics_of
+from ..records import StoredMember
+from ..requests import JoinGroup, MemberDescription
+
+
+class ClassicGroupState(Enum):
+    """The state of a classic group; the values are Kafka's names."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"  # members join
+    COMPLETING = "CompletingRebalance"  # members have joined; the leader assigns
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+PREVIOUS_STATES: Final[Mapping[ClassicGroupState, frozenset[ClassicGroupState]]] = {
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.PREPARING}),
+    ClassicGroupState.PREPARING: frozenset(
+        {ClassicGroupState.EMPTY, ClassicGroupState.COMPLETING, ClassicGroupState.STABLE}
+    ),
+    ClassicGroupState.COMPLETING: frozenset({ClassicGroupState.PREPARING}),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.COMPLETING}),
+    ClassicGroupState.DEAD: frozenset(
+        {
+            ClassicGroupState.EMPTY,
+            ClassicGroupState.PREPARING,
+            ClassicGroupState.COMPLETING,
+            ClassicGroupState.STABLE,
+        }
+    ),
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class ClassicMember:
+    """A member of a classic group; only `Roster` changes `protocols`."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]  # each name once, most preferred first
+    assignment: bytes = b""  # of the last generation that was synced
+    joining: Ticket | None = None  # its waiting join
+    syncing: Ticket | None = None  # its waiting sync
+    is_new: bool = False  # it has not been in a generation yet
+
+    @property
+    def brought_bytes(self) -> int:
+        """The approximate stored size of its names and subscriptions."""
+        names = (self.member_id, self.instance_id or "", self.client_id, self.client_host)
+        return sum(map(len, names)) + sum(len(content) for _, content in self.protocols)
+
+    def subscription(self, protocol: str | None) -> bytes:
+        """Return the subscription sent for a protocol, or no bytes."""
+        return next((content for name, content in self.protocols if name == protocol), b"")
+
+    def vote(self, candidates: Container[str]) -> str:
+        """Return the most preferred of the candidates; at least one is supported."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def stored(self, protocol: str | None) -> StoredMember:
+        """Return the member's part of a generation's record."""
+        return StoredMember(
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            session_timeout_ms=self.session_timeout_ms,
+            subscription=self.subscription(protocol),
+            assignment=self.assignment,
+        )
+
+    def description(self, protocol: str | None, silent_ms: int) -> MemberDescription:
+        """Return the member's description."""
+        return MemberDescription(
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            silent_ms=silent_ms,
+            subscription=self.subscription(protocol),
+            assignment=self.assignment,
+        )
+
+
+def new_member(member_id: str, request: JoinGroup) -> ClassicMember:
+    """Return the new member of a join request."""
+    return ClassicMember(
+        member_id=member_id,
+        instance_id=request.instance_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        rebalance_timeout_ms=rebalance_timeout_ms(request),
+        session_timeout_ms=request.session_timeout_ms,
+        protocols=unique_protocols(request.protocols),
+        is_new=True,
+    )
+
+
+def rebalance_timeout_ms(request: JoinGroup) -> int:
+    """Return the rebalance timeout; version 0 of the request has none, so the session timeout."""
+    given = request.rebalance_timeout_ms
+    return given if given > 0 else request.session_timeout_ms
+
+
+def unique_protocols(protocols: tuple[tuple[str, bytes], ...]) -> tuple[tuple[str, bytes], ...]:
+    """Return the protocols without duplicate names; the first one counts."""
+    first: dict[str, bytes] = {}
+    for name, content in protocols:
+        first.setdefault(name, content)
+    return tuple(first.items())
+
+
+def stored_member(
+    stored: StoredMember, protocol: str | None, protocols: tuple[tuple[str, bytes], ...] | None
+) -> ClassicMember:
+    """Return the member of a stored record; `protocols`: all that it supports, if known."""
+    if protocols is None:
+        protocols = ((protocol or "", stored.subscription),)
+    waits_ms = stored.rebalance_timeout_ms
+    return ClassicMember(
+        member_id=stored.member_id,
+        instance_id=stored.instance_id,
+        client_id=stored.client_id,
+        client_host=stored.client_host,
+        rebalance_timeout_ms=waits_ms if waits_ms > 0 else stored.session_timeout_ms,
+        session_timeout_ms=stored.session_timeout_ms,
+        protocols=unique_protocols(protocols),
+        assignment=stored.assignment,
+    )
+
 
 NOTHING_SUBSCRIBED: Final[frozenset[str]] = frozenset()
 
@@ -27,7 +161,7 @@ class Roster:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ClassicMember] = {}
         self.pending: dict[str, None] = {}
         self.protocol_type = ""  # kept when the last member has left
         self.waiting_count = 0  # members with a waiting join
@@ -39,19 +173,19 @@ class Roster:
     def __len__(self) -> int:
         return len(self.members)
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[ClassicMember]:
         return iter(self.members.values())
 
     # --- lookup -----------------------------------------------------------------------------------
 
-    def by_instance(self, instance_id: str | None) -> Member | None:
+    def by_instance(self, instance_id: str | None) -> ClassicMember | None:
         """Return the member with an instance id, or None."""
         if instance_id is None:
             return None
         member_id = self._instances.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
-    def find(self, group: str, member_id: str, instance_id: str | None) -> Member:
+    def find(self, group: str, member_id: str, instance_id: str | None) -> ClassicMember:
         """Return the member that sent a request.
 
         Raises: UnknownMember, FencedInstance (another member id has taken over the instance id).
@@ -86,7 +220,7 @@ class Roster:
 
     # --- changes ----------------------------------------------------------------------------------
 
-    def add(self, member: Member, protocol_type: str) -> None:
+    def add(self, member: ClassicMember, protocol_type: str) -> None:
         """Add a member."""
         assert member.member_id not in self.members, f"{member.member_id!r} is a member already"
         if not self.members:
@@ -103,7 +237,7 @@ class Roster:
         self.members[member.member_id] = member
         self._count(member, 1)
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: ClassicMember) -> None:
         """Remove a member; its join and sync must have been answered."""
         assert member.joining is None, f"the join of {member.member_id!r} is not answered"
         assert member.syncing is None, f"the sync of {member.member_id!r} is not answered"
@@ -112,19 +246,21 @@ class Roster:
             del self._instances[member.instance_id]
         self._count(member, -1)
 
-    def set_protocols(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:
+    def set_protocols(
+        self, member: ClassicMember, protocols: tuple[tuple[str, bytes], ...]
+    ) -> None:
         """Replace a member's protocols."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
 
-    def wait(self, member: Member, ticket: Ticket) -> None:
+    def wait(self, member: ClassicMember, ticket: Ticket) -> None:
         """Record the waiting join of a member."""
         assert member.joining is None, f"{member.member_id!r} joins twice"
         member.joining = ticket
         self.waiting_count += 1
 
-    def pop_join(self, member: Member) -> Ticket:
+    def pop_join(self, member: ClassicMember) -> Ticket:
         """End the wait of a member's join; return its ticket."""
         ticket = member.joining
         assert ticket is not None, f"{member.member_id!r} does not join"
@@ -132,7 +268,7 @@ class Roster:
         self.waiting_count -= 1
         return ticket
 
-    def _count(self, member: Member, step: int) -> None:
+    def _count(self, member: ClassicMember, step: int) -> None:
         self._topics = None
         self.brought_bytes += step * member.brought_bytes
         for name, _ in member.protocols:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Census:
+class GroupCensus:
     """Numbers of groups, members and offsets of a broker at one moment."""
 
     groups_by_state: dict[str, int] = field(default_factory=dict)
@@ -14,7 +14,7 @@ class Census:
     partitions_read: int = 0  # being loaded
 
 
-class GroupFigures:
+class GroupMetrics:
     """Counters since the start; times in ms."""
 
     __slots__ = ("commits", "decisions", "generations", "load_ms_total", "loads", "reloads")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.broker.groups.classic.subscription import topics_of
+from quorumlog.broker.groups.consumer_protocol import topics_of
 
-from .play import subscription
+from .classic.play import subscription
 
 
 def test_the_topics_are_read_whatever_stands_behind_them() -> None:
