@@ -1,8 +1,8 @@
-"""What the cluster is: brokers, topics, partitions, configs, and who may change them.
+"""Cluster metadata: brokers, topics, partitions, configs, quotas, and the controller.
 
-A state machine over a log of records: `decide` turns a command into records, `replay` alone turns
-records into the next immutable image. It would work over any replicated log; `shell` hangs it on
-the quorum's.
+A state machine over a log of records. `decide` turns a command into records; only `replay` turns
+records into the next immutable image. It works over any replicated log; `shell` connects it to the
+log of the metadata quorum.
 """
 
 from .cluster_configs import (

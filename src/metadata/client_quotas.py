@@ -1,7 +1,7 @@
-"""THE table of quotas of clients, and whom one can be for (KIP-13, KIP-124, KIP-257, KIP-546).
+"""The table of client quotas and their entities (KIP-13, KIP-124, KIP-257, KIP-546).
 
-An entity is a user, a client id, or both; each part names one, or is the default of all that no
-other entity names. Which entity counts for a client is said where quotas are enforced.
+An entity is a user, a client id, or both. Each part is a name, or the default for all names without
+an entity of their own. The enforcement of quotas defines which entity applies to a client.
 """
 
 import math
@@ -20,10 +20,10 @@ ENTITY_TYPES: Final = (CLIENT_ID, USER)
 """By name, ascending."""
 
 NAME_MAX: Final = 255
-"""Characters of a user or a client id that a quota is for."""
+"""The maximum length of a user or client id, in characters."""
 
 ENTITIES_MAX: Final = 10_000
-"""Who may have quotas at a time; each broker holds them, and tells them in one answer."""
+"""The maximum number of entities, which each broker holds and returns in one response."""
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
@@ -33,10 +33,10 @@ QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 """Pairs of type and name by ascending type; a name of None is the default."""
 
 ClientQuotas: TypeAlias = Map[QuotaEntity, Map[str, float]]
-"""What is set: quotas by key for each entity that has any."""
+"""Quotas by entity and key, of entities with at least one quota."""
 
 WHOLE_MAX: Final = float(2**53)
-"""Above it a number has no room for each unit."""
+"""The largest float that represents every smaller whole number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +45,12 @@ class Quota:
 
     key: str
     unit: str
-    is_whole: bool  # only whole numbers
+    is_whole: bool  # True: whole numbers only
     doc: str
 
     @property
     def takes(self) -> str:
-        """What a value may be: "a whole number above 0 (bytes a second)"."""
+        """The valid values: "a whole number above 0 (bytes a second)"."""
         return f"a {'whole ' if self.is_whole else ''}number above 0 ({self.unit})"
 
 
@@ -61,19 +61,19 @@ QUOTAS: Final[Mapping[str, Quota]] = {
             key=CONSUMER_BYTE_RATE,
             unit="bytes a second",
             is_whole=True,
-            doc="Bytes of records that fetches may take from each broker.",
+            doc="Limit of the bytes that fetches read from each broker.",
         ),
         Quota(
             key=PRODUCER_BYTE_RATE,
             unit="bytes a second",
             is_whole=True,
-            doc="Bytes of produce requests that each broker takes.",
+            doc="Limit of the bytes of produce requests to each broker.",
         ),
         Quota(
             key=REQUEST_PERCENTAGE,
             unit="percent of a thread",
             is_whole=False,
-            doc="Time of each broker's serving thread that requests of any kind may take.",
+            doc="Limit of the time that requests take of each broker's request thread.",
         ),
     )
 }
@@ -81,41 +81,41 @@ QUOTAS: Final[Mapping[str, Quota]] = {
 
 
 def check_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
-    """Return an entity with its parts in order; raises InvalidRequest for none, for an unknown
-    type, for a type given twice, and for a name that no client can have."""
+    """Return the entity of these parts, sorted by type. Raise InvalidRequest without parts, for an
+    unknown or repeated type, and for a name that is empty or too long."""
     named: dict[str, str | None] = {}
     for kind, name in parts:
         if kind not in ENTITY_TYPES:
             raise InvalidRequest(
-                f"a quota is for {kind[:NAME_MAX]!r}; give a {USER}, a {CLIENT_ID}, or both"
+                f"unknown quota entity {kind[:NAME_MAX]!r}; give a {USER}, a {CLIENT_ID}, or both"
             )
         if kind in named:
-            raise InvalidRequest(f"a quota names two of type {kind}; give one")
+            raise InvalidRequest(f"the quota entity has more than one {kind}; give one")
         if name is not None and not 1 <= len(name) <= NAME_MAX:
             raise InvalidRequest(
-                f"a quota is for a {kind} of {len(name)} characters; give 1..{NAME_MAX}, or the "
+                f"the {kind} of the quota has {len(name)} characters; give 1..{NAME_MAX}, or the "
                 "default"
             )
         named[kind] = name
     if not named:
-        raise InvalidRequest(f"a quota is for nobody; give a {USER}, a {CLIENT_ID}, or both")
+        raise InvalidRequest(f"the quota has no entity; give a {USER}, a {CLIENT_ID}, or both")
     return tuple(sorted(named.items()))
 
 
 def check_quota_changes(changes: Iterable[tuple[str, float | None]]) -> dict[str, float | None]:
-    """Return changes of one entity's quotas by ascending key, None: no quota; raises InvalidRequest
-    for an unknown key (naming the known), a key given twice, and a value that is none."""
+    """Return the changes of one entity's quotas by ascending key; None deletes a quota. Raise
+    InvalidRequest for an unknown or repeated key and for an invalid value."""
     checked: dict[str, float | None] = {}
     for key, value in changes:
         row = _known(key)
         if key in checked:
-            raise InvalidRequest(f"{key} is given twice; give each quota once")
+            raise InvalidRequest(f"{key} is given more than once; give each quota once")
         checked[key] = None if value is None else _check_value(row, value)
     return dict(sorted(checked.items()))
 
 
 def sorted_entities(quotas: ClientQuotas) -> list[QuotaEntity]:
-    """Return who has quotas: by type, then by name, the default behind the named ones."""
+    """Return the entities with quotas, sorted by type, then by name; the default comes last."""
     return sorted(
         quotas, key=lambda entity: [(kind, name is None, name or "") for kind, name in entity]
     )
@@ -123,30 +123,30 @@ def sorted_entities(quotas: ClientQuotas) -> list[QuotaEntity]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityFilter:
-    """What one part of an entity has to be."""
+    """A condition on one part of an entity."""
 
     type: str
-    is_any: bool = False  # whoever it names, the default too
-    name: str | None = None  # else this one; None: the default
+    is_any: bool = False  # any name, and the default
+    name: str | None = None  # without is_any: this name; None: the default
 
 
 def check_filters(filters: Sequence[EntityFilter]) -> None:
-    """Raise InvalidRequest for types that no entity has and for two filters of one type."""
+    """Raise InvalidRequest for an unknown or repeated type."""
     types = [each.type for each in filters]
     for kind in types:
         if kind not in ENTITY_TYPES:
             raise InvalidRequest(
-                f"a filter is for {kind[:NAME_MAX]!r}; give {USER}, {CLIENT_ID}, or both"
+                f"unknown filter type {kind[:NAME_MAX]!r}; give {USER}, {CLIENT_ID}, or both"
             )
         if types.count(kind) > 1:
-            raise InvalidRequest(f"two filters are for {kind}; give one")
+            raise InvalidRequest(f"more than one filter for {kind}; give one")
 
 
 def matching_entities(
     quotas: ClientQuotas, filters: Sequence[EntityFilter], *, strict: bool
 ) -> list[QuotaEntity]:
-    """Return who has quotas and what every filter asks for, in order; with `strict` only those who
-    have no part besides."""
+    """Return the entities with quotas that match every filter, sorted; with `strict`, only those
+    without further parts."""
     return [
         entity
         for entity in sorted_entities(quotas)
@@ -156,21 +156,21 @@ def matching_entities(
 
 
 def entity_text(entity: QuotaEntity) -> str:
-    """Return whom a quota is for, in words: "client-id app, the default user"."""
+    """Return an entity as text: "client-id app, the default user"."""
     return ", ".join(
         f"the default {kind}" if name is None else f"{kind} {name}" for kind, name in entity
     )
 
 
 def quota_record(entity: QuotaEntity, key: str, value: float | None) -> pb.MetadataRecord:
-    """Return the record by which an entity has a quota from now on; None: has it no more."""
+    """Return the record that sets a quota of an entity, or deletes it if `value` is None."""
     return pb.MetadataRecord(
         client_quota=pb.ClientQuotaRecord(entity=entity_parts(entity), key=key, value=value)
     )
 
 
 def entity_parts(entity: QuotaEntity) -> list[pb.QuotaEntity]:
-    """Return an entity as it travels."""
+    """Return the messages of an entity's parts."""
     return [pb.QuotaEntity(type=kind, name=name) for kind, name in entity]
 
 
@@ -183,14 +183,14 @@ def _has_part(entity: QuotaEntity, wanted: EntityFilter) -> bool:
 def _known(key: str) -> Quota:
     row = QUOTAS.get(key)
     if row is None:
-        raise InvalidRequest(f"there is no quota {key[:NAME_MAX]!r}; known are {', '.join(QUOTAS)}")
+        raise InvalidRequest(f"unknown quota {key[:NAME_MAX]!r}; quotas are {', '.join(QUOTAS)}")
     return row
 
 
 def _check_value(row: Quota, value: float) -> float:
-    is_fit = math.isfinite(value) and value > 0
-    if is_fit and row.is_whole:
-        is_fit = value <= WHOLE_MAX and value == int(value)
-    if not is_fit:
+    is_valid = math.isfinite(value) and value > 0
+    if is_valid and row.is_whole:
+        is_valid = value <= WHOLE_MAX and value == int(value)
+    if not is_valid:
         raise InvalidRequest(f"{row.key} is {value:g}; give {row.takes}")
     return float(value)

@@ -1,6 +1,6 @@
-"""THE table of configs of the whole cluster: kept in the metadata, equal on every node at once.
+"""The table of cluster configs, which are stored in the metadata and equal on every node.
 
-Rows, checks and texts are those of the topic configs. Nodes read them by the functions below.
+Rows and validation are those of topic configs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,14 @@ _ROWS: Final = (
         name="auto.leader.rebalance.enable",
         type=ConfigType.SWITCH,
         default="true",
-        doc="Whether the controller gives leaderships back to the first replicas of the"
-        " assignments by itself: even load, at the price of a moment without a leader each.",
+        doc="Elect preferred leaders automatically. It balances the load; each election makes a"
+        " partition unavailable for a moment.",
     ),
     TopicConfig(
         name="leader.imbalance.check.interval.seconds",
         type=ConfigType.WHOLE,
         default="300",
-        doc="How often the controller looks for brokers that lead too little of what is theirs.",
+        doc="Interval of the controller's checks for leader imbalance.",
         unit="s",
         low=1,
         high=24 * 3600,
@@ -31,8 +31,8 @@ _ROWS: Final = (
         name="leader.imbalance.per.broker.percentage",
         type=ConfigType.WHOLE,
         default="10",
-        doc="A broker's leaderships are given back once so many percent of the partitions whose"
-        " first replica it holds are led by others.",
+        doc="Preferred leaders of a broker are elected if more than this percentage of the"
+        " partitions that it should lead are led by other brokers.",
         unit="percent",
         low=0,
         high=100,
@@ -41,9 +41,9 @@ _ROWS: Final = (
         name="replication.throttled.rate",
         type=ConfigType.WHOLE,
         default="-1",
-        doc="What each broker reads at most for replicas that a reassignment adds, so that moving"
-        " data leaves room for clients; -1: no limit. Below the rate of new records a move never"
-        " ends.",
+        doc="Limit, per second and broker, of replication for replicas that a reassignment adds;"
+        " -1: no limit. A reassignment never completes if the limit is below the rate of new"
+        " records.",
         unit="bytes",
         low=-1,
     ),
@@ -51,8 +51,8 @@ _ROWS: Final = (
         name="unclean.leader.election.enable",
         type=ConfigType.SWITCH,
         default="false",
-        doc="For topics that do not say otherwise: whether a replica that may lack acknowledged"
-        " records may lead when no other is left.",
+        doc="Default for topics: allow the election of a replica that may lack acknowledged"
+        " records if no other is available.",
     ),
 )
 
@@ -61,51 +61,50 @@ CLUSTER_CONFIGS: Final[Mapping[str, TopicConfig]] = {row.name: row for row in _R
 
 
 def check_cluster_changes(changes: Iterable[tuple[str, str | None]]) -> dict[str, str | None]:
-    """Return changes in canonical form, by ascending name; None: back to the default. Raises
-    InvalidConfig for an unknown name (naming the nearest), a name given twice and a bad value."""
+    """Return changes in canonical form, by ascending name; None resets to the default. Raise
+    InvalidConfig for an unknown or repeated name and for an invalid value."""
     checked: dict[str, str | None] = {}
     for name, value in changes:
         row = known_cluster_config(name)
         if name in checked:
-            raise InvalidConfig(f"{name} is given twice; give each config once")
+            raise InvalidConfig(f"{name} is given more than once; give each config once")
         checked[name] = None if value is None else check_row(row, value)
     return dict(sorted(checked.items()))
 
 
 def effective_cluster_configs(configs: Mapping[str, str]) -> dict[str, str]:
-    """Return every config of the table with its value, by ascending name: what was set, else the
-    default."""
+    """Return the value of every cluster config, set or default, by ascending name."""
     return {name: configs.get(name, row.default) for name, row in CLUSTER_CONFIGS.items()}
 
 
 def cluster_number(configs: Mapping[str, str], name: str) -> int:
-    """Return the value of a config that is a whole number."""
+    """Return the value of a whole-number config."""
     return int(configs.get(name) or CLUSTER_CONFIGS[name].default)
 
 
 def cluster_switch(configs: Mapping[str, str], name: str) -> bool:
-    """Return the value of a config that is true or false."""
+    """Return the value of a boolean config."""
     return (configs.get(name) or CLUSTER_CONFIGS[name].default) == "true"
 
 
 def may_elect_unclean(topic_configs: Mapping[str, str], cluster_configs: Mapping[str, str]) -> bool:
-    """Whether a replica that may lack acknowledged records may lead a partition of the topic."""
+    """Return True if the topic allows unclean leader election."""
     name = "unclean.leader.election.enable"
     value = topic_configs.get(name)
     return value == "true" if value else cluster_switch(cluster_configs, name)
 
 
 def known_cluster_config(name: str) -> TopicConfig:
-    """Return the row of a config; raises InvalidConfig naming the nearest."""
+    """Return the row of a config; raise InvalidConfig, with the nearest name, if it is unknown."""
     if len(name) > TEXT_MAX:
-        raise InvalidConfig(f"a config's name has {len(name)} characters; give at most {TEXT_MAX}")
+        raise InvalidConfig(f"the config name has {len(name)} characters; give at most {TEXT_MAX}")
     row = CLUSTER_CONFIGS.get(name)
     if row is None and name in TOPIC_CONFIGS:
         raise InvalidConfig(
-            f"there is no cluster config {name!r}, but one of topics; set it for a topic"
+            f"unknown cluster config {name!r}; it is a topic config, set it for a topic"
         )
     if row is None:
         near = nearest(name, CLUSTER_CONFIGS)
-        hint = f"; did you mean {near}?" if near else f"; known are {', '.join(CLUSTER_CONFIGS)}"
-        raise InvalidConfig(f"there is no cluster config {name!r}{hint}")
+        hint = f"did you mean {near}?" if near else f"configs are {', '.join(CLUSTER_CONFIGS)}"
+        raise InvalidConfig(f"unknown cluster config {name!r}; {hint}")
     return row

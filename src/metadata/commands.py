@@ -1,6 +1,6 @@
-"""What the controller can be asked to decide, and what it answers. Frozen values.
+"""Commands to the controller and their replies. Frozen values.
 
-They are structs: three dozen dataclasses would hold up every start.
+They are msgspec structs, because three dozen dataclasses would slow down every start.
 """
 
 from typing import TypeAlias
@@ -13,7 +13,7 @@ from .image import PartitionImage, TopicImage
 
 
 class RegisterBroker(Struct, frozen=True, kw_only=True):
-    """A process announces itself; a repeat of the same incarnation changes nothing."""
+    """Register a broker process. Repeating it for the same incarnation changes nothing."""
 
     broker_id: NodeId
     incarnation_id: bytes  # 16 bytes
@@ -21,28 +21,28 @@ class RegisterBroker(Struct, frozen=True, kw_only=True):
     grpc_address: str
     rack: str = ""
     boot_id: str = ""
-    clean_start: bool = False  # the life before ended with the clean marker
+    clean_start: bool = False  # the previous process stopped cleanly
     replica_address: str = ""  # empty: grpc_address
     features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level
     kafka_listeners: tuple[tuple[str, str], ...] = ()  # name and "host:port"
 
 
 class FenceBroker(Struct, frozen=True, kw_only=True):
-    """A broker has been silent for too long, or ended."""
+    """Fence a broker whose session expired or whose process ended."""
 
     broker_id: NodeId
     broker_epoch: Offset
 
 
 class UnfenceBroker(Struct, frozen=True, kw_only=True):
-    """A broker has caught up with the metadata up to its own registration."""
+    """Unfence a broker that has applied the metadata up to its own registration."""
 
     broker_id: NodeId
     broker_epoch: Offset
 
 
 class BrokerStopping(Struct, frozen=True, kw_only=True):
-    """A broker wants to stop: its leaderships move away."""
+    """Begin the controlled shutdown of a broker: move its leaderships."""
 
     broker_id: NodeId
     broker_epoch: Offset
@@ -52,23 +52,25 @@ class CreateTopic(Struct, frozen=True, kw_only=True):
     """Create one topic."""
 
     name: str
-    topic_id: TopicId  # 16 bytes drawn by who asks: a repeat with the same id is a success
+    topic_id: TopicId  # 16 random bytes from the caller: a repeat with the same id succeeds
     partitions: int = 0  # 0: the default
     replication_factor: int = 0  # 0: the default
     configs: tuple[tuple[str, str], ...] = ()
     validate_only: bool = False
-    assignments: tuple[tuple[NodeId, ...], ...] = ()  # by partition; empty: to be placed
+    assignments: tuple[
+        tuple[NodeId, ...], ...
+    ] = ()  # by partition; empty: the controller places replicas
 
 
 class DeleteTopic(Struct, frozen=True, kw_only=True):
-    """Delete one topic, by name, by id, or by both if they belong together."""
+    """Delete one topic by name, by id, or by both, which must match."""
 
-    name: str = ""  # empty: by id alone
+    name: str = ""  # empty: by id
     topic_id: TopicId | None = None
 
 
 class ListChange(Struct, frozen=True, kw_only=True):
-    """What is added to a config that is a list, or taken out of it."""
+    """Elements to add to a list config, or to remove from it."""
 
     name: str
     parts: tuple[str, ...]
@@ -76,51 +78,53 @@ class ListChange(Struct, frozen=True, kw_only=True):
 
 
 class AlterConfigs(Struct, frozen=True, kw_only=True):
-    """Set and delete configs of one topic, all of them or none; a repeat changes nothing."""
+    """Set and delete configs of one topic atomically. A repeat changes nothing."""
 
     topic: str
-    changes: tuple[tuple[str, str | None], ...]  # name, new value; None: back to the default
+    changes: tuple[tuple[str, str | None], ...]  # name, new value; None: reset to the default
     lists: tuple[ListChange, ...] = ()
-    replace: bool = False  # what is set and not named goes back to its default
+    replace: bool = False  # reset configs that are not named
     validate_only: bool = False
 
 
 class AllocateProducerIds(Struct, frozen=True, kw_only=True):
-    """Give away the next block of producer ids; a repeat gets another one."""
+    """Allocate the next block of producer ids. A repeat allocates another block."""
 
-    broker_id: NodeId  # NO_NODE: the asker is no broker
-    broker_epoch: Offset  # of the asking broker's registration; without one it is not looked at
+    broker_id: NodeId  # NO_NODE: the caller is not a broker
+    broker_epoch: Offset  # of the caller's registration; ignored if it is not a broker
 
 
 class UnregisterBroker(Struct, frozen=True, kw_only=True):
-    """A broker is gone for good: take it out of the cluster."""
+    """Remove the registration of a broker that does not come back."""
 
     broker_id: NodeId
 
 
 class CreatePartitions(Struct, frozen=True, kw_only=True):
-    """Give one topic more partitions; as many as it has already is a success."""
+    """Add partitions to one topic. The present count is a success without change."""
 
     topic: str
     count: int
-    assignments: tuple[tuple[NodeId, ...], ...] = ()  # of the new ones; empty: to be placed
+    assignments: tuple[
+        tuple[NodeId, ...], ...
+    ] = ()  # of the new partitions; empty: the controller places replicas
     validate_only: bool = False
     topic_id: TopicId | None = None  # None: not checked
 
 
 class IsrChange(Struct, frozen=True, kw_only=True):
-    """The ISR that one partition's leader asks for (KIP-497, KIP-903)."""
+    """A change of one partition's ISR, requested by its leader (KIP-497, KIP-903)."""
 
     topic_id: TopicId
     partition: int
     leader_epoch: Epoch
-    partition_epoch: int  # what it is based on
-    isr: tuple[tuple[NodeId, Offset], ...]  # all members with the broker epoch the leader knows
+    partition_epoch: int  # the partition epoch that the change is based on
+    isr: tuple[tuple[NodeId, Offset], ...]  # all members, with their broker epochs at the leader
     recovered: bool = False
 
 
 class AlterPartitions(Struct, frozen=True, kw_only=True):
-    """A leader asks for other in-sync replicas; each partition stands for itself."""
+    """Change ISRs of partitions that a broker leads; they succeed or fail independently."""
 
     broker_id: NodeId
     broker_epoch: Offset
@@ -128,7 +132,7 @@ class AlterPartitions(Struct, frozen=True, kw_only=True):
 
 
 class Reassignment(Struct, frozen=True, kw_only=True):
-    """Where one partition's replicas shall be."""
+    """The new replicas of one partition."""
 
     topic: str
     partition: int
@@ -136,35 +140,35 @@ class Reassignment(Struct, frozen=True, kw_only=True):
 
 
 class AlterReassignments(Struct, frozen=True, kw_only=True):
-    """Begin or cancel moves of partitions; each stands for itself."""
+    """Start or cancel reassignments. Partitions succeed or fail independently."""
 
     reassignments: tuple[Reassignment, ...]
-    keep_replication_factor: bool = False  # other numbers of replicas are refused (KIP-860)
+    keep_replication_factor: bool = False  # reject another number of replicas (KIP-860)
 
 
 class ElectLeaders(Struct, frozen=True, kw_only=True):
-    """Make preferred replicas lead, or (unclean) whoever is alive where nobody can lead."""
+    """Elect preferred leaders, or (unclean) any live replica of partitions without a leader."""
 
     unclean: bool = False
     partitions: tuple[tuple[str, int], ...] = ()  # empty: all that need it (preferred only)
 
 
 class BalanceLeaders(Struct, frozen=True, kw_only=True):
-    """The controller's own round: leaderships go back to preferred replicas where the share of
-    others is above the bound (leader.imbalance.per.broker.percentage)."""
+    """Elect preferred leaders of brokers whose imbalance exceeds
+    leader.imbalance.per.broker.percentage. The controller submits it periodically."""
 
 
 class AlterClusterConfigs(Struct, frozen=True, kw_only=True):
-    """Set and delete configs of the cluster, all of them or none."""
+    """Set and delete configs of the cluster atomically."""
 
     changes: tuple[tuple[str, str | None], ...]
     lists: tuple[ListChange, ...] = ()
-    replace: bool = False  # as of AlterConfigs
+    replace: bool = False  # reset configs that are not named
     validate_only: bool = False
 
 
 class FeatureUpdate(Struct, frozen=True, kw_only=True):
-    """The level that one feature shall have."""
+    """The new level of one feature."""
 
     name: str
     level: int
@@ -172,21 +176,21 @@ class FeatureUpdate(Struct, frozen=True, kw_only=True):
 
 
 class UpdateFeatures(Struct, frozen=True, kw_only=True):
-    """Change finalized levels, all of them or none."""
+    """Change finalized feature levels atomically."""
 
     updates: tuple[FeatureUpdate, ...]
     validate_only: bool = False
 
 
 class QuotaAlteration(Struct, frozen=True, kw_only=True):
-    """What one entity's quotas shall be; parts and keys as they were asked for, in any order."""
+    """Changes of one entity's quotas; parts and keys are in the order of the request."""
 
     entity: tuple[tuple[str, str | None], ...]
-    changes: tuple[tuple[str, float | None], ...]  # key, new value; None: no quota
+    changes: tuple[tuple[str, float | None], ...]  # key, new value; None: delete
 
 
 class AlterClientQuotas(Struct, frozen=True, kw_only=True):
-    """Set and clear quotas of clients; each alteration stands for itself, a repeat changes
+    """Set and delete client quotas. Entities succeed or fail independently; a repeat changes
     nothing."""
 
     alterations: tuple[QuotaAlteration, ...]
@@ -215,48 +219,47 @@ Command: TypeAlias = (
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """Nothing more to say."""
+    """The reply of commands without a result."""
 
 
 class TopicCreated(Struct, frozen=True, kw_only=True):
-    """The topic as it is now (or would be)."""
+    """The topic after the command (with validate_only: after it would have run)."""
 
     topic: TopicImage
 
 
 class TopicDeleted(Struct, frozen=True, kw_only=True):
-    """The topic as it was."""
+    """The topic before its deletion."""
 
     topic: TopicImage
 
 
 class PartitionsCreated(Struct, frozen=True, kw_only=True):
-    """The topic as it is now (or would be)."""
+    """The topic after the command (with validate_only: after it would have run)."""
 
     topic: TopicImage
 
 
 class ConfigsAltered(Struct, frozen=True, kw_only=True):
-    """The topic as it is now (or would be)."""
+    """The topic after the command (with validate_only: after it would have run)."""
 
     topic: TopicImage
 
 
 class ClusterConfigsAltered(Struct, frozen=True, kw_only=True):
-    """What is set now (or would be), by ascending name."""
+    """The cluster configs that are set after the command, by ascending name."""
 
     configs: tuple[tuple[str, str], ...]
 
 
 class PartitionsAltered(Struct, frozen=True, kw_only=True):
-    """What became of each change, in the order of the command: the partition as it is now, or why
-    it was refused."""
+    """The result of each change, in the order of the command: the new partition, or the error."""
 
     results: tuple[PartitionImage | QuorumlogError, ...]
 
 
 class PartitionOutcome(Struct, frozen=True, kw_only=True):
-    """What became of one partition's reassignment or election."""
+    """The outcome of one partition's reassignment or election."""
 
     topic: str
     partition: int
@@ -264,26 +267,26 @@ class PartitionOutcome(Struct, frozen=True, kw_only=True):
 
 
 class PartitionOutcomes(Struct, frozen=True, kw_only=True):
-    """One outcome a partition, in the order of the command, or of those that changed."""
+    """The outcomes of the partitions of the command, in its order, or of those that changed."""
 
     outcomes: tuple[PartitionOutcome, ...]
 
 
 class FeaturesUpdated(Struct, frozen=True, kw_only=True):
-    """Levels as they are now (or would be), by ascending name: the one in force, the lowest and the
-    highest that every broker works with."""
+    """Feature levels after the command, by ascending name: the finalized level, and the lowest and
+    highest level that every broker supports."""
 
     levels: tuple[tuple[str, int, int, int], ...]
 
 
 class ClientQuotasAltered(Struct, frozen=True, kw_only=True):
-    """Why each alteration was refused, in the order of the command; None: it was not."""
+    """The error of each alteration, in the order of the command; None: it succeeded."""
 
     errors: tuple[QuorumlogError | None, ...]
 
 
 class ProducerIdsAllocated(Struct, frozen=True, kw_only=True):
-    """The ids [start, start + count) belong to the asker alone."""
+    """The allocated block of producer ids, [start, start + count)."""
 
     start: int
     count: int

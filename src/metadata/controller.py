@@ -1,8 +1,7 @@
-"""The controller's decisions: an image and a command in, records and a reply out.
+"""Dispatch of the controller's decisions: from an image and a command to records and a reply.
 
-Pure and total: `decide` raises a typed error or returns what to append; nothing but `replay` of
-those records changes an image, on this node and on every other. Who appends them, when they are
-committed and who has applied them is the shell's business.
+Pure. `decide` raises a typed error or returns the records to append. Only `replay` of those records
+changes an image, on every node alike. The shell appends them and waits for commits.
 """
 
 from .commands import (
@@ -43,7 +42,7 @@ from .image import MetadataImage
 def decide(  # noqa: C901, PLR0912 (a dispatch)
     image: MetadataImage, command: Command, config: ControllerConfig
 ) -> AnyDecision:
-    """Decide one command on the newest image; raises a QuorumlogError that says why not."""
+    """Decide one command on the newest image; raise a QuorumlogError if it is rejected."""
     match command:
         case RegisterBroker():
             return brokers.register(image, command)

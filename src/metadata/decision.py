@@ -1,4 +1,4 @@
-"""What a decision is: records to append, and what to answer once they are committed."""
+"""Decisions of the controller: records to append, and the reply after their commit."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,40 +10,40 @@ from .commands import Reply
 from .image import MetadataImage
 
 RECORDS_A_STEP: Final = 1_000
-"""Records of one step of a decision; one that needs more is a LongDecision."""
+"""The maximum number of records of one step; a decision with more is a LongDecision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig:
-    """What the controller assumes where a command does not say; equal on all controllers."""
+    """Defaults and bounds of the controller; must be equal on all controllers."""
 
     partitions_default: int = 1  # num.partitions
     replication_factor_default: int = 1  # default.replication.factor
-    partitions_max: int = 10_000  # of one topic
+    partitions_max: int = 10_000  # per topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to append, atomically and in this order, and what to answer once it is committed."""
+    """Records to append atomically in this order, and the reply after their commit."""
 
     records: tuple[pb.MetadataRecord, ...]
     reply: Reply
-    # Brokers that must have applied it before the change is usable, ascending.
+    # Brokers that must apply the records before the change is usable, ascending.
     brokers: tuple[NodeId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongDecision:
-    """A decision that is made in steps, so that no step of the loop is long: all of it counts, or
-    nothing (a metadata transaction).
+    """A decision that is made in steps, so that no step blocks the event loop for long. Its records
+    form one metadata transaction.
 
-    Nothing else is decided meanwhile, so the slices need no image but the one that was given.
+    No other command is decided until it ends, so all slices are based on the same image.
     """
 
-    name: str  # for people
-    # Up to RECORDS_A_STEP records each; an empty one says that a step's time is over, no more.
+    name: str  # for log messages
+    # Up to RECORDS_A_STEP records each; an empty slice only ends a step.
     slices: Iterator[tuple[pb.MetadataRecord, ...]]
-    # From the image after all of it: the reply, and the brokers as in Decision.
+    # Maps the image after all records to the reply, and to the brokers as in Decision.
     finish: Callable[[MetadataImage], tuple[Reply, tuple[NodeId, ...]]]
 
 

@@ -1,5 +1,7 @@
-"""What changed from one image to a later one, found from the records and not by comparison: the
-cost is that of the change, whatever the cluster's size."""
+"""Differences between two images, collected from the records between them.
+
+The cost depends on the size of the change, not on the size of the cluster.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,19 +10,19 @@ from typing import Final
 
 from ..ids import NodeId, TopicId
 from ..proto import metadata_records_pb2 as pb
-from .id_order import in_order
+from .id_order import sorted_in_steps
 from .image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from .replaying import ImageDraft
 
 COMPARED_A_STEP: Final = 500
-"""Topics and partitions of a snapshot that are compared with the state before in one step."""
+"""The number of topics and partitions of a snapshot that one step compares with the old state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChange:
-    """A partition before and after; one of the two may be absent."""
+    """A partition before and after a change; None if it does not exist."""
 
-    topic: TopicImage  # after the change, or before it when the topic was deleted
+    topic: TopicImage  # after the change; before it if the topic was deleted
     index: int
     before: PartitionImage | None
     after: PartitionImage | None
@@ -28,17 +30,17 @@ class PartitionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageDelta:
-    """Two images and which parts of them may differ, in the order in which they first changed."""
+    """Two images and the parts that may differ, in the order of their first change."""
 
     before: MetadataImage
     after: MetadataImage
     touched_topics: tuple[TopicId, ...]
-    # Without those of created topics; those of deleted ones may be among them.
+    # Without partitions of created topics; may include partitions of deleted topics.
     touched_partitions: tuple[tuple[TopicId, int], ...]
     touched_brokers: tuple[NodeId, ...]
 
     def created_topics(self) -> list[TopicImage]:
-        """Topics that only `after` has."""
+        """Return the topics that exist only in `after`."""
         after = self.after.topics_by_id
         return [
             after[topic_id]
@@ -47,7 +49,7 @@ class ImageDelta:
         ]
 
     def deleted_topics(self) -> list[TopicImage]:
-        """Topics that only `before` has, as they were."""
+        """Return the topics that exist only in `before`."""
         before = self.before.topics_by_id
         return [
             before[topic_id]
@@ -56,13 +58,13 @@ class ImageDelta:
         ]
 
     def changed_topics(self) -> list[tuple[TopicImage, TopicImage]]:
-        """Topics of both that differ in configs or partitions, as (before, after)."""
+        """Return (before, after) of topics that differ in configs or partitions."""
         before, after = self.before.topics_by_id, self.after.topics_by_id
         both = (t for t in self.touched_topics if t in before and t in after)
         return [(before[t], after[t]) for t in both if before[t] is not after[t]]
 
     def changed_partitions(self) -> Iterator[PartitionChange]:
-        """Partitions that were created, changed or deleted (with their topic or not)."""
+        """Yield the partitions that were created, changed or deleted (also with their topic)."""
         for topic in self.deleted_topics():
             for index, partition in topic.sorted_partitions():
                 yield PartitionChange(topic=topic, index=index, before=partition, after=None)
@@ -79,7 +81,7 @@ class ImageDelta:
                 yield PartitionChange(topic=topic_after, index=index, before=before, after=after)
 
     def changed_brokers(self) -> list[tuple[BrokerImage | None, BrokerImage | None]]:
-        """Brokers that differ, as (before, after)."""
+        """Return (before, after) of brokers that differ."""
         pairs = (
             (self.before.brokers.get(node), self.after.brokers.get(node))
             for node in self.touched_brokers
@@ -88,7 +90,7 @@ class ImageDelta:
 
 
 class DeltaBuilder:
-    """Follows the log from one image on and remembers what it touches."""
+    """Builds a delta from the records that follow an image."""
 
     __slots__ = ("_brokers", "_draft", "_partitions", "_topics", "before", "comparing")
 
@@ -99,13 +101,13 @@ class DeltaBuilder:
         self._topics: dict[TopicId, None] = {}
         self._partitions: dict[tuple[TopicId, int], None] = {}
         self._brokers: dict[NodeId, None] = {}
-        # Compares what a snapshot has replaced, a little a step; build() does what is left of it.
+        # Compares the old state with a snapshot in steps; build() completes the comparison.
         self.comparing: Iterator[None] = iter(())
 
     @classmethod
     def replacing(cls, before: MetadataImage, after: MetadataImage) -> "DeltaBuilder":
-        """A builder that has gone from one image to another by a snapshot: what differs is found by
-        comparison, see `comparing`. The order is that of the ids, old ones first."""
+        """Return a builder for an image that a snapshot replaced. The differences are found by
+        comparison, see `comparing`, in the order of ids, old ones first."""
         builder = cls(before)
         builder._draft = ImageDraft(after)
         builder.comparing = builder._compare(after)
@@ -113,21 +115,23 @@ class DeltaBuilder:
 
     @property
     def image(self) -> MetadataImage:
-        """The image after what was replayed so far; made when it is asked for."""
+        """The image after the records so far, built on access."""
         return self._draft.image()
 
     def adopt(self, image: MetadataImage) -> None:
-        """This is the image after what was noted."""
+        """Set the image after the noted records."""
         self._draft = ImageDraft(image)
 
     def settle(self) -> None:
-        """Make the image now: what is left to do for the next one stays small."""
+        """Build the image now, so that the next one needs little work."""
         self._draft.image()
 
     def _compare(self, after: MetadataImage) -> Iterator[None]:
-        """Compare; yields after each step that may take a millisecond or two."""
+        """Compare the images; yield after each step of one or two milliseconds."""
         before, seen = self.before, 0
-        for topic_id in chain(in_order(before.topics_by_id), in_order(after.topics_by_id)):
+        for topic_id in chain(
+            sorted_in_steps(before.topics_by_id), sorted_in_steps(after.topics_by_id)
+        ):
             if topic_id is None:
                 yield
                 continue
@@ -146,12 +150,12 @@ class DeltaBuilder:
                 self._brokers[broker_id] = None
 
     def replay(self, record: pb.MetadataRecord, *, offset: int, epoch: int) -> None:
-        """Replay one record into the image; raises CorruptionError as `replaying` does."""
+        """Replay one record into the image; raise CorruptionError as `ImageDraft.replay` does."""
         self._draft.replay(record, offset=offset, epoch=epoch)
         self.note(record)
 
     def note(self, record: pb.MetadataRecord) -> None:
-        """Remember what a record touches, without replaying it: adopt() follows."""
+        """Record what a record touches without replaying it; adopt() must follow."""
         match record.WhichOneof("record"):
             case "partition_change":
                 self._touch(record.partition_change)
@@ -170,10 +174,10 @@ class DeltaBuilder:
             case "remove_topic":
                 self._touch_removed(TopicId(record.remove_topic.topic_id))
             case _:
-                pass  # a no-op touches nothing
+                pass  # other records touch no topic, partition or broker
 
     def build(self) -> ImageDelta:
-        """Return the delta so far, all of it compared."""
+        """Return the delta of all records so far."""
         for _ in self.comparing:
             continue
         return ImageDelta(
@@ -185,8 +189,8 @@ class DeltaBuilder:
         )
 
     def would_recreate(self, record: pb.TopicRecord) -> bool:
-        """Whether the record creates a topic that this delta has seen removed: such a delta must
-        end before it, or the removal would be lost in it."""
+        """Return True if the record creates a topic that this delta has removed. The delta must end
+        before that record, or it would lose the removal."""
         topic_id = TopicId(record.topic_id)
         return topic_id in self._topics and topic_id not in self.image.topics_by_id
 
@@ -194,7 +198,7 @@ class DeltaBuilder:
         self._topics[topic_id] = None
         topic = self.before.topics_by_id.get(topic_id)
         for index, _ in topic.sorted_partitions() if topic is not None else ():
-            self._partitions[topic_id, index] = None  # the same id may come again
+            self._partitions[topic_id, index] = None  # the same id can be created again
 
     def _touch(self, record: pb.PartitionRecord | pb.PartitionChangeRecord) -> None:
         topic_id = TopicId(record.topic_id)

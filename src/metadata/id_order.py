@@ -1,5 +1,4 @@
-"""Topic ids in ascending order, found in steps: sorting a hundred thousand at once takes as long as
-a heartbeat may."""
+"""Sorting of topic ids in steps: sorting a hundred thousand ids at once would delay heartbeats."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -7,13 +6,14 @@ from typing import Final
 from ..ids import TopicId
 
 IDS_A_STEP: Final = 5_000
-"""Ids that are put into their buckets in one step."""
+"""The number of ids that one step distributes to buckets."""
 
 
-def in_order(topic_ids: Iterable[TopicId]) -> Iterator[TopicId | None]:
-    """Yield each id by ascending order; None: this may be the end of a step, nothing else.
+def sorted_in_steps(topic_ids: Iterable[TopicId]) -> Iterator[TopicId | None]:
+    """Yield the ids in ascending order, and None at the end of a step.
 
-    Buckets by the first byte, each sorted when its turn comes: ids are drawn, so they are as large.
+    Ids are random, so that buckets by the first byte have similar sizes. Each bucket is sorted when
+    it is reached.
     """
     buckets: list[list[TopicId]] = [[] for _ in range(256)]
     for count, topic_id in enumerate(topic_ids, 1):

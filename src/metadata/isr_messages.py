@@ -1,4 +1,4 @@
-"""Between the messages by which leaders ask for in-sync replicas and the command that decides."""
+"""Translation between AlterPartitions messages and commands."""
 
 from collections.abc import Iterable
 
@@ -10,17 +10,18 @@ from .commands import AlterPartitions, IsrChange, PartitionsAltered
 from .image import PartitionImage
 
 CHANGES_MAX = 10_000
-"""Partitions of one request; a broker that leads more asks several times."""
+"""The maximum number of partitions of one request; a broker that leads more sends several."""
 
 
 def alter_partitions_of(request: pb.AlterPartitionsRequest) -> AlterPartitions:
-    """Return the command of a request; raises InvalidRequest for one that names a partition twice
-    or too many of them."""
+    """Return the command of a request; raise InvalidRequest for repeated or too many partitions."""
     named = {(change.topic_id, change.partition) for change in request.partitions}
     if len(named) < len(request.partitions):
-        raise InvalidRequest("a partition is named twice: ask for one change of each at a time")
+        raise InvalidRequest("a partition is given more than once; give each partition once")
     if len(named) > CHANGES_MAX:
-        raise InvalidRequest(f"{len(named)} partitions in one request: ask for {CHANGES_MAX}")
+        raise InvalidRequest(
+            f"the request has {len(named)} partitions; the limit is {CHANGES_MAX}; send several"
+        )
     return AlterPartitions(
         broker_id=NodeId(request.broker_id),
         broker_epoch=Offset(request.broker_epoch),
@@ -31,7 +32,7 @@ def alter_partitions_of(request: pb.AlterPartitionsRequest) -> AlterPartitions:
 def altered_response(
     request: pb.AlterPartitionsRequest, reply: PartitionsAltered
 ) -> pb.AlterPartitionsResponse:
-    """Return the answer: a result for each partition of the request, in its order."""
+    """Return the response, with a result for each partition in the order of the request."""
     return pb.AlterPartitionsResponse(results=_results(request.partitions, reply.results))
 
 
@@ -49,15 +50,15 @@ def _change(change: pb.AlterPartition) -> IsrChange:
 def _results(
     changes: Iterable[pb.AlterPartition], results: Iterable[PartitionImage | QuorumlogError]
 ) -> list[pb.AlterPartitionResult]:
-    answered = []
+    encoded = []
     for change, result in zip(changes, results, strict=True):
-        answer = pb.AlterPartitionResult(topic_id=change.topic_id, partition=change.partition)
+        message = pb.AlterPartitionResult(topic_id=change.topic_id, partition=change.partition)
         if isinstance(result, QuorumlogError):
-            answer.error.CopyFrom(encode_error(result))
+            message.error.CopyFrom(encode_error(result))
         else:
-            answer.leader = result.leader
-            answer.leader_epoch = result.leader_epoch
-            answer.isr.extend(result.isr)
-            answer.partition_epoch = result.partition_epoch
-        answered.append(answer)
-    return answered
+            message.leader = result.leader
+            message.leader_epoch = result.leader_epoch
+            message.isr.extend(result.isr)
+            message.partition_epoch = result.partition_epoch
+        encoded.append(message)
+    return encoded

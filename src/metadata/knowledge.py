@@ -1,25 +1,25 @@
-"""How far a broker knows the metadata, told by what controllers answer it. Pure."""
+"""Freshness of a broker's metadata, from the committed offsets in heartbeat responses. Pure."""
 
 
-class Knowledge:
-    """Until when a broker knows all of the metadata, by its own clock."""
+class MetadataFreshness:
+    """The time up to which a broker has all committed metadata, by its own clock."""
 
     def __init__(self) -> None:
-        self.known_ms: int | None = None  # all that was committed then has been applied since
-        # When controllers were asked up to where all is committed, and what they said: the first
-        # time that this has not been applied yet, and the last one.
+        self.fresh_ms: int | None = None  # everything committed at this time is applied
+        # (send time of a heartbeat, committed offset in its response): the first one whose offset
+        # is not applied yet, and the last one.
         self._first: tuple[int, int] | None = None
         self._last: tuple[int, int] | None = None
 
-    def told(self, asked_ms: int, committed_offset: int) -> None:
-        """A controller that was asked then says up to where all is committed."""
-        self._last = (asked_ms, committed_offset)
+    def on_response(self, sent_ms: int, committed_offset: int) -> None:
+        """Record the committed offset in the response to a heartbeat sent at `sent_ms`."""
+        self._last = (sent_ms, committed_offset)
         if self._first is None:
             self._first = self._last
 
-    def applied(self, offset: int) -> None:
-        """All is applied up to there."""
+    def on_applied(self, offset: int) -> None:
+        """Record that the metadata is applied up to an offset (inclusive)."""
         if self._first is not None and self._first[1] <= offset:
-            self.known_ms, self._first = self._first[0], self._last
+            self.fresh_ms, self._first = self._first[0], self._last
             if self._last is not None and self._last[1] <= offset:
-                self.known_ms, self._first = self._last[0], None
+                self.fresh_ms, self._first = self._last[0], None

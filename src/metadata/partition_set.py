@@ -1,8 +1,8 @@
-"""A set of partitions as an immutable value, kept by whoever must find some of very many at once.
+"""An immutable set of partitions, used as an index over very many of them.
 
-By topic one whole number whose bits are the partitions' indexes: a few bytes a partition, and a
-change costs what the topic's number costs to copy. Topics stand in buckets by the first byte of
-their id, so that a walk in order sorts one bucket at a time and never all of them.
+A topic's partitions are the bits of one integer: a few bytes per partition, and a change copies
+that integer. Topics are in buckets by the first byte of their id, so that an ordered walk sorts one
+bucket at a time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from ..ids import TopicId
 
 @dataclass(frozen=True, slots=True)
 class PartitionSet:
-    """(topic id, index) pairs; walked by ascending topic id, then by ascending index."""
+    """A set of (topic id, index), iterated by ascending topic id, then by ascending index."""
 
     buckets: Map[int, Map[TopicId, int]]  # no empty bucket, no topic without a bit
     count: int
@@ -36,31 +36,31 @@ class PartitionSet:
                     yield topic_id, index
 
     def of_topic(self, topic_id: TopicId) -> Iterator[int]:
-        """The indexes of one topic, ascending."""
+        """Yield the indexes of one topic, ascending."""
         return _indexes(self.bits_of(topic_id))
 
     def add(self, topic_id: TopicId, index: int) -> "PartitionSet":
-        """Return the set with one partition more; itself when it is there."""
+        """Return the set with a partition added; itself if it is a member."""
         return self.with_bits({topic_id: self.bits_of(topic_id) | 1 << index})
 
     def discard(self, topic_id: TopicId, index: int) -> "PartitionSet":
-        """Return the set with one partition less; itself when it is not there."""
+        """Return the set without a partition; itself if it is not a member."""
         return self.with_bits({topic_id: self.bits_of(topic_id) & ~(1 << index)})
 
     def bits_of(self, topic_id: TopicId) -> int:
-        """A topic's indexes as the bits of a number."""
+        """Return a topic's indexes as the bits of an integer."""
         topics = self.buckets.get(topic_id[0])
         return 0 if topics is None else topics.get(topic_id, 0)
 
     def with_bits(self, changes: Mapping[TopicId, int]) -> "PartitionSet":
-        """Return the set with other bits for some topics; itself when they are the same."""
+        """Return the set with new bits for some topics; itself if they do not differ."""
         draft = PartitionSetDraft(self)
         draft.take(changes)
         return draft.finish()
 
 
 class PartitionSetDraft:
-    """A set under change: many changes in place, and one set after them."""
+    """A mutable copy of a set: many changes in place, then one new set."""
 
     __slots__ = ("_before", "_changed", "_count")
 
@@ -70,12 +70,12 @@ class PartitionSetDraft:
         self._count = before.count
 
     def bits_of(self, topic_id: TopicId) -> int:
-        """A topic's indexes as the bits of a number, after the changes so far."""
+        """Return a topic's indexes as the bits of an integer, after the changes so far."""
         topics = self._changed.get(topic_id[0])
         return self._before.bits_of(topic_id) if topics is None else topics.get(topic_id, 0)
 
     def take(self, changes: Mapping[TopicId, int]) -> None:
-        """Give some topics other bits."""
+        """Set the bits of some topics."""
         changed, buckets = self._changed, self._before.buckets
         for topic_id, after in changes.items():
             key = topic_id[0]
@@ -93,7 +93,7 @@ class PartitionSetDraft:
             self._count += after.bit_count() - before.bit_count()
 
     def finish(self) -> PartitionSet:
-        """Return the set after the changes, itself when there are none; the draft is over."""
+        """Return the changed set, the original one without changes. Ends the draft."""
         if not self._changed:
             return self._before
         buckets = self._before.buckets.mutate()

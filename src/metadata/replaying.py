@@ -1,8 +1,8 @@
-"""Records make images: the only way from one image to the next.
+"""Replay of metadata records: the only way from one image to the next.
 
-A draft takes records one by one and gives the image after them when it is asked: many records cost
-a fraction of an image after each. A record that does not fit raises CorruptionError, which ends a
-node: a replica of the state with a gap must not go on (KAFKA-14275). The draft is useless then.
+A draft applies records one by one and builds an image on request, which is much cheaper than an
+image per record. A record that does not fit raises CorruptionError, which stops the node: a node
+with a gap in its metadata must not continue (KAFKA-14275). The draft is then unusable.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,14 +22,15 @@ from .topic_names import collision_key
 def replay(
     image: MetadataImage, record: pb.MetadataRecord, *, offset: int, epoch: int
 ) -> MetadataImage:
-    """Return the image after the record at `offset`, written in `epoch`; raises CorruptionError."""
+    """Return the image after the record at `offset`, written in `epoch`; raise CorruptionError."""
     return replay_batch(image, (record,), base_offset=offset, epoch=epoch)
 
 
 def replay_batch(
     image: MetadataImage, records: Iterable[pb.MetadataRecord], *, base_offset: int, epoch: int
 ) -> MetadataImage:
-    """Return the image after records at consecutive offsets from `base_offset` on."""
+    """Return the image after records at consecutive offsets from `base_offset`; raise
+    CorruptionError."""
     draft = ImageDraft(image)
     for offset, record in enumerate(records, base_offset):
         draft.replay(record, offset=offset, epoch=epoch)
@@ -37,13 +38,13 @@ def replay_batch(
 
 
 class _TopicDraft:
-    """A topic under change."""
+    """A mutable copy of a topic."""
 
     __slots__ = ("configs", "id", "is_new", "name", "partitions")
 
     def __init__(self, topic: TopicImage) -> None:
         self.id = topic.id
-        self.is_new = not topic.partitions  # hence no bits of it stand anywhere
+        self.is_new = not topic.partitions  # so no partition set has bits of it
         self.name = topic.name
         self.partitions: MapMutation[int, PartitionImage] = topic.partitions.mutate()
         self.configs = topic.configs
@@ -55,7 +56,7 @@ class _TopicDraft:
 
 
 class ImageDraft:
-    """An image under change."""
+    """A mutable copy of an image."""
 
     __slots__ = (
         "_all_elsewhere",
@@ -76,7 +77,7 @@ class ImageDraft:
 
     def __init__(self, image: MetadataImage) -> None:
         self._topics: dict[TopicId, _TopicDraft] = {}
-        # The new bits of changed topics, as PartitionSet keeps them: of replicas by node, ...
+        # New bits of changed topics, as in PartitionSet, for the three indexes of the image.
         self._bits: dict[NodeId, dict[TopicId, int]] = {}
         self._moving: dict[TopicId, int] = {}
         self._elsewhere: dict[TopicId, int] = {}
@@ -85,20 +86,20 @@ class ImageDraft:
         self._begin(image)
 
     def _begin(self, image: MetadataImage) -> None:
-        # But for topics and the sets of partitions up to date; only `image()` hands it out.
+        # Up to date except for topics and partition sets; only `image()` returns it.
         self._image = image
-        self._by_id = image.topics_by_id.mutate()  # without what `_topics` changes
+        self._by_id = image.topics_by_id.mutate()  # without the changes in `_topics`
         self._by_name = image.topics_by_name.mutate()
         self._by_key = image.topics_by_key.mutate()
-        # The sets that have taken the bits of what was settled.
+        # The partition sets after settle().
         self._placed: dict[NodeId, PartitionSetDraft] = {}
         self._all_moving = PartitionSetDraft(image.moving)
         self._all_elsewhere = PartitionSetDraft(image.led_elsewhere)
         self._is_changed = False
 
     def settle(self) -> None:
-        """Close what is under change, which takes memory as long as it is: for whoever takes very
-        many records, in every step."""
+        """Apply pending changes of topics to free their memory; call it in every step if there are
+        very many records."""
         by_id = self._by_id
         for topic in self._topics.values():
             by_id[topic.id] = topic.image()
@@ -109,7 +110,7 @@ class ImageDraft:
         self._topics, self._bits, self._moving, self._elsewhere = {}, {}, {}, {}
 
     def image(self) -> MetadataImage:
-        """Return the image after what was replayed so far; the draft can go on."""
+        """Return the image after the records so far; the draft remains usable."""
         if not self._is_changed:
             return self._image
         self.settle()
@@ -142,19 +143,19 @@ class ImageDraft:
         return found
 
     def replay(self, record: pb.MetadataRecord, *, offset: int, epoch: int) -> None:
-        """Take the record at `offset`, written in `epoch`."""
+        """Apply the record at `offset`, written in `epoch`; raise CorruptionError."""
         if offset <= self.offset or epoch < self.epoch:
             raise CorruptionError(
                 f"metadata record {offset} of epoch {epoch} follows record {self.offset} of epoch"
-                f" {self.epoch}"
+                f" {self.epoch}; offsets and epochs must increase"
             )
         self._take(record, Offset(offset))
         self.offset, self.epoch = Offset(offset), Epoch(epoch)
 
     def load(self, record: pb.MetadataRecord) -> None:
-        """Take a record of a snapshot, which has no place in the log."""
+        """Apply a record of a snapshot, which has no offset; raise CorruptionError."""
         if record.WhichOneof("record") == "broker" and not record.broker.HasField("broker_epoch"):
-            raise CorruptionError(f"broker {record.broker.id} of a snapshot has no epoch")
+            raise CorruptionError(f"broker {record.broker.id} in the snapshot has no epoch")
         self._take(record, Offset(-1))
 
     def _take(self, record: pb.MetadataRecord, offset: Offset) -> None:
@@ -167,8 +168,8 @@ class ImageDraft:
             return step(self, getattr(record, kind))
         if kind not in _WITHOUT_EFFECT:
             raise CorruptionError(
-                f"metadata record {offset} is of a kind this version does not know: it was written"
-                " by a newer one; upgrade this node"
+                f"metadata record {offset} has an unknown type, written by a newer release; upgrade"
+                " this node"
             )
 
     # --- brokers and the cluster ---------------------------------------------------------------
@@ -206,7 +207,7 @@ class ImageDraft:
     def _registered(self, broker_id: int, broker_epoch: int) -> BrokerImage:
         broker = self._image.broker(broker_id)
         if broker is None or broker.epoch != broker_epoch:
-            raise CorruptionError(f"broker {broker_id} has no registration {broker_epoch}")
+            raise CorruptionError(f"broker {broker_id} is not registered with epoch {broker_epoch}")
         return broker
 
     def _set_brokers(self, brokers: Map[NodeId, BrokerImage]) -> None:
@@ -231,7 +232,9 @@ class ImageDraft:
         )
         types = [kind for kind, _ in entity]
         if not types or types != sorted(set(types)):
-            raise CorruptionError(f"a quota of {record.key} is for {entity}: none, or out of order")
+            raise CorruptionError(
+                f"quota {record.key}: entity {entity} is empty or not sorted by type"
+            )
         all_quotas = self._image.client_quotas
         quotas: Map[str, float] = all_quotas.get(entity, Map())
         if record.HasField("value"):
@@ -247,8 +250,8 @@ class ImageDraft:
     def _producer_ids(self, record: pb.ProducerIdsRecord) -> None:
         if record.next_producer_id <= self._image.next_producer_id:
             raise CorruptionError(
-                f"producer ids up to {record.next_producer_id} are given away twice: all below"
-                f" {self._image.next_producer_id} were"
+                f"producer ids below {record.next_producer_id} are allocated twice; all below"
+                f" {self._image.next_producer_id} were allocated before"
             )
         self._image = replace(self._image, next_producer_id=record.next_producer_id)
 
@@ -325,7 +328,7 @@ class ImageDraft:
         self._set_partition(topic, record.partition, before, after)
 
     def _changing(self, topic_id: bytes) -> _TopicDraft:
-        """The draft of a topic that exists."""
+        """Return the draft of an existing topic; raise CorruptionError."""
         draft = self._topics.get(TopicId(topic_id))
         if draft is None:
             topic = self._by_id.get(TopicId(topic_id))
@@ -371,7 +374,7 @@ def _change_bit(
     index: int,
     holds: bool,
 ) -> None:
-    """Note that a set holds a partition from now on, or does not."""
+    """Record that a set has a partition from now on, or not."""
     bits = changes.get(topic.id)
     if bits is None:
         bits = 0 if topic.is_new else before.bits_of(topic.id)
@@ -389,7 +392,7 @@ def _with_config(configs: Map[str, str], name: str, value: str | None) -> Map[st
 
 
 def _check_partition(topic: str, index: int, partition: PartitionImage) -> None:
-    """What holds of every partition, whoever wrote it."""
+    """Raise CorruptionError if a partition violates an invariant."""
     replicas, isr = partition.replicas, partition.isr
     if not replicas:
         raise CorruptionError(f"{topic}-{index} has no replica")
@@ -401,7 +404,7 @@ def _check_partition(topic: str, index: int, partition: PartitionImage) -> None:
         raise CorruptionError(
             f"{topic}-{index}: ISR {isr}, ELR {partition.elr}, last known ELR"
             f" {partition.last_known_elr}, adding {partition.adding}, removing"
-            f" {partition.removing}: one is not among replicas {replicas}"
+            f" {partition.removing}: not a subset of replicas {replicas}"
         )
     if partition.elr and set(isr) & set(partition.elr):
         raise CorruptionError(f"{topic}-{index}: ISR {isr} and ELR {partition.elr} overlap")
@@ -423,7 +426,7 @@ _STEPS: Final[Mapping[str, Callable[[ImageDraft, Any], None]]] = {
         "client_quota",
     )
 }
-# Whoever follows the log keeps what was begun back until its end.
+# MetadataPublisher holds back the records of a transaction until its end.
 _WITHOUT_EFFECT: Final = frozenset(
     ("no_op", "begin_transaction", "end_transaction", "abort_transaction")
 )

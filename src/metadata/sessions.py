@@ -1,15 +1,15 @@
-"""Which brokers the active controller hears from: soft state, never in the log.
+"""Broker sessions of the active controller: soft state, never in the log.
 
-A session belongs to a broker and its registration (broker epoch); a stream feeds it. A broker that
-is silent for the time-out is to be fenced. Streams are told apart by a number: what an old stream
-still delivers after a newer one was accepted counts for nothing.
+A session belongs to a broker registration (broker epoch) and is kept alive by a stream of
+heartbeats. A broker without a heartbeat for the session timeout is fenced. Streams have numbers;
+heartbeats of a stream that a newer one has replaced are ignored.
 
-A broker without a stream is soon *suspect*: its stream broke a moment ago and no new one came, or
-this leadership is a second old and none has come at all. That proves nothing; it only says that
-the broker's listener is worth asking whether anybody is there.
+A broker without a stream becomes *suspect* after a short grace time: its stream broke and no new
+one was opened, or it has not connected since this leadership began. That is no proof of failure; it
+only makes the controller probe the broker's listener.
 
-After a stall of this node's own loop, or with a new leadership, every session is extended by one
-time-out: silence that may be our own deafness proves nothing.
+After a stall of this node's own event loop, and with a new leadership, every session is extended by
+one timeout: missing heartbeats may be the fault of this node.
 """
 
 from collections.abc import Iterable
@@ -20,32 +20,31 @@ from ..ids import NodeId, Offset
 from .image import BrokerImage
 
 BROKEN_GRACE_MS: Final = 300
-"""A broker whose stream broke is suspect when no new one came for so long."""
+"""Time after a broken stream until the broker is suspect."""
 ABSENT_GRACE_MS: Final = 1_000
-"""A broker that has not connected to a new leadership for so long is suspect."""
+"""Time after the start of a leadership until a broker without a stream is suspect."""
 
 
 @dataclass(slots=True, kw_only=True)
 class BrokerSession:
-    """What is known of one registered broker."""
+    """The session of one registered broker."""
 
     broker_epoch: Offset
-    deadline_ms: int  # silent until then: fence it
-    suspect_ms: int | None  # without a stream until then: suspect; None: a stream feeds it
-    stream: int | None  # number of the live stream that feeds it; None: none is connected
-    applied_offset: Offset  # newest metadata offset it said it has applied
-    expected_ms: int = 0  # without a stream: a new one may well come until then
-    # What it must have applied before it is unfenced; None: it is not known to be fenced.
+    deadline_ms: int  # fence it without a heartbeat until then
+    suspect_ms: int | None  # suspect without a stream from then on; None: it has a stream
+    stream: int | None  # number of its stream; None: not connected
+    applied_offset: Offset  # newest metadata offset that it reported as applied
+    expected_ms: int = 0  # without a stream: a new one is expected until then
+    # The offset that it must apply before it is unfenced; None: not known to be fenced.
     fenced_offset: Offset | None = None
-    leave_offset: Offset | None = None  # of its controlled shutdown, once that is committed
+    leave_offset: Offset | None = None  # of its committed controlled shutdown
 
 
 class BrokerSessions:
-    """The sessions of one leadership."""
+    """The broker sessions of one leadership."""
 
     def __init__(self, *, timeout_ms: int, tick_ms: int, now_ms: int) -> None:
-        """`tick_ms` is the longest time between two calls of tick() that is meant: much later
-        means a stall."""
+        """`tick_ms` is the maximum time between two calls of tick(); twice as long is a stall."""
         self.timeout_ms = timeout_ms
         self.tick_ms = tick_ms
         self._sessions: dict[NodeId, BrokerSession] = {}
@@ -53,7 +52,7 @@ class BrokerSessions:
         self._last_stream = 0
 
     def begin_leadership(self, brokers: Iterable[BrokerImage], now_ms: int) -> None:
-        """Forget the past; every broker that is not fenced has one time-out to appear."""
+        """Reset all sessions; each broker that is not fenced gets one timeout to connect."""
         self._sessions.clear()
         self._ticked_ms = now_ms
         for broker in brokers:
@@ -68,8 +67,9 @@ class BrokerSessions:
                 )
 
     def cover(self, brokers: Iterable[BrokerImage], now_ms: int) -> None:
-        """Give every broker that is not fenced a session, if it has none: its stream may have ended
-        while the command that unfenced it waited its turn, and nobody would ever miss it."""
+        """Create missing sessions of brokers that are not fenced. The stream of a broker may have
+        ended while the command that unfenced it was queued; without a session it would never be
+        fenced."""
         for broker in brokers:
             if broker.fenced:
                 continue
@@ -84,7 +84,7 @@ class BrokerSessions:
                 )
 
     def connect(self, broker_id: NodeId, broker_epoch: Offset, now_ms: int) -> int:
-        """Accept a stream of a registered broker; return its number. It replaces an older one."""
+        """Accept a stream of a registered broker, replacing an older one; return its number."""
         self._last_stream += 1
         known = self._sessions.get(broker_id)
         same = known is not None and known.broker_epoch == broker_epoch
@@ -99,23 +99,23 @@ class BrokerSessions:
         return self._last_stream
 
     def is_current(self, broker_id: NodeId, stream: int) -> bool:
-        """Whether the stream is the one that feeds the broker's session."""
+        """Return True if the stream is the broker's current one."""
         session = self._sessions.get(broker_id)
         return session is not None and session.stream == stream
 
     def is_connected(self, broker_id: NodeId) -> bool:
-        """Whether a live stream feeds the broker's session."""
+        """Return True if the broker has a stream."""
         session = self._sessions.get(broker_id)
         return session is not None and session.stream is not None
 
     def is_expected(self, broker_id: NodeId, now_ms: int) -> bool:
-        """Whether a live stream feeds the broker's session, or may well do in a moment: the one
-        before broke just now, or this leadership has just begun."""
+        """Return True if the broker has a stream, or is expected to open one soon: its stream has
+        just broken, or this leadership has just begun."""
         session = self._sessions.get(broker_id)
         return session is not None and (session.stream is not None or now_ms < session.expected_ms)
 
     def is_absent(self, broker_id: NodeId, broker_epoch: Offset) -> bool:
-        """Whether the registration has a session that no stream feeds."""
+        """Return True if the registration has a session without a stream."""
         session = self._sessions.get(broker_id)
         return (
             session is not None and session.broker_epoch == broker_epoch and session.stream is None
@@ -124,24 +124,25 @@ class BrokerSessions:
     def heartbeat(
         self, broker_id: NodeId, stream: int, *, applied_offset: Offset, now_ms: int
     ) -> None:
-        """The broker is alive; the stream must be current."""
+        """Extend the session by one timeout and record the applied offset. The stream must be the
+        current one."""
         assert self.is_current(broker_id, stream), f"broker {broker_id}: stream {stream} is old"
         session = self._sessions[broker_id]
         session.deadline_ms = now_ms + self.timeout_ms
         session.applied_offset = max(session.applied_offset, applied_offset)
 
     def disconnect(self, broker_id: NodeId, stream: int, now_ms: int) -> None:
-        """The stream ended; the session goes on until its deadline."""
+        """Record the end of a stream; the session remains until its deadline."""
         if self.is_current(broker_id, stream):
             session = self._sessions[broker_id]
             session.stream = None
             session.suspect_ms = session.expected_ms = now_ms + BROKEN_GRACE_MS
 
     def may_unfence(self, broker_id: NodeId, newest_offset: Offset, *, fenced: bool) -> bool:
-        """Whether a broker that is fenced or not in the newest metadata may be unfenced.
+        """Return True if a broker can be unfenced; `fenced` is its state in the newest metadata.
 
-        It must have applied its registration and, if it was fenced since, that: until then it may
-        believe that it leads what others lead by now, and would take records that are lost.
+        It must have applied its registration and its fencing. Until then it may assume leaderships
+        that have moved, and would accept records that are lost.
         """
         session = self._sessions[broker_id]
         if not fenced:
@@ -152,39 +153,40 @@ class BrokerSessions:
         return session.applied_offset >= max(session.broker_epoch, session.fenced_offset)
 
     def unfenced(self, broker_id: NodeId, broker_epoch: Offset) -> None:
-        """The broker was unfenced: when it is fenced once more, it must learn of that one too."""
+        """Record that the broker was unfenced; a later fencing must be applied again."""
         session = self._sessions.get(broker_id)
         if session is not None and session.broker_epoch == broker_epoch:
             session.fenced_offset = None
 
     def remove(self, broker_id: NodeId, broker_epoch: Offset) -> None:
-        """The broker was fenced: its session is over, unless a new stream feeds it by now."""
+        """Remove the session of a fenced broker, unless it has a new stream."""
         if self.is_absent(broker_id, broker_epoch):
             del self._sessions[broker_id]
 
     def applied_offset(self, broker_id: NodeId) -> Offset:
-        """Newest metadata offset that the broker said it has applied, -1: unknown."""
+        """Return the newest metadata offset that the broker reported as applied; -1: unknown."""
         session = self._sessions.get(broker_id)
         return Offset(-1) if session is None else session.applied_offset
 
     def is_awaited(self, broker_id: NodeId, offset: Offset) -> bool:
-        """Whether the broker has not applied an offset yet and is connected, so that it will."""
+        """Return True if the broker is connected and has not applied the offset yet."""
         session = self._sessions.get(broker_id)
         return (
             session is not None and session.stream is not None and session.applied_offset < offset
         )
 
-    # --- leaving in order ----------------------------------------------------------------------
+    # --- controlled shutdown -------------------------------------------------------------------
 
     def leave(self, broker_id: NodeId, broker_epoch: Offset, offset: Offset) -> None:
-        """The broker's controlled shutdown is committed up to `offset`: it leads nothing there."""
+        """Record that the broker's controlled shutdown is committed at `offset`, where it has no
+        leaderships."""
         session = self._sessions.get(broker_id)
         if session is not None and session.broker_epoch == broker_epoch:
             session.leave_offset = offset
 
     def may_leave(self, broker_id: NodeId, others: Iterable[NodeId], now_ms: int) -> bool:
-        """Whether all those who serve, as far as they are connected or expected, know that the
-        broker leads nothing any more."""
+        """Return True if every other active broker that is connected or expected has applied the
+        move of the leaderships."""
         session = self._sessions.get(broker_id)
         offset = None if session is None else session.leave_offset
         return offset is not None and all(
@@ -193,13 +195,13 @@ class BrokerSessions:
             if other != broker_id and self.is_expected(other, now_ms)
         )
 
-    # --- silence -------------------------------------------------------------------------------
+    # --- expiry --------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> list[tuple[NodeId, Offset]]:
-        """Return the sessions (broker, broker epoch) that have run out, by ascending broker.
+        """Return the expired sessions (broker, broker epoch), by ascending broker.
 
-        A stream that was silent for so long feeds them no more: the broker must connect again.
-        Each is reported again one time-out later unless it is heard from or removed.
+        Their streams are dropped: the broker must connect again. Each session is returned again one
+        timeout later unless it gets a heartbeat or is removed.
         """
         stalled = now_ms - self._ticked_ms > 2 * self.tick_ms
         self._ticked_ms = now_ms
@@ -220,9 +222,9 @@ class BrokerSessions:
         return expired
 
     def suspects(self, now_ms: int) -> list[tuple[NodeId, Offset]]:
-        """Return who (broker, broker epoch) is suspect now, by ascending broker; after tick().
+        """Return the suspects (broker, broker epoch), by ascending broker; call after tick().
 
-        Each is named again a grace later, as long as no stream feeds its session.
+        Each is returned again after BROKEN_GRACE_MS until it has a stream.
         """
         found = []
         for broker_id, session in sorted(self._sessions.items()):
@@ -232,7 +234,7 @@ class BrokerSessions:
         return found
 
     def next_look_ms(self, now_ms: int) -> int:
-        """Time until there may be somebody to name, at most `tick_ms`, at least 1."""
+        """Return the time until the next call of tick() and suspects(), 1 to `tick_ms`."""
         moments = [s.suspect_ms for s in self._sessions.values() if s.suspect_ms is not None]
         soonest = min(moments, default=now_ms + self.tick_ms)
         return max(1, min(soonest - now_ms, self.tick_ms))

@@ -1,8 +1,8 @@
-"""An image as the fewest records that make it, and back.
+"""Snapshots of an image: the minimal records that produce it, and the way back. Pure.
 
 The order is fixed (brokers, topics and partitions by id, the rest by name), so that equal images
-are equal bytes wherever they are written. Made in slices, so that whoever writes them can let
-others run in between; the image never changes meanwhile. Pure.
+have equal bytes on every node. Records come in slices, so that the writer can yield to the event
+loop between them; the image is immutable.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,19 +16,19 @@ from ..errors import CorruptionError
 from ..ids import Epoch, Offset
 from ..proto import metadata_records_pb2 as pb
 from .client_quotas import quota_record, sorted_entities
-from .id_order import in_order
+from .id_order import sorted_in_steps
 from .image import EMPTY_IMAGE, BrokerImage, MetadataImage, TopicImage
 from .replaying import ImageDraft
 
 SLICE_RECORDS: Final = 250
-"""Records of a slice, about 2 ms of work."""
+"""Records per slice, about 2 ms of work."""
 SLICE_BYTES: Final = 32 * 1024
-"""A slice ends with the value that takes it over so many bytes."""
+"""A slice ends with the record that exceeds this size."""
 
 
 def image_slices(image: MetadataImage) -> Iterator[list[bytes]]:
-    """Yield the values of the records that make an image, in order, without its offset and epoch.
-    A slice may be empty: only its time is over."""
+    """Yield the serialized records of an image, in order, without its offset and epoch. An empty
+    slice only ends a step."""
     values: list[bytes] = []
     size = 0
     for record in _records(image):
@@ -45,30 +45,29 @@ def image_slices(image: MetadataImage) -> Iterator[list[bytes]]:
 
 
 class SnapshotLoader:
-    """Makes the image of a snapshot, a slice at a time."""
+    """Builds the image of a snapshot, slice by slice."""
 
     def __init__(self) -> None:
         self._draft = ImageDraft(EMPTY_IMAGE)
 
     def take(self, values: Iterable[bytes]) -> None:
-        """Take the next slice; raises CorruptionError."""
+        """Apply the next slice; raise CorruptionError."""
         for value in values:
             try:
                 record = pb.MetadataRecord.FromString(value)
             except DecodeError as error:
-                raise CorruptionError(f"a snapshot holds what is no record: {error}") from error
+                raise CorruptionError(f"the snapshot has an invalid record: {error}") from error
             self._draft.load(record)
         self._draft.settle()
 
     def image(self, *, end_offset: int, epoch: int) -> MetadataImage:
-        """Return the image once every slice was taken; it is what [0, `end_offset`) of the log
-        makes."""
+        """Return the image after all slices: the state after [0, `end_offset`) of the log."""
         loaded = self._draft.image()
         return replace(loaded, offset=Offset(end_offset - 1), epoch=Epoch(epoch))
 
 
 def image_of(values: Iterable[bytes], *, end_offset: int, epoch: int) -> MetadataImage:
-    """Return the image of a whole snapshot; raises CorruptionError."""
+    """Return the image of a whole snapshot; raise CorruptionError."""
     loader = SnapshotLoader()
     loader.take(values)
     return loader.image(end_offset=end_offset, epoch=epoch)
@@ -77,7 +76,7 @@ def image_of(values: Iterable[bytes], *, end_offset: int, epoch: int) -> Metadat
 def _records(image: MetadataImage) -> Iterator[pb.MetadataRecord | None]:
     for broker in image.sorted_brokers():
         yield pb.MetadataRecord(broker=_broker(broker))
-    for topic_id in in_order(image.topics_by_id):
+    for topic_id in sorted_in_steps(image.topics_by_id):
         if topic_id is None:
             yield None
         else:

@@ -1,7 +1,7 @@
-"""THE table of topic configs: name, type, default, range, unit and meaning of each.
+"""The table of topic configs: name, type, default, range, unit and description of each.
 
-Validation, effective values, the documentation and what the tools list all come from here. Values
-travel and are kept as text, in the canonical form that `check_config` returns.
+Validation, effective values, the documentation and tools use it. Values are sent and stored as
+text, in the canonical form that `check_config` returns.
 """
 
 import re
@@ -17,18 +17,20 @@ from ..settings.rows import nearest
 
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
-BATCH_BYTES_MAX: Final = 64 << 20  # a larger one would be stored, and no answer could carry it
+BATCH_BYTES_MAX: Final = (
+    64 << 20
+)  # a larger batch could be stored, but no fetch response could carry it
 TEXT_MAX: Final = 249
-"""Characters of a config's name, and of most values: what is longer is refused unread."""
+"""The maximum length of config names and of most values; longer ones are rejected unparsed."""
 
 MIRROR_SOURCE: Final = "mirror.source"
-"""Of a mirror topic: what it is a copy of."""
+"""The config of a mirror topic with its source."""
 
 _SOURCE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,120}(/[A-Za-z0-9_-]{1,60})?\Z")
 
 
 class ConfigType(StrEnum):
-    """How a value is written."""
+    """The types of config values."""
 
     WHOLE = "whole number"
     FRACTION = "number from 0 to 1"
@@ -43,31 +45,30 @@ class TopicConfig:
 
     name: str
     type: ConfigType
-    default: str  # "" where it depends on the topic: see effective_configs
+    default: str  # "" if it depends on the topic: see effective_configs
     doc: str  # one or two sentences, with the trade-off
     unit: str = ""
     low: int = 0  # of a whole number, inclusive
     high: int = INT64_MAX
     choices: tuple[str, ...] = ()
-    since: str | None = "0.1"  # version in which it takes effect; None: accepted, no effect yet
-    # Every config may change while the topic is in use; from when on a running log obeys.
-    changes: str = "at once"
-    field_name: str | None = ""  # what the field calls it; "": the same; None: it has none
-    length_max: int = TEXT_MAX  # characters of a value: what is longer is refused unread
+    since: str | None = "0.1"  # release in which it takes effect; None: accepted, no effect yet
+    changes: str = "at once"  # when a change takes effect on an open log
+    field_name: str | None = ""  # Kafka's name; "": the same; None: Kafka has none
+    length_max: int = TEXT_MAX  # of a value; longer ones are rejected unparsed
 
     @property
     def interval(self) -> str:
-        """What a whole number may be: "1..10", "-1 or more"."""
+        """The range of a whole number: "1..10", "-1 or more"."""
         return f"{self.low} or more" if self.high == INT64_MAX else f"{self.low}..{self.high}"
 
     @property
     def is_list(self) -> bool:
-        """Whether a value is a list by commas."""
+        """True if a value is a comma-separated list."""
         return self.name == RETENTION_HOLDS or any("," in choice for choice in self.choices)
 
     @property
     def takes(self) -> str:
-        """What a value may be, in words."""
+        """The valid values as text."""
         match self.type:
             case ConfigType.WHOLE:
                 return f"a whole number of {self.unit}, {self.interval}"
@@ -127,48 +128,49 @@ _ROWS: Final = (
     _choice(
         "cleanup.policy",
         "delete",
-        "What happens to old records: delete drops whole segments by age or size, compact keeps the"
-        " last record of each key, compact,delete does both. Compacted topics take no records"
+        "Cleanup of old records: delete removes whole segments by age or size, compact keeps the"
+        " last record of each key, compact,delete does both. Compacted topics reject records"
         " without a key.",
         choices=("delete", "compact", "compact,delete"),
     ),
     _choice(
         "compression.type",
         "producer",
-        "How batches are kept: producer keeps them as they came, without touching a byte. Any other"
-        " value makes the leader inflate and compress every batch that came otherwise, which costs"
-        " it processor time; what then is above max.message.bytes is refused.",
+        "Codec of stored batches: producer stores them unchanged. With any other value the leader"
+        " recompresses batches with another codec, which costs CPU time; a batch that then exceeds"
+        " max.message.bytes is rejected.",
         choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
     ),
     _whole(
         "delete.retention.ms",
         24 * 3600 * 1000,
-        "A compacted topic keeps tombstones (null values) so long after it cleaned what they"
-        " delete: a reader that takes longer from the start may miss a deletion.",
+        "Time that a compacted topic keeps tombstones (null values) after cleaning. A consumer that"
+        " needs longer to read from the start can miss a deletion.",
         unit="ms",
         low=0,
     ),
     _whole(
         "file.delete.delay.ms",
         60_000,
-        "The files of a dropped segment are renamed at once and removed so much later, at once when"
-        " space is short. Readers that have them open need no delay.",
+        "Delay between renaming the files of a deleted segment and removing them; no delay if disk"
+        " space is short. Consumers with open files do not need the delay.",
         unit="ms",
         low=0,
     ),
     _choice(
         "flush.policy",
         "",
-        "When a record counts as stored: replicated acknowledges when the in-sync replicas have it"
-        " in memory, fsync when they have it on disk. Default: fsync when the smaller of"
-        " replication factor and min.insync.replicas is 1, else replicated.",
+        "When a record is acknowledged: replicated when the in-sync replicas have it in memory,"
+        " fsync when they have it on disk. Default: fsync if the smaller of replication factor and"
+        " min.insync.replicas is 1, else replicated.",
         choices=("replicated", "fsync"),
         field_name=None,
     ),
     _whole(
         "index.interval.bytes",
         4096,
-        "One index entry per so many bytes of log: fewer save memory, more shorten searches.",
+        "Log bytes per index entry. A larger interval saves memory, a smaller one speeds up"
+        " lookups.",
         unit="bytes",
         low=0,
         high=INT32_MAX,
@@ -177,8 +179,8 @@ _ROWS: Final = (
     _whole(
         "max.compaction.lag.ms",
         INT64_MAX,
-        "A compacted topic cleans a record at the latest so long after it was written, however few"
-        " are dirty.",
+        "Maximum time before a record of a compacted topic is cleaned, even if the dirty ratio is"
+        " low.",
         unit="ms",
         low=1,
     ),
@@ -193,39 +195,39 @@ _ROWS: Final = (
     _whole(
         "message.timestamp.after.max.ms",
         3600 * 1000,
-        "Batches whose newest timestamp is further ahead of the broker's clock are refused: such"
-        " records would outlive retention.ms. Timestamps of none, and LogAppendTime, are not held"
-        " to it.",
+        "Batches with a timestamp further ahead of the broker's clock are rejected, because such"
+        " records would outlive retention.ms. Does not apply to records without a timestamp, or"
+        " with LogAppendTime.",
         unit="ms",
         low=0,
     ),
     _whole(
         "message.timestamp.before.max.ms",
         INT64_MAX,
-        "Batches with a timestamp further behind the broker's clock are refused. Timestamps of"
-        " none, and LogAppendTime, are not held to it.",
+        "Batches with a timestamp further behind the broker's clock are rejected. Does not apply to"
+        " records without a timestamp, or with LogAppendTime.",
         unit="ms",
         low=0,
     ),
     _choice(
         "message.timestamp.type",
         "CreateTime",
-        "Whose clock a record's timestamp is: CreateTime keeps the producer's, LogAppendTime sets"
-        " the leader's at the append for all records of a batch.",
+        "Source of timestamps: CreateTime keeps the producer's, LogAppendTime sets the leader's"
+        " clock at the append for all records of a batch.",
         choices=("CreateTime", "LogAppendTime"),
     ),
     TopicConfig(
         name="min.cleanable.dirty.ratio",
         type=ConfigType.FRACTION,
         default="0.5",
-        doc="A compacted topic is cleaned once so much of it was written since it last was: less"
-        " saves space and costs more reading and writing.",
+        doc="Share of a compacted log that must be dirty before it is cleaned. A lower ratio saves"
+        " space and costs more I/O.",
     ),
     _whole(
         "min.compaction.lag.ms",
         0,
-        "A compacted topic leaves records younger than this alone: a reader no further behind sees"
-        " every one.",
+        "Minimum age before a record of a compacted topic is cleaned. A consumer that lags less"
+        " reads every record.",
         unit="ms",
         low=0,
     ),
@@ -233,8 +235,8 @@ _ROWS: Final = (
         name="min.insync.replicas",
         type=ConfigType.WHOLE,
         default="",
-        doc="With acks=all a write needs so many in-sync replicas: more lose less, fewer stay"
-        " writable longer. Default: 2 from three replicas on, else 1.",
+        doc="In-sync replicas that a write with acks=all requires. More are safer, fewer keep the"
+        " partition writable longer. Default: 2 with three or more replicas, else 1.",
         unit="replicas",
         low=1,
         high=INT32_MAX,
@@ -243,25 +245,25 @@ _ROWS: Final = (
         name=MIRROR_SOURCE,
         type=ConfigType.TEXT,
         default="",
-        doc="The cluster, and the id of the topic there, that this topic is a copy of: only"
-        " `quorumlog mirror` writes it then, at the offsets of its source. Set when the topic is"
-        " created, taken away by `quorumlog mirror promote`, and never changed.",
+        doc="Source cluster and topic id of a mirror topic. Only `quorumlog mirror` writes to a"
+        " mirror topic, at the offsets of its source. Set when the topic is created, removed by"
+        " `quorumlog mirror promote`, and otherwise constant.",
         unit="a cluster id, or CLUSTER/TOPIC-ID",
         field_name=None,
     ),
     _choice(
         "record.validation",
         "full",
-        "What is checked in a producer's batch besides its header and CRC: full walks every record,"
-        " header only those of uncompressed batches, which saves inflating the others.",
+        "Validation of produced batches besides header and CRC: full checks every record, header"
+        " only records of uncompressed batches, which saves decompression.",
         choices=("full", "header"),
         field_name=None,
     ),
     _whole(
         "retention.bytes",
         -1,
-        "Oldest segments are dropped while the partition keeps this much without them; -1: no"
-        " limit. Applies to cleanup.policy delete.",
+        "Size above which the oldest segments of a partition are deleted; -1: no limit. Applies to"
+        " cleanup.policy delete.",
         unit="bytes",
         low=-1,
     ),
@@ -269,26 +271,26 @@ _ROWS: Final = (
         name=RETENTION_HOLDS,
         type=ConfigType.TEXT,
         default="",
-        doc="Groups whose unread records are kept though retention would take them, each until a"
-        " time, seven days ahead at most, and while the partition has no more than so many bytes."
-        " Streaming queries with retentionHold=true write it; records that are deleted, or that"
-        " compaction takes, are not kept.",
-        unit=f"GROUP@END/BYTES, END in ms since 1970, by commas, of up to {HOLD_GROUPS_MAX} groups",
+        doc="Groups whose unread records are exempt from retention, each until a time at most seven"
+        " days ahead, and up to a partition size. Written by streaming queries with"
+        " retentionHold=true. Does not protect from deletion of records or from compaction.",
+        unit=f"comma-separated GROUP@END/BYTES, END in ms since 1970, up to {HOLD_GROUPS_MAX}"
+        " groups",
         field_name=None,
         length_max=2 * HOLD_GROUPS_MAX * 160,
     ),
     _whole(
         "retention.ms",
         7 * 24 * 3600 * 1000,
-        "Segments whose newest record is older are dropped; -1: never. Applies to cleanup.policy"
-        " delete; a record from the future keeps its segment until then.",
+        "Age of the newest record after which a segment is deleted; -1: never. Applies to"
+        " cleanup.policy delete. A record with a future timestamp keeps its segment until then.",
         unit="ms",
         low=-1,
     ),
     _whole(
         "segment.bytes",
         1024 * 1024 * 1024,
-        "A segment is closed before it grows beyond: retention works by whole segments.",
+        "Maximum size of a segment. Retention deletes whole segments.",
         unit="bytes",
         low=1024,
         high=INT32_MAX,
@@ -296,7 +298,7 @@ _ROWS: Final = (
     _whole(
         "segment.index.bytes",
         10 * 1024 * 1024,
-        "A segment is closed when one of its indexes is this large.",
+        "Maximum size of an index; a full index closes its segment.",
         unit="bytes",
         low=12,
         high=INT32_MAX,
@@ -304,7 +306,7 @@ _ROWS: Final = (
     _whole(
         "segment.ms",
         7 * 24 * 3600 * 1000,
-        "A segment is closed when its records span more time.",
+        "Maximum time span of the records of a segment.",
         unit="ms",
         low=1,
     ),
@@ -312,8 +314,8 @@ _ROWS: Final = (
         name="unclean.leader.election.enable",
         type=ConfigType.SWITCH,
         default="",
-        doc="Whether a replica outside the ISR may lead when no other is left, at the price of"
-        " acknowledged records. Default: what is set for the cluster, else false.",
+        doc="Allow the election of a replica outside the ISR if no other is available; may lose"
+        " acknowledged records. Default: the cluster config, else false.",
     ),
 )
 
@@ -322,14 +324,13 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {row.name: row for row in _ROW
 
 
 def check_config(name: str, value: str) -> str:
-    """Return the value in canonical form; raises InvalidConfig for an unknown name (naming the
-    nearest) and for a value it does not take (naming what it does). Units are taken where the row
-    has one that knows them: "7d", "1GiB"."""
+    """Return the value in canonical form. Raise InvalidConfig for an unknown name or an invalid
+    value. Units such as "7d" and "1GiB" are converted to the unit of the config."""
     return check_row(known_config(name), value)
 
 
 def check_row(row: TopicConfig, value: str) -> str:
-    """Return a value of a row in canonical form; raises InvalidConfig as `check_config`."""
+    """Return a value of a row in canonical form; raise InvalidConfig as `check_config` does."""
     name = row.name
     if len(value) > row.length_max:
         raise InvalidConfig(f"{name} has {len(value)} characters; give {row.takes}")
@@ -353,22 +354,22 @@ def check_row(row: TopicConfig, value: str) -> str:
 
 
 def known_config(name: str) -> TopicConfig:
-    """Return the row of a config; raises InvalidConfig naming the nearest."""
+    """Return the row of a config; raise InvalidConfig, with the nearest name, if it is unknown."""
     row = TOPIC_CONFIGS.get(name)
     if len(name) > TEXT_MAX:
-        raise InvalidConfig(f"a config's name has {len(name)} characters; give at most {TEXT_MAX}")
+        raise InvalidConfig(f"the config name has {len(name)} characters; give at most {TEXT_MAX}")
     if row is None:
         near = nearest(name, TOPIC_CONFIGS)
-        hint = f"; did you mean {near}?" if near else f"; known are {', '.join(TOPIC_CONFIGS)}"
-        raise InvalidConfig(f"there is no topic config {name!r}{hint}")
+        hint = f"did you mean {near}?" if near else f"configs are {', '.join(TOPIC_CONFIGS)}"
+        raise InvalidConfig(f"unknown topic config {name!r}; {hint}")
     return row
 
 
 def check_configs(
     configs: Iterable[tuple[str, str]], *, replication_factor: int
 ) -> list[tuple[str, str]]:
-    """Return all of a new topic's configs in canonical form, by ascending name; raises
-    InvalidConfig, also for a name given twice and for more in-sync replicas than replicas."""
+    """Return the configs of a new topic in canonical form, by ascending name. Raise InvalidConfig,
+    also for a repeated name and for min.insync.replicas above the replication factor."""
     checked = check_changes(configs, {}, replication_factor=replication_factor)
     return sorted((name, value) for name, value in checked.items() if value is not None)
 
@@ -379,12 +380,12 @@ def check_changes(
     *,
     replication_factor: int,
 ) -> dict[str, str | None]:
-    """Return changes of a topic's `configs` in canonical form, by ascending name; None: back to
-    the default. Raises InvalidConfig, as `check_configs` does, for what would come of it."""
+    """Return changes of a topic's `configs` in canonical form, by ascending name; None resets to
+    the default. Raise InvalidConfig as `check_configs` does for the resulting configs."""
     checked: dict[str, str | None] = {}
     for name, value in changes:
         if name in checked:
-            raise InvalidConfig(f"{name} is given twice; give each config once")
+            raise InvalidConfig(f"{name} is given more than once; give each config once")
         known_config(name)
         checked[name] = None if value is None else check_config(name, value)
     after = {**configs, **checked}
@@ -392,15 +393,15 @@ def check_changes(
     if in_sync > replication_factor and "min.insync.replicas" in checked:
         raise InvalidConfig(
             f"min.insync.replicas is {in_sync}, above the replication factor"
-            f" {replication_factor}: no write with acks=all could ever succeed; give"
+            f" {replication_factor}; every write with acks=all would fail; give"
             f" 1..{replication_factor}"
         )
     return dict(sorted(checked.items()))
 
 
 def effective_min_isr(configs: Mapping[str, str], *, replication_factor: int) -> int:
-    """Return how many in-sync replicas a partition needs: what was set or the default, and never
-    more than it has replicas (but at least 1)."""
+    """Return min.insync.replicas of a partition, set or default, limited to [1,
+    replication_factor]."""
     value = configs.get("min.insync.replicas")
     wanted = int(value) if value else 2 if replication_factor >= 3 else 1
     return max(1, min(wanted, replication_factor))
@@ -412,9 +413,8 @@ def effective_configs(
     replication_factor: int,
     cluster_configs: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return every config of the table with its value for a topic, by ascending name: what was
-    set, else what was set for the cluster where that has a config of this name, else the
-    default."""
+    """Return the value of every topic config by ascending name: set for the topic, else for the
+    cluster, else the default."""
     values = {name: configs.get(name, row.default) for name, row in TOPIC_CONFIGS.items()}
     if not values["min.insync.replicas"]:
         values["min.insync.replicas"] = "2" if replication_factor >= 3 else "1"
@@ -428,10 +428,10 @@ def effective_configs(
 
 
 def changed_list(row: TopicConfig, value: str, parts: Iterable[str], *, is_removal: bool) -> str:
-    """Return a list with parts added that are not in it, or taken out; raises InvalidConfig for a
-    row that takes no list. What comes of it may be a value that the row does not take."""
+    """Return a list value with missing parts added, or with parts removed. Raise InvalidConfig if
+    the config is not a list. The result is not validated."""
     if not row.is_list:
-        raise InvalidConfig(f"{row.name} is no list; set it to what it shall be, {row.takes}")
+        raise InvalidConfig(f"{row.name} is not a list; set its value, {row.takes}")
     present = [part for part in value.split(",") if part]
     if is_removal:
         return ",".join(part for part in present if part not in set(parts))
@@ -439,7 +439,7 @@ def changed_list(row: TopicConfig, value: str, parts: Iterable[str], *, is_remov
 
 
 def _ordered(text: str, choices: tuple[str, ...]) -> str:
-    """Return a choice made of several, such as "delete, compact", as the table writes it."""
+    """Return a list choice such as "delete, compact" in the form of the table."""
     parts = {part.strip() for part in text.split(",")}
     return next((choice for choice in choices if parts == set(choice.split(","))), text)
 

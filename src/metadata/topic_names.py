@@ -1,4 +1,4 @@
-"""Which names a topic may have: the field's rules, so that every client's checks agree."""
+"""Rules for topic names, the same as in Kafka, so that the checks of all clients agree."""
 
 import re
 from typing import Final
@@ -7,48 +7,50 @@ from ..errors import InvalidTopic
 from ..raftlog import METADATA_LOG_NAME
 
 NAME_LENGTH_MAX: Final = 249
-"""Characters; with "-", a partition index and a suffix it still fits a file name of 255."""
+"""In characters: with "-", a partition index and a suffix the name fits the 255 of a file name."""
 
 METADATA_TOPIC: Final = METADATA_LOG_NAME.rpartition("-")[0]
-"""Its folder is the quorum's own log: a topic of this name would write into it."""
+"""The name of the metadata log: a topic of this name would write into its folder."""
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets"})
-"""Topics that brokers make and write for themselves; whoever wants may read them."""
+"""Topics that only brokers create and write; clients can read them."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+\Z")
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9._-]")
 
 
 def check_topic_name(name: str) -> None:
-    """Raise InvalidTopic, saying why, unless the name is legal."""
+    """Raise InvalidTopic unless the name is legal."""
     if not name:
         raise InvalidTopic("a topic name must not be empty")
     if name in (".", ".."):
         raise InvalidTopic(f'a topic must not be named "{name}"')
     if name == METADATA_TOPIC:
-        raise InvalidTopic(f"{METADATA_TOPIC} is the metadata quorum's own log: choose another")
+        raise InvalidTopic(
+            f"{METADATA_TOPIC} is reserved for the metadata log; choose another name"
+        )
     if len(name) > NAME_LENGTH_MAX:
         raise InvalidTopic(
-            f"a topic name has at most {NAME_LENGTH_MAX} characters, this one has {len(name)}"
+            f"the topic name has {len(name)} characters; the limit is {NAME_LENGTH_MAX}"
         )
     if not _LEGAL.match(name):
         illegal = "".join(sorted(set(_ILLEGAL.findall(name))))
         raise InvalidTopic(
-            f"topic name {name!r} has illegal characters {illegal!r}: use only a-z, A-Z, 0-9,"
+            f"topic name {name!r} has illegal characters {illegal!r}; use only a-z, A-Z, 0-9,"
             ' ".", "_" and "-"'
         )
 
 
 def check_not_internal(name: str) -> None:
-    """Raise InvalidTopic for a topic that brokers keep for themselves."""
+    """Raise InvalidTopic for an internal topic."""
     if name in INTERNAL_TOPICS:
         raise InvalidTopic(
-            "brokers keep this topic for themselves: they make it and write it, and nobody else may"
-            " make, write or delete it; reading is free",
+            "internal topic: only brokers create, write and delete it; clients can read it",
             topic=name,
         )
 
 
 def collision_key(name: str) -> str:
-    """Equal for names that differ only in '.' and '_': metric names cannot tell those apart."""
+    """Return a key that is equal for names that differ only in '.' and '_', which are equal in
+    metric names."""
     return name.replace(".", "_")

@@ -1,4 +1,4 @@
-"""Between the messages that brokers send to the controller and its commands and replies."""
+"""Translation between relayed requests of brokers and the controller's commands and replies."""
 
 from collections.abc import Iterable, Mapping
 
@@ -47,7 +47,7 @@ from .topic_configs import effective_min_isr
 def command_of(  # noqa: C901 (a dispatch)
     request: controller_pb2.RelayRequest, entropy: Entropy
 ) -> Command:
-    """Return the command of a relayed request; a topic without an id gets one drawn."""
+    """Return the command of a relayed request; a new topic without an id gets a random one."""
     match request.WhichOneof("command"):
         case "create_topic":
             return _create_topic(request.create_topic, entropy)
@@ -93,13 +93,13 @@ def command_of(  # noqa: C901 (a dispatch)
                 broker_epoch=Offset(request.allocate_producer_ids.broker_epoch),
             )
         case _:
-            raise InvalidRequest("the relayed request carries no command known here")
+            raise InvalidRequest("the relayed request has no command that this controller supports")
 
 
 def response_of(  # noqa: C901 (a dispatch)
     reply: Reply, *, request: controller_pb2.RelayRequest, offset: Offset, applied: bool
 ) -> controller_pb2.RelayResponse:
-    """Return the answer to a relayed request."""
+    """Return the response to a relayed request."""
     answer = controller_pb2.RelayResponse()
     match reply:
         case TopicCreated(topic=topic):
@@ -141,12 +141,12 @@ def response_of(  # noqa: C901 (a dispatch)
         case Done():
             answer.unregister_broker.metadata_offset = offset
         case PartitionsAltered():
-            raise AssertionError(f"no relayed command is answered with {reply}")
+            raise AssertionError(f"no relayed command has the reply {reply}")
     return answer
 
 
 def describe_topic(topic: TopicImage) -> admin_pb2.TopicDescription:
-    """Return a topic as admin clients see it."""
+    """Return the message that describes a topic."""
     return admin_pb2.TopicDescription(
         name=topic.name,
         topic_id=topic.id,
@@ -158,7 +158,7 @@ def describe_topic(topic: TopicImage) -> admin_pb2.TopicDescription:
 def describe_partition(
     topic: TopicImage, index: int, partition: PartitionImage
 ) -> admin_pb2.PartitionDescription:
-    """Return a partition as admin clients see it."""
+    """Return the message that describes a partition."""
     return admin_pb2.PartitionDescription(
         partition=index,
         leader=partition.leader,
@@ -176,7 +176,7 @@ def describe_partition(
 
 
 def describe_features(image: MetadataImage) -> list[admin_pb2.FeatureDescription]:
-    """Return the features that this version knows as admin clients see them."""
+    """Return the messages that describe the features of this release."""
     return [_feature(*each) for each in feature_levels(image)]
 
 
@@ -189,7 +189,7 @@ def _feature(name: str, level: int, low: int, high: int) -> admin_pb2.FeatureDes
 def describe_client_quotas(
     quotas: ClientQuotas, entities: Iterable[QuotaEntity]
 ) -> list[admin_pb2.ClientQuotas]:
-    """Return the quotas of entities that have any as admin clients see them."""
+    """Return the messages that describe the quotas of these entities."""
     return [
         admin_pb2.ClientQuotas(
             entity=entity_parts(entity),
@@ -212,7 +212,7 @@ def _quotas_result(
 
 
 def describe_outcome(outcome: PartitionOutcome) -> admin_pb2.PartitionOutcome:
-    """Return what became of a partition as admin clients see it."""
+    """Return the message that describes the outcome of a partition."""
     described = admin_pb2.PartitionOutcome(topic=outcome.topic, partition=outcome.partition)
     if outcome.error is not None:
         described.error.CopyFrom(encode_error(outcome.error))

@@ -1,1 +1,1 @@
-"""What the controller decides, a module a subject: image and command in, records and reply out."""
+"""Decisions of the controller by subject: from an image and a command to records and a reply."""

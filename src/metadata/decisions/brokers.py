@@ -1,8 +1,8 @@
-"""Brokers come and go: registration, fencing, controlled shutdown. Decisions, pure.
+"""Registration, fencing, controlled shutdown and unregistration of brokers. Pure.
 
-A broker that is not active is in no ISR and leads nothing: whatever makes it so takes it out, in
-one decision with its own change, which comes first. It comes back into ISRs by catching up, never
-by waking up; only where nobody leads is it elected when it is active again.
+A broker that is not active is in no ISR and leads no partition: the decision that makes it inactive
+also removes it, after the record of its own change. It rejoins ISRs by catching up, not by becoming
+active; only partitions without a leader can elect it at once.
 """
 
 from collections.abc import Iterator
@@ -27,14 +27,14 @@ from .steps import Walk, decision_of
 
 
 def register(image: MetadataImage, command: RegisterBroker) -> AnyDecision:
-    """A new incarnation starts fenced and leads nothing; of what it has lost since the one before,
-    it is held for a replica no more. The same incarnation again changes nothing (KAFKA-16952)."""
+    """Register a new incarnation, fenced and without leaderships, and remove it from the ELRs of
+    partitions where it lost records. The same incarnation changes nothing (KAFKA-16952)."""
     if (
         command.broker_id < 0
         or len(command.incarnation_id) != 16
         or len(command.directory_id) != 16
     ):
-        raise InvalidRequest("a broker registers with an id >= 0 and ids of 16 bytes")
+        raise InvalidRequest("broker registration: the node id must be >= 0, other ids 16 bytes")
     known = image.brokers.get(command.broker_id)
     if known is not None and known.incarnation_id == command.incarnation_id:
         return Decision(records=(), reply=Done())
@@ -63,10 +63,10 @@ def register(image: MetadataImage, command: RegisterBroker) -> AnyDecision:
 
 
 def loss_since(known: BrokerImage | None, command: RegisterBroker) -> Loss:
-    """Return what a broker can have lost between two registrations.
+    """Return the records that a broker can have lost between two registrations.
 
-    Who is unknown may have been taken out of the cluster, its disk with it. An empty boot id is
-    nobody's.
+    An unknown broker may have been unregistered together with its disk. An empty boot id equals no
+    other.
     """
     if known is None or known.directory_id != command.directory_id:
         return Loss.EVERYTHING
@@ -76,7 +76,7 @@ def loss_since(known: BrokerImage | None, command: RegisterBroker) -> Loss:
 
 
 def fence(image: MetadataImage, command: FenceBroker) -> AnyDecision:
-    """The broker is out of every ISR and every leadership; a repeat changes nothing."""
+    """Fence a broker and remove it from every ISR and leadership. A repeat changes nothing."""
     broker = registered(image, command.broker_id, command.broker_epoch)
     if broker.fenced:
         return Decision(records=(), reply=Done())
@@ -87,7 +87,7 @@ def fence(image: MetadataImage, command: FenceBroker) -> AnyDecision:
 
 
 def unfence(image: MetadataImage, command: UnfenceBroker) -> AnyDecision:
-    """The broker may lead from here on, and does where nobody does and it has everything."""
+    """Unfence a broker, and elect it in partitions without a leader where it is eligible."""
     broker = registered(image, command.broker_id, command.broker_epoch)
     if not broker.fenced or broker.stopping:
         return Decision(records=(), reply=Done())
@@ -100,8 +100,8 @@ def unfence(image: MetadataImage, command: UnfenceBroker) -> AnyDecision:
 
 
 def stopping(image: MetadataImage, command: BrokerStopping) -> AnyDecision:
-    """Controlled shutdown: it leads nothing from here on, so that no produce is cut short, and may
-    not come back into an ISR until it is registered anew (KIP-841)."""
+    """Begin a controlled shutdown: move the broker's leaderships and remove it from every ISR until
+    it registers again (KIP-841)."""
     broker = registered(image, command.broker_id, command.broker_epoch)
     if broker.stopping:
         return Decision(records=(), reply=Done())
@@ -112,20 +112,19 @@ def stopping(image: MetadataImage, command: BrokerStopping) -> AnyDecision:
 
 
 def unregister(image: MetadataImage, command: UnregisterBroker) -> AnyDecision:
-    """The broker is gone for good, with what it had: no replica of it is waited for any more.
+    """Remove the registration of a broker that is lost with its disks.
 
-    It stays in the assignments: those are moved by a reassignment.
+    Its replicas stay assigned until a reassignment moves them.
     """
     broker = image.brokers.get(command.broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(
-            f"no broker is registered under node id {command.broker_id}: look at the brokers that"
-            " are"
+            f"broker {command.broker_id} is not registered; `quorumlog brokers list` lists brokers"
         )
     if not broker.fenced:
         raise InvalidRequest(
-            f"broker {broker.id} at {broker.grpc_address} is alive: stop it before it is taken out"
-            " of the cluster"
+            f"broker {broker.id} at {broker.grpc_address} is alive; stop it before you unregister"
+            " it"
         )
     record = pb.UnregisterBrokerRecord(id=broker.id, broker_epoch=broker.epoch)
     gone = on_broker_gone(image, broker.id, Loss.EVERYTHING)
@@ -134,12 +133,12 @@ def unregister(image: MetadataImage, command: UnregisterBroker) -> AnyDecision:
 
 
 def registered(image: MetadataImage, broker_id: NodeId, broker_epoch: Offset) -> BrokerImage:
-    """Return the broker; raises StaleBrokerEpoch unless it is registered with this epoch."""
+    """Return the broker; raise StaleBrokerEpoch unless it is registered with this epoch."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker.epoch != broker_epoch:
         present = "none" if broker is None else str(broker.epoch)
         raise StaleBrokerEpoch(
-            f"broker {broker_id} is not registered with epoch {broker_epoch}: the present one is"
+            f"broker {broker_id} is not registered with epoch {broker_epoch}; the current epoch is"
             f" {present}"
         )
     return broker

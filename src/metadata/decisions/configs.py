@@ -1,6 +1,6 @@
-"""Configs are set and deleted, of topics and of the cluster. Decisions, pure.
+"""Changes of topic and cluster configs. Pure.
 
-What a config means for leaders and in-sync replicas is decided with it, in the same decision.
+The decision includes the changes of leaders and ISRs that a config causes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,14 +27,14 @@ from .topics import replicas_of
 
 
 def alter_configs(image: MetadataImage, command: AlterConfigs) -> AnyDecision:
-    """Records for what really changes."""
+    """Decide the changes of a topic's configs; unchanged values produce no records."""
     topic = image.topic(command.topic)
     if topic is None:
-        raise UnknownTopicOrPartition("there is no such topic", topic=command.topic)
+        raise UnknownTopicOrPartition("the topic does not exist", topic=command.topic)
     wanted = _wanted(command, topic.configs, known_config)
-    if command.replace:  # who lists what it knows of must not take away what it does not
-        left_alone = {MIRROR_SOURCE, RETENTION_HOLDS} - _named(command)
-        wanted = [each for each in wanted if each[0] not in left_alone]
+    if command.replace:  # a Kafka client lists only the configs it has: keep ours
+        kept = {MIRROR_SOURCE, RETENTION_HOLDS} - _named(command)
+        wanted = [each for each in wanted if each[0] not in kept]
     changes = check_changes(wanted, topic.configs, replication_factor=topic.replication_factor)
     _check_source(topic, changes)
     records = tuple(
@@ -61,7 +61,8 @@ def alter_configs(image: MetadataImage, command: AlterConfigs) -> AnyDecision:
 
 
 def alter_cluster_configs(image: MetadataImage, command: AlterClusterConfigs) -> AnyDecision:
-    """Records for what really changes; every broker must know before it counts as done."""
+    """Decide the changes of cluster configs. The command completes when every active broker has
+    applied them."""
     present = image.cluster_configs
     changes = check_cluster_changes(_wanted(command, present, known_cluster_config))
     records = tuple(
@@ -90,9 +91,9 @@ def _wanted(
     present: Mapping[str, str],
     known: Callable[[str], TopicConfig],
 ) -> list[tuple[str, str | None]]:
-    """The changes that make of what is `present` what the command asks for."""
+    """Return the changes of the command, with lists and replacement resolved against `present`."""
     if not (command.changes or command.lists or command.replace):
-        raise InvalidRequest("name a config to set or to delete")
+        raise InvalidRequest("no changes; give a config to set or to delete")
     wanted = list(command.changes)
     for change in command.lists:
         row = known(change.name)
@@ -111,13 +112,13 @@ def _named(command: AlterConfigs) -> set[str]:
 
 
 def _check_source(topic: TopicImage, changes: Mapping[str, str | None]) -> None:
-    """Raise InvalidConfig where a change would make a mirror of a topic, or of another source."""
+    """Raise InvalidConfig if a change would make the topic a mirror, or change its source."""
     source = changes.get(MIRROR_SOURCE)
     if source is None or source == topic.configs.get(MIRROR_SOURCE):
         return
     raise InvalidConfig(
-        f"{MIRROR_SOURCE} is set when a topic is created, and only taken away: its records are not"
-        " those of another topic; delete the topic and let `quorumlog mirror` create it",
+        f"{MIRROR_SOURCE} can be set only when a topic is created; delete the topic and let"
+        " `quorumlog mirror` create it",
         topic=topic.name,
     )
 

@@ -1,21 +1,20 @@
-"""Who leads a partition, who is in sync, and who may stand in: one rule for every change.
+"""Leader, ISR and ELR of a partition: one rule for every change.
 
-The words are KIP-966's. A replica in the *ISR* has everything that was acknowledged. One that left
-it while the ISR became smaller than the min ISR is in the *ELR*: nothing was acknowledged since, so
-it lacks nothing either. Both are emptied of those who lost records. The ISR may be empty; its last
-member then is in the ELR like any other.
+The terms are those of KIP-966. A replica in the *ISR* has all acknowledged records. A replica that
+left the ISR when it became smaller than the min ISR is in the *ELR*: nothing was acknowledged
+since, so it has all acknowledged records too. Replicas that lost records are removed from both. The
+ISR may be empty; its last member is then in the ELR.
 
-The leader stays the present one while it is in sync and active. Otherwise it is, in this order:
+The leader stays while it is in sync and active. Otherwise the new leader is, in this order:
 
-1. the first active replica of the assignment that is in the ISR, or, the ISR being empty, in the
-   ELR;
-2. with both empty, whoever was last in them, unless its disk is another one by now: it may lack
-   records, and leads as `recovering`;
-3. where unclean elections are allowed or asked for, the first active replica, with the same flag;
-4. nobody.
+1. the first active replica of the assignment in the ISR, or in the ELR if the ISR is empty;
+2. if both are empty, the last member of either, unless its disk was replaced: it may lack records,
+   and leads as `recovering`;
+3. if unclean election is allowed or requested, the first active replica, also as `recovering`;
+4. none.
 
-Who is elected outside the ISR becomes all of it. Every walk is in sorted order, so that equal
-images give equal records.
+A leader from outside the ISR becomes its only member. Every walk is in sorted order, so that equal
+images produce equal records.
 """
 
 from collections.abc import Collection, Container, Iterator
@@ -30,31 +29,31 @@ from .steps import Walk
 
 
 class Loss(Enum):
-    """What a broker has lost since its registration before."""
+    """The records that a broker may have lost since its previous registration."""
 
-    NOTHING = "nothing"  # its disk and its page cache are as they were
-    UNFLUSHED = "unflushed"  # its machine was booted anew: what it had not flushed
-    EVERYTHING = "everything"  # it has another disk, or is gone for good
+    NOTHING = "nothing"  # its disk and its page cache are unchanged
+    UNFLUSHED = "unflushed"  # its machine was rebooted: records that were not flushed
+    EVERYTHING = "everything"  # its disk was replaced, or it was unregistered
 
 
 class Electorate:
-    """Who can be elected on one image, and what its topics ask for; for one decision."""
+    """The election rule for one decision: the active brokers and the configs of one topic."""
 
     __slots__ = ("_flushed", "_min_isr", "_topic", "active", "image", "may_be_unclean")
 
     def __init__(self, image: MetadataImage, *, without: NodeId = NO_NODE) -> None:
-        """`without` counts as inactive whatever the image says."""
+        """`without` is a broker that counts as inactive."""
         self.image = image
         self.active: frozenset[NodeId] = frozenset(
             node for node, broker in image.brokers.items() if broker.is_active and node != without
         )
         self._topic: TopicImage | None = None
-        self.may_be_unclean = False  # of the topic looked at last
-        self._min_isr: dict[int, int] = {}  # of that topic, by replication factor
-        self._flushed: dict[int, bool] = {}  # the same
+        self.may_be_unclean = False  # of the selected topic
+        self._min_isr: dict[int, int] = {}  # of the selected topic, by replication factor
+        self._flushed: dict[int, bool] = {}  # True for flush.policy=fsync; same key
 
-    def look_at(self, topic: TopicImage) -> None:
-        """What follows is about a partition of this topic."""
+    def select_topic(self, topic: TopicImage) -> None:
+        """Use the configs of this topic for the following calls."""
         if topic is self._topic:
             return
         self._topic = topic
@@ -62,8 +61,8 @@ class Electorate:
         self._min_isr, self._flushed = {}, {}
 
     def min_isr(self, partition: PartitionImage) -> int:
-        """How many in-sync replicas a partition of the topic needs."""
-        assert self._topic is not None, "look_at() names the topic first"
+        """Return the min ISR of a partition of the selected topic."""
+        assert self._topic is not None, "select_topic() comes first"
         factor = partition.replication_factor
         found = self._min_isr.get(factor)
         if found is None:
@@ -72,11 +71,11 @@ class Electorate:
         return found
 
     def has_lost(self, partition: PartitionImage, loss: Loss) -> bool:
-        """Whether a loss concerns a replica of a partition of the topic: what is counted once it is
-        flushed outlives a reboot."""
+        """Return True if a loss affects a replica of a partition of the selected topic. With
+        flush.policy=fsync acknowledged records survive a reboot."""
         if loss is not Loss.UNFLUSHED:
             return loss is Loss.EVERYTHING
-        assert self._topic is not None, "look_at() names the topic first"
+        assert self._topic is not None, "select_topic() comes first"
         factor = partition.replication_factor
         found = self._flushed.get(factor)
         if found is None:
@@ -96,13 +95,13 @@ class Electorate:
         unclean: bool = False,
         first_leads: bool = False,
     ) -> PartitionImage:
-        """Return what a partition of the topic becomes, epochs counted; `before` if that is as it
-        is.
+        """Return the new state of a partition of the selected topic, with incremented epochs;
+        `before` itself if nothing changes.
 
-        `wanted` says where its replicas shall be and who shall be in sync (`isr`, where that is all
-        that differs); inactive ones go, and ELR and leader follow from the rule above. `lost`: this
-        replica lacks records that it had; `is_wiped`: all of them. `unclean`: as if the topic
-        allowed it. `first_leads`: the first replica takes over if it is in sync.
+        `wanted` has the wanted replicas and ISR (`isr` overrides only the latter). Inactive brokers
+        are removed from the ISR; ELR and leader follow from the rule above. `lost` is a replica
+        that lost records, with `is_wiped` all of them. `unclean` allows an unclean election.
+        `first_leads` elects the preferred leader if it is in sync.
         """
         active, replicas = self.active, wanted.replicas
         members = wanted.isr if isr is None else isr
@@ -128,7 +127,7 @@ class Electorate:
                 in_sync, last_known = (leader,), ()
         is_enough = len(in_sync) >= self.min_isr(wanted)
         elr = () if is_enough else tuple([n for n in complete if n not in in_sync])
-        # A replica that leaves the assignment is told apart by the epoch if it ever comes back.
+        # A new epoch fences a replica that leaves the assignment.
         is_new_epoch = leader != before.leader or (
             replicas is not before.replicas and any(n not in replicas for n in before.replicas)
         )
@@ -150,7 +149,7 @@ class Electorate:
 def change_record(
     topic_id: TopicId, index: int, before: PartitionImage, after: PartitionImage
 ) -> pb.MetadataRecord:
-    """Return the record that makes `after` of `before`."""
+    """Return the record that changes `before` to `after`."""
     record = pb.MetadataRecord()
     change = record.partition_change
     change.topic_id, change.partition = topic_id, index
@@ -177,16 +176,16 @@ def _set_nodes(into: pb.Nodes, nodes: tuple[NodeId, ...]) -> None:
     if nodes:
         into.ids.extend(nodes)
     else:
-        into.SetInParent()  # an empty list is a change, too
+        into.SetInParent()  # an empty list is a change too
 
 
 def on_broker_gone(image: MetadataImage, gone: NodeId, loss: Loss = Loss.NOTHING) -> Walk:
-    """Changes that take a broker out of every ISR and every leadership, and out of every ELR where
-    it lost records."""
+    """Yield the changes that remove a broker from every ISR and leadership, and from the ELRs of
+    partitions where it lost records."""
     electorate = Electorate(image, without=gone)
     is_wiped = loss is Loss.EVERYTHING
     for topic, index, partition in _partitions_on(image, gone):
-        electorate.look_at(topic)
+        electorate.select_topic(topic)
         has_lost = electorate.has_lost(partition, loss)
         if not (
             gone in partition.isr
@@ -197,20 +196,19 @@ def on_broker_gone(image: MetadataImage, gone: NodeId, loss: Loss = Loss.NOTHING
             continue
         lost = gone if has_lost else NO_NODE
         after = electorate.settle(partition, partition, lost=lost, is_wiped=is_wiped)
-        assert after is not partition, f"broker {gone} leaves nothing in {topic.name}-{index}"
+        assert after is not partition, f"{topic.name}-{index} unchanged without broker {gone}"
         yield change_record(topic.id, index, partition, after)
 
 
 def on_broker_back(image: MetadataImage, back: NodeId) -> Walk:
-    """Changes that give a leader to partitions without one; `back` is active in the image."""
+    """Yield elections in partitions without a leader; `back` is active in the image."""
     electorate = Electorate(image)
     for topic, index, partition in _partitions_on(image, back):
         yield None if partition.leader != NO_NODE else _settled(electorate, topic, index, partition)
 
 
 def on_leaderless(image: MetadataImage) -> Walk:
-    """Changes that give a leader to partitions without one that may have one by now: a config
-    allows more than before."""
+    """Yield elections in partitions without a leader, after a config change that allows more."""
     electorate = Electorate(image)
     for topic_id, index in image.led_elsewhere:
         topic = image.topics_by_id[topic_id]
@@ -219,17 +217,17 @@ def on_leaderless(image: MetadataImage) -> Walk:
 
 
 def on_topic_configs(before: MetadataImage, after: MetadataImage, topic_id: TopicId) -> Walk:
-    """Changes that a topic's new configs make necessary.
+    """Yield the partition changes that a topic's new configs require.
 
-    Another min ISR counts the partition epoch of every partition up, even where nothing else
-    changes: the leader's next word on the ISR then comes from one that knows it. Otherwise it could
-    acknowledge by the old one what a member of the ELR lacks.
+    A new min ISR increments the partition epoch of every partition. The leader's next ISR change is
+    then based on the new min ISR; with the old one it could acknowledge records that a member of
+    the ELR lacks.
     """
     old, new = Electorate(before), Electorate(after)
     topic = after.topics_by_id[topic_id]
-    old.look_at(before.topics_by_id[topic_id])
+    old.select_topic(before.topics_by_id[topic_id])
     for index, partition in topic.sorted_partitions():
-        new.look_at(topic)
+        new.select_topic(topic)
         record = _settled(new, topic, index, partition)
         if record is None and old.min_isr(partition) != new.min_isr(partition):
             record = change_record(topic_id, index, partition, partition)
@@ -239,7 +237,7 @@ def on_topic_configs(before: MetadataImage, after: MetadataImage, topic_id: Topi
 def _settled(
     electorate: Electorate, topic: TopicImage, index: int, partition: PartitionImage
 ) -> pb.MetadataRecord | None:
-    electorate.look_at(topic)
+    electorate.select_topic(topic)
     after = electorate.settle(partition, partition)
     return None if after is partition else change_record(topic.id, index, partition, after)
 
@@ -255,13 +253,13 @@ def _partitions_on(
 def _last_known(
     before: PartitionImage, replicas: tuple[NodeId, ...], *, gone: NodeId
 ) -> tuple[NodeId, ...]:
-    """Who was last in ISR or ELR, now that both are empty; `gone` cannot be asked any more."""
+    """Return the last members of ISR and ELR, now that both are empty, without `gone`."""
     last = (before.isr + before.elr) or before.last_known_elr
     return tuple([n for n in replicas if n in last and n != gone])
 
 
 def _differ(before: PartitionImage, after: PartitionImage) -> bool:
-    """Whether anything differs besides the epochs."""
+    """Return True if anything but the epochs differs."""
     return (
         before.isr != after.isr
         or before.elr != after.elr

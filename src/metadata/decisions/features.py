@@ -1,8 +1,7 @@
-"""Feature levels: what every node of the cluster may rely on. Decisions, pure.
+"""Feature levels of the cluster. Pure.
 
-A level is *finalized* by a record and holds from there on, on every node. It can only be one that
-every registered broker says it works with, fenced or not: one that is away would come back to
-records that it does not know.
+A record *finalizes* a level for every node. The level must be supported by every registered broker,
+fenced or not, since a fenced broker returns and must be able to read newer records.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,12 +18,12 @@ from ..image import BrokerImage, MetadataImage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """One row of the table of what this version knows."""
+    """One feature that this release supports."""
 
     name: str
-    level_min: int  # lowest finalized level that this version works with
-    level_max: int  # highest
-    default: int  # of a cluster where nothing was finalized
+    level_min: int  # lowest supported level
+    level_max: int  # highest supported level
+    default: int  # level of a cluster without a finalized one
     doc: str
 
 
@@ -36,26 +35,26 @@ FEATURES: Final[Mapping[str, Feature]] = {
             level_min=1,
             level_max=1,
             default=1,
-            doc="Which metadata records may be written. Level 1: replicated partitions, eligible"
-            " leader replicas, reassignments, transactions of records.",
+            doc="Version of the metadata records. Level 1: replicated partitions, eligible leader"
+            " replicas, reassignments, metadata transactions.",
         ),
     )
 }
 """By name, ascending."""
 
 OWN_FEATURES: Final = tuple((row.name, row.level_min, row.level_max) for row in FEATURES.values())
-"""What a node of this version registers: name, lowest and highest level."""
+"""The features that a node of this release registers: name, lowest and highest level."""
 
 
 def finalized_level(image: MetadataImage, name: str) -> int:
-    """Return the level of a feature that is in force."""
+    """Return the level of a feature, finalized or default."""
     row = FEATURES.get(name)
     return image.features.get(name, 0 if row is None else row.default)
 
 
 def supported_levels(image: MetadataImage, name: str) -> tuple[int, int]:
-    """Return the lowest and highest level that this node and every registered broker work with;
-    the first is above the second where there is none."""
+    """Return the lowest and highest level that this node and every registered broker support; the
+    lowest is above the highest if there is no common level."""
     row = FEATURES[name]
     low, high = row.level_min, row.level_max
     for broker in image.brokers.values():
@@ -65,37 +64,36 @@ def supported_levels(image: MetadataImage, name: str) -> tuple[int, int]:
 
 
 def feature_levels(image: MetadataImage) -> list[tuple[str, int, int, int]]:
-    """Return each known feature by ascending name: level in force, and what `supported_levels`
-    says."""
+    """Return each feature by ascending name, with its level and `supported_levels`."""
     return [
         (name, finalized_level(image, name), *supported_levels(image, name)) for name in FEATURES
     ]
 
 
 def check_registration(image: MetadataImage, features: Iterable[tuple[str, int, int]]) -> None:
-    """Raise FeatureUpdateFailed if a broker that says this of itself does not work with a level in
-    force; of what it does not name it knows nothing."""
+    """Raise FeatureUpdateFailed if a broker with these features does not support a level in force.
+    A feature that it does not list is unsupported."""
     known = {name: (low, high) for name, low, high in features}
     if not known:
-        return  # from before brokers told
+        return  # a release that registers no features
     for name in sorted({*FEATURES, *image.features}):
         level = finalized_level(image, name)
         low, high = known.get(name, (0, 0))
         if not low <= level <= high:
             raise FeatureUpdateFailed(
-                f"the cluster has {name} at level {level}, the broker works with {low}..{high}:"
-                " start it with a version that fits, or change the level first"
+                f"{name} of the cluster is {level}, the broker supports {low}..{high}; start it"
+                " with another release, or change the level first"
             )
 
 
 def update_features(image: MetadataImage, command: UpdateFeatures) -> Decision:
-    """All of the levels change or none."""
+    """Decide the change of feature levels, all or none."""
     if not command.updates:
-        raise InvalidRequest("name a feature and the level that it shall have")
+        raise InvalidRequest("no changes; give a feature and its new level")
     wanted: dict[str, int] = {}
     for update in command.updates:
         if update.name in wanted:
-            raise InvalidRequest(f"{update.name} is given twice; give each feature once")
+            raise InvalidRequest(f"{update.name} is given more than once; give each feature once")
         _check_update(image, update.name, update.level, allow_downgrade=update.allow_downgrade)
         wanted[update.name] = update.level
     records = tuple(
@@ -118,30 +116,29 @@ def _check_update(image: MetadataImage, name: str, level: int, *, allow_downgrad
     row = FEATURES.get(name)
     if row is None:
         near = nearest(name, FEATURES)
-        hint = f"; did you mean {near}?" if near else f"; known are {', '.join(FEATURES)}"
-        raise FeatureUpdateFailed(f"there is no feature {name!r}{hint}")
+        hint = f"did you mean {near}?" if near else f"features are {', '.join(FEATURES)}"
+        raise FeatureUpdateFailed(f"unknown feature {name!r}; {hint}")
     present = finalized_level(image, name)
     if level < present and not allow_downgrade:
         raise FeatureUpdateFailed(
-            f"{name} is at level {present}, and {level} would be a downgrade: allow it if you mean"
-            " it"
+            f"{name} is at level {present}, and {level} is a downgrade; allow downgrades to set it"
         )
     if not row.level_min <= level <= row.level_max:
         raise FeatureUpdateFailed(
-            f"the controller works with {name} {row.level_min}..{row.level_max}, not {level}"
+            f"the controller supports {name} {row.level_min}..{row.level_max}, not {level}"
         )
     for broker in image.sorted_brokers():
         low, high = _levels_of(broker, row)
         if not low <= level <= high:
             raise FeatureUpdateFailed(
-                f"broker {broker.id} works with {name} {low}..{high}, not {level}: upgrade it, or"
-                " unregister it if it is gone for good"
+                f"broker {broker.id} supports {name} {low}..{high}, not {level}; upgrade it, or"
+                " unregister it if it does not come back"
             )
 
 
 def _levels_of(broker: BrokerImage, row: Feature) -> tuple[int, int]:
-    """What a broker works with; one that told nothing registered before brokers told, and works
-    with what there was then."""
+    """Return the levels of a feature that a broker supports. A broker without features has an
+    older release, which supports the levels up to the default."""
     if not broker.features:
         return row.level_min, row.default
     for name, low, high in broker.features:

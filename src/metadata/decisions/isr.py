@@ -1,8 +1,9 @@
-"""A leader asks for other in-sync replicas; each partition stands for itself. Decisions, pure.
+"""ISR changes that leaders request (AlterPartition). Pure.
 
-A refusal is a result, no failure of the command. Who asks is told by its kind whether to learn
-(the metadata is ahead of it), to go back to the committed ISR, or to ask another controller: one
-that knows less than the asker must not answer "fenced", or the leader would be stuck (KAFKA-14154).
+Partitions succeed or fail independently: the error of one is a result, not a failure of the
+command. The kind of error determines the leader's reaction: wait for newer metadata, return to the
+committed ISR, or retry at another controller. A controller whose metadata is older than the
+leader's must not answer "fenced", or the leader would never recover (KAFKA-14154).
 """
 
 from msgspec.structs import replace
@@ -29,7 +30,7 @@ from .steps import Walk, decision_of
 
 
 def alter_partitions(image: MetadataImage, command: AlterPartitions) -> AnyDecision:
-    """Records for what is granted and differs; raises StaleBrokerEpoch for a past life."""
+    """Decide the ISR changes; raise StaleBrokerEpoch for an earlier registration of the broker."""
     registered(image, command.broker_id, command.broker_epoch)
     results: list[PartitionImage | QuorumlogError] = []
 
@@ -50,11 +51,11 @@ def _walk(
         try:
             topic, before = _find(image, change)
             if (topic.id, change.partition) in seen:
-                raise _refusal(
-                    InvalidRequest, "it is named twice: ask for one change", topic, change
+                raise _error(
+                    InvalidRequest, "given more than once; give each partition once", topic, change
                 )
             seen.add((topic.id, change.partition))
-            _check_epochs(topic, before, change, asker=command.broker_id)
+            _check_epochs(topic, before, change, leader=command.broker_id)
             _check_members(image, topic, before, change)
         except QuorumlogError as error:
             results.append(error)
@@ -65,9 +66,9 @@ def _walk(
             results.append(after)
         else:
             results.append(
-                _refusal(
+                _error(
                     NewLeaderElected,
-                    f"the move it was in is over, and broker {after.leader} leads now: follow it",
+                    f"its reassignment is complete, and broker {after.leader} is the new leader",
                     topic,
                     change,
                 )
@@ -79,8 +80,8 @@ def _find(image: MetadataImage, change: IsrChange) -> tuple[TopicImage, Partitio
     topic = image.topics_by_id.get(change.topic_id)
     if topic is None:
         raise UnknownTopicId(
-            f"there is no topic with id {change.topic_id.hex()}: it was deleted, or this controller"
-            " does not know it yet"
+            f"topic id {change.topic_id.hex()} does not exist: it was deleted, or this controller"
+            " has not applied its creation"
         )
     partition = topic.partitions.get(change.partition)
     if partition is None:
@@ -93,30 +94,35 @@ def _find(image: MetadataImage, change: IsrChange) -> tuple[TopicImage, Partitio
 
 
 def _check_epochs(
-    topic: TopicImage, before: PartitionImage, change: IsrChange, *, asker: NodeId
+    topic: TopicImage, before: PartitionImage, change: IsrChange, *, leader: NodeId
 ) -> None:
-    """Whether the asker leads, and knows what it would change."""
+    """Raise an error unless the sender leads and the change is based on the current epochs."""
     if change.leader_epoch > before.leader_epoch or change.partition_epoch > before.partition_epoch:
         raise NotController(
-            f"{topic.name}-{change.partition}: this controller knows leader epoch"
-            f" {before.leader_epoch} and partition epoch {before.partition_epoch}, the asker"
-            f" {change.leader_epoch} and {change.partition_epoch}: ask the controller that told it"
+            f"{topic.name}-{change.partition}: leader epoch {change.leader_epoch} and partition"
+            f" epoch {change.partition_epoch} are newer than {before.leader_epoch} and"
+            f" {before.partition_epoch} at this controller; retry at the active controller"
         )
     if change.leader_epoch < before.leader_epoch:
-        raise _refusal(
+        raise _error(
             FencedLeaderEpoch,
-            f"leader epoch {change.leader_epoch} is over, the present one is {before.leader_epoch}",
+            f"leader epoch {change.leader_epoch} is old; the current one is {before.leader_epoch}",
             topic,
             change,
         )
-    if asker != before.leader:
-        leads = "nobody leads" if before.leader == NO_NODE else f"broker {before.leader} leads"
-        raise _refusal(InvalidRequest, f"{leads}, not broker {asker}", topic, change)
+    if leader != before.leader:
+        current = "none" if before.leader == NO_NODE else f"broker {before.leader}"
+        raise _error(
+            InvalidRequest,
+            f"broker {leader} is not the leader; the leader is {current}",
+            topic,
+            change,
+        )
     if change.partition_epoch < before.partition_epoch:
-        raise _refusal(
+        raise _error(
             InvalidUpdateVersion,
-            f"the change is based on partition epoch {change.partition_epoch}, the present one is"
-            f" {before.partition_epoch}: learn it, then ask again",
+            f"the change is based on partition epoch {change.partition_epoch}; the current one is"
+            f" {before.partition_epoch}; apply the metadata, then retry",
             topic,
             change,
         )
@@ -125,24 +131,23 @@ def _check_epochs(
 def _check_members(
     image: MetadataImage, topic: TopicImage, before: PartitionImage, change: IsrChange
 ) -> None:
-    """Whether those who shall be in sync may be, judged on one image (KIP-903, KAFKA-15221)."""
+    """Raise an error unless the new ISR members are eligible on this image (KIP-903,
+    KAFKA-15221)."""
     members = [node for node, _ in change.isr]
     if len(set(members)) < len(members) or any(n not in before.replicas for n in members):
-        raise _refusal(
+        raise _error(
             InvalidRequest,
-            f"in-sync replicas {members} are not some of the replicas {list(before.replicas)},"
-            " each once",
+            f"ISR {members} is not a subset of the replicas {list(before.replicas)} without"
+            " duplicates",
             topic,
             change,
         )
     if before.leader not in members:
-        raise _refusal(
-            InvalidRequest, f"in-sync replicas {members} lack the leader itself", topic, change
-        )
+        raise _error(InvalidRequest, f"ISR {members} does not include the leader", topic, change)
     if before.recovering and not change.recovered and len(members) > 1:
-        raise _refusal(
+        raise _error(
             InvalidRequest,
-            "its leader is recovering: nobody joins before it says that it has recovered",
+            "its leader is recovering; no replica can join the ISR before it has recovered",
             topic,
             change,
         )
@@ -156,14 +161,14 @@ def _check_members(
         elif not broker.is_active:
             why = "is fenced" if broker.fenced else "is stopping"
         if why:
-            raise _refusal(IneligibleReplica, f"broker {node} {why}", topic, change)
+            raise _error(IneligibleReplica, f"broker {node} {why}", topic, change)
 
 
 def _granted(
     electorate: Electorate, topic: TopicImage, before: PartitionImage, change: IsrChange
 ) -> PartitionImage:
-    """The partition with the ISR that was asked for, and its move over if that completes it."""
-    electorate.look_at(topic)
+    """Return the partition with the new ISR, and without its reassignment if that is complete."""
+    electorate.select_topic(topic)
     members = [node for node, _ in change.isr]
     if not before.is_moving and not before.recovering:
         return electorate.settle(before, before, isr=members)
@@ -177,7 +182,7 @@ def _granted(
     return electorate.settle(before, wanted)
 
 
-def _refusal(
+def _error(
     kind: type[QuorumlogError], message: str, topic: TopicImage, change: IsrChange
 ) -> QuorumlogError:
     return kind(message, topic=topic.name, partition=change.partition)

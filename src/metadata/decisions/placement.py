@@ -1,16 +1,15 @@
-"""Where the replicas of new partitions go: rack-aware, even in leaders and in replicas.
+"""Replica placement of new partitions: rack-aware, with even leaders and replicas.
 
-Rules, the earlier one first: no broker twice; no rack twice while another rack is left (KIP-36);
-every broker leads as many of the topic's partitions as any other, give or take one; every broker
-holds as many replicas, where racks of equal size allow it. What is left open is decided by a number
-drawn from the topic's id, so that a broker's partitions have their other replicas on many others
-and its leaderships scatter when it falls, and so that topics of one partition do not all meet on
-the first broker.
+Rules, in order of priority: no broker twice; no rack twice while another rack is free (KIP-36);
+brokers lead equally many partitions of the topic, within one; brokers have equally many replicas,
+if racks of equal size allow it. Ties are broken by a pseudo-random sequence seeded by the topic id.
+So the other replicas of a broker's partitions are on many brokers, its leaderships spread when it
+fails, and topics with one partition are not all placed on the first broker.
 
-What the brokers hold of other topics is not looked at: else a broker that is new would get every
-topic that is created next, and with them most of the load.
+Replicas of other topics are ignored: otherwise a new broker would get all new topics, and with them
+most of the load.
 
-Cost: a heap's few comparisons for each replica, and a look at each rack.
+Cost: a few heap comparisons per replica, and one comparison per rack.
 """
 
 from collections import Counter
@@ -26,7 +25,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 class Placer:
-    """Places one partition after the other."""
+    """Places partitions one by one."""
 
     __slots__ = ("_followers", "_leaders", "_leads", "_racks", "_seed", "_takes", "_turn")
 
@@ -37,18 +36,18 @@ class Placer:
         seed: int,
         present: Iterable[Sequence[NodeId]] = (),
     ) -> None:
-        """`brokers` are those that may be used, `present` the replicas of the partitions that the
-        topic has; `seed` decides what the rules leave open."""
+        """`brokers` are the usable ones, `present` the replicas of the topic's existing partitions;
+        `seed` breaks ties."""
         self._seed = seed & _MASK
-        self._turn = 0  # counts the draws
+        self._turn = 0  # number of draws
         self._racks = {broker.id: broker.rack for broker in brokers}
         leads, takes = Counter[NodeId](), Counter[NodeId]()
         for replicas in present:
             leads[replicas[0]] += 1
             takes.update(replicas)
-        self._leads = {node: leads[node] for node in self._racks}  # first replicas here
-        self._takes = {node: takes[node] for node in self._racks}  # replicas here
-        # Entries may be stale: one counts while its numbers are the broker's present ones.
+        self._leads = {node: leads[node] for node in self._racks}  # preferred leaders per broker
+        self._takes = {node: takes[node] for node in self._racks}  # replicas per broker
+        # Heap entries may be stale: an entry is valid while its counts are the current ones.
         self._leaders = [self._leader_entry(node) for node in self._racks]
         self._followers: dict[str, list[tuple[int, int, int, NodeId]]] = {}  # by rack
         for node, rack in self._racks.items():
@@ -58,8 +57,8 @@ class Placer:
             heapify(entries)
 
     def place(self, replication_factor: int) -> tuple[NodeId, ...]:
-        """Return the replicas of the next partition, the preferred leader first; there must be so
-        many brokers."""
+        """Return the replicas of the next partition, the preferred leader first. The replication
+        factor must not exceed the number of brokers."""
         count = len(self._racks)
         assert 1 <= replication_factor <= count, f"{replication_factor} replicas on {count} brokers"
         chosen = [self._next_leader()]
@@ -82,8 +81,8 @@ class Placer:
                 return node
 
     def _next_follower(self, chosen: list[NodeId], in_rack: Counter[str]) -> NodeId:
-        """Whoever holds least in the racks that are used least; of those, who has led most: it
-        need not take more soon."""
+        """Return the broker with the fewest replicas in the least used racks; among those, the one
+        with the most leaderships, which will get fewer of them next."""
         best, best_rack = None, ""
         for rack, entries in self._followers.items():
             self._drop_stale(entries, chosen)
@@ -91,14 +90,14 @@ class Placer:
                 entry = (in_rack[rack], entries[0])
                 if best is None or entry < best:
                     best, best_rack = entry, rack
-        assert best is not None, f"no broker is left beside {chosen}"
+        assert best is not None, f"no broker left besides {chosen}"
         heappop(self._followers[best_rack])
         return best[1][-1]
 
     def _drop_stale(
         self, entries: list[tuple[int, int, int, NodeId]], chosen: list[NodeId]
     ) -> None:
-        """Chosen brokers get a new entry when the partition is placed."""
+        """Remove stale entries, and those of chosen brokers, which get new ones later."""
         while entries:
             takes, led, _, node = entries[0]
             if node not in chosen and (takes, -led) == (self._takes[node], self._leads[node]):
@@ -112,7 +111,7 @@ class Placer:
         return self._takes[node], -self._leads[node], self._draw(), node
 
     def _draw(self) -> int:
-        """The next number of a SplitMix64 sequence: equal on every node and in every run."""
+        """Return the next number of a SplitMix64 sequence, equal on every node and in every run."""
         self._turn += 1
         mixed = (self._seed + self._turn * 0x9E3779B97F4A7C15) & _MASK
         mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _MASK
@@ -121,13 +120,13 @@ class Placer:
 
 
 def check_replication_factor(replication_factor: int, brokers: int) -> None:
-    """Raise InvalidReplicationFactor unless so many usable brokers can hold so many replicas."""
+    """Raise InvalidReplicationFactor unless 1 <= replication_factor <= usable brokers."""
     if replication_factor < 1:
         raise InvalidReplicationFactor(
-            f"the replication factor must be at least 1, not {replication_factor}"
+            f"the replication factor is {replication_factor}; it must be at least 1"
         )
     if replication_factor > brokers:
         raise InvalidReplicationFactor(
-            f"replication factor {replication_factor} needs as many usable brokers, there are"
-            f" {brokers}: start more brokers or ask for fewer replicas"
+            f"replication factor {replication_factor} exceeds the {brokers} usable brokers; start"
+            " more brokers or lower the replication factor"
         )

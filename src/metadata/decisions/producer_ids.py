@@ -1,4 +1,4 @@
-"""Producer ids are given away in blocks. Decisions, pure."""
+"""Allocation of producer ids in blocks. Pure."""
 
 from typing import Final
 
@@ -11,19 +11,18 @@ from ..image import MetadataImage
 from .brokers import registered
 
 PRODUCER_IDS_IN_BLOCK: Final = 1_000
-"""Ids that one allocation gives away, as in Kafka: one in a thousand new producers waits for the
-quorum."""
+"""Ids per block, as in Kafka: one in a thousand new producers waits for the quorum."""
 PRODUCER_ID_END: Final = 2**63 - 1
-"""Ids are below it: batches carry them in 63 bits."""
+"""The exclusive upper bound: batches have 63 bits for the id."""
 
 
 def allocate_producer_ids(image: MetadataImage, command: AllocateProducerIds) -> Decision:
-    """The counter never goes back: a block whose answer was lost is lost with it."""
+    """Decide the allocation of the next block. A block whose response is lost is never reused."""
     if command.broker_id != NO_NODE:
         registered(image, command.broker_id, command.broker_epoch)
     start, end = image.next_producer_id, image.next_producer_id + PRODUCER_IDS_IN_BLOCK
     if end > PRODUCER_ID_END:
-        raise UnknownServerError(f"all producer ids up to {start} are given away: none is left")
+        raise UnknownServerError(f"no producer ids left: all below {start} are allocated")
     record = pb.ProducerIdsRecord(
         broker_id=command.broker_id, broker_epoch=command.broker_epoch, next_producer_id=end
     )

@@ -1,6 +1,6 @@
-"""Quotas of clients are set and cleared (KIP-546). Decisions, pure.
+"""Changes of client quotas (KIP-546). Pure.
 
-Each entity stands for itself: one that is refused keeps no other from being changed.
+Entities succeed or fail independently.
 """
 
 from collections import Counter
@@ -24,9 +24,10 @@ from .steps import Walk, decision_of
 
 
 def alter_client_quotas(image: MetadataImage, command: AlterClientQuotas) -> AnyDecision:
-    """Records for what really changes; every broker must know before it counts as done."""
+    """Decide the changes of quotas. The command completes when every active broker has applied
+    them."""
     if not command.alterations:
-        raise InvalidRequest("name whom quotas are for, and what they shall be")
+        raise InvalidRequest("no changes; give an entity and its quotas")
     outcomes = _within_bound(image, _checked(command))
     errors = tuple(each if isinstance(each, QuorumlogError) else None for each in outcomes)
 
@@ -48,11 +49,11 @@ _Change = tuple[QuotaEntity, dict[str, float | None]]
 
 
 def _checked(command: AlterClientQuotas) -> list[_Change | QuorumlogError]:
-    """Return each alteration in canonical form, or why it is refused."""
+    """Return each alteration in canonical form, or its error."""
     outcomes = [_check(alteration) for alteration in command.alterations]
     named = Counter(each[0] for each in outcomes if not isinstance(each, QuorumlogError))
     return [
-        InvalidRequest(f"{entity_text(each[0])} is given twice; give each once")
+        InvalidRequest(f"{entity_text(each[0])} is given more than once; give each entity once")
         if not isinstance(each, QuorumlogError) and named[each[0]] > 1
         else each
         for each in outcomes
@@ -62,18 +63,18 @@ def _checked(command: AlterClientQuotas) -> list[_Change | QuorumlogError]:
 def _within_bound(
     image: MetadataImage, outcomes: list[_Change | QuorumlogError]
 ) -> list[_Change | QuorumlogError]:
-    """Refuse what would give quotas to more entities than there may be."""
-    room = ENTITIES_MAX - len(image.client_quotas)
+    """Replace alterations that would exceed ENTITIES_MAX by errors."""
+    left = ENTITIES_MAX - len(image.client_quotas)
     bounded: list[_Change | QuorumlogError] = []
     for outcome in outcomes:
         if not isinstance(outcome, QuorumlogError):
             entity, changes = outcome
             is_new = entity not in image.client_quotas and any(changes.values())
-            room -= is_new
-            if is_new and room < 0:
+            left -= is_new
+            if is_new and left < 0:
                 outcome = InvalidRequest(
-                    f"{ENTITIES_MAX} users and client ids have quotas already: set a default, or"
-                    " clear some first"
+                    f"the limit of {ENTITIES_MAX} entities with quotas is reached; set a default,"
+                    " or delete some first"
                 )
         bounded.append(outcome)
     return bounded
@@ -83,7 +84,7 @@ def _check(alteration: QuotaAlteration) -> _Change | QuorumlogError:
     try:
         entity = check_entity(alteration.entity)
         if not alteration.changes:
-            raise InvalidRequest(f"name a quota of {entity_text(entity)} to set or to clear")
+            raise InvalidRequest(f"no changes for {entity_text(entity)}; give a quota")
         return entity, check_quota_changes(alteration.changes)
     except QuorumlogError as error:
         return error

@@ -1,13 +1,14 @@
-"""Partitions move from brokers to others: grow, catch up, shrink. Decisions, pure.
+"""Reassignment of partitions to other brokers. Pure.
 
-A move first makes the replicas the union of old and new ones. The leader takes those that were
-added into the ISR as they catch up; the change that completes them also ends the move (`finish`).
-Nothing here puts a broker into an ISR, and nothing leaves one smaller than the min ISR.
+A reassignment first sets the replicas to the union of old and new ones. The leader adds new
+replicas to the ISR as they catch up; the ISR change that includes all of them also completes the
+reassignment (`finish`). No decision here adds a broker to an ISR, or leaves an ISR below the min
+ISR.
 
-While it is under way, `adding` are the replicas that the partition did not have before, `removing`
-those that it will not have. A new target takes the place of the old one; what the old one added and
-the new one does not want goes at once, but for members of ISR or ELR: those stand in both lists
-until the end, since taking them away might leave too few. Cancelling is a move back.
+During a reassignment `adding` are the replicas that the partition did not have before, `removing`
+those that it will lose. A new target replaces the old one. Replicas that only the old target added
+are removed at once, except for members of ISR or ELR: they are in both lists until the end, because
+removing them could leave too few. A cancellation is a reassignment back.
 """
 
 from dataclasses import dataclass
@@ -32,9 +33,11 @@ from .topics import check_replicas, named_topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """What a partition is once its move is over: nothing is added or removed any more, the ELR is
-    empty, and its leader (elected among `isr`) begins a new epoch even if it is the same one, so
-    that those who were removed are told apart from then on."""
+    """The replicas and ISR of a partition after its reassignment.
+
+    `adding`, `removing` and the ELR are then empty. The leader, elected from `isr`, begins a new
+    epoch even if it is unchanged, which fences the removed replicas.
+    """
 
     replicas: tuple[NodeId, ...]
     isr: tuple[NodeId, ...]  # at least the min ISR
@@ -47,9 +50,9 @@ def finish(
     partition: PartitionImage,
     isr: tuple[NodeId, ...],
 ) -> Finished | None:
-    """Return how the partition's move ends if its ISR becomes `isr`, None: not by that.
+    """Return the partition after its reassignment if an ISR of `isr` completes it, else None.
 
-    It ends once every added replica is in sync and what stays is in sync often enough.
+    It is complete if every added replica is in sync and the remaining ISR has at least the min ISR.
     """
     added = set(partition.adding) - set(partition.removing)
     if not partition.is_moving or not added <= set(isr):
@@ -62,7 +65,8 @@ def finish(
 
 
 def alter_reassignments(image: MetadataImage, command: AlterReassignments) -> AnyDecision:
-    """Each partition stands for itself; one that is named twice is moved to the last target."""
+    """Decide reassignments. Partitions succeed or fail independently; for a partition that occurs
+    more than once the last target applies."""
     outcomes: list[PartitionOutcome] = []
     concerned: set[NodeId] = set()
 
@@ -78,10 +82,10 @@ def alter_reassignments(image: MetadataImage, command: AlterReassignments) -> An
                 before = changed.get(key, before)
                 if command.keep_replication_factor:
                     _check_same_number(wanted, before)
-                electorate.look_at(topic)
+                electorate.select_topic(topic)
                 after = _altered(image, electorate, topic, wanted, before)
-            except QuorumlogError as refusal:
-                error = refusal
+            except QuorumlogError as rejection:
+                error = rejection
             else:
                 if after is not before:
                     record = change_record(topic.id, wanted.partition, before, after)
@@ -99,7 +103,7 @@ def alter_reassignments(image: MetadataImage, command: AlterReassignments) -> An
 
 
 def moving_partitions(image: MetadataImage) -> list[tuple[TopicImage, int, PartitionImage]]:
-    """The moves that are under way, by ascending topic name and index."""
+    """Return the reassignments in progress, by ascending topic name and index."""
     found = [(image.topics_by_id[topic_id], index) for topic_id, index in image.moving]
     found.sort(key=lambda each: (each[0].name, each[1]))
     return [(topic, index, topic.partitions[index]) for topic, index in found]
@@ -118,11 +122,11 @@ def _partition(image: MetadataImage, wanted: Reassignment) -> tuple[TopicImage, 
 
 
 def _check_same_number(wanted: Reassignment, before: PartitionImage) -> None:
-    present = len(set(before.replicas) - set(before.removing))  # once a move under way is over
+    present = len(set(before.replicas) - set(before.removing))  # after a reassignment in progress
     if wanted.replicas is not None and len(wanted.replicas) != present:
         raise InvalidReplicationFactor(
-            f"the partition has {present} replicas, and the move would make it"
-            f" {len(wanted.replicas)}: allow that if you mean it",
+            f"the reassignment changes the number of replicas from {present} to"
+            f" {len(wanted.replicas)}; allow a change of the replication factor",
             topic=wanted.topic,
             partition=wanted.partition,
         )
@@ -135,26 +139,27 @@ def _altered(
     wanted: Reassignment,
     before: PartitionImage,
 ) -> PartitionImage:
-    """Return the partition once its move has begun, or is over at once because nothing has to be
-    copied."""
+    """Return the partition with its new reassignment, or after it if no replica must be copied."""
     if wanted.replicas is None:
         if not before.is_moving:
             raise NoReassignmentInProgress(
-                "the partition is not being moved", topic=topic.name, partition=wanted.partition
+                "no reassignment in progress", topic=topic.name, partition=wanted.partition
             )
         target = _origin(before)
     else:
         check_replicas(image, wanted.replicas, name=topic.name)
         target = wanted.replicas
-    begun = _begun(before, target)
-    finished = finish(image, topic, wanted.partition, begun, before.isr)
+    moving = _with_target(before, target)
+    finished = finish(image, topic, wanted.partition, moving, before.isr)
     if finished is not None:
-        begun = replace(begun, replicas=finished.replicas, isr=finished.isr, adding=(), removing=())
-    return electorate.settle(before, begun)
+        moving = replace(
+            moving, replicas=finished.replicas, isr=finished.isr, adding=(), removing=()
+        )
+    return electorate.settle(before, moving)
 
 
-def _begun(before: PartitionImage, target: tuple[NodeId, ...]) -> PartitionImage:
-    """Return the partition with the replicas of a move to `target`."""
+def _with_target(before: PartitionImage, target: tuple[NodeId, ...]) -> PartitionImage:
+    """Return the partition with the replicas of a reassignment to `target`."""
     origin = _origin(before)
     holding = {*before.isr, *before.elr, *before.last_known_elr}
     given_up = [n for n in before.adding if n not in target and n in holding]
@@ -168,5 +173,5 @@ def _begun(before: PartitionImage, target: tuple[NodeId, ...]) -> PartitionImage
 
 
 def _origin(partition: PartitionImage) -> tuple[NodeId, ...]:
-    """The replicas without those that a move adds."""
+    """Return the replicas before the reassignment in progress."""
     return tuple(node for node in partition.replicas if node not in partition.adding)

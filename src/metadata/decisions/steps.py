@@ -1,8 +1,8 @@
-"""Decisions over many partitions, made in steps: whoever walks yields, and is cut into slices here.
+"""Decisions over many partitions, made in steps.
 
-A decision that is found within one step is an ordinary one. A longer one is a metadata transaction
-whose slices are made one at a time, so that the loop goes on in between, however many partitions
-are looked at and however few of them change.
+A walk that ends within one step becomes an ordinary decision. A longer one becomes a metadata
+transaction with one slice per step, so that the event loop runs in between, however many partitions
+the walk visits and however few change.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,25 +15,25 @@ from ..decision import AnyDecision, Decision, LongDecision
 from ..image import MetadataImage
 
 STEP_RECORDS: Final = 200
-"""Records of one step: about 5 ms with their replay and the append."""
-STEP_LOOKS: Final = 2_000
-"""Partitions that one step looks at, changed or not."""
+"""The maximum number of records per step: about 5 ms with their replay and append."""
+STEP_VISITS: Final = 2_000
+"""The maximum number of partitions that one step visits, changed or not."""
 
 Walk: TypeAlias = Iterator[pb.MetadataRecord | None]
-"""A record for what changes, None for each partition that was looked at and stays as it is."""
+"""A record for each change, None for each visited partition without a change."""
 
 Answer: TypeAlias = Callable[[], tuple[Reply, tuple[NodeId, ...]]]
-"""Once the walk is over: the reply, and the brokers that must have applied the change."""
+"""After the walk: returns the reply, and the brokers that must apply the change."""
 
 
 def done() -> tuple[Reply, tuple[NodeId, ...]]:
-    """The answer of those who have nothing more to say."""
+    """Return the reply of commands without a result."""
     return Done(), ()
 
 
 def decision_of(name: str, walk: Walk, answer: Answer = done) -> AnyDecision:
-    """Return what a walk comes to: its first step is made at once, and the only one if it ends in
-    it. The name is for people."""
+    """Return the decision of a walk. The first step is made at once; if the walk ends within it,
+    the decision is not a LongDecision. The name is for log messages."""
     steps = _steps(walk)
     first, is_last = next(steps)
     if is_last:
@@ -52,18 +52,18 @@ def decision_of(name: str, walk: Walk, answer: Answer = done) -> AnyDecision:
 
 
 def _steps(walk: Walk) -> Iterator[tuple[tuple[pb.MetadataRecord, ...], bool]]:
-    """Yield the records of each step, and whether it was the last. Those of a step in which little
-    changed wait for the next ones: only its time is over, and an empty slice says so."""
+    """Yield (records, is_last) of each step. A step that ends by STEP_VISITS yields an empty slice;
+    its records follow with the next step."""
     records: list[pb.MetadataRecord] = []
-    looks = 0
+    visits = 0
     for record in walk:
-        looks += 1
+        visits += 1
         if record is not None:
             records.append(record)
         if len(records) == STEP_RECORDS:
             yield tuple(records), False
-            records, looks = [], 0
-        elif looks == STEP_LOOKS:
+            records, visits = [], 0
+        elif visits == STEP_VISITS:
             yield (), False
-            looks = 0
+            visits = 0
     yield tuple(records), True

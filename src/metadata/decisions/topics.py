@@ -1,4 +1,4 @@
-"""Topics are created, grown and deleted. Decisions, pure."""
+"""Creation, growth and deletion of topics. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -38,7 +38,7 @@ from ..topic_names import (
 from .placement import Placer, check_replication_factor
 
 PARTITIONS_A_STEP: Final = 200
-"""Partitions that are placed in one step, a few milliseconds of work; more take a LongDecision."""
+"""Partitions placed per step, a few milliseconds of work; more need a LongDecision."""
 
 _Item = TypeVar("_Item")
 
@@ -48,7 +48,7 @@ def create_topic(
 ) -> AnyDecision:
     check_topic_name(command.name)
     if len(command.topic_id) != 16 or not any(command.topic_id):
-        raise InvalidRequest("a topic id has 16 bytes that are not all zero")
+        raise InvalidRequest("the topic id must have 16 bytes that are not all zero")
     existing = image.topics_by_id.get(command.topic_id)
     if existing is not None:
         return _repeated_create(existing, command)
@@ -77,7 +77,7 @@ def create_topic(
 def create_partitions(
     image: MetadataImage, command: CreatePartitions, config: ControllerConfig
 ) -> AnyDecision:
-    """The partitions that are there stay as they are; as many as there are already is a repeat."""
+    """Decide added partitions; existing ones stay unchanged. The present count is a repeat."""
     topic = named_topic(image, command.topic, command.topic_id)
     present = len(topic.partitions)
     if command.count == present:
@@ -86,14 +86,14 @@ def create_partitions(
         )
     if not present < command.count <= config.partitions_max:
         raise InvalidPartitions(
-            f"the topic has {present} partitions and may have up to {config.partitions_max}, not"
-            f" {command.count}: partitions are added, never taken away",
+            f"the topic has {present} partitions, {command.count} are requested; the count can only"
+            f" grow, up to {config.partitions_max}",
             topic=topic.name,
         )
     if topic.name in INTERNAL_TOPICS:
         raise InvalidPartitions(
-            f"brokers find what they keep in this topic by the number of its partitions, {present}:"
-            " it cannot change",
+            f"internal topic: brokers locate its records by its {present} partitions, which cannot"
+            " change",
             topic=topic.name,
         )
     added = command.count - present
@@ -102,8 +102,8 @@ def create_partitions(
         factor = len(command.assignments[0])
         if factor != topic.replication_factor:
             raise InvalidReplicaAssignment(
-                f"the topic's partitions have {topic.replication_factor} replicas: give as many"
-                f" brokers for each new one, not {factor}",
+                f"new partitions have {factor} replicas; the topic's partitions have"
+                f" {topic.replication_factor}; assign as many",
                 topic=topic.name,
             )
     else:
@@ -128,10 +128,10 @@ def create_partitions(
 
 
 def _repeated_create(existing: TopicImage, command: CreateTopic) -> Decision:
-    """The same id again is the same request again: its first answer may have been lost."""
+    """Decide the repeat of a creation with the same topic id, whose first response may be lost."""
     if existing.name != command.name:
         raise InvalidRequest(
-            f"topic id {command.topic_id.hex()} belongs to topic {existing.name!r}: draw a new one"
+            f"topic id {command.topic_id.hex()} belongs to topic {existing.name!r}; use a new id"
         )
     return Decision(records=(), reply=TopicCreated(topic=existing), brokers=replicas_of(existing))
 
@@ -143,27 +143,27 @@ def _check_name_is_free(image: MetadataImage, name: str) -> None:
     if twin is not None:
         raise InvalidTopic(
             f"topic name {name!r} differs from {image.topics_by_id[twin].name!r} only in '.' and"
-            " '_': choose another"
+            " '_'; choose another name"
         )
 
 
 def _checked_numbers(
     image: MetadataImage, command: CreateTopic, config: ControllerConfig
 ) -> tuple[int, int]:
-    """Return how many partitions of how many replicas are asked for."""
+    """Return the partition count and the replication factor of a new topic."""
     if command.assignments:
         count, factor = len(command.assignments), len(command.assignments[0])
         if command.partitions not in (0, count):
             raise InvalidPartitions(
-                f"{count} partitions are assigned, and {command.partitions} are asked for: leave"
-                " the number out",
+                f"{count} partitions are assigned, {command.partitions} are requested; omit the"
+                " number of partitions",
                 topic=command.name,
             )
         _check_assignments(image, command.assignments, count=count, name=command.name)
         if command.replication_factor not in (0, factor):
             raise InvalidReplicationFactor(
-                f"{factor} brokers are named for a partition, and {command.replication_factor}"
-                " replicas are asked for: leave the number out",
+                f"{factor} replicas are assigned, {command.replication_factor} are requested; omit"
+                " the replication factor",
                 topic=command.name,
             )
     else:
@@ -172,7 +172,8 @@ def _checked_numbers(
         check_replication_factor(factor, len(_active(image)))
     if not 1 <= count <= config.partitions_max:
         raise InvalidPartitions(
-            f"a topic has 1 to {config.partitions_max} partitions, not {count}", topic=command.name
+            f"{count} partitions are requested; the limits are 1 and {config.partitions_max}",
+            topic=command.name,
         )
     return count, factor
 
@@ -180,10 +181,11 @@ def _checked_numbers(
 def _check_assignments(
     image: MetadataImage, assignments: Sequence[Sequence[NodeId]], *, count: int, name: str
 ) -> None:
-    """Every partition has as many brokers as the first one, and one of them at least can lead."""
+    """Raise InvalidReplicaAssignment unless all partitions have equally many replicas, at least one
+    of them active."""
     if len(assignments) != count:
         raise InvalidReplicaAssignment(
-            f"{len(assignments)} partitions are assigned, and {count} are created: assign each",
+            f"{len(assignments)} of {count} new partitions are assigned; assign each of them",
             topic=name,
         )
     factor = len(assignments[0])
@@ -191,28 +193,28 @@ def _check_assignments(
         check_replicas(image, replicas, name=name)
         if len(replicas) != factor:
             raise InvalidReplicaAssignment(
-                f"the first partition has {factor} replicas, another one {len(replicas)}: give"
-                " each as many",
+                f"partitions have {factor} and {len(replicas)} replicas; assign equally many to"
+                " each",
                 topic=name,
             )
         if not _in_sync(image, replicas):
             raise InvalidReplicaAssignment(
-                f"none of the brokers {list(replicas)} is usable now: name one that is for each"
+                f"none of the brokers {list(replicas)} is active; assign an active one to each"
                 " partition",
                 topic=name,
             )
 
 
 def check_replicas(image: MetadataImage, replicas: Sequence[NodeId], *, name: str) -> None:
-    """Raise InvalidReplicaAssignment unless these can be a partition's replicas."""
+    """Raise InvalidReplicaAssignment unless the replicas are registered brokers, each once."""
     if not replicas:
         raise InvalidReplicaAssignment("a partition needs at least one broker", topic=name)
     for node in replicas:
         if node not in image.brokers:
-            raise InvalidReplicaAssignment(f"there is no broker {node}", topic=name)
+            raise InvalidReplicaAssignment(f"broker {node} is not registered", topic=name)
     if len(set(replicas)) < len(replicas):
         raise InvalidReplicaAssignment(
-            f"brokers {list(replicas)}: name each once, it holds one replica", topic=name
+            f"replicas {list(replicas)} repeat a broker; give each broker once", topic=name
         )
 
 
@@ -225,7 +227,7 @@ def _placement(
     replication_factor: int,
     present: Iterable[Sequence[NodeId]] = (),
 ) -> Iterator[tuple[NodeId, ...]]:
-    """Yield the replicas of `count` new partitions, as they are asked for or placed."""
+    """Yield the replicas of `count` new partitions, assigned by the request or placed."""
     if assignments:
         yield from assignments
         return
@@ -238,7 +240,7 @@ def _placement(
 def _partition_records(
     image: MetadataImage, topic_id: TopicId, first: int, placement: Iterable[tuple[NodeId, ...]]
 ) -> Iterator[pb.MetadataRecord]:
-    """Yield new partitions from index `first` on; who is not usable now joins the ISR later."""
+    """Yield the records of new partitions from index `first`; inactive replicas are not in sync."""
     for index, replicas in enumerate(placement, first):
         isr = _in_sync(image, replicas)
         partition = pb.PartitionRecord(
@@ -272,7 +274,7 @@ def _topic_decision(
     name: str,
     reply: Callable[[TopicImage], Reply],
 ) -> AnyDecision:
-    """A decision that makes a topic what it is after the records."""
+    """Return the decision with these records and the resulting topic as reply."""
     if partitions > PARTITIONS_A_STEP:
         return _long_topic_decision(image, topic_id, records, validate_only, name, reply)
     made = tuple(records)
@@ -292,7 +294,7 @@ def _long_topic_decision(
     name: str,
     reply: Callable[[TopicImage], Reply],
 ) -> LongDecision:
-    would_be = image  # of a decision that only looks
+    would_be = image  # with validate_only: the image after the records so far
 
     def slices() -> Iterator[tuple[pb.MetadataRecord, ...]]:
         nonlocal would_be
@@ -322,7 +324,7 @@ def _in_steps(items: Iterator[_Item], size: int) -> Iterator[tuple[_Item, ...]]:
 def topic_after(
     image: MetadataImage, topic_id: TopicId, records: Iterable[pb.MetadataRecord]
 ) -> TopicImage:
-    """The topic as it will be: the records replayed on a copy, so that nothing is said twice."""
+    """Return the topic after these records, by replaying them on a copy of the image."""
     after = replay_batch(image, records, base_offset=image.offset + 1, epoch=image.epoch)
     return after.topics_by_id[topic_id]
 
@@ -343,30 +345,30 @@ def _topic_to_delete(image: MetadataImage, command: DeleteTopic) -> TopicImage:
         topic = image.topics_by_id.get(command.topic_id)
         if topic is None or (command.name and topic.name != command.name):
             raise UnknownTopicId(
-                f"there is no topic with id {command.topic_id.hex()}"
-                + (f" and name {command.name!r}" if command.name else "")
+                f"topic id {command.topic_id.hex()} does not exist"
+                + (f" with name {command.name!r}" if command.name else "")
             )
         return topic
     if not command.name:
-        raise InvalidRequest("name the topic to delete, or give its id")
+        raise InvalidRequest("no topic to delete; give its name or its id")
     return named_topic(image, command.name)
 
 
 def named_topic(image: MetadataImage, name: str, topic_id: TopicId | None = None) -> TopicImage:
-    """The topic of a name; raises UnknownTopicOrPartition, UnknownTopicId if it is another one
-    than was meant."""
+    """Return the topic of a name; raise UnknownTopicOrPartition, or UnknownTopicId if its id
+    differs."""
     topic = image.topic(name)
     if topic is None:
-        raise UnknownTopicOrPartition("there is no such topic", topic=name)
+        raise UnknownTopicOrPartition("the topic does not exist", topic=name)
     if topic_id is not None and topic.id != topic_id:
         raise UnknownTopicId(
-            f"topic {name!r} has another id than {topic_id.hex()}: it was made anew since",
+            f"topic {name!r} has another id than {topic_id.hex()}; it was deleted and recreated",
             topic=name,
         )
     return topic
 
 
 def replicas_of(topic: TopicImage) -> tuple[NodeId, ...]:
-    """The brokers that hold replicas of the topic, ascending."""
+    """Return the brokers with replicas of the topic, ascending."""
     nodes = {node for partition in topic.partitions.values() for node in partition.replicas}
     return tuple(sorted(nodes))

@@ -1,5 +1,5 @@
-"""Hangs the metadata on the quorum's log and on the network: the controller role, the broker's
-session with it, and the publisher that hands changes to whatever lives in this node."""
+"""Connects the metadata to the quorum's log and the network: the controller role, the broker's
+session with the controller, and the publisher of changes within the node."""
 
 from .controller import ControllerShell, ControllerShellConfig
 from .controllers import Controllers

@@ -1,4 +1,4 @@
-"""The answer to a relayed command, put together in steps where it describes many partitions."""
+"""Responses to relayed commands, built in steps if they describe many partitions."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,33 +17,33 @@ from ..translation import describe_outcome, describe_partition, response_of
 _Entry = TypeVar("_Entry")
 
 PARTITIONS_AT_ONCE: Final = 250
-"""Partitions that are described in one step of the loop, a few milliseconds."""
+"""Partitions described per step of the event loop, a few milliseconds."""
 
 
 async def answer(
     reply: Reply, *, request: pb.RelayRequest, offset: Offset, applied: bool
 ) -> pb.RelayResponse:
-    """Return what `response_of` does; others have their turn meanwhile."""
-    told = partial(response_of, request=request, offset=offset, applied=applied)
+    """Return the result of `response_of`, yielding to the event loop between steps."""
+    encode = partial(response_of, request=request, offset=offset, applied=applied)
     match reply:
         case TopicCreated(topic=topic) | PartitionsCreated(topic=topic):
-            response = told(replace(reply, topic=replace(topic, partitions=Map())))
+            response = encode(replace(reply, topic=replace(topic, partitions=Map())))
             created = isinstance(reply, TopicCreated)
             described = response.create_topic.topic if created else response.create_partitions.topic
             entries = topic.sorted_partitions()
             await _add(described.partitions, entries, lambda each: describe_partition(topic, *each))
         case PartitionOutcomes(outcomes=outcomes):
-            response = told(replace(reply, outcomes=()))
+            response = encode(replace(reply, outcomes=()))
             elected = request.WhichOneof("command") == "elect_leaders"
             results = response.elect_leaders if elected else response.alter_reassignments
             await _add(results.results, outcomes, describe_outcome)
         case _:
-            response = told(reply)
+            response = encode(reply)
     return response
 
 
 async def _add(into: Any, entries: Sequence[_Entry], describe: Callable[[_Entry], Message]) -> None:
-    """Add what is said of each entry to a repeated field."""
+    """Append the descriptions of the entries to a repeated field."""
     for start in range(0, len(entries), PARTITIONS_AT_ONCE):
         if start:
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The controller's own round: leaderships go back to preferred replicas, every few minutes."""
+"""Periodic election of preferred leaders by the active controller."""
 
 import asyncio
 import logging
@@ -12,28 +12,28 @@ from .deciding import Deciding
 
 _LOG = logging.getLogger("quorumlog.metadata")
 
-LOOK_MS: Final = 1_000
-"""How often it is looked whether a round is due: the interval may change at any time."""
+CHECK_MS: Final = 1_000
+"""Interval of the check whether a round is due; the configured interval may change any time."""
 
 
 class Balancing:
-    """Asks for a round of balance again and again; run() must run."""
+    """Submits BalanceLeaders periodically; run() must run."""
 
     def __init__(self, clock: Clock, deciding: Deciding) -> None:
         self._clock = clock
         self._deciding = deciding
-        self._begun_ms = clock.now_ms()  # of the last round, or of the leadership
+        self._begun_ms = clock.now_ms()  # start of the last round, or of the leadership
         self._closing = asyncio.Event()
 
     def begin_leadership(self) -> None:
-        """This node leads: the first round is due one interval from now."""
+        """Start the interval of the first round; this node leads now."""
         self._begun_ms = self._clock.now_ms()
 
     async def run(self) -> None:
-        """Balance while this node leads; until close()."""
+        """Submit rounds while this node leads, until close()."""
         while not self._closing.is_set():
             try:
-                async with asyncio.timeout(LOOK_MS / 1000):
+                async with asyncio.timeout(CHECK_MS / 1000):
                     await self._closing.wait()
             except TimeoutError:
                 if self._deciding.is_active and self._is_due():

@@ -1,7 +1,9 @@
-"""The streams of brokers at the active controller: each registers, then reports until it ends.
+"""Broker sessions at the active controller: each stream starts with a registration, then carries
+heartbeats.
 
-A stream never waits for a decision after its registration: what a heartbeat asks for becomes an
-errand, and a later heartbeat is told what came of it. So a long decision holds no heartbeat up.
+After the registration a stream never waits for a decision. Commands that a heartbeat causes run as
+background tasks, and the response to a later heartbeat has their result. So a long decision delays
+no heartbeat.
 """
 
 from ...errors import DuplicateBrokerRegistration, InvalidRequest, QuorumlogError, StaleBrokerEpoch
@@ -21,7 +23,7 @@ SessionStream = Stream[pb.BrokerSessionResponse, pb.BrokerSessionRequest]
 
 
 class BrokerStreams:
-    """Answers `Controller.BrokerSession`."""
+    """The server of `Controller.BrokerSession`."""
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class BrokerStreams:
     async def serve(
         self, stream: SessionStream, registration: pb.BrokerRegistration, context: CallContext
     ) -> None:
-        """Register the broker, then answer its heartbeats until the stream ends."""
+        """Register the broker, then respond to heartbeats until the stream ends."""
         broker_id, broker_epoch = await self._register(registration)
         number = self._sessions.connect(broker_id, broker_epoch, self._clock.now_ms())
         try:
@@ -69,20 +71,25 @@ class BrokerStreams:
             and self._is_taken(known, registration)
         ):
             raise DuplicateBrokerRegistration(
-                f"another live process at {known.grpc_address} is registered as broker"
-                f" {broker_id}: stop it, or give this one another node id"
+                f"broker {broker_id} is registered by a live process at {known.grpc_address}; stop"
+                " it, or use another node.id"
             )
         await self._deciding.submit(_register_command(registration))
         broker = self._deciding.image.broker(broker_id)
         if broker is None or broker.incarnation_id != registration.incarnation_id:
-            raise StaleBrokerEpoch(f"broker {broker_id} was registered anew meanwhile")
+            raise StaleBrokerEpoch(
+                f"broker {broker_id}: another process registered it concurrently"
+            )
         return broker_id, broker.epoch
 
     def _is_taken(self, known: BrokerImage, registration: pb.BrokerRegistration) -> bool:
-        """Whether a broker's id is that of another process that lives, or may: all have lost their
-        streams when another controller leads. One with another disk that came in its place would
-        take its replicas out of every ISR, so it waits until the one before is fenced; the same
-        disk is open in one process at a time."""
+        """Return True if another process with this broker id is alive, or may be.
+
+        After a change of the controller no broker has a stream. Registering a process with another
+        disk removes the broker's replicas from every ISR, so it must wait until the previous
+        process is fenced. With the same disk the previous process has ended: a disk is open in one
+        process at a time.
+        """
         if self._sessions.is_connected(known.id):
             return True
         return not known.fenced and known.directory_id != registration.directory_id
@@ -91,11 +98,11 @@ class BrokerStreams:
         self, broker_id: NodeId, broker_epoch: Offset, number: int, message: pb.BrokerSessionRequest
     ) -> pb.BrokerSessionResponse:
         if message.WhichOneof("event") != "heartbeat":
-            raise InvalidRequest("after its registration a broker session has heartbeats only")
+            raise InvalidRequest("broker session: only heartbeats can follow the registration")
         self._deciding.check_active()
         heartbeat, now_ms = message.heartbeat, self._clock.now_ms()
         if not self._sessions.is_current(broker_id, number):
-            raise StaleBrokerEpoch(f"broker {broker_id} has a newer session, or was silent")
+            raise StaleBrokerEpoch(f"the session of broker {broker_id} was replaced or has expired")
         applied_offset = Offset(heartbeat.applied_offset)
         self._sessions.heartbeat(broker_id, number, applied_offset=applied_offset, now_ms=now_ms)
         self._applied.moved(broker_id)
@@ -104,9 +111,9 @@ class BrokerStreams:
         may_unfence = self._sessions.may_unfence(broker_id, newest_offset, fenced=response.fenced)
         if heartbeat.want_shutdown:
             if not response.shutdown_granted:
-                self._send(BrokerStopping(broker_id=broker_id, broker_epoch=broker_epoch))
+                self._submit_later(BrokerStopping(broker_id=broker_id, broker_epoch=broker_epoch))
         elif may_unfence:
-            self._send(UnfenceBroker(broker_id=broker_id, broker_epoch=broker_epoch))
+            self._submit_later(UnfenceBroker(broker_id=broker_id, broker_epoch=broker_epoch))
         return response
 
     def _response(
@@ -115,10 +122,10 @@ class BrokerStreams:
         image = self._deciding.image
         broker = image.broker(broker_id)
         if broker is None or broker.epoch != broker_epoch:
-            raise StaleBrokerEpoch(f"broker {broker_id} is registered anew")
-        serving = (other.id for other in image.brokers.values() if other.is_active)
+            raise StaleBrokerEpoch(f"broker {broker_id} is registered with another epoch")
+        active = (other.id for other in image.brokers.values() if other.is_active)
         granted = broker.stopping and self._sessions.may_leave(
-            broker_id, serving, self._clock.now_ms()
+            broker_id, active, self._clock.now_ms()
         )
         return pb.BrokerSessionResponse(
             sequence=sequence,
@@ -128,10 +135,10 @@ class BrokerStreams:
             committed_offset=self._publisher.committed_image.offset,
         )
 
-    def _send(self, command: BrokerStopping | UnfenceBroker) -> None:
-        self._errands.send(command, lambda: self._carry_out(command))
+    def _submit_later(self, command: BrokerStopping | UnfenceBroker) -> None:
+        self._errands.start(command, lambda: self._run_command(command))
 
-    async def _carry_out(self, command: BrokerStopping | UnfenceBroker) -> None:
+    async def _run_command(self, command: BrokerStopping | UnfenceBroker) -> None:
         outcome = await self._try(command)
         if outcome is None:
             return
@@ -144,7 +151,7 @@ class BrokerStreams:
         try:
             return await self._deciding.submit(command)
         except QuorumlogError:
-            return None  # the next heartbeat asks again, whoever leads by then
+            return None  # the next heartbeat causes it again
 
 
 def _register_command(registration: pb.BrokerRegistration) -> RegisterBroker:

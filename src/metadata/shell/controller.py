@@ -1,8 +1,7 @@
-"""The active controller: decides commands, answers when a decision is committed and applied, and
-watches over the brokers.
+"""The active controller: decides commands, responds after commit and application, fences brokers.
 
-It is the state machine on the node's quorum log, and the room's composition: `deciding.py` owns the
-newest image, `broker_streams.py` the brokers' streams, `fencing.py` finds those that are gone.
+It is the state machine of the node's quorum log and composes the other parts: the command queue
+owns the newest image, `broker_streams` the broker sessions, the fencer finds failed brokers.
 """
 
 import logging
@@ -49,8 +48,8 @@ class ControllerShellConfig:
 
     decisions: ControllerConfig = field(default_factory=ControllerConfig)
     session_timeout_ms: int = 3000  # broker.session.timeout.ms
-    session_tick_ms: int = 250  # how often silent brokers are looked for
-    applied_wait_ms: int = 500  # how long an answer waits for brokers to apply the change
+    session_tick_ms: int = 250  # maximum interval of the check for expired sessions
+    applied_wait_ms: int = 500  # time that a response waits for brokers to apply the change
 
 
 class ControllerShell:
@@ -64,9 +63,9 @@ class ControllerShell:
         publisher: MetadataPublisher,
         config: ControllerShellConfig,
     ) -> None:
-        """Give it to RaftNode.open as the state machine, then attach() the node it returns.
+        """Pass the shell to RaftNode.open as the state machine, then attach() the node it returns.
 
-        Committed records are handed to the publisher first, whose image is the committed one.
+        Committed records go to the publisher first, whose image is the committed one.
         """
         self._runtime = runtime
         self._cluster_id = cluster_id
@@ -74,7 +73,7 @@ class ControllerShell:
         self._config = config
         self._topic_ids = runtime.entropy.stream("metadata.topic_ids")
         self._node: RaftNode | None = None
-        self._epoch: int | None = None  # of the leadership that was opened; None: not leading
+        self._epoch: int | None = None  # of the current leadership; None: not leading
         self._sessions = BrokerSessions(
             timeout_ms=config.session_timeout_ms,
             tick_ms=config.session_tick_ms,
@@ -98,17 +97,17 @@ class ControllerShell:
         self._leadership_listeners: list[Callable[[NodeId | None], None]] = []
 
     def attach(self, node: RaftNode) -> None:
-        """Decide over this node's log from now on; before node.start()."""
+        """Use this node's log; call before node.start()."""
         self._node = node
 
     @property
     def is_active(self) -> bool:
-        """Whether commands are decided here."""
+        """True while this node is the active controller."""
         return self._deciding.is_active
 
     @property
     def leader_id(self) -> NodeId:
-        """The active controller as far as known, NO_NODE: unknown."""
+        """The active controller; NO_NODE if unknown."""
         leader = self._known_leader()
         return NO_NODE if leader is None else leader
 
@@ -141,7 +140,7 @@ class ControllerShell:
             listener(leader_id)
 
     def on_leadership(self, listener: Callable[[NodeId | None], None]) -> None:
-        """Call with who leads the quorum, None: nobody is known to, whenever that changes."""
+        """Call the listener with the quorum's leader (None: unknown) after each change."""
         self._leadership_listeners.append(listener)
 
     def snapshot(self) -> Iterator[list[bytes]] | None:
@@ -150,7 +149,7 @@ class ControllerShell:
 
     def begin_restore(self) -> None:
         """See StateMachine."""
-        assert not self.is_active, "a leader is told its state by a snapshot"
+        assert not self.is_active, "a leader never restores a snapshot"
         self._publisher.begin_restore()
 
     def restore(self, values: list[bytes]) -> None:
@@ -164,11 +163,11 @@ class ControllerShell:
     # --- commands ------------------------------------------------------------------------------
 
     async def submit(self, command: Command) -> Outcome:
-        """Decide, append and wait for the commit; see Deciding.submit for what it raises."""
+        """Decide, append and wait for the commit; see CommandQueue.submit for errors."""
         return await self._deciding.submit(command)
 
     async def run(self) -> None:
-        """Work off long decisions, fence brokers that are gone, balance leaders; until close()."""
+        """Run long decisions, fence failed brokers and balance leaders, until close()."""
         async with self._runtime.tasks.scope("controller") as scope:
             scope.spawn(self._deciding.run(), name="controller.deciding")
             scope.spawn(self._errands.run(), name="controller.errands")
@@ -180,10 +179,10 @@ class ControllerShell:
         for part in (self._balancing, self._fencing, self._errands, self._deciding):
             part.close()
 
-    # --- what brokers ask ----------------------------------------------------------------------
+    # --- requests of brokers -------------------------------------------------------------------
 
     def handlers(self) -> dict[str, Handler]:
-        """The internal Controller service, for Network.serve."""
+        """Return the handlers of the internal Controller service, for Network.serve."""
         handlers = (
             Handler(CONTROLLER_BROKER_SESSION, self._broker_session),
             Handler(CONTROLLER_RELAY, self._relay),
@@ -192,8 +191,8 @@ class ControllerShell:
         return {handler.method.path: handler for handler in handlers}
 
     async def _relay(self, request: pb.RelayRequest, context: CallContext) -> pb.RelayResponse:
-        """Answer once the change is committed and those it concerns have applied it, or a moment
-        later, saying that they have not."""
+        """Respond when the change is committed and applied by the brokers it concerns, or after
+        `applied_wait_ms` with applied=False."""
         self._check_cluster(request.cluster_id)
         outcome = await self.submit(command_of(request, self._topic_ids))
         concerned = _concerned(outcome, NodeId(request.broker_id))
@@ -204,7 +203,7 @@ class ControllerShell:
     async def _alter_partitions(
         self, request: pb.AlterPartitionsRequest, context: CallContext
     ) -> pb.AlterPartitionsResponse:
-        """Answer once the changes are committed; each partition stands for itself."""
+        """Respond when the changes are committed; partitions succeed or fail independently."""
         self._check_cluster(request.cluster_id)
         outcome = await self.submit(alter_partitions_of(request))
         assert isinstance(outcome.reply, PartitionsAltered)
@@ -216,21 +215,21 @@ class ControllerShell:
         if first is None:
             return
         if first.WhichOneof("event") != "registration":
-            raise InvalidRequest("a broker session begins with its registration")
+            raise InvalidRequest("broker session: the first message must be a registration")
         self._check_cluster(first.registration.cluster_id)
         await self._streams.serve(stream, first.registration, context)
 
     def _check_cluster(self, cluster_id: str) -> None:
         if cluster_id != self._cluster_id:
             raise InconsistentClusterId(
-                f"this controller belongs to cluster {self._cluster_id!r}, the caller to"
-                f" {cluster_id!r}"
+                f"the caller belongs to cluster {cluster_id!r}, this controller to"
+                f" {self._cluster_id!r}"
             )
 
 
-def _concerned(outcome: Outcome, asker: NodeId) -> list[NodeId]:
-    """The brokers that an answer waits for, ascending; producer ids are of use before any of them
-    knows."""
+def _concerned(outcome: Outcome, caller: NodeId) -> list[NodeId]:
+    """Return the brokers that a response waits for, ascending. Producer ids are usable before any
+    broker applies their allocation."""
     if isinstance(outcome.reply, ProducerIdsAllocated):
         return []
-    return sorted({*outcome.brokers, asker} - {NO_NODE})
+    return sorted({*outcome.brokers, caller} - {NO_NODE})

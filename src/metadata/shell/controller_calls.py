@@ -1,5 +1,4 @@
-"""What a broker asks of the active controller besides its session: unary calls, each to whoever
-leads as far as is known."""
+"""Unary calls of a broker to the active controller, with retries at the current leader."""
 
 import asyncio
 from typing import TypeVar
@@ -18,7 +17,7 @@ R = TypeVar("R", bound=Message)
 
 
 class ControllerCalls:
-    """The channels to the controllers, and the calls over them; one object a node."""
+    """The channels to the controllers and the calls over them; one per node."""
 
     def __init__(
         self,
@@ -30,36 +29,36 @@ class ControllerCalls:
         backoff_ms_min: int = 50,
         backoff_ms_max: int = 500,
     ) -> None:
-        """`backoff_ms_*` bound the pause between two attempts."""
+        """`backoff_ms_*` bound the back-off between two attempts."""
         self._runtime = runtime
         self._cluster_id = cluster_id
         self._broker_id = broker_id
         self._controllers = controllers
         self._backoff_ms = (backoff_ms_min, backoff_ms_max)
         self._entropy = runtime.entropy.stream(f"metadata.calls.{runtime.clock.now_ms()}")
-        self._channels: dict[str, Channel] = {}  # by address; as many as there were voters
-        self._under_way: dict[asyncio.Timeout, NodeId] = {}  # calls, by whom they are made to
+        self._channels: dict[str, Channel] = {}  # by address of each voter so far
+        self._in_flight: dict[asyncio.Timeout, NodeId] = {}  # calls in flight, and their controller
         self._closed = asyncio.Event()
 
     def channel(self, address: str) -> Channel:
-        """The way to a controller."""
+        """Return the channel to a controller."""
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = self._runtime.network.channel(address)
         return channel
 
     def leader_changed(self, leader_id: NodeId | None) -> None:
-        """Another controller leads: leave calls to the one before, which may hang (R28)."""
+        """Abandon calls to a controller that does not lead any more, which may hang."""
         now = asyncio.get_running_loop().time()
-        for bound, asked in self._under_way.items():
-            if leader_id not in (None, asked):
+        for bound, target in self._in_flight.items():
+            if leader_id not in (None, target):
                 bound.reschedule(now)
 
     async def relay(
         self, request: pb.RelayRequest, *, timeout_ms: int, repeatable: bool
     ) -> pb.RelayResponse:
-        """Call the active controller, trying again what was certainly not done, and what may be
-        repeated. Raises its typed errors, TimedOut, Lost, Stopping."""
+        """Send a command to the active controller. Retry if it was certainly not executed, and if
+        it is repeatable. Raise the controller's typed errors, TimedOut, Lost, Stopping."""
         request.cluster_id = self._cluster_id
         request.broker_id = self._broker_id
         deadline_ms = self._runtime.clock.now_ms() + timeout_ms
@@ -70,17 +69,17 @@ class ControllerCalls:
                 raise Stopping("the broker is stopping")
             if left_ms <= 0:
                 raise _unanswered(timeout_ms)
-            asked, address = self._controllers.choose()
+            target, address = self._controllers.choose()
             try:
-                return await self._call(asked, address, CONTROLLER_RELAY, request, left_ms)
+                return await self._call(target, address, CONTROLLER_RELAY, request, left_ms)
             except NotController as error:
-                self._controllers.failed(asked, hint=error.leader_id)
+                self._controllers.failed(target, hint=error.leader_id)
             except NotSent:
-                self._controllers.failed(asked)
+                self._controllers.failed(target)
             except TimedOut as error:
                 raise _unanswered(timeout_ms) from error
             except Lost:
-                self._controllers.failed(asked)
+                self._controllers.failed(target)
                 if not repeatable:
                     raise
             attempt += 1
@@ -89,40 +88,40 @@ class ControllerCalls:
     async def alter_partitions(
         self, request: pb.AlterPartitionsRequest, *, broker_epoch: Offset, timeout_ms: int
     ) -> pb.AlterPartitionsResponse:
-        """Ask the active controller once; see BrokerSession.alter_partitions."""
+        """Send one request to the active controller; see BrokerSession.alter_partitions."""
         if self._closed.is_set():
             raise Stopping("the broker is stopping")
         request.cluster_id = self._cluster_id
         request.broker_id = self._broker_id
         request.broker_epoch = broker_epoch
-        asked, address = self._controllers.choose()
+        target, address = self._controllers.choose()
         try:
             return await self._call(
-                asked, address, CONTROLLER_ALTER_PARTITIONS, request, timeout_ms
+                target, address, CONTROLLER_ALTER_PARTITIONS, request, timeout_ms
             )
         except NotController as error:
-            self._controllers.failed(asked, hint=error.leader_id)
+            self._controllers.failed(target, hint=error.leader_id)
             raise
         except Lost:
-            self._controllers.failed(asked, hint=NO_NODE)
+            self._controllers.failed(target, hint=NO_NODE)
             raise
 
     async def _call(
-        self, asked: NodeId, address: str, method: Method[Q, R], request: Q, timeout_ms: int
+        self, target: NodeId, address: str, method: Method[Q, R], request: Q, timeout_ms: int
     ) -> R:
-        """Call one controller; raises Lost also when another one leads before it has answered."""
+        """Call one controller; raise Lost also if another one is elected before it responds."""
         try:
             async with asyncio.timeout(None) as bound:
-                self._under_way[bound] = asked
+                self._in_flight[bound] = target
                 try:
                     return await self.channel(address).call(method, request, timeout_ms=timeout_ms)
                 finally:
-                    del self._under_way[bound]
+                    del self._in_flight[bound]
         except TimeoutError:
-            raise Lost(f"controller {asked} led no more before it had answered") from None
+            raise Lost(f"controller {target} lost its leadership before it responded") from None
 
     async def pause(self, attempt: int) -> None:
-        """Wait before the next attempt, ever longer up to a bound, or until close()."""
+        """Back off exponentially before the next attempt, or until close()."""
         shortest, bound = self._backoff_ms
         longest = min(shortest * 2 ** min(attempt, 10), bound)
         delay_ms = longest * self._entropy.uniform(0.5, 1.0)
@@ -133,12 +132,12 @@ class ControllerCalls:
             return
 
     def close(self) -> None:
-        """No more attempts."""
+        """Stop retrying."""
         self._closed.set()
 
 
 def _unanswered(timeout_ms: int) -> TimedOut:
     return TimedOut(
-        f"no active controller answered within {timeout_ms} ms: a majority of the voters must be"
-        " up; see `quorumlog quorum status`, repeat"
+        f"no active controller responded within {timeout_ms} ms; a majority of the voters must be"
+        " up; see `quorumlog quorum status`, then retry"
     )

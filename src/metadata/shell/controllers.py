@@ -1,4 +1,4 @@
-"""Which controller a broker asks: the one that leads as far as is known here, else all in turn."""
+"""Selection of the controller that a broker calls: the known leader, else the voters in turn."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,11 +7,12 @@ from ...ids import NO_NODE, NodeId
 
 
 class Controllers:
-    """The controllers' addresses and whose turn it is.
+    """The addresses of the controllers and the next one to call.
 
-    What a controller said of another's leadership counts for one attempt; after that what this
-    node's own member of the quorum knows; where that knows none, they take turns. A leader that was
-    of no use is asked every other time: this node may be the last to learn that another leads.
+    A hint of a controller about the leader applies to one attempt. Otherwise the leader is that of
+    this node's own replica of the quorum's log; without one, controllers are called in turn. After
+    a failed call to the leader, every other call goes to the next controller in turn: this node may
+    be the last one to receive the new leader.
     """
 
     def __init__(
@@ -20,20 +21,21 @@ class Controllers:
         *,
         leader: Callable[[], NodeId | None] = lambda: None,
     ) -> None:
-        """`addresses` gives "host:port" by node id, of whoever votes at present."""
+        """`addresses` returns "host:port" by node id of the current voters."""
         self._addresses = addresses
         self._leader = leader
         self._hint: NodeId | None = None
         self._turn = NO_NODE
-        self._failed: NodeId | None = None  # the last one asked, where that was of no use
+        self._failed: NodeId | None = None  # the last one called, if the call failed
 
     @classmethod
     def fixed(cls, addresses: Mapping[NodeId, str]) -> "Controllers":
-        """Controllers that never change."""
+        """Return a locator with constant addresses."""
         return cls(lambda: addresses)
 
     def choose(self) -> tuple[NodeId, str]:
-        """Return who is to be asked now, and where; raises NotController when none is known."""
+        """Return the node id and address of the next controller; raise NotController if none is
+        known."""
         known = self._addresses()
         leader = self._leader()
         for candidate in (self._hint, None if leader == self._failed else leader, self._turn):
@@ -41,14 +43,14 @@ class Controllers:
                 return candidate, address
         first = min((node for node, address in known.items() if address), default=None)
         if first is None:
-            raise NotController("no controller is known yet: repeat")
+            raise NotController("no controller is known yet; retry")
         return first, known[first]
 
-    def failed(self, asked: NodeId, *, hint: NodeId = NO_NODE) -> None:
-        """The one that was asked is of no use now; `hint` is who leads, if it said so."""
-        self._failed = asked
-        self._hint = None if hint in (NO_NODE, asked) else hint
-        if asked == self._leader() and self._turn not in (NO_NODE, asked):
-            return  # it was asked out of turn
+    def failed(self, node_id: NodeId, *, hint: NodeId = NO_NODE) -> None:
+        """Record that a call to a controller failed; `hint` is the leader that it reported."""
+        self._failed = node_id
+        self._hint = None if hint in (NO_NODE, node_id) else hint
+        if node_id == self._leader() and self._turn not in (NO_NODE, node_id):
+            return  # it was called out of turn
         ids = sorted(node for node, address in self._addresses().items() if address)
-        self._turn = next((node for node in ids if node > asked), ids[0] if ids else NO_NODE)
+        self._turn = next((node for node in ids if node > node_id), ids[0] if ids else NO_NODE)

@@ -1,9 +1,9 @@
-"""Decides one command at a time on the newest image and appends what was decided.
+"""Queue of commands: decides one at a time on the newest image and appends its records.
 
-Owns the newest image of a leadership, uncommitted changes included. A short decision is made and
-appended in one step of the loop, so that commands never interleave; waiting for commits is done by
-as many as like to. A long one is appended in many steps, as one metadata transaction; commands that
-come meanwhile wait their turn, first come, first decided, and nobody sees a part of it.
+Owns the newest image of a leadership, including uncommitted changes. A short decision is made and
+appended in one step of the event loop, so that commands never interleave; any number of callers
+wait for commits concurrently. A long decision is appended in many steps as one metadata
+transaction; later commands are queued in order, and no reader gets a part of it.
 """
 
 import asyncio
@@ -25,11 +25,12 @@ from ..replaying import replay_batch
 from .publisher import Foreseen
 
 RECORDS_AT_ONCE: Final = 100
-"""Records that are appended and replayed in one step of the loop, a few milliseconds: a decision
-with more is a long one."""
+"""Records appended and replayed per step of the event loop, a few milliseconds; a decision with
+more is a long one."""
 COMMANDS_WAITING_MAX: Final = 10_000
-"""Commands that may wait for a long decision to end."""
-ROOM_RETRY_MS: Final = 20
+"""The maximum number of queued commands."""
+OVERLOAD_RETRY_MS: Final = 20
+"""Delay before an append is retried while too much is uncommitted."""
 
 _LOG = logging.getLogger("quorumlog.metadata")
 
@@ -42,33 +43,33 @@ class Outcome:
     """A committed decision."""
 
     reply: Reply
-    offset: Offset  # of the last record behind the reply; -1: nothing was ever appended
-    brokers: tuple[NodeId, ...]  # who must have applied it before it is usable
+    offset: Offset  # of the last record that the reply depends on; -1: none was ever appended
+    brokers: tuple[NodeId, ...]  # that must apply it before it is usable
 
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    outcome: Outcome | QuorumlogError  # an error: it was refused
-    proposal: Proposal | None  # the newest one, on whose commit the outcome hangs
+    outcome: Outcome | QuorumlogError  # an error: the command was rejected
+    proposal: Proposal | None  # the newest one, whose commit the outcome depends on
 
 
 @dataclass(frozen=True, slots=True)
 class _Unfinished:
-    """A transaction that a leader before has left."""
+    """A transaction without an end, from an earlier leader."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """A command or a long decision that waits to be worked on, and who waits for it."""
+    """A queued command or long decision, and the future of its caller."""
 
     work: Command | LongDecision | _Unfinished
     done: "asyncio.Future[_Decided] | None" = None
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody still waits for it, or it is our own."""
+        """True if the caller still waits, or there is none."""
         return self.done is None or not self.done.done()
 
     def succeed(self, decided: _Decided) -> None:
@@ -81,7 +82,7 @@ class _Job:
 
 
 class Deciding:
-    """The newest image of a leadership and the commands that change it; run() must run for long
+    """The newest image of a leadership and the commands that change it; run() executes long
     decisions."""
 
     def __init__(
@@ -91,17 +92,19 @@ class Deciding:
         leader_id: Callable[[], NodeId | None],
         decide: Decide = decide,
     ) -> None:
-        """`leader_id` is who leads the quorum as far as is known, for those who are sent on."""
+        """`leader_id` returns the known leader of the quorum, for NotController errors."""
         self._config = config
         self._decide_on = decide
         self._leader_id = leader_id
         self._node: RaftNode | None = None  # None: not leading
-        self._leadership = 0  # counts them: what one has begun the next does not go on with
+        self._leadership = 0  # number of leaderships; work of an earlier one is abandoned
         self._image: MetadataImage = EMPTY_IMAGE
         self._last: Proposal | None = None  # newest proposal of this leadership
-        self._transactions: dict[tuple[int, int], Foreseen] = {}  # by offset and epoch of the begin
+        self._transactions: dict[
+            tuple[int, int], Foreseen
+        ] = {}  # by offset and epoch of the begin record
         self._jobs: deque[_Job] = deque()
-        self._is_busy = False  # a long decision is under way
+        self._is_busy = False  # a long decision is in progress
         self._wake = asyncio.Event()
         self._closed = False
 
@@ -109,50 +112,50 @@ class Deciding:
 
     @property
     def is_active(self) -> bool:
-        """Whether commands are decided here."""
+        """True while this node is the active controller."""
         return self._node is not None
 
     @property
     def image(self) -> MetadataImage:
-        """The newest image without a part of a long decision; while not leading, the last one."""
+        """The newest image, without incomplete transactions; while not leading, the last one."""
         return self._image
 
     def begin(self, node: RaftNode, image: MetadataImage, *, open_transaction: str | None) -> None:
-        """Decide over the node's log from this image on; everything before is committed.
+        """Start a leadership with this image; everything before is committed.
 
-        What a leader before has begun and not ended is aborted first.
+        An open transaction of an earlier leader is aborted first.
         """
         self.end(image)
         self._transactions.clear()
         self._node = node
         if open_transaction is not None:
-            reason = f"{open_transaction}: the controller that began it leads no more"
+            reason = f"{open_transaction}: its controller lost the leadership"
             self._add(_Job(_Unfinished(reason)))
 
     def end(self, image: MetadataImage) -> None:
-        """Another leads, or nobody: fail what waits and what is under way."""
+        """End the leadership; fail queued commands and those in progress."""
         self._node, self._image, self._last = None, image, None
         self._leadership += 1
         while self._jobs:
             self._jobs.popleft().fail(self.not_active())
 
     def foresee(self, offset: int, epoch: int) -> Foreseen | None:
-        """Return the transaction that was begun here by the record at an offset, written in an
-        epoch, None: another has begun it. It is asked for once."""
+        """Return and forget the transaction of this node whose begin record has this offset and
+        epoch; None if it is another node's."""
         return self._transactions.pop((offset, epoch), None)
 
     def committed(self, image: MetadataImage) -> None:
-        """This much is committed: hold one copy less of an equal image."""
+        """Share the committed image if it equals the newest one, to free the copy."""
         if self._node is not None and image.offset == self._image.offset:
             self._image = image
 
     def check_active(self) -> None:
-        """Raise NotController unless commands are decided here."""
+        """Raise NotController unless this node is the active controller."""
         if self._node is None:
             raise self.not_active()
 
     def not_active(self) -> NotController:
-        """The error of a node that does not lead."""
+        """Return the error of a node that is not the active controller."""
         leader = self._leader_id()
         return NotController(
             "this node is not the active controller",
@@ -164,9 +167,9 @@ class Deciding:
     async def submit(self, command: Command) -> Outcome:
         """Decide, append and wait for the commit.
 
-        Raises what `decide` raises, once that is committed on which it was decided; NotController,
-        Overloaded, Stopping: nothing of it counts; Lost: the leadership or the node ended with the
-        outcome unknown.
+        Raises the errors of `decide` after the commit of the image that they depend on;
+        NotController, Overloaded and Stopping if no record was appended; Lost if the outcome is
+        unknown because the leadership or the node ended.
         """
         self.check_active()
         if self._is_busy or self._jobs:
@@ -180,19 +183,21 @@ class Deciding:
         return decided.outcome
 
     async def _committed(self, decided: _Decided) -> None:
-        """Return once that is committed on which an outcome hangs."""
+        """Wait for the commit of the proposal that an outcome depends on."""
         if decided.proposal is None:
             return
         try:
             await decided.proposal.wait_committed()
         except Lost:
-            if isinstance(decided.outcome, QuorumlogError):  # and so nothing of it was appended
+            if isinstance(decided.outcome, QuorumlogError):  # no record of it was appended
                 raise self.not_active() from None
             raise
 
     async def _queue(self, work: Command | LongDecision) -> _Decided:
         if len(self._jobs) >= COMMANDS_WAITING_MAX:
-            raise Overloaded("too many commands wait for a long decision: wait and repeat")
+            raise Overloaded(
+                f"{COMMANDS_WAITING_MAX} commands are queued behind a long decision; retry later"
+            )
         done: asyncio.Future[_Decided] = asyncio.get_running_loop().create_future()
         self._add(_Job(work, done))
         return await done
@@ -202,7 +207,8 @@ class Deciding:
         self._wake.set()
 
     def _decide(self, command: Command) -> _Decided | LongDecision:
-        """Decide on the newest image; append unless that is long. One step of the loop."""
+        """Decide on the newest image, and append unless the decision is long; one step of the event
+        loop."""
         try:
             decision = self._decide_on(self._image, command, self._config)
         except QuorumlogError as refusal:
@@ -216,7 +222,7 @@ class Deciding:
     def _append_whole(self, decision: Decision) -> _Decided:
         if decision.records:
             self._image = self._append(self._image, decision.records)
-        # An answer that changes nothing may still hang on what is not committed yet.
+        # A reply without changes may still depend on uncommitted records.
         return _Decided(
             Outcome(reply=decision.reply, offset=self._image.offset, brokers=decision.brokers),
             self._last,
@@ -225,8 +231,8 @@ class Deciding:
     def _append(self, image: MetadataImage, records: _Records) -> MetadataImage:
         """Append the records as one proposal; return the image after them.
 
-        They are replayed first: what does not fit must not reach the log, where it would end every
-        node that reads it, for good.
+        They are replayed first: an invalid record in the log would stop every node that reads it,
+        permanently.
         """
         node = self._node
         if node is None:
@@ -242,7 +248,7 @@ class Deciding:
     # --- long decisions ------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work off long decisions and what waits behind them, until close()."""
+        """Execute long decisions and the commands queued behind them, until close()."""
         while not self._closed:
             await self._wake.wait()
             self._wake.clear()
@@ -260,7 +266,7 @@ class Deciding:
             self._jobs.popleft().fail(Stopping("the node is stopping"))
 
     def close(self) -> None:
-        """End run(), a long decision in it half made: nothing of that counts."""
+        """Stop run(). An incomplete long decision has no effect."""
         self._closed = True
         self._wake.set()
 
@@ -270,13 +276,13 @@ class Deciding:
             if isinstance(work, _Unfinished):
                 return await self._abort(self._image, work.reason, self._leadership)
             result = work if isinstance(work, LongDecision) else self._decide(work)
-            decided = await self._carry_out(result) if isinstance(result, LongDecision) else result
-        except Exception as error:  # whoever asked is told, also of an error of the program
+            decided = await self._execute(result) if isinstance(result, LongDecision) else result
+        except Exception as error:  # also a programming error goes to the caller
             job.fail(error)
         else:
             job.succeed(decided)
 
-    async def _carry_out(self, decision: LongDecision) -> _Decided:
+    async def _execute(self, decision: LongDecision) -> _Decided:
         steps = _Steps(decision.slices, leadership=self._leadership, check=self._check_same)
         first, second = await steps.read(), await steps.read()
         if second:
@@ -290,10 +296,10 @@ class Deciding:
     async def _append_transaction(
         self, name: str, first: _Records, second: _Records, steps: "_Steps"
     ) -> MetadataImage:
-        """Append begin, the two steps that were read, the rest, and end; return the image after
-        them.
+        """Append the begin record, all steps (the first two are read already) and the end record;
+        return the image after them.
 
-        The last step is the append of the end, so that an error means that nothing counts.
+        The end record comes last, so that after an error the transaction has no effect.
         """
         leadership, before = self._leadership, self._image
         begin = pb.MetadataRecord(begin_transaction=pb.BeginTransactionRecord(name=name))
@@ -323,23 +329,23 @@ class Deciding:
     async def _append_when_room(
         self, image: MetadataImage, records: _Records, leadership: int
     ) -> MetadataImage:
-        """Append one step; wait first where too much is uncommitted."""
+        """Append one step; wait while too much is uncommitted."""
         while True:
             try:
                 return self._append(image, records)
             except Overloaded:
-                await asyncio.sleep(ROOM_RETRY_MS / 1000)
+                await asyncio.sleep(OVERLOAD_RETRY_MS / 1000)
                 self._check_same(leadership)
 
     async def _abort(self, image: MetadataImage, reason: str, leadership: int) -> None:
-        """Append that nothing counts of what was begun; `image` is the one after all of it."""
+        """Append the abort of a transaction; `image` is the one after its records so far."""
         record = pb.MetadataRecord(abort_transaction=pb.AbortTransactionRecord(reason=reason))
         after = await self._append_when_room(image, (record,), leadership)
         self._image = replace(self._image, offset=after.offset, epoch=after.epoch)
         _LOG.warning("controller.transaction_aborted reason=%r", reason)
 
     def _check_same(self, leadership: int) -> None:
-        """Raise unless the leadership goes on in which the step before was made."""
+        """Raise an error unless the leadership is the one of the previous step."""
         if self._closed:
             raise Stopping("the node is stopping")
         if self._leadership != leadership:
@@ -347,7 +353,7 @@ class Deciding:
 
 
 class _Steps:
-    """The records of a long decision, a step of the loop at a time."""
+    """The records of a long decision, one step of the event loop at a time."""
 
     def __init__(
         self, slices: Iterator[_Records], *, leadership: int, check: Callable[[int], None]
@@ -358,8 +364,8 @@ class _Steps:
         self._left: _Records = ()
 
     async def read(self) -> _Records:
-        """Return the next records, none: that were all, after others had their turn; raises when
-        the leadership is over."""
+        """Yield to the event loop and return the next records, () at the end; raise an error if the
+        leadership is over."""
         while True:
             await asyncio.sleep(0)
             self._check(self._leadership)
@@ -374,6 +380,6 @@ class _Steps:
 
 
 def _as_long(name: str, decision: Decision) -> LongDecision:
-    """The same decision, to be appended in steps."""
-    said = (decision.reply, decision.brokers)
-    return LongDecision(name=name, slices=iter((decision.records,)), finish=lambda _: said)
+    """Return the decision as a long one, to append it in steps."""
+    result = (decision.reply, decision.brokers)
+    return LongDecision(name=name, slices=iter((decision.records,)), finish=lambda _: result)

@@ -1,5 +1,4 @@
-"""What the controller does of its own accord, beside whatever noticed the need: each errand once at
-a time."""
+"""Background tasks of the controller by key; tasks of one key never run concurrently."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
@@ -7,27 +6,27 @@ from typing import Any, TypeAlias
 
 from ...runtime import Runtime, Scope
 
-Errand: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+Task: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Errands:
-    """Errands by what they are about; run() must run."""
+    """Tasks by key; run() must run."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._waiting: dict[Hashable, Errand] = {}
-        self._running: set[Hashable] = set()  # looked into, never walked
+        self._waiting: dict[Hashable, Task] = {}
+        self._running: set[Hashable] = set()  # never iterated
         self._wake = asyncio.Event()
         self._closed = False
 
-    def send(self, about: Hashable, errand: Errand) -> None:
-        """Run it soon, unless one about the same is waiting or under way."""
-        if about not in self._running:
-            self._waiting.setdefault(about, errand)
+    def start(self, key: Hashable, task: Task) -> None:
+        """Run the task soon, unless one of the same key is waiting or running."""
+        if key not in self._running:
+            self._waiting.setdefault(key, task)
             self._wake.set()
 
     async def run(self) -> None:
-        """Run them until close(), which cancels those under way. An error of one ends this."""
+        """Run tasks until close(), which cancels running ones. An error of a task ends run()."""
         async with self._runtime.tasks.scope("controller.errands") as scope:
             while not self._closed:
                 self._start(scope)
@@ -42,13 +41,13 @@ class Errands:
 
     def _start(self, scope: Scope) -> None:
         while self._waiting:
-            about = next(iter(self._waiting))
-            self._running.add(about)
-            errand = self._waiting.pop(about)
-            scope.spawn(self._do(about, errand), name="controller.errand")
+            key = next(iter(self._waiting))
+            self._running.add(key)
+            task = self._waiting.pop(key)
+            scope.spawn(self._run(key, task), name="controller.errand")
 
-    async def _do(self, about: Hashable, errand: Errand) -> None:
+    async def _run(self, key: Hashable, task: Task) -> None:
         try:
-            await errand()
+            await task()
         finally:
-            self._running.discard(about)
+            self._running.discard(key)

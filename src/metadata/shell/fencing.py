@@ -1,9 +1,9 @@
-"""Brokers that are gone: found by silence, or sooner where nobody listens any more.
+"""Detection and fencing of failed brokers: after the session timeout, or earlier by a probe.
 
-Early fencing is an optimisation, never a rule that safety hangs on. Before the session time-out a
-broker is fenced only if it is suspect (its stream broke and no new one came, or it has not come to
-a new leadership) *and* its listener refuses connections, as that of a dead process does. A
-time-out or an unreachable host proves nothing.
+Early fencing is an optimisation; safety never depends on it. Before the session timeout a broker is
+fenced only if it is suspect (its stream broke and no new one was opened, or it has not connected to
+a new leadership) *and* its listener refuses connections, as that of a dead process does. A timeout
+or an unreachable host proves nothing.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from .errands import Errands
 
 _LOG = logging.getLogger("quorumlog.metadata")
 
-PROBE_MS: Final = 500
-"""How long a listener may take to refuse."""
+PROBE_TIMEOUT_MS: Final = 500
+"""Timeout of the probe of a listener."""
 
 
 class Fencing:
-    """Looks after the sessions of a leadership; run() must run."""
+    """Fences brokers with expired sessions or dead listeners; run() must run."""
 
     def __init__(
         self, runtime: Runtime, deciding: Deciding, sessions: BrokerSessions, errands: Errands
@@ -38,17 +38,17 @@ class Fencing:
         self._closing = asyncio.Event()
 
     def begin_leadership(self) -> None:
-        """This node leads: every broker has one time-out to appear."""
+        """Start a leadership: every broker gets one timeout to connect."""
         brokers = self._deciding.image.sorted_brokers()
         self._sessions.begin_leadership(brokers, self._runtime.clock.now_ms())
         self._leading.set()
 
     def end_leadership(self) -> None:
-        """It does not any more."""
+        """Stop the checks."""
         self._leading.clear()
 
     async def run(self) -> None:
-        """Look for brokers that are gone while this node leads; until close()."""
+        """Check sessions while this node leads, until close()."""
         clock, sessions = self._runtime.clock, self._sessions
         while not self._closing.is_set():
             if not self._leading.is_set():
@@ -58,7 +58,7 @@ class Fencing:
                 async with asyncio.timeout(sessions.next_look_ms(clock.now_ms()) / 1000):
                     await self._closing.wait()
             except TimeoutError:
-                self._look(clock.now_ms())
+                self._check(clock.now_ms())
 
     def close(self) -> None:
         """End run()."""
@@ -66,13 +66,13 @@ class Fencing:
         self._leading.set()
 
     def fence_soon(self, broker_id: NodeId, broker_epoch: Offset, *, reason: str) -> None:
-        """Fence a registration; `reason` is for the journal."""
-        self._errands.send(
+        """Fence a registration in the background; `reason` is for the log."""
+        self._errands.start(
             ("fence", broker_id, broker_epoch),
             lambda: self._fence(broker_id, broker_epoch, reason),
         )
 
-    def _look(self, now_ms: int) -> None:
+    def _check(self, now_ms: int) -> None:
         if not self._leading.is_set():
             return
         self._sessions.cover(self._deciding.image.brokers.values(), now_ms)
@@ -82,19 +82,18 @@ class Fencing:
             self._probe_soon(broker_id, broker_epoch)
 
     def _probe_soon(self, broker_id: NodeId, broker_epoch: Offset) -> None:
-        self._errands.send(
+        self._errands.start(
             ("probe", broker_id, broker_epoch), lambda: self._probe(broker_id, broker_epoch)
         )
 
     async def _probe(self, broker_id: NodeId, broker_epoch: Offset) -> None:
-        """Fence the broker if nobody listens where it serves, and it did not come back
-        meanwhile."""
+        """Fence the broker if its listener refuses connections and it has not reconnected."""
         broker = self._deciding.image.broker(broker_id)
         if broker is None or broker.epoch != broker_epoch or broker.fenced:
             self._sessions.remove(broker_id, broker_epoch)
             return
         address = broker.replica_address or broker.grpc_address
-        if not await self._runtime.network.refuses(address, PROBE_MS):
+        if not await self._runtime.network.refuses(address, PROBE_TIMEOUT_MS):
             return
         if self._sessions.is_absent(broker_id, broker_epoch):
             await self._fence(broker_id, broker_epoch, f"{address} refuses connections")

@@ -1,4 +1,4 @@
-"""The metadata of a node that is no controller: follows the quorum's log as an observer."""
+"""The metadata of a node that is not a controller: follows the quorum's log as an observer."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -12,8 +12,8 @@ _LOG = logging.getLogger("quorumlog.metadata")
 
 
 class MetadataFollower:
-    """The state machine on the log of a node without the controller role: hands what is committed
-    to the publisher, and says who leads."""
+    """The state machine of the log of a node without the controller role: passes committed records
+    to the publisher, and changes of the leader to listeners."""
 
     def __init__(self, publisher: MetadataPublisher) -> None:
         self._publisher = publisher
@@ -21,11 +21,11 @@ class MetadataFollower:
         self._leadership_listeners: list[Callable[[NodeId | None], None]] = []
 
     def attach(self, node: RaftNode) -> None:
-        """Follow this node's log; before node.start()."""
+        """Follow this node's log; call before node.start()."""
         self._node = node
 
     def on_leadership(self, listener: Callable[[NodeId | None], None]) -> None:
-        """Call with who leads the quorum, None: nobody is known to, whenever that changes."""
+        """Call the listener with the quorum's leader (None: unknown) after each change."""
         self._leadership_listeners.append(listener)
 
     def committed(self, base_offset: int, epoch: int, values: list[bytes]) -> None:
@@ -33,12 +33,12 @@ class MetadataFollower:
         self._publisher.committed(base_offset, epoch, values)
 
     def leadership(self, leader_id: NodeId | None, epoch: int) -> None:
-        """See StateMachine. Raises InvalidRequest when this node itself leads: it was given a vote
-        and cannot use it; ending makes room for one that can."""
+        """See StateMachine. Raise InvalidRequest if this node itself was elected: it is a voter
+        without the controller role, and stopping lets another voter lead."""
         if self._node is not None and leader_id == self._node.node_id:
             raise InvalidRequest(
-                f"node {leader_id} was elected controller and is none (node.roles is broker): take"
-                " its vote away by `quorumlog quorum remove-voter`, or give it the role"
+                f"node {leader_id} was elected controller, but its node.roles is broker; remove it"
+                " with `quorumlog quorum remove-voter`, or add the role controller"
             )
         for listener in self._leadership_listeners:
             listener(leader_id)

@@ -1,9 +1,8 @@
-"""The metadata as this node has applied it: follows the committed log, hands every change to the
-subscribers in order, and says how far they are.
+"""Publisher of committed metadata to the subscribers of this node.
 
-Owns the committed image of the node. `image` is what every subscriber has applied; what was
-committed meanwhile is gathered into one delta for the next round. Of a metadata transaction nothing
-is seen before its end: not in an image, not in a delta, not in a snapshot.
+Owns the committed image. `image` is the one that every subscriber has applied; records that are
+committed during a round form one delta for the next round. A metadata transaction is invisible
+before its end: in images, deltas and snapshots.
 """
 
 import asyncio
@@ -20,83 +19,83 @@ from ..image import EMPTY_IMAGE, MetadataImage
 from ..snapshots import SnapshotLoader, image_slices
 
 WAITERS_MAX: Final = 10_000
-"""Calls that may wait for an offset at a time."""
+"""The maximum number of calls that wait for an offset."""
 
 Subscriber: TypeAlias = Callable[[ImageDelta], Awaitable[None] | None]
 
 
 @dataclass(slots=True)
 class Foreseen:
-    """A transaction that was decided on this node, and the image after it once it has an end: it
-    need not be replayed once more. Whoever began one is alone in ending it, otherwise than by an
-    abort, so the image is that of the records that are committed."""
+    """A transaction of this node and the image after its end, so that its records are not replayed
+    again. Only the node that began a transaction can end it without an abort, so the image is that
+    of the committed records."""
 
     image: MetadataImage | None = None
 
 
 Foresee: TypeAlias = Callable[[int, int], Foreseen | None]
-"""From offset and epoch of the record that begins a transaction."""
+"""Maps the offset and epoch of a begin record to this node's transaction, None if it has none."""
 
 
 class MetadataPublisher:
-    """Applies committed records; run() must run for anything to be published."""
+    """Applies committed records and publishes deltas; run() must run."""
 
     def __init__(self) -> None:
         self._image = EMPTY_IMAGE  # applied by all subscribers
-        self._builder = DeltaBuilder(EMPTY_IMAGE)  # what was committed last
-        self._open: DeltaBuilder | None = None  # what a transaction changes that has no end yet
+        self._builder = DeltaBuilder(EMPTY_IMAGE)  # records committed since the last delta
+        self._open: DeltaBuilder | None = None  # changes of a transaction without an end
         self._open_name = ""
-        self._foreseen: Foreseen | None = None  # that transaction, if it was decided here
+        self._foreseen: Foreseen | None = None  # the open transaction, if it is this node's
         self._foresee: Foresee = lambda _offset, _epoch: None
-        self._earlier: deque[DeltaBuilder] = deque()  # committed before, not yet published
-        self._loading = SnapshotLoader()  # of the snapshot that is being restored
+        self._earlier: deque[DeltaBuilder] = deque()  # complete deltas that are not published
+        self._loading = SnapshotLoader()  # of the snapshot in progress
         self._subscribers: list[Subscriber] = []
         self._applied_listeners: list[Callable[[Offset], None]] = []
         self._moved = asyncio.Event()
         self._closed = False
-        # Those who wait for an offset, in the order of their coming, and the lowest of the offsets.
+        # Waiters by arrival, and the lowest offset that they wait for.
         self._waiters: dict[asyncio.Future[None], Offset] = {}
         self._awaited: Offset | None = None
 
     @property
     def image(self) -> MetadataImage:
-        """What every subscriber has applied."""
+        """The image that every subscriber has applied."""
         return self._image
 
     @property
     def committed_image(self) -> MetadataImage:
-        """What is committed, applied or not."""
+        """The image of all committed records, applied or not."""
         return self._builder.image
 
     @property
     def open_transaction(self) -> str | None:
-        """The name of the transaction whose end is not committed yet, None: there is none. A new
-        leader that finds one aborts it first."""
+        """The name of the open transaction, None if there is none. A new leader aborts it."""
         return None if self._open is None else self._open_name
 
     @property
     def applied_offset(self) -> Offset:
-        """Offset of the last record that every subscriber has applied, -1: none."""
+        """The offset of the last record that every subscriber has applied; -1: none."""
         return self._image.offset
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Call with every delta from now on, in order and one at a time, awaiting what it returns.
+        """Call the subscriber with every later delta, in order, and await its result.
 
-        Subscribers are called in the order of subscription; subscribe before run() to see all. An
-        error of one ends run(): a node with half a metadata change must not go on.
+        Subscribers are called in the order of subscription; subscribe before run() to get all
+        deltas. An error of a subscriber ends run(): a node must not continue with a partially
+        applied change.
         """
         self._subscribers.append(subscriber)
 
     def on_applied(self, listener: Callable[[Offset], None]) -> None:
-        """Call with `applied_offset` whenever it has moved."""
+        """Call the listener with `applied_offset` after each change."""
         self._applied_listeners.append(listener)
 
     def foresee(self, foresee: Foresee) -> None:
-        """Take the images after transactions that were decided on this node from here on."""
+        """Set the source of images after this node's own transactions."""
         self._foresee = foresee
 
     def committed(self, base_offset: int, epoch: int, values: list[bytes]) -> None:
-        """Take one committed batch of records; raises CorruptionError when one does not fit."""
+        """Apply one committed batch of records; raise CorruptionError if one does not fit."""
         for offset, value in enumerate(values, base_offset):
             record = pb.MetadataRecord.FromString(value)
             kind = record.WhichOneof("record")
@@ -125,19 +124,20 @@ class MetadataPublisher:
     def _begin(self, name: str, offset: int, epoch: int) -> None:
         if self._open is not None:
             raise CorruptionError(
-                f"metadata record {offset} begins a transaction in another one, {self._open_name!r}"
+                f"metadata record {offset} begins a transaction inside {self._open_name!r}"
             )
         self._open, self._open_name = DeltaBuilder(self._builder.image), name
         self._foreseen = self._foresee(offset, epoch)
 
     def _end(self, offset: int) -> bool:
-        """All of it counts, as a delta of its own; whether the end is part of it already."""
+        """Make the open transaction a delta of its own; return True if its image includes the end
+        record."""
         foreseen = self._foreseen
         whole = self._close_transaction(offset)
         if foreseen is not None:
             image = foreseen.image
-            assert image is not None, f"a transaction was ended at {offset}, and not by its leader"
-            assert image.offset == offset, f"the image is of {image.offset}, the end at {offset}"
+            assert image is not None, f"transaction ended at {offset} by another leader"
+            assert image.offset == offset, f"image of {image.offset} at end record {offset}"
             whole.adopt(image)
         if self._builder.image is not self._builder.before:
             self._earlier.append(self._builder)
@@ -146,28 +146,28 @@ class MetadataPublisher:
 
     def _close_transaction(self, offset: int) -> DeltaBuilder:
         if self._open is None:
-            raise CorruptionError(f"metadata record {offset} ends a transaction that never began")
+            raise CorruptionError(f"metadata record {offset} ends a transaction without a begin")
         builder, self._open, self._foreseen = self._open, None, None
         return builder
 
     def snapshot(self) -> Iterator[list[bytes]] | None:
-        """The committed state in slices of record values; it stays that state. None in the middle
-        of a transaction: nothing that is committed then may be kept or left out."""
+        """Return the committed state in slices of serialized records, unaffected by later records.
+        None during a transaction, which a snapshot can neither include nor omit."""
         return None if self._open is not None else image_slices(self.committed_image)
 
     def begin_restore(self) -> None:
-        """A snapshot follows."""
+        """Start to restore a snapshot."""
         self._loading = SnapshotLoader()
 
     def restore(self, values: list[bytes]) -> None:
-        """One slice of the snapshot, in order; raises CorruptionError."""
+        """Apply the next slice of the snapshot; raise CorruptionError."""
         self._loading.take(values)
 
     def end_restore(self, end_offset: int, epoch: int) -> None:
-        """The snapshot is complete: what it changed is published as one delta."""
+        """Complete the snapshot; its changes are published as one delta."""
         image = self._loading.image(end_offset=end_offset, epoch=epoch)
         self._loading = SnapshotLoader()
-        self._open = self._foreseen = None  # the snapshot is of a state behind its end
+        self._open = self._foreseen = None  # the snapshot is later than its end
         if self._builder.image is not self._builder.before:
             self._earlier.append(self._builder)
         self._earlier.append(DeltaBuilder.replacing(self._builder.image, image))
@@ -175,7 +175,7 @@ class MetadataPublisher:
         self._moved.set()
 
     async def run(self) -> None:
-        """Publish until close()."""
+        """Publish deltas until close()."""
         while True:
             await self._moved.wait()
             self._moved.clear()
@@ -190,13 +190,13 @@ class MetadataPublisher:
         self._moved.set()
 
     async def wait_applied(self, offset: int, timeout_ms: int) -> None:
-        """Return once this node has applied the metadata up to the offset (inclusive); raises
-        StaleMetadata after `timeout_ms`, Overloaded when too many wait already."""
+        """Wait until this node has applied the metadata up to the offset (inclusive). Raise
+        StaleMetadata after `timeout_ms`, Overloaded if there are WAITERS_MAX waiters."""
         if self.applied_offset >= offset:
             return
         if len(self._waiters) >= WAITERS_MAX:
             raise Overloaded(
-                f"{WAITERS_MAX} calls wait for this broker to apply the metadata: wait and repeat"
+                f"{WAITERS_MAX} calls wait for this broker to apply metadata; retry later"
             )
         waiter = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = awaited = Offset(offset)
@@ -207,7 +207,7 @@ class MetadataPublisher:
         except TimeoutError:
             raise StaleMetadata(
                 f"this broker has applied the metadata up to offset {self.applied_offset}, not"
-                f" {offset}, within {timeout_ms} ms: repeat the request"
+                f" {offset}, within {timeout_ms} ms; retry"
             ) from None
         finally:
             self._waiters.pop(waiter, None)
@@ -216,8 +216,8 @@ class MetadataPublisher:
         return self._closed
 
     async def _next_delta(self) -> ImageDelta:
-        """What was committed since the last round, up to where a delta must end; a snapshot is
-        compared with the state before it in steps that let others run."""
+        """Return the next delta of committed records. The comparison with a snapshot runs in steps
+        that yield to the event loop."""
         if self._earlier:
             earlier = self._earlier.popleft()
             for _ in earlier.comparing:
@@ -239,7 +239,7 @@ class MetadataPublisher:
             listener(self._image.offset)
 
     def _release_waiters(self) -> None:
-        """Let those go whose offset is applied; looks at nobody while there is none."""
+        """Release the waiters whose offset is applied; visits none if there are none."""
         applied = self._image.offset
         if self._awaited is None or applied < self._awaited:
             return

@@ -1,8 +1,8 @@
-"""The broker's side of its session with the active controller: registers, reports how far it has
-applied the metadata, relays changes, and asks leave before it stops.
+"""The broker's side of its session with the active controller: registration, heartbeats with the
+applied offset, relayed commands, controlled shutdown.
 
-Owns the stream and the channel to the controllers. One incarnation id a process life: connecting
-again with it changes nothing at the controller.
+Owns the stream and the channels to the controllers. The incarnation id is constant for the life of
+a process: connecting again with it changes nothing at the controller.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from ...proto import admin_pb2, metadata_records_pb2
 from ...proto import controller_pb2 as pb
 from ...runtime import Runtime, Scope, Stream
 from ...services import CONTROLLER_BROKER_SESSION
-from ..knowledge import Knowledge
+from ..knowledge import MetadataFreshness
 from .controller_calls import ControllerCalls
 from .controllers import Controllers
 from .publisher import MetadataPublisher
@@ -33,33 +33,33 @@ from .publisher import MetadataPublisher
 _LOG = logging.getLogger("quorumlog.metadata")
 
 TWIN_TIMEOUTS: Final = 3
-"""Another process under this id that still lives after so many session time-outs is no ghost."""
+"""Session timeouts after which another process with this broker id is certainly alive."""
 SHUTDOWN_INTERVAL_MS: Final = 50
-"""A broker that waits for leave to stop asks so often."""
+"""Heartbeat interval of a broker in controlled shutdown."""
 
-DESERTED_MS: Final = 2_000
-"""A broker that waits for leave to stop and hears from no controller for so long goes without."""
+SHUTDOWN_SILENCE_MS: Final = 2_000
+"""Time without a heartbeat response after which a controlled shutdown is abandoned."""
 
 SessionStream = Stream[pb.BrokerSessionRequest, pb.BrokerSessionResponse]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSessionConfig:
-    """Who the broker is."""
+    """The identity, addresses and times of a broker's session."""
 
     cluster_id: ClusterId
     broker_id: NodeId
     directory_id: DirectoryId
-    grpc_address: str  # "host:port" that clients are told
+    grpc_address: str  # advertised "host:port" for clients
     rack: str = ""
     boot_id: str = ""
-    clean_start: bool = False  # the previous life ended with the clean marker
-    replica_address: str = ""  # "host:port" that followers are told; empty: grpc_address
+    clean_start: bool = False  # the previous process stopped cleanly
+    replica_address: str = ""  # advertised "host:port" for followers; empty: grpc_address
     features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level, by name
-    kafka_listeners: tuple[tuple[str, str], ...] = ()  # name and "host:port" that clients are told
+    kafka_listeners: tuple[tuple[str, str], ...] = ()  # name and advertised "host:port"
     heartbeat_interval_ms: int = 500  # broker.heartbeat.interval.ms
     session_timeout_ms: int = 3000  # broker.session.timeout.ms, equal on the controllers
-    backoff_ms_min: int = 50  # between two attempts to connect
+    backoff_ms_min: int = 50  # back-off between two attempts to connect
     backoff_ms_max: int = 500
 
 
@@ -77,15 +77,14 @@ class BrokerSession:
         self._runtime = runtime
         self._config = config
         self._publisher = publisher
-        # A process may live through several nodes, one after another: each is an incarnation.
+        # A process can run several nodes, one after another; each is an incarnation.
         self._entropy = runtime.entropy.stream(f"metadata.session.{runtime.clock.now_ms()}")
         self.incarnation_id = self._entropy.token(16)
-        # Set while the controller counts on this broker and this node has applied that it does:
-        # what it leads is then served.
+        # Set while this broker is unfenced and has applied that: it then serves its leaderships.
         self.unfenced = asyncio.Event()
-        self._is_counted_on = False  # the controller's last word, while there is a session
-        self._is_given_up = False  # it was that this broker is fenced, session or not
-        self.broker_epoch = Offset(-1)  # of the present registration, -1: never registered
+        self._is_unfenced_at_controller = False  # in the last response; False without a session
+        self._is_fenced_at_controller = False  # in the last response, also without a session
+        self.broker_epoch = Offset(-1)  # of the current registration; -1: never registered
         self._controllers = controllers
         self._calls = ControllerCalls(
             runtime,
@@ -95,47 +94,47 @@ class BrokerSession:
             backoff_ms_min=config.backoff_ms_min,
             backoff_ms_max=config.backoff_ms_max,
         )
-        self._asked = NO_NODE  # the controller that the session talks to, or did last
-        self._wake = asyncio.Event()  # there is something to report
+        self._asked = NO_NODE  # the controller of the session, or of the last one
+        self._wake = asyncio.Event()  # a heartbeat is due
         self._want_shutdown = False
         self._granted = asyncio.Event()
         self._closed = asyncio.Event()
-        self._scope: Scope | None = None  # of the present connection
-        self._is_registered = False  # on the present connection
+        self._scope: Scope | None = None  # of the current connection
+        self._is_registered = False  # on the current connection
         self._sequence = 0
         self._sent_ms: dict[int, int] = {}  # send time of every unanswered heartbeat
         self._answered_ms: int | None = None  # send time of the newest answered heartbeat
-        self._knowledge = Knowledge()
+        self._freshness = MetadataFreshness()
         publisher.on_applied(self._on_applied)
 
     @property
     def controller_id(self) -> NodeId:
-        """The controller that the session talks to."""
+        """The controller of the session."""
         return self._asked
 
     def is_lapsed(self) -> bool:
-        """Whether the controller may have given this broker up: the newest heartbeat that was
-        answered was sent longer ago than the session time-out, or the answer was that it is fenced.
-        Looked up now, so that it holds after a stall of this process too."""
-        if self._answered_ms is None or self._is_given_up:
+        """Return True if the controller may have fenced this broker: the last answered heartbeat is
+        older than the session timeout, or its response says so. Computed on each call, so that it
+        is right after a stall of this process."""
+        if self._answered_ms is None or self._is_fenced_at_controller:
             return True
         silent_ms = self._runtime.clock.now_ms() - self._answered_ms
         return silent_ms > self._config.session_timeout_ms
 
     def is_behind(self, *, for_ms: int) -> bool:
-        """Whether this broker may lack metadata that were committed longer ago than `for_ms`: also
-        of one that the controller hears another node may lead what it does."""
-        known_ms = self._knowledge.known_ms
-        return known_ms is None or self._runtime.clock.now_ms() - known_ms > for_ms
+        """Return True if this broker may lack metadata committed more than `for_ms` ago. Another
+        broker may then lead its partitions, although its session is alive."""
+        fresh_ms = self._freshness.fresh_ms
+        return fresh_ms is None or self._runtime.clock.now_ms() - fresh_ms > for_ms
 
-    # --- life ----------------------------------------------------------------------------------
+    # --- lifecycle -----------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Keep a session with the active controller until close() or a granted shutdown.
 
-        Raises InconsistentClusterId, FeatureUpdateFailed for a node of the wrong version, and
-        DuplicateBrokerRegistration once it is certain that the other process under this id lives.
-        Everything else is tried again, at the next controller, after a back-off.
+        Raises InconsistentClusterId, FeatureUpdateFailed for an unsupported release, and
+        DuplicateBrokerRegistration once another process with this id is certainly alive. Other
+        errors cause a retry at the next controller after a back-off.
         """
         attempt = 0
         twin = _Twin(patience_ms=TWIN_TIMEOUTS * self._config.session_timeout_ms)
@@ -155,23 +154,25 @@ class BrokerSession:
                 level = logging.INFO if error.retriable else logging.WARNING
                 _LOG.log(level, "broker.session_ended id=%d: %s", self._config.broker_id, error)
                 attempt = 0 if self.unfenced.is_set() else attempt + 1
-            self._heard(is_counted_on=False)
+            self._set_unfenced(False)
             await self._calls.pause(attempt)
 
     async def shutdown(self, timeout_ms: int) -> bool:
-        """Ask for leave to stop: leaderships move away first. Return whether it was granted within
-        `timeout_ms`; then close() follows either way.
+        """Request a controlled shutdown, which moves the leaderships first. Return True if it was
+        granted within `timeout_ms`; close() follows in any case.
 
-        Without a controller that answers it is given up after two seconds: where everything stops,
-        nobody is left to take over.
+        Abandoned after SHUTDOWN_SILENCE_MS without a response: if the whole cluster stops, no
+        broker is left to take over.
         """
         self._want_shutdown = True
         self._wake.set()
         deadline_ms = self._runtime.clock.now_ms() + timeout_ms
         while not self._granted.is_set():
             now_ms = self._runtime.clock.now_ms()
-            heard_ms = self._answered_ms
-            if now_ms >= deadline_ms or heard_ms is None or now_ms - heard_ms > DESERTED_MS:
+            answered_ms = self._answered_ms
+            if now_ms >= deadline_ms or answered_ms is None:
+                return False
+            if now_ms - answered_ms > SHUTDOWN_SILENCE_MS:
                 return False
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(deadline_ms - now_ms, 100) / 1000):
@@ -179,14 +180,13 @@ class BrokerSession:
         return True
 
     def leader_changed(self, leader_id: NodeId | None) -> None:
-        """Another controller leads: a session with the one before is of no use, alive or not, and
-        neither is what it was asked for."""
+        """End the session and the calls with a controller that does not lead any more."""
         self._calls.leader_changed(leader_id)
         if leader_id not in (None, self._asked) and self._scope is not None:
             self._scope.cancel()
 
     def close(self) -> None:
-        """End run() and the present connection."""
+        """Stop run() and the current connection."""
         self._closed.set()
         self._calls.close()
         self._wake.set()
@@ -199,7 +199,7 @@ class BrokerSession:
     # --- one connection ------------------------------------------------------------------------
 
     async def _connect_once(self) -> bool:
-        """Register and report until the stream ends; return whether it got that far."""
+        """Register, then send heartbeats until the stream ends; return True if registered."""
         self._is_registered = False
         try:
             async with self._runtime.tasks.scope("broker.session") as scope:
@@ -225,7 +225,7 @@ class BrokerSession:
         scope.cancel()
 
     async def _report(self, stream: SessionStream) -> None:
-        """Send a heartbeat whenever the applied offset moved, and regularly."""
+        """Send a heartbeat after each change of the applied offset, and periodically."""
         while not self._is_over():
             self._wake.clear()
             self._sequence += 1
@@ -251,41 +251,44 @@ class BrokerSession:
         while await self._receive(stream):
             if self._granted.is_set() and not finished:
                 finished = True
-                await stream.finish()  # and wait for the controller's end: an abort may overtake
+                await (
+                    stream.finish()
+                )  # then wait for the controller's end: an abort could overtake it
 
     async def _receive(self, stream: SessionStream) -> bool:
-        """Take one answer in; False when the controller ended the stream. A silent one is lost:
-        a cut link without reset looks like that."""
+        """Process one response; return False if the controller ended the stream. Raise Lost after a
+        session timeout without a response, as with a broken link."""
         try:
             async with asyncio.timeout(self._config.session_timeout_ms / 1000):
                 response = await stream.receive()
         except TimeoutError:
-            raise Lost(f"controller {self.controller_id} is silent") from None
+            raise Lost(f"controller {self.controller_id} does not respond") from None
         if response is None:
             return False
         sent_ms = self._sent_ms.pop(response.sequence, None)
         if sent_ms is not None:
             self._answered_ms = sent_ms
-            self._knowledge.told(sent_ms, response.committed_offset)
-            self._knowledge.applied(self._publisher.applied_offset)
+            self._freshness.on_response(sent_ms, response.committed_offset)
+            self._freshness.on_applied(self._publisher.applied_offset)
         self.broker_epoch = Offset(response.broker_epoch)
-        self._is_given_up = response.fenced
-        self._heard(is_counted_on=not response.fenced)
+        self._is_fenced_at_controller = response.fenced
+        self._set_unfenced(not response.fenced)
         if response.shutdown_granted:
             self._granted.set()
         return True
 
-    def _heard(self, *, is_counted_on: bool) -> None:
-        self._is_counted_on = is_counted_on
-        me = self._publisher.image.broker(self._config.broker_id)
-        if is_counted_on and me is not None and me.epoch == self.broker_epoch and not me.fenced:
+    def _set_unfenced(self, at_controller: bool) -> None:
+        """Record the state at the controller, and set or clear `unfenced`."""
+        self._is_unfenced_at_controller = at_controller
+        own = self._publisher.image.broker(self._config.broker_id)
+        if at_controller and own is not None and own.epoch == self.broker_epoch and not own.fenced:
             self.unfenced.set()
-        elif not is_counted_on:
+        elif not at_controller:
             self.unfenced.clear()
 
     def _on_applied(self, offset: Offset) -> None:
-        self._knowledge.applied(offset)
-        self._heard(is_counted_on=self._is_counted_on)
+        self._freshness.on_applied(offset)
+        self._set_unfenced(self._is_unfenced_at_controller)
         self._wake.set()
 
     def _registration(self) -> pb.BrokerRegistration:
@@ -310,14 +313,14 @@ class BrokerSession:
             ],
         )
 
-    # --- changes that clients ask for ----------------------------------------------------------
+    # --- requests of clients -------------------------------------------------------------------
 
     async def create_topic(
         self, request: admin_pb2.CreateTopicRequest, *, timeout_ms: int
     ) -> admin_pb2.CreateTopicResponse:
-        """Have the active controller create a topic; raises its typed errors, TimedOut, or Lost.
+        """Create a topic at the active controller. Raise its typed errors, TimedOut, or Lost.
 
-        A request without a topic id gets one here, so that asking again is harmless.
+        A request without a topic id gets one here, which makes retries harmless.
         """
         if not request.topic_id:
             request.topic_id = self._entropy.token(16)
@@ -328,8 +331,7 @@ class BrokerSession:
     async def delete_topic(
         self, request: admin_pb2.DeleteTopicRequest, *, timeout_ms: int
     ) -> admin_pb2.DeleteTopicResponse:
-        """Have the active controller delete a topic; raises its typed errors, TimedOut, or
-        Lost."""
+        """Delete a topic at the active controller. Raise its typed errors, TimedOut, or Lost."""
         relayed = pb.RelayRequest(delete_topic=request)
         response = await self._calls.relay(relayed, timeout_ms=timeout_ms, repeatable=False)
         return response.delete_topic
@@ -337,11 +339,11 @@ class BrokerSession:
     async def alter_configs(
         self, request: admin_pb2.AlterConfigsRequest, *, timeout_ms: int
     ) -> admin_pb2.AlterConfigsResponse:
-        """Have the active controller change configs of a topic; raises its typed errors, TimedOut,
-        or Lost.
+        """Change configs of a topic at the active controller. Raise its typed errors, TimedOut, or
+        Lost.
 
-        It is asked again when the outcome is unknown: the caller still waits, so the change may
-        take effect at any moment until it is answered, also behind another's.
+        Retried if the outcome is unknown: the change may take effect any time before the response,
+        also after a concurrent change.
         """
         relayed = pb.RelayRequest(alter_configs=request)
         response = await self._calls.relay(relayed, timeout_ms=timeout_ms, repeatable=True)
@@ -350,26 +352,25 @@ class BrokerSession:
     async def relay(
         self, request: pb.RelayRequest, *, timeout_ms: int, repeatable: bool
     ) -> pb.RelayResponse:
-        """Have the active controller carry out the request's command; cluster and broker are filled
-        in here.
+        """Send the command of a request to the active controller; fills in cluster and broker id.
 
-        What was certainly not done is asked again, at whoever leads by then; with `repeatable`
-        also what may have been done. Raises the controller's typed errors, TimedOut, Stopping, and
-        Lost: the outcome is unknown, and the command is not repeatable.
+        Retried if it was certainly not executed, with `repeatable` also if the outcome is unknown.
+        Raises the controller's typed errors, TimedOut, Stopping, and Lost if the outcome of a
+        command that is not repeatable is unknown.
         """
         return await self._calls.relay(request, timeout_ms=timeout_ms, repeatable=repeatable)
 
     async def alter_partitions(
         self, partitions: Sequence[pb.AlterPartition], *, timeout_ms: int
     ) -> pb.AlterPartitionsResponse:
-        """Ask the active controller, once, for other in-sync replicas of what this broker leads.
+        """Request ISR changes of partitions that this broker leads, without retries.
 
-        The answer has a result for each partition, in order, and comes once they are committed.
-        Raises NotController and NotSent: nothing was done; Lost and TimedOut: unknown;
-        StaleBrokerEpoch: the present registration is another one; Overloaded, Stopping.
+        The response has a result per partition, in order, after their commit. Raises NotController
+        and NotSent if no change was made; Lost and TimedOut if the outcome is unknown;
+        StaleBrokerEpoch if the broker has registered again; Overloaded, Stopping.
         """
         if self.broker_epoch < 0:
-            raise NotController("the broker is not registered with any controller yet: repeat")
+            raise NotController("the broker is not registered with a controller yet; retry")
         request = pb.AlterPartitionsRequest(partitions=partitions)
         return await self._calls.alter_partitions(
             request, broker_epoch=self.broker_epoch, timeout_ms=timeout_ms
@@ -377,14 +378,14 @@ class BrokerSession:
 
 
 class _Twin:
-    """Whether another live process has this broker's id, or but a dead one's session is left."""
+    """Detection of another live process with this broker id, as opposed to an old session."""
 
     def __init__(self, *, patience_ms: int) -> None:
         self._patience_ms = patience_ms
-        self._since_ms: int | None = None  # when it was first met; None: not of late
+        self._since_ms: int | None = None  # first duplicate registration; None: none recently
 
     def ended(self, error: QuorumlogError, now_ms: int, *, was_registered: bool) -> None:
-        """Note why a session ended; raises the error once patience is over."""
+        """Record the error of a session; raise it if duplicates persist for `patience_ms`."""
         if isinstance(error, DuplicateBrokerRegistration):
             since_ms = self._since_ms = now_ms if self._since_ms is None else self._since_ms
             if now_ms - since_ms > self._patience_ms:
@@ -393,5 +394,5 @@ class _Twin:
             self.is_gone()
 
     def is_gone(self) -> None:
-        """The controller did not name another one."""
+        """Reset: the controller did not report a duplicate."""
         self._since_ms = None

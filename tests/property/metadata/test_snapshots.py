@@ -79,9 +79,9 @@ def test_slices_are_small() -> None:
 def test_what_is_no_snapshot_is_refused() -> None:
     broker = MetadataRecord(broker=BrokerRecord(id=1, directory_id=DirectoryId(b"d" * 16)))
     for value, words in [
-        (b"\xff\xff", "no record"),
+        (b"\xff\xff", "invalid record"),
         (broker.SerializeToString(), "has no epoch"),
-        (b"", "kind this version does not know"),
+        (b"", "has an unknown type"),
     ]:
         with pytest.raises(CorruptionError, match=words):
             SnapshotLoader().take([value])

@@ -41,6 +41,6 @@ def test_leader_and_controller_count_replicas_alike(
     found, config = TopicSettings().of(topic, state)
     assert (found, config.flush_policy) == (min_isr, policy)
     electorate = Electorate(EMPTY_IMAGE)
-    electorate.look_at(topic)
+    electorate.select_topic(topic)
     assert electorate.min_isr(state) == min_isr
     assert electorate.has_lost(state, Loss.UNFLUSHED) == (policy is FlushPolicy.REPLICATED)

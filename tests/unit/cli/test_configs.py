@@ -91,7 +91,7 @@ def test_configs_of_a_topic_are_altered_and_described(address: str) -> None:
     assert (row["low"], row["unit"], row["changes"]) == (1024, "bytes", "at once")
     text = invoke("configs", "describe", "a", "--docs", address=address).stdout
     assert "\nsegment.bytes = 67108864 (topic)\n" in text
-    assert "retention works by whole segments" in " ".join(text.split())
+    assert "Retention deletes whole segments" in " ".join(text.split())
     assert (
         "Valid values: 1,024..2,147,483,647 bytes; default: 1073741824; a change applies: at once."
         in " ".join(text.split())
@@ -116,7 +116,7 @@ def test_validation_alone_changes_nothing(address: str) -> None:
     [
         (["--set", "retention.m=1"], "did you mean retention.ms?"),
         (["--set", "retention.ms=x"], "retention.ms is 'x'; give a whole number"),
-        (["--delete", "nothing.like"], "there is no topic config 'nothing.like'"),
+        (["--delete", "nothing.like"], "unknown topic config 'nothing.like'"),
     ],
 )
 def test_a_wrong_change_is_one_sentence_with_the_remedy(

@@ -54,7 +54,7 @@ def test_a_look_sets_nothing(address: str) -> None:
         (("--user", "a"), "nothing to change"),
         (("--user", "a", "--default-user", "--delete", "x"), "not both"),
         (("--user", "a", "--set", "producer_byte_rate"), "give NAME=VALUE"),
-        (("--user", "a", "--set", "producer_byte_rate=1MB"), "two readings"),
+        (("--user", "a", "--set", "producer_byte_rate=1MB"), "ambiguous"),
         (("--user", "a", "--set", "request_percentage=much"), "give a number above 0"),
         (("--user", "a", "--set", "x=1", "--delete", "x"), "more than once"),
     ],
@@ -68,4 +68,4 @@ def test_wrong_arguments_are_refused_without_a_call(arguments: tuple[str, ...], 
 def test_what_the_cluster_refuses_is_an_error_of_the_command(address: str) -> None:
     result = invoke(*ALTER, "--user", "a", "--set", "producer_rate=5", address=address)
     assert result.exit_code == 1
-    assert "no quota 'producer_rate'; known are consumer_byte_rate" in result.stderr
+    assert "unknown quota 'producer_rate'; quotas are consumer_byte_rate" in result.stderr

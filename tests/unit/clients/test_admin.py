@@ -278,7 +278,9 @@ def test_a_broker_tells_its_settings_and_where_they_stand() -> None:
             assert found["shutdown.grace.ms"].is_default
             assert found["node.roles"].value == "controller,broker"
             assert found["listeners.grpc"].source == "unknown", "nobody said who set it"
-            with pytest.raises(InvalidRequest, match="there is no broker 9; registered are: 1"):
+            with pytest.raises(
+                InvalidRequest, match="broker 9 is not registered; registered brokers: 1"
+            ):
                 await log.admin.describe_configs(broker=9)
             for wrong in (-1, True, "1"):
                 with pytest.raises(InvalidRequest, match="give a node id"):

@@ -55,7 +55,7 @@ def test_a_look_changes_nothing_and_says_what_would_be_refused() -> None:
 
 CALLS: list[tuple[Callable[[AsyncAdmin], Coroutine[Any, Any, Any]], type[QuorumlogError], str]] = [
     (lambda a: a.alter_quotas({"user": "a"}), InvalidRequest, "nothing to change"),
-    (lambda a: a.alter_quotas({}, {"producer_byte_rate": 1}), InvalidRequest, "for nobody"),
+    (lambda a: a.alter_quotas({}, {"producer_byte_rate": 1}), InvalidRequest, "has no entity"),
     (lambda a: a.alter_quotas({"ip": "a"}, {"x": 1}), InvalidRequest, "give user, client_id"),
     (
         lambda a: a.alter_quotas({"user": 5}, {"x": 1}),  # type: ignore[dict-item]
@@ -65,7 +65,7 @@ CALLS: list[tuple[Callable[[AsyncAdmin], Coroutine[Any, Any, Any]], type[Quoruml
     (lambda a: a.alter_quotas({"user": "a"}, {"x": True}), InvalidRequest, "x is True"),
     (lambda a: a.alter_quotas({"user": "a"}, {"x": float("nan")}), InvalidRequest, "x is nan"),
     (lambda a: a.alter_quotas({"user": "a"}, delete="x"), InvalidRequest, "a list of keys"),
-    (lambda a: a.alter_quotas({"user": "a"}, {"x": 1}), InvalidRequest, "no quota 'x'"),
+    (lambda a: a.alter_quotas({"user": "a"}, {"x": 1}), InvalidRequest, "unknown quota 'x'"),
     (lambda a: a.describe_quotas({"client-id": "a"}), InvalidRequest, "give user, client_id"),
 ]
 

@@ -82,7 +82,7 @@ def test_a_preferred_leader_that_is_not_in_sync_does_not_lead(moved: Cluster) ->
     moved.set_isr("a", 2, index=0)
     decision = moved.do(ElectLeaders(partitions=(("a", 0),)))
     assert errors(decision) == [PreferredLeaderNotAvailable]
-    assert "in sync are [2]" in str(outcomes(decision)[0].error)
+    assert "the ISR is [2]" in str(outcomes(decision)[0].error)
     assert ("a", 0) not in changed(moved.do(ElectLeaders()))
 
 
@@ -109,7 +109,7 @@ def test_an_unclean_election_takes_whoever_is_alive(cluster: Cluster) -> None:
 def test_an_unclean_election_is_not_needed_where_somebody_leads(moved: Cluster) -> None:
     decision = moved.do(ElectLeaders(unclean=True, partitions=(("a", 0),)))
     assert errors(decision) == [ElectionNotNeeded]
-    assert str(outcomes(decision)[0].error) == "a-0: broker 2 leads it"
+    assert str(outcomes(decision)[0].error) == "a-0: broker 2 is the leader already"
 
 
 def test_an_unclean_election_among_the_dead_elects_nobody(moved: Cluster) -> None:
@@ -121,7 +121,7 @@ def test_an_unclean_election_among_the_dead_elects_nobody(moved: Cluster) -> Non
 
 
 def test_unclean_elections_are_never_asked_for_wholesale(moved: Cluster) -> None:
-    with pytest.raises(InvalidRequest, match="name the partitions"):
+    with pytest.raises(InvalidRequest, match="name its partitions"):
         moved.do(ElectLeaders(unclean=True))
 
 

@@ -42,11 +42,11 @@ def test_every_row_is_complete_and_its_default_is_legal(name: str) -> None:
     ("changes", "why"),
     [
         ([("replication.throttle.rate", "1")], r"did you mean replication.throttled.rate\?"),
-        ([("retention.ms", "1")], "no cluster config 'retention.ms'"),
+        ([("retention.ms", "1")], "unknown cluster config 'retention.ms'"),
         ([(RATE, "fast")], "fast"),
         ([(RATE, "-2")], "-1 or more"),
         ([(UNCLEAN, "maybe")], "give true or false"),
-        ([(RATE, "1"), (RATE, None)], "twice"),
+        ([(RATE, "1"), (RATE, None)], "more than once"),
         ([("x" * 300, "1")], "300 characters"),
         ([("leader.imbalance.per.broker.percentage", "101")], "0..100"),
     ],
@@ -96,7 +96,7 @@ def test_replacing_sets_what_is_named_and_deletes_the_rest(cluster: Cluster) -> 
 
 def test_no_config_of_the_cluster_is_a_list(cluster: Cluster) -> None:
     change = ListChange(name=UNCLEAN, parts=("true",))
-    with pytest.raises(InvalidConfig, match=f"{UNCLEAN} is no list"):
+    with pytest.raises(InvalidConfig, match=f"{UNCLEAN} is not a list"):
         cluster.do(AlterClusterConfigs(changes=(), lists=(change,)))
 
 

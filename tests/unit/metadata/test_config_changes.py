@@ -57,8 +57,11 @@ def test_validation_alone_says_what_would_be_and_changes_nothing(topic: Cluster)
         ((("retention.mss", "1"),), "did you mean retention.ms"),
         ((("retention.mss", None),), "did you mean retention.ms"),
         ((("segment.bytes", "1"),), "segment.bytes is 1; give a whole number of bytes"),
-        ((("segment.bytes", "2000"), ("segment.bytes", None)), "segment.bytes is given twice"),
-        ((("min.insync.replicas", "3"),), r"above the replication factor 2: .*; give 1\.\.2"),
+        (
+            (("segment.bytes", "2000"), ("segment.bytes", None)),
+            "segment.bytes is given more than once",
+        ),
+        ((("min.insync.replicas", "3"),), r"above the replication factor 2; .*; give 1\.\.2"),
         ((("segment.bytes", "2000"), ("flush.policy", "maybe")), "flush.policy is 'maybe'"),
     ],
 )
@@ -72,7 +75,7 @@ def test_one_bad_change_refuses_all(
 
 
 def test_a_change_of_nothing_is_refused(topic: Cluster) -> None:
-    with pytest.raises(InvalidRequest, match="name a config"):
+    with pytest.raises(InvalidRequest, match="no changes"):
         alter(topic)
 
 
@@ -138,8 +141,8 @@ def test_a_list_gets_what_it_lacks_and_loses_what_it_has(topic: Cluster) -> None
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (ListChange(name="retention.ms", parts=("1",)), "retention.ms is no list"),
-        (ListChange(name="compression.type", parts=("lz4",)), "compression.type is no list"),
+        (ListChange(name="retention.ms", parts=("1",)), "retention.ms is not a list"),
+        (ListChange(name="compression.type", parts=("lz4",)), "compression.type is not a list"),
         (ListChange(name="cleanup.policy", parts=("melt",)), "cleanup.policy is 'delete,melt'"),
         (
             ListChange(name="cleanup.policy", parts=("delete",), is_removal=True),
@@ -157,7 +160,7 @@ def test_a_list_change_that_cannot_be_is_refused(
 
 def test_a_config_is_not_set_and_extended_at_once(topic: Cluster) -> None:
     change = ListChange(name="cleanup.policy", parts=("compact",))
-    with pytest.raises(InvalidConfig, match="given twice"):
+    with pytest.raises(InvalidConfig, match="more than once"):
         topic.do(AlterConfigs(topic="t", changes=(("cleanup.policy", "delete"),), lists=(change,)))
 
 

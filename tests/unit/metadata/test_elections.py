@@ -351,9 +351,9 @@ def test_the_last_broker_stops_and_leads_again_after_its_restart(three: Cluster)
 
 
 def test_a_live_broker_is_not_unregistered(three: Cluster) -> None:
-    with pytest.raises(InvalidRequest, match="is alive: stop it"):
+    with pytest.raises(InvalidRequest, match="is alive; stop it"):
         three.do(UnregisterBroker(broker_id=NodeId(1)))
-    with pytest.raises(BrokerIdNotRegistered, match="node id 9"):
+    with pytest.raises(BrokerIdNotRegistered, match="broker 9 is not registered"):
         three.do(UnregisterBroker(broker_id=NodeId(9)))
 
 

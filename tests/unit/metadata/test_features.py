@@ -81,7 +81,7 @@ def test_the_level_in_force_is_a_success_and_no_change(cluster: Cluster) -> None
 @pytest.mark.parametrize(
     ("level", "downgrade", "why"),
     [
-        (2, False, "the controller works with metadata.version 1..1, not 2"),
+        (2, False, "the controller supports metadata.version 1..1, not 2"),
         (0, False, "a downgrade"),
         (0, True, "1..1, not 0"),
     ],
@@ -96,7 +96,7 @@ def test_levels_that_this_version_does_not_work_with_are_refused(
 def test_a_registered_broker_that_does_not_work_with_it_is_named(cluster: Cluster) -> None:
     """Also a fenced one: it would come back to records that it does not know."""
     of_broker(cluster, 4, (NAME, 2, 3))
-    with pytest.raises(FeatureUpdateFailed, match=r"broker 4 works with metadata.version 2..3"):
+    with pytest.raises(FeatureUpdateFailed, match=r"broker 4 supports metadata.version 2..3"):
         update(cluster, (NAME, 1))
     assert supported_levels(cluster.image, NAME) == (2, 1)
 
@@ -115,16 +115,16 @@ def test_a_broker_that_tells_nothing_works_with_the_first_level(cluster: Cluster
 def test_unknown_doubled_and_missing_features_are_refused(cluster: Cluster) -> None:
     with pytest.raises(FeatureUpdateFailed, match=r"did you mean metadata.version\?"):
         update(cluster, ("metadata.versoin", 1))
-    with pytest.raises(InvalidRequest, match="twice"):
+    with pytest.raises(InvalidRequest, match="more than once"):
         update(cluster, (NAME, 1), (NAME, 1))
-    with pytest.raises(InvalidRequest, match="name a feature"):
+    with pytest.raises(InvalidRequest, match="no changes"):
         update(cluster)
 
 
 def test_a_level_that_was_finalized_is_in_force(cluster: Cluster) -> None:
     image = finalized(cluster, NAME, 7)
     assert finalized_level(image, NAME) == 7
-    with pytest.raises(FeatureUpdateFailed, match="level 7, and 1 would be a downgrade"):
+    with pytest.raises(FeatureUpdateFailed, match="level 7, and 1 is a downgrade"):
         update(cluster, (NAME, 1))
     looked = update(cluster, (NAME, 1), downgrade=True, look=True)
     assert looked.records == ()
@@ -137,9 +137,9 @@ def test_a_broker_that_cannot_work_with_a_level_in_force_is_not_registered(
     cluster: Cluster,
 ) -> None:
     register(cluster, 1, *OWN_FEATURES)
-    with pytest.raises(FeatureUpdateFailed, match=r"at level 1, the broker works with 2..3"):
+    with pytest.raises(FeatureUpdateFailed, match=r"is 1, the broker supports 2..3"):
         register(cluster, 2, (NAME, 2, 3))
     finalized(cluster, "from.the.future", 3)
-    with pytest.raises(FeatureUpdateFailed, match=r"from.the.future at level 3"):
+    with pytest.raises(FeatureUpdateFailed, match=r"from.the.future of the cluster is 3"):
         register(cluster, 3, *OWN_FEATURES)
     assert [broker.id for broker in cluster.image.sorted_brokers()] == [1]

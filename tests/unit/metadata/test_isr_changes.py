@@ -79,24 +79,36 @@ def stopping(node: int) -> Bend:
 REFUSALS: dict[str, tuple[Bend, type[QuorumlogError], str]] = {
     "unknown topic": (because(topic_id=TopicId(b"?" * 16)), UnknownTopicId, "it was deleted"),
     "unknown partition": (because(partition=7), UnknownTopicOrPartition, "has 1 partitions"),
-    "later leader epoch": (because(leader_epoch=Epoch(2)), NotController, "the asker 2 and 3"),
-    "later partition epoch": (because(partition_epoch=4), NotController, "the asker 1 and 4"),
-    "earlier leader epoch": (because(leader_epoch=Epoch(0)), FencedLeaderEpoch, "present one is 1"),
+    "later leader epoch": (
+        because(leader_epoch=Epoch(2)),
+        NotController,
+        "leader epoch 2 and partition epoch 3",
+    ),
+    "later partition epoch": (
+        because(partition_epoch=4),
+        NotController,
+        "leader epoch 1 and partition epoch 4",
+    ),
+    "earlier leader epoch": (because(leader_epoch=Epoch(0)), FencedLeaderEpoch, "current one is 1"),
     "earlier both": (
         because(leader_epoch=Epoch(0), partition_epoch=1),
         FencedLeaderEpoch,
-        "epoch 0 is over",
+        "epoch 0 is old",
     ),
     "earlier leader epoch, later partition epoch": (
         because(leader_epoch=Epoch(0), partition_epoch=9),
         NotController,
-        "ask the controller that told it",
+        "retry at the active controller",
     ),
-    "earlier partition epoch": (because(partition_epoch=2), InvalidUpdateVersion, "learn it"),
-    "no replica": (with_isr((1, 0), (2, 0), (4, 0)), InvalidRequest, "some of the replicas"),
-    "twice": (with_isr((2, 0), (1, 0), (1, 0)), InvalidRequest, "each once"),
-    "without the leader": (with_isr((1, 0), (3, 0)), InvalidRequest, "lack the leader"),
-    "empty": (with_isr(), InvalidRequest, "lack the leader"),
+    "earlier partition epoch": (
+        because(partition_epoch=2),
+        InvalidUpdateVersion,
+        "apply the metadata",
+    ),
+    "no replica": (with_isr((1, 0), (2, 0), (4, 0)), InvalidRequest, "a subset of the replicas"),
+    "twice": (with_isr((2, 0), (1, 0), (1, 0)), InvalidRequest, "without duplicates"),
+    "without the leader": (with_isr((1, 0), (3, 0)), InvalidRequest, "does not include the leader"),
+    "empty": (with_isr(), InvalidRequest, "does not include the leader"),
     "past life": (with_isr((1, 0), (2, 0), (3, -1)), IneligibleReplica, "broker 3 is registered"),
     "life to come": (with_isr((1, 0), (2, 0), (3, 1)), IneligibleReplica, "broker 3 is registered"),
     "fenced": (fenced(3), IneligibleReplica, "broker 3 is fenced"),
@@ -118,7 +130,7 @@ def test_refused(led: Cluster, name: str) -> None:
 def test_who_does_not_lead_is_refused(led: Cluster) -> None:
     [result] = led.ask(1, led.change("a", (1, 2, 3)))
     assert isinstance(result, InvalidRequest)
-    assert str(result) == "a-0: broker 2 leads, not broker 1"
+    assert str(result) == "a-0: broker 1 is not the leader; the leader is broker 2"
 
 
 def test_nobody_is_told_that_nobody_leads(led: Cluster) -> None:
@@ -126,7 +138,7 @@ def test_nobody_is_told_that_nobody_leads(led: Cluster) -> None:
     led.fence(1)
     [result] = led.ask(3, led.change("a", (3,)))
     assert isinstance(result, InvalidRequest)
-    assert str(result) == "a-0: nobody leads, not broker 3"
+    assert str(result) == "a-0: broker 3 is not the leader; the leader is none"
 
 
 def test_an_unregistered_broker_does_not_join(led: Cluster) -> None:
@@ -194,7 +206,7 @@ def test_each_change_of_a_request_stands_for_itself(led: Cluster) -> None:
         PartitionImage,
         InvalidRequest,
     ]
-    assert "named twice" in str(results[3])
+    assert "more than once" in str(results[3])
     assert [led.standing("b", index)[1] for index in range(3)] == [(2, 3), (2,), (2, 3)]
 
 
@@ -273,5 +285,5 @@ def test_a_leader_that_is_moved_away_learns_that_it_leads_no_more(cluster: Clust
     move(cluster, 4, 2, 3)
     [result] = cluster.ask(1, cluster.change("a", (1, 2, 3, 4)))
     assert isinstance(result, NewLeaderElected)
-    assert "broker 4 leads now" in str(result)
+    assert "broker 4 is the new leader" in str(result)
     assert cluster.standing("a") == (4, (4, 2, 3), ())

@@ -11,7 +11,7 @@ from quorumlog.metadata import (
     UnfenceBroker,
     decide,
 )
-from quorumlog.metadata.decisions.steps import STEP_LOOKS, STEP_RECORDS, Walk, decision_of
+from quorumlog.metadata.decisions.steps import STEP_RECORDS, STEP_VISITS, Walk, decision_of
 from quorumlog.proto import metadata_records_pb2 as pb
 
 from .cluster import Cluster
@@ -34,7 +34,7 @@ def decide_walk(walk: Walk) -> Decision | LongDecision:
 def test_what_takes_one_step_is_an_ordinary_decision() -> None:
     assert isinstance(decide_walk(iter([])), Decision)
     assert isinstance(decide_walk(iter([RECORD] * (STEP_RECORDS - 1))), Decision)
-    assert isinstance(decide_walk(iter([None] * (STEP_LOOKS - 1))), Decision)
+    assert isinstance(decide_walk(iter([None] * (STEP_VISITS - 1))), Decision)
 
 
 def test_steps_end_with_enough_records() -> None:
@@ -44,7 +44,7 @@ def test_steps_end_with_enough_records() -> None:
 def test_steps_end_with_enough_looks_and_keep_the_records_for_later() -> None:
     """So that little that changes among much is one slice with records, which needs no
     transaction."""
-    looks = [None] * (STEP_LOOKS - 1)
+    looks = [None] * (STEP_VISITS - 1)
     assert sizes(iter([RECORD, *looks, RECORD, *looks, RECORD])) == [0, 0, 3]
 
 
@@ -86,7 +86,7 @@ def test_slices_are_of_the_image_that_was_decided_on(cluster: Cluster) -> None:
 @pytest.mark.slow
 def test_little_that_changes_among_many_partitions_is_one_slice(cluster: Cluster) -> None:
     cluster.start(1, 2)
-    cluster.assign("a", *[(1, 2)] * (STEP_LOOKS + 10))
+    cluster.assign("a", *[(1, 2)] * (STEP_VISITS + 10))
     cluster.fence(2)
     cluster.assign("b", (1,))
     command = UnfenceBroker(broker_id=NodeId(2), broker_epoch=cluster.epoch(2))

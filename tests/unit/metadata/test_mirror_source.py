@@ -32,12 +32,12 @@ def test_a_mirror_is_promoted_by_taking_its_source_away_and_no_mirror_again(
     assert source(mirror) == "c-1/t-1", "a repeat is none"
     alter(mirror, (SOURCE, None))
     assert source(mirror) is None
-    with pytest.raises(InvalidConfig, match="set when a topic is created"):
+    with pytest.raises(InvalidConfig, match="set only when a topic is created"):
         alter(mirror, (SOURCE, "c-1/t-1"))
 
 
 def test_a_mirror_is_never_one_of_another_source(mirror: Cluster) -> None:
-    with pytest.raises(InvalidConfig, match="set when a topic is created"):
+    with pytest.raises(InvalidConfig, match="set only when a topic is created"):
         alter(mirror, (SOURCE, "c-2/t-1"))
     assert source(mirror) == "c-1/t-1"
 

@@ -236,10 +236,10 @@ def test_each_partition_stands_for_itself(placed: Cluster) -> None:
 @pytest.mark.parametrize(
     ("target", "error", "why"),
     [
-        ((1, 9), InvalidReplicaAssignment, "no broker 9"),
-        ((1, 1), InvalidReplicaAssignment, "each once"),
+        ((1, 9), InvalidReplicaAssignment, "broker 9 is not"),
+        ((1, 1), InvalidReplicaAssignment, "each broker once"),
         ((), InvalidReplicaAssignment, "at least one"),
-        (None, NoReassignmentInProgress, "not being moved"),
+        (None, NoReassignmentInProgress, "no reassignment in progress"),
     ],
 )
 def test_moves_that_cannot_be_are_refused_and_leave_nothing(

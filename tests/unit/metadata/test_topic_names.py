@@ -23,7 +23,10 @@ def test_legal_names_pass(name: str) -> None:
         ("é", "illegal"),
         ("a\n", "illegal"),
         ("../etc", "illegal"),
-        ("__cluster_metadata", "quorum's own log"),  # its records would land in that log
+        (
+            "__cluster_metadata",
+            "reserved for the metadata log",
+        ),  # its records would land in that log
     ],
 )
 def test_illegal_names_are_refused_with_the_reason(name: str, why: str) -> None:

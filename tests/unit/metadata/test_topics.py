@@ -52,16 +52,16 @@ def test_an_assigned_broker_that_is_away_joins_the_isr_later(cluster: Cluster) -
 @pytest.mark.parametrize(
     ("fields", "error", "why"),
     [
-        ({"assignments": assigned((1, 9))}, InvalidReplicaAssignment, "no broker 9"),
-        ({"assignments": assigned((1, 1))}, InvalidReplicaAssignment, "each once"),
+        ({"assignments": assigned((1, 9))}, InvalidReplicaAssignment, "broker 9 is not"),
+        ({"assignments": assigned((1, 1))}, InvalidReplicaAssignment, "each broker once"),
         ({"assignments": assigned(())}, InvalidReplicaAssignment, "at least one broker"),
-        ({"assignments": assigned((1, 2), (1,))}, InvalidReplicaAssignment, "each as many"),
-        ({"assignments": assigned((3,))}, InvalidReplicaAssignment, "usable"),
-        ({"assignments": assigned((1,)), "partitions": 2}, InvalidPartitions, "leave the number"),
+        ({"assignments": assigned((1, 2), (1,))}, InvalidReplicaAssignment, "equally many"),
+        ({"assignments": assigned((3,))}, InvalidReplicaAssignment, "is active"),
+        ({"assignments": assigned((1,)), "partitions": 2}, InvalidPartitions, "omit the"),
         (
             {"assignments": assigned((1,)), "replication_factor": 2},
             InvalidReplicationFactor,
-            "leave the number",
+            "omit the",
         ),
     ],
 )
@@ -129,14 +129,14 @@ def test_looking_adds_nothing(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("count", "assignments", "more", "error", "why"),
     [
-        (1, (), {}, InvalidPartitions, "never taken away"),
+        (1, (), {}, InvalidPartitions, "can only grow"),
         (0, (), {}, InvalidPartitions, "2 partitions"),
         (10_001, (), {}, InvalidPartitions, "up to 10000"),
-        (3, (), {"topic": "b"}, UnknownTopicOrPartition, "no such topic"),
+        (3, (), {"topic": "b"}, UnknownTopicOrPartition, "does not exist"),
         (3, (), {"topic_id": TopicId(b"z" * 16)}, UnknownTopicId, "another id"),
-        (4, ((1, 2),), {}, InvalidReplicaAssignment, "1 partitions are assigned, and 2"),
-        (3, ((1,),), {}, InvalidReplicaAssignment, "as many brokers"),
-        (3, ((1, 7),), {}, InvalidReplicaAssignment, "no broker 7"),
+        (4, ((1, 2),), {}, InvalidReplicaAssignment, "1 of 2 new partitions"),
+        (3, ((1,),), {}, InvalidReplicaAssignment, "assign as many"),
+        (3, ((1, 7),), {}, InvalidReplicaAssignment, "broker 7 is not"),
     ],
 )
 def test_partitions_that_cannot_be_added_are_refused(

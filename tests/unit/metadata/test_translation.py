@@ -233,7 +233,7 @@ def test_every_reply_becomes_the_answer_to_its_request(cluster: Cluster) -> None
     cluster.start(1)
     cluster.create("a", configs=(("retention.ms", "5"),))
     topic = cluster.topic("a")
-    error = NoReassignmentInProgress("the partition is not being moved")
+    error = NoReassignmentInProgress("no reassignment in progress")
     outcomes = PartitionOutcomes(outcomes=(PartitionOutcome(topic="a", partition=3, error=error),))
     replies: dict[str, Reply] = {
         "create_topic": TopicCreated(topic=topic),

@@ -284,7 +284,7 @@ def test_second_process_under_a_live_id_is_refused(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack, stack.session():
             stream = await stack.stream(1, b"z")
-            with pytest.raises(DuplicateBrokerRegistration, match="another live process"):
+            with pytest.raises(DuplicateBrokerRegistration, match="by a live process"):
                 await stream.receive()
 
     run(main)
