@@ -8,8 +8,7 @@ from ..ids import DirectoryId, Epoch, NodeId
 from .voters import Voter
 
 METADATA_LOG_NAME: Final = "__cluster_metadata-0"
-
-
+"""The name of the metadata log's folder on disk."""
 EPOCH_MAX: Final = Epoch(2**31 - 2)
 """Batches store the epoch in 31 bits. Messages with a larger epoch are dropped."""
 EPOCH_JUMP_MAX: Final = 1_000_000

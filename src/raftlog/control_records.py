@@ -3,6 +3,10 @@
 They are byte-compatible with Kafka's dump tools (KIP-595, KIP-630, KIP-853). The key is version and
 type, two bytes each; the value is a structure in the flexible encoding. Extensions are tagged
 fields, which Kafka's readers skip. Pure.
+
+The flexible encoding (KIP-482) has big-endian numbers, compact arrays and strings after an unsigned
+varint of length + 1, and tagged fields at the end. Invalid bytes raise ValueError; the caller adds
+the position.
 """
 
 import struct

@@ -30,7 +30,13 @@ from .voters import Voter, VoterSet
 
 
 class ReadIndexQueue:
-    """The pending reads of one leadership."""
+    """The pending linearizable reads of one leadership (ReadIndex, thesis 6.4).
+
+    A read is served at the leader's high watermark after a majority confirms the leadership by a
+    heartbeat that was sent after the read was requested. Reads that arrive during a round share the
+    next one. Until the leader commits an entry of its own epoch its high watermark may lag: reads
+    wait.
+    """
 
     __slots__ = ("_asked", "_count", "_reads_max", "_waiting")
 

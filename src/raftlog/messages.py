@@ -203,7 +203,11 @@ Message: TypeAlias = (
 
 
 def validate_message(message: Message, *, me: Voter, epoch: Epoch, log_end: Offset) -> str:
-    """Return the reason for which the message is invalid, or ""."""
+    """Return the reason for which the message is invalid, or "".
+
+    Late, duplicate and reordered messages are valid. Invalid are messages for other receivers,
+    numbers out of bounds, and contradictions.
+    """
     if message.sender == me:
         return "the sender is this node"
     if isinstance(message, FollowRequest):

@@ -42,7 +42,7 @@ class Applier:
         machine: StateMachine,
         *,
         tail: LogTail,
-        gathering: ProposalQueue,
+        proposals: ProposalQueue,
         applied: Callable[[Offset], None],
         opened: Callable[[Epoch], None],
     ) -> None:
@@ -52,7 +52,7 @@ class Applier:
         self._raft = raft
         self._machine = machine
         self._tail = tail
-        self._gathering = gathering
+        self._proposals = proposals
         self._applied = applied
         self._opened = opened
         self._end = raft.applied_end  # everything below was delivered
@@ -72,7 +72,7 @@ class Applier:
         self._committed_end = max(self._committed_end, end)
         if not was_behind and self._is_behind() and self._end >= self._tail.start_offset:
             following = self._tail.following(self._end)
-            self._deliver(following, bytes_max=INLINE_BYTES, ms_max=INLINE_MS)
+            self._apply(following, bytes_max=INLINE_BYTES, ms_max=INLINE_MS)
         if self._end < self._committed_end:
             self._moved.set()
 
@@ -98,20 +98,20 @@ class Applier:
             self._moved.clear()
             while self._is_behind():
                 if self._end < self._tail.start_offset:
-                    await self._deliver_from_log()
+                    await self._apply_from_log()
                 else:
-                    self._deliver(self._tail.following(self._end))
+                    self._apply(self._tail.following(self._end))
                 if self._is_behind():
                     await asyncio.sleep(0)  # let other tasks run between slices
 
     # --- state ---------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Stop delivering until go_on(), because a snapshot is about to replace the log."""
+        """Stop delivering until resume(), because a snapshot is about to replace the log."""
         self._pauses += 1
         self._is_paused = True
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Resume after the log was kept or the state was restored."""
         self._is_paused = False
         self._moved.set()
@@ -130,7 +130,7 @@ class Applier:
         self._end = snapshot.end_offset
         self._committed_end = max(self._committed_end, self._end)
         # the snapshot has the entries that waited for delivery
-        self._gathering.delivered(self._end)
+        self._proposals.complete_to(self._end)
 
     # --- slices --------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class Applier:
         """Return True if there are entries to deliver now."""
         return self._end < self._committed_end and not self._is_paused and not self._closed
 
-    async def _deliver_from_log(self) -> None:
+    async def _apply_from_log(self) -> None:
         """Deliver a slice from disk. Its entries are durable, since the tail evicted them."""
         before = self._pauses
         end, _ = self._raft.log.range_end(self._end, bytes_max=SLICE_BYTES)
@@ -153,9 +153,9 @@ class Applier:
                 raise
             return  # a snapshot has replaced the log
         if self._pauses == before:
-            self._deliver(entries)
+            self._apply(entries)
 
-    def _deliver(
+    def _apply(
         self, entries: Iterable[Entry], *, bytes_max: int = SLICE_BYTES, ms_max: int = SLICE_MS
     ) -> None:
         """Deliver one slice of contiguous committed batches."""
@@ -176,11 +176,11 @@ class Applier:
         self._raft.applied(self._end)
         for epoch in opened:
             self._opened(epoch)
-        self._gathering.delivered(self._end)
+        self._proposals.complete_to(self._end)
         self._applied(self._end)
 
     def _values(self, entry: Entry) -> list[bytes]:
-        values = self._gathering.delivering(entry.base_offset, entry.epoch)
+        values = self._proposals.values_at(entry.base_offset, entry.epoch)
         if values is not None:
             return values
         return [record.value or b"" for record in decode_batch(entry.payload)]

@@ -42,7 +42,7 @@ class PeerCalls:
         member: PeerIdentity,
         config: TransportConfig,
         addresses: AddressBook,
-        complaints: PeerErrorLog,
+        error_log: PeerErrorLog,
         spawn: Spawn,
         receive: Callable[[Message], None],
         learn: Callable[[Voter, str], None],
@@ -51,7 +51,7 @@ class PeerCalls:
         self._member = member
         self._config = config
         self._addresses = addresses
-        self._complaints = complaints
+        self._error_log = error_log
         self._spawn = spawn
         self._receive = receive
         self._learn = learn
@@ -90,12 +90,12 @@ class PeerCalls:
             answer = await self._ask_until_answered(call, peer)
             response = decode_vote_response(answer, sender=peer, receiver=me)
         except QuorumlogError as error:
-            self._complaints.note("raft.vote_failed", _named(peer), error)
+            self._error_log.log("raft.vote_failed", _peer_name(peer), error)
             return
         finally:
             if self._votes.get(peer, (None,))[0] is request:
                 del self._votes[peer]
-        self._complaints.settle(_named(peer))
+        self._error_log.reset(_peer_name(peer))
         self._receive(response)
 
     async def _ask_until_answered(self, call: pb.VoteCall, peer: Voter) -> pb.VoteResponse:
@@ -124,13 +124,13 @@ class PeerCalls:
             )
             response = decode_follow_response(answer, receiver=self._member.me)
         except QuorumlogError as error:
-            self._complaints.note("raft.follow_failed", address, error)
+            self._error_log.log("raft.follow_failed", address, error)
             return
         finally:
             del self._follows[address]
         if response.leader is not None:
             self._learn(response.leader, response.leader_address)
-        self._complaints.settle(address)
+        self._error_log.reset(address)
         self._receive(response)
 
     async def _call(self, method: Method[Q, R], address: str, call: Q, *, timeout_ms: int) -> R:
@@ -143,5 +143,5 @@ class PeerCalls:
             await channel.close()
 
 
-def _named(peer: Voter) -> str:
+def _peer_name(peer: Voter) -> str:
     return f"{peer.node_id}/{peer.directory_id.hex()}"

@@ -72,20 +72,20 @@ class LeadershipNotifier:
     def __init__(self, raft: Raft, machine: StateMachine) -> None:
         self._raft = raft
         self._machine = machine
-        self._told: tuple[NodeId | None, Epoch] = (None, raft.epoch)  # last notified
+        self._notified: tuple[NodeId | None, Epoch] = (None, raft.epoch)  # last notified
         self._was_leader = False
         self._waiting: list[asyncio.Future[None]] = []
 
-    def note(self) -> bool:
+    def update(self) -> bool:
         """Notify the state machine of a change. Return True if this node's leadership ended.
 
         The start of this node's leadership is notified later by opened().
         """
         raft = self._raft
         leads = (raft.leader_id, raft.epoch)
-        if leads == self._told:
+        if leads == self._notified:
             return False
-        before, self._told = self._told, leads
+        before, self._notified = self._notified, leads
         is_over, self._was_leader = self._was_leader, raft.is_leader
         if is_over:
             self.release()
@@ -99,9 +99,9 @@ class LeadershipNotifier:
 
     def end(self) -> None:
         """Notify that there is no leader when the node ends."""
-        if self._told[0] is not None:
-            self._told = (None, self._raft.epoch)
-            self._machine.leadership(*self._told)
+        if self._notified[0] is not None:
+            self._notified = (None, self._raft.epoch)
+            self._machine.leadership(*self._notified)
 
     async def wait_deposed(self) -> None:
         """Return after this node's leadership has ended."""
@@ -128,7 +128,7 @@ class CatchUp:
         self.reached = asyncio.Event()
         self.goal: Offset | None = None  # committed end at the first contact with a leader
 
-    def heard(self, epoch: Epoch, committed_end: Offset, applied_end: Offset) -> None:
+    def record_commit(self, epoch: Epoch, committed_end: Offset, applied_end: Offset) -> None:
         """Record a leader's high watermark."""
         if not self.reached.is_set() and epoch == self._raft.epoch:
             self.goal = max(self.goal or Offset(0), committed_end)
@@ -170,7 +170,7 @@ class DeadlineTimer:
                 return
             self._timer.cancel()
         delay_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._fire)
         self._due_ms = deadline_ms
 
     def cancel(self) -> None:
@@ -179,7 +179,7 @@ class DeadlineTimer:
             self._timer.cancel()
             self._timer = None
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         self._timer = None
         self._wake()
 
@@ -219,7 +219,7 @@ class Driver:
             now_ms=runtime.clock.now_ms(),
         )
         self._tail = tail = LogTail(raft.log.end_offset, bytes_max=node_config.tail_bytes_max)
-        self.gathering = gathering = ProposalQueue(
+        self.proposals = proposals = ProposalQueue(
             bytes_max=config.uncommitted_bytes_max, batch_bytes_max=node_config.batch_bytes_max
         )
         self.transport = Transport(
@@ -231,31 +231,33 @@ class Driver:
             unreachable=self._receive,
             config=node_config.transport,
         )
-        self.sending = Sender(raft, log, tail=tail, transport=self.transport)
-        self.delivery = Applier(
+        self.sender = Sender(raft, log, tail=tail, transport=self.transport)
+        self.applier = Applier(
             runtime.clock,
             log,
             raft,
             state_machine,
             tail=tail,
-            gathering=gathering,
+            proposals=proposals,
             applied=self._on_applied,
             opened=self._on_opened,
         )
-        self.snapshotting = SnapshotWriter(
+        self.snapshot_writer = SnapshotWriter(
             raft, log, state_machine, node_config.snapshot_every_bytes, taken=self.wake
         )
-        self._writing = Persister(
+        self._persister = Persister(
             config.node_id,
             log,
-            delivery=self.delivery,
-            snapshotting=self.snapshotting,
+            applier=self.applier,
+            snapshot_writer=self.snapshot_writer,
             disk_full=self._on_disk_full,
         )
-        self.news = LeadershipNotifier(raft, state_machine)
-        self.readiness = CatchUp(raft)
+        self.leadership = LeadershipNotifier(raft, state_machine)
+        self.catch_up = CatchUp(raft)
         self.reads = IndexReads(raft, wake=self.wake, waiters_max=config.reads_max)
-        self.led = asyncio.Event()  # set permanently when this node first led, failed or was closed
+        self.has_led = (
+            asyncio.Event()
+        )  # set permanently when this node first led, failed or was closed
         self.ended: QuorumlogError | None = None  # the error that ended the driver
         self.dropped = 0  # messages dropped because the inbox was full
         self._inbox: deque[Message | Voter] = deque()  # a Voter: the connection to it broke
@@ -281,24 +283,24 @@ class Driver:
         """Schedule a run of the driver."""
         self._woken.set()
 
-    def proposed(self) -> None:
+    def wake_for_proposal(self) -> None:
         """Schedule the append of a queued proposal, unless a write is in flight. Then it is
         appended after the write."""
         if self._write is None:
             self._woken.set()
 
-    def append_all_gathered(self) -> None:
+    def append_queued(self) -> None:
         """Append all queued proposals, so that the next entry follows them at the promised offsets.
 
         Raise Overloaded.
         """
-        while self.gathering.has_gathered:
-            if not self._append_gathered():
+        while self.proposals.has_queued:
+            if not self._append_batch():
                 raise Overloaded(
                     "metadata log: proposals at the limit or a transfer in progress; retry later"
                 )
 
-    def not_leading(self) -> NotController:
+    def not_leader_error(self) -> NotController:
         """Return the error for a request that only the leader can execute."""
         leader = self.raft.leader_id
         return NotController(
@@ -310,7 +312,7 @@ class Driver:
         """Resign at the end of the node and announce it."""
         self.raft.resign(self._clock.now_ms())
         self._pump()
-        self.news.end()
+        self.leadership.end()
 
     # --- driving the core ----------------------------------------------------------------------
 
@@ -330,7 +332,7 @@ class Driver:
             if self.ended is not None:
                 return
             now_ms = self._clock.now_ms()
-            self._take_messages(now_ms)
+            self._step_messages(now_ms)
             deadline_ms = self.raft.next_deadline_ms()
             if deadline_ms is not None and now_ms >= deadline_ms:
                 self.raft.tick(now_ms)
@@ -340,36 +342,36 @@ class Driver:
                 self._woken.set()
                 await asyncio.sleep(0)
 
-    def _take_messages(self, now_ms: int) -> None:
+    def _step_messages(self, now_ms: int) -> None:
         raft, inbox = self.raft, self._inbox
         for _ in range(min(len(inbox), MESSAGES_A_TURN)):
             message = inbox.popleft()
             if isinstance(message, Voter):
                 raft.unreachable(message, now_ms)
-                self.sending.forget(message)
+                self.sender.forget(message)
                 continue
             raft.step(message, now_ms)
             if isinstance(message, AppendRequest):
                 if message.entries:
                     self._tail.follow(raft.log, message.entries, durable_end=raft.durable_end)
-                self._heard(message, message.high_watermark)
+                self._record_commit(message, message.high_watermark)
             elif isinstance(message, Heartbeat):
-                self._heard(message, message.high_watermark)
+                self._record_commit(message, message.high_watermark)
             elif isinstance(message, SnapshotChunk):
-                self._heard(message, message.snapshot.end_offset)
+                self._record_commit(message, message.snapshot.end_offset)
 
-    def _heard(self, message: Message, committed_end: Offset) -> None:
-        self.readiness.heard(message.epoch, committed_end, self.delivery.end)
+    def _record_commit(self, message: Message, committed_end: Offset) -> None:
+        self.catch_up.record_commit(message.epoch, committed_end, self.applier.end)
 
     def _pump(self) -> None:
         """Perform all effects that the core has ready. Never waits."""
         raft = self.raft
         while True:
-            if self._write is None and self.gathering.has_gathered:
-                self._append_gathered()
+            if self._write is None and self.proposals.has_queued:
+                self._append_batch()
             if not raft.has_ready():
                 break
-            self._carry_out(raft.ready())
+            self._perform(raft.ready())
         assert self._tail.end_offset == raft.log.end_offset, (
             f"the tail ends at {self._tail.end_offset}, the log at {raft.log.end_offset}"
         )
@@ -377,9 +379,9 @@ class Driver:
         if deadline_ms is not None and self.ended is None:
             self._alarm.set(deadline_ms)
 
-    def _append_gathered(self) -> bool:
+    def _append_batch(self) -> bool:
         """Append one batch of queued proposals. Return False if the core accepts none now."""
-        batch = self.gathering.next_batch()
+        batch = self.proposals.next_batch()
         raft = self.raft
         if not raft.is_leader or raft.epoch != batch.epoch:
             return False  # the next round fails them
@@ -390,54 +392,56 @@ class Driver:
         except Overloaded:
             return False  # they keep their offsets and wait
         self._tail.put(entry)
-        self.gathering.appended(batch)
+        self.proposals.appended(batch)
         return True
 
-    def _carry_out(self, ready: Ready) -> None:
+    def _perform(self, ready: Ready) -> None:
         """Perform one round in the order of its fields.
 
         The write is started first, so that the disk works while messages are sent.
         """
         for event in ready.events:
-            self._report(event)
+            self._log_event(event)
         if ready.token is not None:
             assert self._write is None, "two writes in flight"
             self._write = ready
             self._write_given.set()
         for outgoing in ready.messages_now:
-            self.sending.send(outgoing)
+            self.sender.send(outgoing)
         if ready.clean_to is not None:
             self._clean_to = ready.clean_to
             self._write_given.set()
         if ready.committed is not None:
-            self.delivery.commit(ready.committed.end)
-        if self.news.note():
-            self._lose_leadership()
+            self.applier.commit(ready.committed.end)
+        if self.leadership.update():
+            self._fail_proposals()
         for read in ready.reads:
-            self.reads.ready(read, self.delivery.end)
+            self.reads.ready(read, self.applier.end)
         for context in ready.reads_lost:
-            self.reads.lost(context, self.not_leading())
+            self.reads.lost(context, self.not_leader_error())
 
-    def _lose_leadership(self) -> None:
+    def _fail_proposals(self) -> None:
         lost = Lost(
             "proposal: outcome unknown, the leadership ended first; check the state, then retry"
         )
-        self.gathering.fail(self.delivery.committed_end, appended=lost, gathered=self.not_leading())
+        self.proposals.fail(
+            self.applier.committed_end, appended=lost, queued=self.not_leader_error()
+        )
 
     # --- delivery ------------------------------------------------------------------------------
 
     def _on_applied(self, end: Offset) -> None:
-        """Report the applied offset to reads, snapshots and readiness."""
+        """Report the applied offset to reads, snapshots and catch_up."""
         self.reads.applied(end)
-        self.snapshotting.applied(end)
-        self.readiness.applied(end)
+        self.snapshot_writer.applied(end)
+        self.catch_up.applied(end)
 
     def _on_opened(self, epoch: Epoch) -> None:
         """Report that the no-op of an epoch was committed and delivered."""
         if self.raft.is_leader and epoch == self.raft.epoch:
-            self.news.opened()
-            self.led.set()
-            self.readiness.reached.set()
+            self.leadership.opened()
+            self.has_led.set()
+            self.catch_up.reached.set()
 
     # --- the disk ------------------------------------------------------------------------------
 
@@ -454,7 +458,7 @@ class Driver:
                 if self._clean_to is not None:
                     snapshot, self._clean_to = self._clean_to, None
                     with self._fail_stop():
-                        await self._writing.clean_to(snapshot)
+                        await self._persister.clean_to(snapshot)
         except WriteAbandoned:
             return  # the node ended: unwritten entries were not acknowledged
 
@@ -462,7 +466,7 @@ class Driver:
         """Persist a round and confirm it to the core, which may return the next one at once."""
         assert ready.token is not None, "a write without a token"
         with self._fail_stop():
-            is_done = await self._writing.persist(ready)
+            is_done = await self._persister.persist(ready)
         now_ms = self._clock.now_ms()
         raft = self.raft
         self._write = None
@@ -473,13 +477,13 @@ class Driver:
             if ready.install is not None:
                 self._clean_to = None  # of the replaced log
                 self._tail.reset(raft.log.end_offset)
-                self._writing.installed()
-                self._on_applied(self.delivery.end)
+                self._persister.installed()
+                self._on_applied(self.applier.end)
         self._tail.durable(raft.durable_end)
-        self.snapshotting.written()
+        self.snapshot_writer.written()
         raft.check_invariants()
         for message in ready.messages_after:
-            self.sending.send(message)
+            self.sender.send(message)
         self._pump()
         if self.ended is not None:
             self._write_given.set()
@@ -493,7 +497,7 @@ class Driver:
         if self.ended is not None:
             return False
         if self.is_alone:
-            if not self.led.is_set():
+            if not self.has_led.is_set():
                 self._storage_failed(error)
                 return False
         elif self.raft.is_leader:
@@ -532,14 +536,14 @@ class Driver:
         lost = Lost(
             "proposal: outcome unknown, the node stopped first; check the state, then retry"
         )
-        self.gathering.fail(Offset(-1), appended=lost, gathered=error)
+        self.proposals.fail(Offset(-1), appended=lost, queued=error)
         self.reads.fail(error)
-        self.delivery.close()
-        self.sending.close()
-        self.snapshotting.close()
-        for event in (self.led, self.readiness.reached, self._write_given, self._woken):
+        self.applier.close()
+        self.sender.close()
+        self.snapshot_writer.close()
+        for event in (self.has_led, self.catch_up.reached, self._write_given, self._woken):
             event.set()
-        self.news.release()
+        self.leadership.release()
         self._alarm.cancel()
 
     # --- helpers -------------------------------------------------------------------------------
@@ -567,12 +571,12 @@ class Driver:
         )
         return batch
 
-    def learn(self, voters: VoterSet) -> None:
+    def learn_addresses(self, voters: VoterSet) -> None:
         """Record the addresses of voters."""
         for voter, address in voters.members:
             self.transport.learn(voter, address)
 
-    def _report(self, event: Event) -> None:
+    def _log_event(self, event: Event) -> None:
         match event:
             case RoleChanged():
                 _LOG.info(
@@ -586,7 +590,7 @@ class Driver:
             case VotersChanged():
                 ids = ",".join(str(voter.node_id) for voter in event.voters)
                 _LOG.info("raft.voters node=%d ids=%s offset=%d", self.node_id, ids, event.offset)
-                self.learn(event.voters)
+                self.learn_addresses(event.voters)
             case MessageDropped():
                 _LOG.warning(
                     "raft.message_dropped node=%d sender=%d reason=%s",

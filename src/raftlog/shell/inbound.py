@@ -46,7 +46,7 @@ class ServedStream:
         self.introduction: Introduction | None = None  # set after validation
         self.who = host_of(connection.peer)  # the identity that it claims; for logs
         self.is_settled = False  # its first frame was valid
-        self.heard_ms = now_ms
+        self.received_ms = now_ms
         self._outbox = Outbox(config.queue)
 
     @property
@@ -77,7 +77,7 @@ class ServedStreams:
 
     def __init__(self, config: TransportConfig) -> None:
         self._config = config
-        self._strangers: dict[ServedStream, None] = {}  # before the introduction
+        self._unidentified: dict[ServedStream, None] = {}  # before the introduction
         self._streams: dict[tuple[LinkKind, Voter], ServedStream] = {}
         # The newest introduction of each, also after its end, to detect late older streams. Oldest
         # first.
@@ -91,7 +91,7 @@ class ServedStreams:
     @property
     def is_empty(self) -> bool:
         """Return True if there are no streams to check."""
-        return not (self._streams or self._strangers or self._refused)
+        return not (self._streams or self._unidentified or self._refused)
 
     def find(self, kind: LinkKind, peer: Voter) -> ServedStream | None:
         """Return the stream for a response: of this kind, or else of the other one."""
@@ -101,13 +101,13 @@ class ServedStreams:
         other = LinkKind.SNAPSHOT if kind is LinkKind.APPEND else LinkKind.APPEND
         return self._streams.get((other, peer))
 
-    def accept(self, stranger: ServedStream) -> None:
+    def accept(self, served: ServedStream) -> None:
         """Add a new connection. Raise Overloaded if too many have no introduction."""
-        if len(self._strangers) >= self._config.peers_max:
+        if len(self._unidentified) >= self._config.peers_max:
             raise Overloaded(
-                f"raft streams: {len(self._strangers)} without an introduction; retry later"
+                f"raft streams: {len(self._unidentified)} without an introduction; retry later"
             )
-        self._strangers[stranger] = None
+        self._unidentified[served] = None
 
     def introduce(self, served: ServedStream, introduction: Introduction) -> None:
         """Serve a stream instead of the earlier one.
@@ -129,7 +129,7 @@ class ServedStreams:
         self._newest[key] = introduction
         if len(self._newest) > 2 * self._config.peers_max:
             del self._newest[next(iter(self._newest))]
-        self._strangers.pop(served, None)
+        self._unidentified.pop(served, None)
         self._streams[key] = served
         if before is not None:
             before.stream.refuse(StreamBroken("stream: replaced by a later stream of this node"))
@@ -137,35 +137,35 @@ class ServedStreams:
     def ended(self, served: ServedStream, now_ms: int) -> None:
         """Remove a stream that ended. The other side may read the error within the silence
         timeout."""
-        self._strangers.pop(served, None)
+        self._unidentified.pop(served, None)
         if served.introduction is not None and self._streams.get(served.key) is served:
             del self._streams[served.key]
         self._refused.append((now_ms, served.stream))
         if len(self._refused) > self._config.peers_max:
             self._refused.popleft()[1].abort("too many streams are refused")
 
-    def look(self, now_ms: int) -> None:
+    def check(self, now_ms: int) -> None:
         """Break the silent streams."""
         config = self._config
-        for stranger in list(self._strangers):
-            if now_ms - stranger.heard_ms > config.silence_ms_max:
-                stranger.stream.refuse(
+        for served in list(self._unidentified):
+            if now_ms - served.received_ms > config.silence_ms_max:
+                served.stream.refuse(
                     TimedOut(f"stream: no introduction within {config.silence_ms_max} ms")
                 )
         for served in list(self._streams.values()):
-            if now_ms - served.heard_ms > config.idle_ms_max:
+            if now_ms - served.received_ms > config.idle_ms_max:
                 served.stream.abort(f"no message within {config.idle_ms_max} ms")
         while self._refused and now_ms - self._refused[0][0] > config.silence_ms_max:
             self._refused.popleft()[1].abort("the stream was refused")
 
-    def forgive(self, now_ms: int) -> None:
+    def restart_timeouts(self, now_ms: int) -> None:
         """Restart all timeouts after this node was suspended."""
-        for served in (*self._streams.values(), *self._strangers):
-            served.heard_ms = now_ms
+        for served in (*self._streams.values(), *self._unidentified):
+            served.received_ms = now_ms
 
     def close(self) -> None:
         """Break all streams."""
-        for served in (*self._streams.values(), *self._strangers):
+        for served in (*self._streams.values(), *self._unidentified):
             served.stream.abort("node: stopping")
 
 

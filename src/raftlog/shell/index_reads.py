@@ -27,7 +27,7 @@ class IndexReads:
         self._waiters_max = waiters_max
         self._count = 0
         self._context = 0
-        self._gathered: _Waiters = []
+        self._queued: _Waiters = []
         self._asked: dict[int, _Waiters] = {}  # by context
         # waiting for the apply, ascending
         self._confirmed: deque[tuple[Offset, _Waiters]] = deque()
@@ -44,16 +44,16 @@ class IndexReads:
             )
         waiter: asyncio.Future[Offset] = asyncio.get_running_loop().create_future()
         self._count += 1
-        if not self._gathered:
+        if not self._queued:
             self._wake()
-        self._gathered.append(waiter)
+        self._queued.append(waiter)
         return await waiter
 
     def begin(self, now_ms: int) -> None:
         """Start one read of the core for all calls since the last one."""
-        if not self._gathered:
+        if not self._queued:
             return
-        waiters, self._gathered = self._gathered, []
+        waiters, self._queued = self._queued, []
         self._context += 1
         try:
             self._raft.read_index(self._context, now_ms)
@@ -83,9 +83,9 @@ class IndexReads:
 
     def fail(self, error: QuorumlogError) -> None:
         """Fail all reads at the end of the node."""
-        for waiters in (self._gathered, *self._asked.values(), *(w for _, w in self._confirmed)):
+        for waiters in (self._queued, *self._asked.values(), *(w for _, w in self._confirmed)):
             self._fail(waiters, error)
-        self._gathered = []
+        self._queued = []
         self._asked.clear()
         self._confirmed.clear()
 

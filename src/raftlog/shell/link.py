@@ -42,7 +42,7 @@ _LOG = logging.getLogger("quorumlog.raftlog")
 
 _End: TypeAlias = "asyncio.Future[QuorumlogError | None]"
 
-NEWS_S: Final = 0.001
+UPDATE_DELAY_S: Final = 0.001
 """The time that a high watermark update waits for entries to share a frame."""
 
 FROM_LEADER: Final = frozenset((AppendRequest, Heartbeat, SnapshotChunk, TimeoutNow, EndEpoch))
@@ -143,11 +143,15 @@ class PeerLink:
         self.is_finishing = False  # queued messages are sent, new ones are dropped
         self._has_finished = False  # the end was announced to the peer
         self._stream: FrameStream | None = None
-        self._news: asyncio.TimerHandle | None = None  # a high watermark update waits for entries
+        self._update_timer: asyncio.TimerHandle | None = (
+            None  # a high watermark update waits for entries
+        )
         self._attempts = 0  # since the peer's last response
-        self._asked_ms: int | None = None  # send time of the oldest unanswered request
+        self._request_ms: int | None = None  # send time of the oldest unanswered request
         self._used_ms = runtime.clock.now_ms()
-        self._complaint: type[QuorumlogError] | None = None  # logged since the peer's last response
+        self._logged_error: type[QuorumlogError] | None = (
+            None  # logged since the peer's last response
+        )
         self._overflowed = False
 
     # --- what the transport calls --------------------------------------------------------------
@@ -166,7 +170,7 @@ class PeerLink:
         """Reconnect to the peer's new address."""
         if address != self.address:
             self.address = address
-            self.break_off(f"node {self.peer.node_id}: moved to {address}")
+            self.disconnect(f"node {self.peer.node_id}: moved to {address}")
             self._attempts = 0
             self._wake.set()
 
@@ -176,36 +180,36 @@ class PeerLink:
         self._wake.set()
         self._write_soon()
 
-    def break_off(self, reason: str) -> None:
+    def disconnect(self, reason: str) -> None:
         """Break the current stream. run() reconnects."""
         if self._stream is not None:
             self._stream.abort(reason)
 
-    def look(self, now_ms: int) -> None:
+    def check(self, now_ms: int) -> None:
         """Break a silent stream and end an idle one. Called periodically."""
         config = self._config
         if self._overflowed and self.is_up:
             self._overflowed = False
             self._unreachable(self.peer)
-        if len(self.outbox) or self._asked_ms is not None:
+        if len(self.outbox) or self._request_ms is not None:
             self._used_ms = now_ms
         is_append = self.kind is LinkKind.APPEND
         silence_ms = config.silence_ms_max if is_append else config.idle_ms_max
-        if self._asked_ms is not None and now_ms - self._asked_ms > silence_ms:
-            self._asked_ms = None
-            self.break_off(
+        if self._request_ms is not None and now_ms - self._request_ms > silence_ms:
+            self._request_ms = None
+            self.disconnect(
                 f"node {self.peer.node_id} at {self.address}: no response in {silence_ms} ms"
             )
         elif now_ms - self._used_ms > config.idle_ms_max:
             if self.is_finishing:
-                self.break_off(f"node {self.peer.node_id}: the stream was not ended")
+                self.disconnect(f"node {self.peer.node_id}: the stream was not ended")
             self._used_ms = now_ms
             self.finish()
 
-    def forgive(self, now_ms: int) -> None:
+    def restart_timeouts(self, now_ms: int) -> None:
         """Restart the timeout after this node was suspended, which may explain the silence."""
-        if self._asked_ms is not None:
-            self._asked_ms = now_ms
+        if self._request_ms is not None:
+            self._request_ms = now_ms
 
     def statistics(self) -> LinkStatistics:
         """Return the current state."""
@@ -227,9 +231,9 @@ class PeerLink:
         """Keep a stream while there are messages to send. Ends after finish()."""
         while await self._has_work():
             try:
-                await self._talk()
+                await self._run_stream()
             except QuorumlogError as error:
-                self._complain(error)
+                self._log_error(error)
             if self.is_finishing:
                 return
             self.breaks += 1
@@ -251,7 +255,7 @@ class PeerLink:
         longest = min(config.backoff_ms_min << min(self._attempts, 16), config.backoff_ms_max)
         await asyncio.sleep(self._entropy.uniform(config.backoff_ms_min, longest) / 1000)
 
-    async def _talk(self) -> None:
+    async def _run_stream(self) -> None:
         """Run one stream from its start to its end. Raise the reason of its end."""
         ended: _End = asyncio.get_running_loop().create_future()
         self._stream = stream = await self._connect(ended)
@@ -271,7 +275,7 @@ class PeerLink:
         finally:
             if not self.is_up:
                 self._endpoints.forget(self.address)
-            self._stream, self.is_up, self._asked_ms = None, False, None
+            self._stream, self.is_up, self._request_ms = None, False, None
             self._has_finished = False
             stream.abort("the link ends")
 
@@ -302,16 +306,18 @@ class PeerLink:
         """
         if self._stream is None:
             self._wake.set()
-        elif not self.outbox.is_news_alone or self.is_finishing:
+        elif not self.outbox.has_update_only or self.is_finishing:
             self._write_out()
-        elif self._news is None:
-            self._news = asyncio.get_running_loop().call_later(NEWS_S, self._write_out)
+        elif self._update_timer is None:
+            self._update_timer = asyncio.get_running_loop().call_later(
+                UPDATE_DELAY_S, self._write_out
+            )
 
     def _write_out(self) -> None:
         """Send queued messages while the stream has space."""
-        if self._news is not None:
-            self._news.cancel()
-            self._news = None
+        if self._update_timer is not None:
+            self._update_timer.cancel()
+            self._update_timer = None
         stream, outbox = self._stream, self.outbox
         if stream is None:
             return
@@ -321,11 +327,11 @@ class PeerLink:
             try:
                 stream.send(frame)
             except MessageTooLarge as error:
-                self._complain(error)
+                self._log_error(error)
                 self.dropped += len(frame.messages)
                 continue
-            if wants_answer and self._asked_ms is None:
-                self._asked_ms = self._clock.now_ms()
+            if wants_answer and self._request_ms is None:
+                self._request_ms = self._clock.now_ms()
         if self.is_finishing and not len(outbox) and not self._has_finished:
             self._has_finished = True
             stream.finish()
@@ -335,7 +341,7 @@ class PeerLink:
     def _take(self, frame: pb.RaftFrame) -> None:
         """Handle the peer's responses. Raise an error about them."""
         me, peer = self._member.me, self.peer
-        self._asked_ms = None
+        self._request_ms = None
         for encoded in frame.messages:
             message = decode_message(encoded, sender=peer, receiver=me)
             if type(message) not in FROM_PEER:
@@ -343,15 +349,15 @@ class PeerLink:
             self._receive(message)
         if not self.is_up:
             self.is_up = True
-            self._attempts, self._complaint, self.last_error = 0, None, ""
+            self._attempts, self._logged_error, self.last_error = 0, None, ""
 
-    def _complain(self, error: QuorumlogError) -> None:
+    def _log_error(self, error: QuorumlogError) -> None:
         """Log the first error of a kind since the peer's last response. More would flood the
         log."""
         self.last_error = f"{error.name}: {error}"
-        if self._complaint is type(error):
+        if self._logged_error is type(error):
             return
-        self._complaint = type(error)
+        self._logged_error = type(error)
         _LOG.log(
             logging.INFO if error.retriable else logging.WARNING,
             "raft.link_broken kind=%s peer=%d address=%s error=%s: %s",

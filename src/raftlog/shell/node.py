@@ -56,7 +56,7 @@ class RaftNode:
             log = await MetadataLog.open(runtime, directory, me=config.me)
         except CorruptionError as error:
             raise CorruptionError(
-                f"{_damaged(error, is_alone=not config.bootstrap)}; nothing was changed on disk",
+                f"{_damage_text(error, is_alone=not config.bootstrap)}; nothing was changed",
                 path=error.path or METADATA_LOG_NAME,
                 position=error.position,
             ) from error
@@ -112,7 +112,7 @@ class RaftNode:
     @property
     def applied_end(self) -> Offset:
         """The end of the entries that the state machine applied."""
-        return self._driver.delivery.end
+        return self._driver.applier.end
 
     @property
     def log_end_offset(self) -> Offset:
@@ -123,7 +123,7 @@ class RaftNode:
     def next_offset(self) -> Offset:
         """The offset of the next proposed value on a leader, unless another entry is appended
         first."""
-        return self._driver.gathering.next_offset(self._raft.log.end_offset)
+        return self._driver.proposals.next_offset(self._raft.log.end_offset)
 
     def status(self) -> QuorumStatus:
         """Return the quorum's state as known to this node. Only a leader has the progress of the
@@ -158,19 +158,19 @@ class RaftNode:
         assert not self._tasks, "started twice"
         await self._driver.transport.listen(self._listener)
         if self._raft.snapshots:
-            await self._driver.delivery.restore(self._raft.snapshots[-1])
+            await self._driver.applier.restore(self._raft.snapshots[-1])
         spawn, driver = self._scope.spawn, self._driver
         self._tasks = [
-            spawn(driver.guard(driver.delivery.run), name="raftlog.delivery"),
+            spawn(driver.guard(driver.applier.run), name="raftlog.delivery"),
             spawn(driver.run_writer(), name="raftlog.writer"),
             spawn(driver.run(), name="raftlog.driver"),
-            spawn(driver.guard(driver.sending.run), name="raftlog.reader"),
-            spawn(driver.guard(driver.snapshotting.run), name="raftlog.snapshots"),
+            spawn(driver.guard(driver.sender.run), name="raftlog.reader"),
+            spawn(driver.guard(driver.snapshot_writer.run), name="raftlog.snapshots"),
         ]
-        self._driver.learn(self.voters)
+        self._driver.learn_addresses(self.voters)
         self._driver.wake()
         if self._driver.is_alone:
-            await self._driver.led.wait()
+            await self._driver.has_led.wait()
             if self._driver.ended is not None:
                 raise self._driver.ended
 
@@ -182,9 +182,9 @@ class RaftNode:
         """
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._driver.readiness.reached.wait()
+                await self._driver.catch_up.reached.wait()
         except TimeoutError:
-            goal = self._driver.readiness.goal
+            goal = self._driver.catch_up.goal
             lacks = (
                 "no leader is known, which needs a majority of the voters"
                 if self.leader_id is None or goal is None
@@ -238,13 +238,13 @@ class RaftNode:
         raft, driver = self._raft, self._driver
         role = raft.role
         if driver.ended is not None or not isinstance(role, Leader):
-            raise driver.ended or driver.not_leading()
+            raise driver.ended or driver.not_leader_error()
         if role.transfer is not None:
             raise Overloaded("metadata log: a leadership transfer is in progress; retry later")
-        proposal = driver.gathering.add(
+        proposal = driver.proposals.add(
             values, log_end_offset=raft.log.end_offset, epoch=raft.epoch
         )
-        driver.proposed()
+        driver.wake_for_proposal()
         return proposal
 
     async def read_index(self) -> Offset:
@@ -253,7 +253,7 @@ class RaftNode:
 
         Raise NotController (with the leader, if known), Overloaded or Stopping.
         """
-        self._check_leading()
+        self._require_leader()
         return await self._driver.reads.wait()
 
     # --- membership ----------------------------------------------------------------------------
@@ -264,8 +264,8 @@ class RaftNode:
         Raise DuplicateVoter, VoterLagging, VoterChangePending, NotController, or Lost if the
         outcome is unknown.
         """
-        self._check_leading()
-        self._driver.append_all_gathered()
+        self._require_leader()
+        self._driver.append_queued()
         await self._committed(self._raft.add_voter(voter, address, self._clock.now_ms()))
 
     async def remove_voter(self, voter: Voter) -> None:
@@ -274,15 +274,15 @@ class RaftNode:
         A leader that removes itself leads until then. Raise VoterNotFound, VoterChangePending,
         InvalidRequest for the last voter, NotController or Lost.
         """
-        self._check_leading()
-        self._driver.append_all_gathered()
+        self._require_leader()
+        self._driver.append_queued()
         await self._committed(self._raft.remove_voter(voter, self._clock.now_ms()))
 
     async def move_voter(self, voter: Voter, address: str) -> None:
         """Change the address of a voter. Return after the change is committed. Raise as
         remove_voter."""
-        self._check_leading()
-        self._driver.append_all_gathered()
+        self._require_leader()
+        self._driver.append_queued()
         await self._committed(self._raft.move_voter(voter, address, self._clock.now_ms()))
 
     async def transfer(self, to: NodeId | None = None) -> None:
@@ -291,13 +291,13 @@ class RaftNode:
         Return after this node's leadership ended. Raise VoterNotFound, NotController, or TimedOut
         if it still leads.
         """
-        self._check_leading()
+        self._require_leader()
         self._raft.transfer_leadership(to, self._clock.now_ms())
         self._driver.wake()
         wait_ms = self._raft.config.election_timeout_ms_min + self._raft.config.heartbeat_ms
         try:
             async with asyncio.timeout(wait_ms / 1000):
-                await self._driver.news.wait_deposed()
+                await self._driver.leadership.wait_deposed()
         except TimeoutError:
             raise TimedOut(
                 f"leadership transfer: not completed within {wait_ms} ms, node {self.node_id}"
@@ -305,18 +305,18 @@ class RaftNode:
             ) from None
 
     async def _committed(self, entry: Entry) -> None:
-        proposal = self._driver.gathering.watch(entry)
+        proposal = self._driver.proposals.watch(entry)
         self._driver.wake()
         await proposal.wait_committed()
 
-    def _check_leading(self) -> None:
+    def _require_leader(self) -> None:
         if self._driver.ended is not None:
             raise self._driver.ended
         if not self._raft.is_leader:
-            raise self._driver.not_leading()
+            raise self._driver.not_leader_error()
 
 
-def _damaged(error: CorruptionError, *, is_alone: bool) -> str:
+def _damage_text(error: CorruptionError, *, is_alone: bool) -> str:
     """Return the error text with the remedy for a damaged log."""
     if is_alone:
         return (

@@ -62,7 +62,7 @@ class Outbox:
             self._urgent = replace(message, round=0)
         messages = self._messages
         if messages and kind is AppendRequest:
-            self._drop_news(message)
+            self._drop_update(message)
         if messages and type(messages[-1]) is kind:
             successor = _successor(messages[-1], message)
             if successor is not None:
@@ -79,19 +79,19 @@ class Outbox:
         return True
 
     @property
-    def is_news_alone(self) -> bool:
+    def has_update_only(self) -> bool:
         """Return True if the queue has only a high watermark update, which the next entries also
         carry."""
         messages = self._messages
-        return len(messages) == 1 and self._urgent is None and _is_news(messages[0])
+        return len(messages) == 1 and self._urgent is None and _is_update(messages[0])
 
-    def _drop_news(self, request: Message) -> None:
+    def _drop_update(self, request: Message) -> None:
         """Remove a queued high watermark update that the request also carries."""
         last = self._messages[-1]
         assert isinstance(request, AppendRequest), "its type"
         if (
             isinstance(last, Heartbeat)
-            and _is_news(last)
+            and _is_update(last)
             and last.epoch == request.epoch
             and last.high_watermark <= request.high_watermark
         ):
@@ -140,7 +140,7 @@ def _successor(last: Message, message: Message) -> Message | None:
     return None
 
 
-def _is_news(message: Message) -> bool:
+def _is_update(message: Message) -> bool:
     return isinstance(message, Heartbeat) and message.round == 0
 
 

@@ -1,4 +1,4 @@
-"""The identity of this node in streams and calls. Pure values."""
+"""Peer data: this node's identity for its peers, their addresses, stream ports and logged errors."""
 
 import logging
 from collections.abc import Callable
@@ -49,20 +49,20 @@ class PeerErrorLog:
     def __init__(self) -> None:
         self._logged: dict[str, dict[str, None]] = {}  # names of errors by peer, oldest first
 
-    def note(self, event: str, who: str, error: QuorumlogError) -> None:
+    def log(self, event: str, peer: str, error: QuorumlogError) -> None:
         """Log an error of a peer unless it was logged before."""
-        names = self._logged.setdefault(who, {})
+        names = self._logged.setdefault(peer, {})
         if error.name in names:
             return
         names[error.name] = None
         if len(self._logged) > REMEMBERED_MAX:
             del self._logged[next(iter(self._logged))]
         level = logging.INFO if error.retriable else logging.WARNING
-        _LOG.log(level, "%s peer=%s error=%s: %s", event, who, error.name, error)
+        _LOG.log(level, "%s peer=%s error=%s: %s", event, peer, error.name, error)
 
-    def settle(self, who: str) -> None:
+    def reset(self, peer: str) -> None:
         """Reset a peer after a success: its next error is logged."""
-        self._logged.pop(who, None)
+        self._logged.pop(peer, None)
 
 
 class AddressBook:
@@ -89,10 +89,10 @@ class AddressBook:
         self._addresses.pop(voter, None)
         self._addresses[voter] = address
         if len(self._addresses) > self._entries_max:
-            self._forget_one()
+            self._evict()
         return True
 
-    def _forget_one(self) -> None:
+    def _evict(self) -> None:
         """Evict the oldest node that no voter set named, or else the oldest one."""
         oldest = next((v for v in self._addresses if v not in self._voters), None)
         voter = next(iter(self._addresses)) if oldest is None else oldest

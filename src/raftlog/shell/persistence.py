@@ -40,16 +40,16 @@ class Persister:
         node_id: NodeId,
         log: MetadataLog,
         *,
-        delivery: Applier,
-        snapshotting: SnapshotWriter,
+        applier: Applier,
+        snapshot_writer: SnapshotWriter,
         disk_full: Callable[[DiskFull], bool],
     ) -> None:
         """`disk_full` is called for each attempt on a full disk and returns True if the round may
         wait."""
         self._node_id = node_id
         self._log = log
-        self._delivery = delivery
-        self._snapshotting = snapshotting
+        self._applier = applier
+        self._snapshot_writer = snapshot_writer
         self._disk_full = disk_full
         self._received_voters = VoterSet(())  # in force at the end of the received snapshot
 
@@ -69,23 +69,23 @@ class Persister:
             steps.append(partial(self._log.truncate_to, ready.truncate_to))
         if ready.append:
             steps.append(partial(self._log.append, ready.append))
-        await self._take(steps)
+        await self._run_steps(steps)
         return ready.install is None or await self._install(ready.install)
 
     async def clean_to(self, snapshot: SnapshotId) -> None:
         """Remove the log before the snapshot's end."""
-        await self._take(deque([partial(self._log.clean_to, snapshot)]))
+        await self._run_steps(deque([partial(self._log.clean_to, snapshot)]))
 
-    async def _take(self, steps: deque[_Step]) -> None:
+    async def _run_steps(self, steps: deque[_Step]) -> None:
         """Perform the steps in order. Repeat a step while the disk is full."""
-        is_told = False
+        is_logged = False
         while steps:
             try:
                 await steps[0]()
             except DiskFull as error:
-                if not is_told:
+                if not is_logged:
                     _LOG.error("raft.disk_full node=%d error=%s", self._node_id, error)
-                    is_told = True
+                    is_logged = True
                 if not self._disk_full(error):
                     raise WriteAbandoned(str(error)) from error
                 await asyncio.sleep(DISK_FULL_RETRY_S)
@@ -94,15 +94,17 @@ class Persister:
 
     async def _install(self, snapshot: SnapshotId) -> bool:
         """Replace the log by a received snapshot and load the state from it."""
-        await self._snapshotting.hold()
-        self._delivery.pause()
+        await self._snapshot_writer.hold()
+        self._applier.pause()
         try:
-            await self._take(deque([partial(self._log.install, snapshot, self._received_voters)]))
+            await self._run_steps(
+                deque([partial(self._log.install, snapshot, self._received_voters)])
+            )
         except SnapshotDamaged as error:
             _LOG.warning("raft.snapshot_refused node=%d error=%s", self._node_id, error)
-            self._go_on()
+            self._resume()
             return False
-        await self._delivery.restore(snapshot)
+        await self._applier.restore(snapshot)
         _LOG.info(
             "raft.snapshot_installed node=%d end_offset=%d epoch=%d",
             self._node_id,
@@ -111,13 +113,13 @@ class Persister:
         )
         return True
 
-    def _go_on(self) -> None:
-        self._delivery.go_on()
-        self._snapshotting.go_on()
+    def _resume(self) -> None:
+        self._applier.resume()
+        self._snapshot_writer.resume()
 
     def installed(self) -> None:
         """Resume deliveries and snapshots after the core has registered the install."""
-        self._go_on()
+        self._resume()
 
 
 STORAGE_FAILURES: Final = (QuorumlogError, OSError)

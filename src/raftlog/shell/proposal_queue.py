@@ -112,7 +112,7 @@ class ProposalBatch:
 class ProposalQueue:
     """The uncommitted proposals: first queued, then in the log."""
 
-    __slots__ = ("_batch_bytes_max", "_bytes_max", "_gathered", "_in_log", "_size")
+    __slots__ = ("_batch_bytes_max", "_bytes_max", "_in_log", "_queued", "_size")
 
     def __init__(self, *, bytes_max: int, batch_bytes_max: int) -> None:
         """Limit the uncommitted bytes to `bytes_max` and a batch to `batch_bytes_max`, or one
@@ -120,22 +120,22 @@ class ProposalQueue:
         self._bytes_max = bytes_max
         self._batch_bytes_max = batch_bytes_max
         self._size = 0
-        self._gathered: deque[Proposal] = deque()
+        self._queued: deque[Proposal] = deque()
         self._in_log: deque[ProposalBatch] = deque()
 
     @property
-    def has_gathered(self) -> bool:
+    def has_queued(self) -> bool:
         """Return True if proposals wait to be appended."""
-        return bool(self._gathered)
+        return bool(self._queued)
 
     @property
     def is_empty(self) -> bool:
         """Return True if no proposal is queued or uncommitted."""
-        return not self._gathered and not self._in_log
+        return not self._queued and not self._in_log
 
     def next_offset(self, log_end_offset: Offset) -> Offset:
         """Return the offset of the next proposal, given the log's end."""
-        return self._gathered[-1].next_offset if self._gathered else log_end_offset
+        return self._queued[-1].next_offset if self._queued else log_end_offset
 
     def add(self, values: list[bytes], *, log_end_offset: Offset, epoch: Epoch) -> Proposal:
         """Queue a proposal. Raise Overloaded if the limit is reached."""
@@ -148,7 +148,7 @@ class ProposalQueue:
             )
         base_offset = self.next_offset(log_end_offset)
         proposal = Proposal(values, base_offset=base_offset, epoch=epoch, size=size)
-        self._gathered.append(proposal)
+        self._queued.append(proposal)
         self._size += size
         return proposal
 
@@ -157,7 +157,7 @@ class ProposalQueue:
         proposals: list[Proposal] = []
         values: list[bytes] = []
         size = 0
-        for proposal in self._gathered:
+        for proposal in self._queued:
             size += proposal.size
             if size > self._batch_bytes_max and proposals:
                 break
@@ -171,17 +171,17 @@ class ProposalQueue:
     def appended(self, batch: ProposalBatch) -> None:
         """Move the batch from the queue to the log."""
         for _ in batch.proposals:
-            self._gathered.popleft()
+            self._queued.popleft()
         self._in_log.append(batch)
 
-    def delivering(self, base_offset: Offset, epoch: Epoch) -> list[bytes] | None:
+    def values_at(self, base_offset: Offset, epoch: Epoch) -> list[bytes] | None:
         """Return the values of the batch at an offset if it was proposed here, else None."""
         if self._in_log and self._in_log[0].base_offset == base_offset:
             batch = self._in_log[0]
             return batch.values if batch.epoch == epoch else None
         return None
 
-    def delivered(self, end_offset: Offset) -> None:
+    def complete_to(self, end_offset: Offset) -> None:
         """Complete the proposals below the offset, which are committed and delivered."""
         while self._in_log and self._in_log[0].next_offset <= end_offset:
             for proposal in self._in_log.popleft().proposals:
@@ -191,7 +191,7 @@ class ProposalQueue:
     def watch(self, entry: Entry) -> Proposal:
         """Return a proposal for an entry that the core appended. It does not count against the
         limit."""
-        assert not self._gathered, "it would take the place of what was gathered"
+        assert not self._queued, "it would take the place of what was gathered"
         values = [b""] * entry.count
         proposal = Proposal(values, base_offset=entry.base_offset, epoch=entry.epoch, size=0)
         self._in_log.append(
@@ -205,19 +205,19 @@ class ProposalQueue:
         return proposal
 
     def fail(
-        self, committed_end: Offset, *, appended: QuorumlogError, gathered: QuorumlogError
+        self, committed_end: Offset, *, appended: QuorumlogError, queued: QuorumlogError
     ) -> None:
         """Fail proposals at the end of a leadership.
 
         Entries in the log at or above `committed_end` may still be committed and fail with
-        `appended`. Queued ones are not in the log and fail with `gathered`. Entries below will be
+        `appended`. Queued ones are not in the log and fail with `queued`. Entries below will be
         delivered.
         """
         while self._in_log and self._in_log[-1].base_offset >= committed_end:
             for proposal in self._in_log.pop().proposals:
                 self._size -= proposal.size
                 proposal.finish(appended)
-        while self._gathered:
-            proposal = self._gathered.popleft()
+        while self._queued:
+            proposal = self._queued.popleft()
             self._size -= proposal.size
-            proposal.finish(gathered)
+            proposal.finish(queued)

@@ -72,7 +72,7 @@ class SnapshotWriter:
         self._moved.set()
         await self._idle.wait()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """End hold()."""
         self._is_held = False
 
@@ -93,11 +93,11 @@ class SnapshotWriter:
                 continue  # held since it became due
             self._idle.clear()
             try:
-                await self._take()
+                await self._write()
             finally:
                 self._idle.set()
 
-    async def _take(self) -> None:
+    async def _write(self) -> None:
         """Write the current state and register it with the core."""
         raft = self._raft
         end = raft.applied_end
@@ -105,7 +105,7 @@ class SnapshotWriter:
         if raft.snapshots and snapshot <= raft.snapshots[-1]:
             return
         slices, voters = self._machine.snapshot(), raft.voters.at(end)
-        if slices is None or not await self._reaches(end):
+        if slices is None or not await self._wait_durable(end):
             return
         self._tried_end = end
         try:
@@ -117,7 +117,7 @@ class SnapshotWriter:
         raft.snapshot_taken(snapshot)
         self._taken()
 
-    async def _reaches(self, end: Offset) -> bool:
+    async def _wait_durable(self, end: Offset) -> bool:
         """Wait until the durable log reaches the offset. Return False if the snapshot must stop."""
         while not (self._is_held or self._closed):
             if self._raft.durable_end >= end:

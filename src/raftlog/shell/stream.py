@@ -24,7 +24,7 @@ Ended: TypeAlias = Callable[[QuorumlogError | None], None]
 class FrameStream:
     """One side of a stream; the protocol of its connection."""
 
-    __slots__ = ("_connection", "_ended", "_is_told", "_reader", "_room", "_take")
+    __slots__ = ("_connection", "_ended", "_has_ended", "_reader", "_room", "_take")
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class FrameStream:
         self._room = room
         self._ended = ended
         self._reader = RaftFrameReader()
-        self._is_told = False  # the end was reported
+        self._has_ended = False  # the end was reported
 
     @property
     def peer(self) -> str:
@@ -55,7 +55,7 @@ class FrameStream:
     @property
     def is_over(self) -> bool:
         """Return True if the stream has ended in both directions."""
-        return self._is_told
+        return self._has_ended
 
     @property
     def has_room(self) -> bool:
@@ -65,7 +65,7 @@ class FrameStream:
     def send(self, frame: pb.RaftFrame) -> None:
         """Send a frame. Never waits. Raise MessageTooLarge, which leaves the stream usable."""
         encoded = encode_frame(frame)
-        if not self._is_told:
+        if not self._has_ended:
             self._connection.write(encoded)
 
     def finish(self) -> None:
@@ -74,13 +74,13 @@ class FrameStream:
 
     def refuse(self, error: QuorumlogError) -> None:
         """End the stream and send the error to the other side. Call abort() later to close it."""
-        if not self._is_told:
+        if not self._has_ended:
             self.send(pb.RaftFrame(error=encode_error(error)))
-            self._tell(error)
+            self._report_end(error)
 
     def abort(self, reason: str) -> None:
         """Break the stream at once. A second call has no effect."""
-        self._tell(StreamBroken(reason))
+        self._report_end(StreamBroken(reason))
         self._connection.abort()
 
     # --- the connection's protocol -------------------------------------------------------------
@@ -91,12 +91,12 @@ class FrameStream:
 
     def received(self, count: int) -> None:
         """Handle the complete frames."""
-        if self._is_told:
+        if self._has_ended:
             return  # the other side has not read the error yet
         try:
             for frame in self._reader.received(count):
                 if frame.HasField("error"):
-                    self._tell(decode_error(frame.error))
+                    self._report_end(decode_error(frame.error))
                     self._connection.close()
                 else:
                     self._take(frame)
@@ -109,21 +109,21 @@ class FrameStream:
 
     def sent(self) -> None:
         """Send more, since the connection has space again."""
-        if not self._is_told:
+        if not self._has_ended:
             self._room()
 
     def closed(self, error: Exception | None) -> None:
         """Record the end of the connection."""
         if error is not None:
-            self._tell(StreamBroken(f"connection to {self.peer}: broken; {error}"))
+            self._report_end(StreamBroken(f"connection to {self.peer}: broken; {error}"))
         elif self._reader.is_within_frame:
-            self._tell(StreamBroken(f"connection to {self.peer}: closed inside a frame"))
+            self._report_end(StreamBroken(f"connection to {self.peer}: closed inside a frame"))
         else:
-            self._tell(None)
+            self._report_end(None)
 
-    def _tell(self, error: QuorumlogError | None) -> None:
-        if not self._is_told:
-            self._is_told = True
+    def _report_end(self, error: QuorumlogError | None) -> None:
+        if not self._has_ended:
+            self._has_ended = True
             asyncio.get_running_loop().call_soon(self._ended, error)
 
 

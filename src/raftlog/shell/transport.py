@@ -49,7 +49,7 @@ from .link import TransportConfig as TransportConfig
 from .peer import AddressBook, PeerErrorLog, PeerIdentity, StreamPorts
 from .stream import FrameStream
 
-LOOKS_PER_SILENCE: Final = 4
+CHECKS_PER_SILENCE: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class Transport:
             call_ms_max=config.connect_ms_max,
             entries_max=config.peers_max,
         )
-        self._complaints = PeerErrorLog()
+        self._error_log = PeerErrorLog()
         self._links: dict[tuple[Voter, LinkKind], PeerLink] = {}
         self._ending: dict[PeerLink, None] = {}  # other links of the same kind may exist already
         self._tasks: dict[asyncio.Task[None], None] = {}  # in start order
@@ -108,10 +108,10 @@ class Transport:
             member=self._member,
             config=config,
             addresses=self._addresses,
-            complaints=self._complaints,
+            error_log=self._error_log,
             spawn=self._spawn,
             receive=receive,
-            learn=self._meet,
+            learn=self._learn_member,
         )
         self._served = ServedStreams(config)
         self._votes: PendingCalls[VoteResponse] = PendingCalls("vote requests", config)
@@ -122,7 +122,7 @@ class Transport:
         self._wake = asyncio.Event()  # there are streams to check
         self._link_ended = asyncio.Event()
         self._closed = False
-        self._spawn(self._look_after(), "raft.transport.look")
+        self._spawn(self._check_streams(), "raft.transport.look")
 
     # --- sending -------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class Transport:
         """
         self._learn(voter, address, is_voter=True)
 
-    def _meet(self, voter: Voter, address: str) -> None:
+    def _learn_member(self, voter: Voter, address: str) -> None:
         self._learn(voter, address, is_voter=False)
 
     def address_of(self, voter: Voter) -> str:
@@ -193,11 +193,11 @@ class Transport:
             unreachable=self._unreachable,
         )
         self._links[(peer, kind)] = link
-        self._spawn(self._keep(link), f"raft.link.{kind}.{peer.node_id}")
+        self._spawn(self._run_link(link), f"raft.link.{kind}.{peer.node_id}")
         self._wake.set()
         return link
 
-    async def _keep(self, link: PeerLink) -> None:
+    async def _run_link(self, link: PeerLink) -> None:
         try:
             await link.run()
         finally:
@@ -264,7 +264,7 @@ class Transport:
         """Accept a connection."""
         served = ServedStream(
             connection,
-            take=self._hear,
+            take=self._on_frame,
             ended=self._stream_ended,
             config=self._config,
             now_ms=self._runtime.clock.now_ms(),
@@ -276,11 +276,11 @@ class Transport:
         self._wake.set()
         return served.stream
 
-    def _hear(self, served: ServedStream, frame: pb.RaftFrame) -> None:
+    def _on_frame(self, served: ServedStream, frame: pb.RaftFrame) -> None:
         """Process a frame. Raise an error about it to its sender."""
-        served.heard_ms = self._runtime.clock.now_ms()
+        served.received_ms = self._runtime.clock.now_ms()
         if served.introduction is None:
-            served.who = _named(served.stream.peer, frame.introduction)
+            served.who = _peer_name(served.stream.peer, frame.introduction)
             self._served.introduce(served, self._introduced(frame.introduction))
         peer, me, receive = served.key[1], self._member.me, self._receive
         for encoded in frame.messages:
@@ -290,12 +290,12 @@ class Transport:
             receive(message)
         if not served.is_settled:
             served.is_settled = True
-            self._complaints.settle(served.who)
+            self._error_log.reset(served.who)
 
     def _stream_ended(self, served: ServedStream, error: QuorumlogError | None) -> None:
         self._served.ended(served, self._runtime.clock.now_ms())
         if error is not None and not isinstance(error, StreamBroken):
-            self._complaints.note("raft.stream_refused", served.who, error)
+            self._error_log.log("raft.stream_refused", served.who, error)
 
     async def _serve_vote(self, call: pb.VoteCall, context: CallContext) -> pb.VoteResponse:
         introduction = self._called_by(call.introduction, context)
@@ -314,7 +314,7 @@ class Transport:
         request = decode_follow_request(
             call.request, sender=introduction.sender, receiver_address=""
         )
-        self._meet(request.sender, request.address)
+        self._learn_member(request.sender, request.address)
         response = await self._follows.ask(request.sender, lambda: self._receive(request))
         return encode_follow_response(response)
 
@@ -322,9 +322,9 @@ class Transport:
         try:
             caller = self._introduced(introduction)
         except QuorumlogError as error:
-            self._complaints.note("raft.call_refused", _named(context.peer, introduction), error)
+            self._error_log.log("raft.call_refused", _peer_name(context.peer, introduction), error)
             raise
-        self._complaints.settle(_named(context.peer, introduction))
+        self._error_log.reset(_peer_name(context.peer, introduction))
         return caller
 
     def _introduced(self, introduction: pb.Introduction) -> Introduction:
@@ -383,10 +383,10 @@ class Transport:
         task.add_done_callback(self._tasks.pop)
         return task
 
-    async def _look_after(self) -> None:
+    async def _check_streams(self) -> None:
         """Find silent and idle streams. Sleeps while there are no streams."""
         clock, config = self._runtime.clock, self._config
-        pause_ms = max(1, config.silence_ms_max // LOOKS_PER_SILENCE)
+        pause_ms = max(1, config.silence_ms_max // CHECKS_PER_SILENCE)
         while True:
             while not (self._links or self._ending) and self._served.is_empty:
                 self._wake.clear()
@@ -396,14 +396,14 @@ class Transport:
             now_ms = clock.now_ms()
             links = [*self._links.values(), *self._ending]
             if now_ms - before_ms > 2 * pause_ms:  # this node was suspended
-                self._served.forgive(now_ms)
+                self._served.restart_timeouts(now_ms)
                 for link in links:
-                    link.forgive(now_ms)
-            self._served.look(now_ms)
+                    link.restart_timeouts(now_ms)
+            self._served.check(now_ms)
             for link in links:
-                link.look(now_ms)
+                link.check(now_ms)
 
 
-def _named(peer: str, introduction: pb.Introduction) -> str:
+def _peer_name(peer: str, introduction: pb.Introduction) -> str:
     """Return the peer's host and the node id that it claims."""
     return f"{host_of(peer)}/{introduction.sender.node_id}"

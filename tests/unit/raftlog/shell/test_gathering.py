@@ -63,7 +63,7 @@ def test_too_much_is_refused_until_it_is_delivered() -> None:
     append(proposals)
     with pytest.raises(Overloaded):
         add(proposals, b"y")
-    proposals.delivered(Offset(8))
+    proposals.complete_to(Offset(8))
     add(proposals, b"y", end=8)
 
 
@@ -79,11 +79,11 @@ def test_what_was_committed_before_the_leadership_ended_is_not_given_up() -> Non
     committed, pending, gathered = (add(proposals, b"%d" % n) for n in range(3))
     append(proposals)
     append(proposals)
-    proposals.fail(Offset(8), appended=LOST, gathered=REFUSED)
+    proposals.fail(Offset(8), appended=LOST, queued=REFUSED)
     assert outcomes(committed, pending, gathered) == ["pending", LOST, REFUSED]
-    assert proposals.delivering(Offset(7), Epoch(3)) == [b"0"]
-    assert proposals.delivering(Offset(7), Epoch(4)) is None
-    proposals.delivered(Offset(8))
+    assert proposals.values_at(Offset(7), Epoch(3)) == [b"0"]
+    assert proposals.values_at(Offset(7), Epoch(4)) is None
+    proposals.complete_to(Offset(8))
     assert outcomes(committed) == [None]
     assert proposals.is_empty
 

@@ -122,7 +122,7 @@ def test_no_snapshot_begins_once_the_log_is_to_be_replaced() -> None:
 
         async def race() -> None:
             driver = member.raft._driver
-            log = driver.sending._log
+            log = driver.sender._log
             taker = SnapshotWriter(driver.raft, log, member.journal, 1, taken=lambda: None)
             running = asyncio.ensure_future(taker.run())
             await asyncio.sleep(0)

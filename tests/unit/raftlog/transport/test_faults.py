@@ -297,8 +297,8 @@ def test_nonsense_on_a_stream_ends_it_with_a_typed_error(run: Run) -> None:
 def test_who_is_not_introduced_is_not_heard(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 1) as (one,):
-            stranger = pb.RaftFrame(messages=[beat(1)])
-            assert isinstance(await refusal(runtime, one, stranger), InconsistentClusterId)
+            served = pb.RaftFrame(messages=[beat(1)])
+            assert isinstance(await refusal(runtime, one, served), InconsistentClusterId)
             nameless = pb.RaftFrame(introduction=introduced(one))
             nameless.introduction.sender.directory_id = b"short"
             assert isinstance(await refusal(runtime, one, nameless), InvalidRequest)

@@ -108,7 +108,7 @@ def test_what_entries_do_not_say_goes_before_them(first: Heartbeat) -> None:
 def test_only_news_without_anything_else_may_wait(put: list[Message], expected: bool) -> None:
     outbox = Outbox(OutboxLimits())
     assert all([outbox.put(message) for message in put])
-    assert outbox.is_news_alone is expected
+    assert outbox.has_update_only is expected
 
 
 def test_messages_leave_in_order_and_share_a_frame() -> None:
