@@ -255,9 +255,8 @@ class Driver:
         self.leadership = LeadershipNotifier(raft, state_machine)
         self.catch_up = CatchUp(raft)
         self.reads = IndexReads(raft, wake=self.wake, waiters_max=config.reads_max)
-        self.has_led = (
-            asyncio.Event()
-        )  # set permanently when this node first led, failed or was closed
+        # set permanently when this node first led, failed or was closed
+        self.has_led = asyncio.Event()
         self.ended: QuorumlogError | None = None  # the error that ended the driver
         self.dropped = 0  # messages dropped because the inbox was full
         self._inbox: deque[Message | Voter] = deque()  # a Voter: the connection to it broke

@@ -1,4 +1,4 @@
-"""Peer data: this node's identity for its peers, their addresses, stream ports and logged errors."""
+"""Peer data: this node's identity, addresses of nodes, stream ports and logged errors."""
 
 import logging
 from collections.abc import Callable
