@@ -104,7 +104,7 @@ def test_what_is_no_change_is_refused_here(
     with_log(body)
 
 
-def test_a_topic_that_does_not_exist_is_told_at_once(with_log: With) -> None:
+def test_a_topic_that_does_not_exist_is_raised_at_once(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         calls: list[Coroutine[Any, Any, Any]] = [
             log.admin.describe_configs("t"),
@@ -360,7 +360,7 @@ def test_a_change_asked_of_a_restarting_server_is_made_once_it_is_back() -> None
 
 
 @pytest.mark.slow
-def test_a_lost_answer_is_asked_for_again_or_told() -> None:
+def test_a_lost_response_is_retried_or_raised() -> None:
     """The node dies around a change: what the client was told is what the next life has."""
 
     async def client(runtime: Runtime, outcome: list[object]) -> None:

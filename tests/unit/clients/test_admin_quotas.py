@@ -24,7 +24,7 @@ def with_admin(work: Callable[[AsyncAdmin], Coroutine[Any, Any, None]]) -> None:
     simulation.run(main)
 
 
-def test_what_was_set_is_told_of_everybody_and_of_those_who_are_named() -> None:
+def test_quotas_are_described_for_all_and_for_named_entities() -> None:
     async def work(admin: AsyncAdmin) -> None:
         both = {"user": "alice", "client_id": None}
         await admin.alter_quotas(both, {"producer_byte_rate": 1 << 20, "request_percentage": 12.5})
@@ -43,7 +43,7 @@ def test_what_was_set_is_told_of_everybody_and_of_those_who_are_named() -> None:
     with_admin(work)
 
 
-def test_a_look_changes_nothing_and_says_what_would_be_refused() -> None:
+def test_validate_only_changes_nothing_and_raises_refusals() -> None:
     async def work(admin: AsyncAdmin) -> None:
         await admin.alter_quotas({"user": "a"}, {"producer_byte_rate": 1}, validate_only=True)
         with pytest.raises(InvalidRequest, match="whole number above 0"):

@@ -269,7 +269,7 @@ def test_a_read_is_bounded_by_rows_or_bytes() -> None:
     play(main)
 
 
-def test_a_scan_goes_on_where_its_stream_breaks() -> None:
+def test_a_scan_continues_after_its_stream_breaks() -> None:
     async def main(brokers: Brokers) -> None:
         filled(brokers)
         brokers.break_subscribe_after = 2

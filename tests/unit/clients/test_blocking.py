@@ -223,7 +223,7 @@ def test_closing_ends_a_reader_that_waits_in_another_thread(
 
 
 @pytest.mark.parametrize("is_last", [True, False])
-def test_what_is_used_after_close_says_so(address: str, topic: str, is_last: bool) -> None:
+def test_methods_raise_after_close(address: str, topic: str, is_last: bool) -> None:
     keeper = None if is_last else quorumlog.connect(address)
     log = quorumlog.connect(address)
     log.admin.create_topic(topic, if_not_exists=True)
@@ -298,7 +298,7 @@ def test_errors_are_typed(log: Log, topic: str) -> None:
         next(log.consumer(topic, start=5))
 
 
-def test_nobody_at_the_address_is_told_at_once() -> None:
+def test_no_server_at_the_address_is_raised_at_once() -> None:
     def check(connect_timeout_ms: int) -> None:
         with pytest.raises(NotSent, match="quorumlog dev"):
             quorumlog.connect("127.0.0.1:1", connect_timeout_ms=connect_timeout_ms)
@@ -307,7 +307,7 @@ def test_nobody_at_the_address_is_told_at_once() -> None:
     assert io_threads() == []
 
 
-def test_a_consumer_counts_what_was_handed_out(log: Log, topic: str) -> None:
+def test_a_consumer_counts_delivered_records(log: Log, topic: str) -> None:
     log.admin.create_topic(topic)
     with log.producer() as producer:
         for number in range(50):

@@ -146,7 +146,9 @@ def test_positions_count_what_the_caller_has_got(log: Log, topic: str) -> None:
         assert next(consumer).partition == 1
 
 
-def test_a_second_thread_may_not_poll_meanwhile_but_may_do_all_else(log: Log, topic: str) -> None:
+def test_a_second_thread_may_not_poll_concurrently_but_may_call_other_methods(
+    log: Log, topic: str
+) -> None:
     with log.consumer({topic: [0]}, start="latest") as consumer:
         thread, outcome = in_thread(lambda: consumer.poll(timeout_ms=AMPLE_MS))
         until_reading(log, consumer)
@@ -249,7 +251,7 @@ def test_ctrl_c_while_a_poll_takes_what_is_there_leaves_it_there(log: Log, topic
         assert found == list(range(50))
 
 
-def test_rows_of_an_arrow_poll_that_nobody_got_come_again(log: Log, topic: str) -> None:
+def test_rows_of_an_interrupted_arrow_poll_are_delivered_again(log: Log, topic: str) -> None:
     """As Ctrl-C leaves it between the two threads: the I/O thread was done, the caller not."""
     with log.consumer({topic: [0]}) as consumer:
         consumer.poll(max_records=5, timeout_ms=AMPLE_MS)

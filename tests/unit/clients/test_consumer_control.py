@@ -49,7 +49,7 @@ def stored(brokers: Brokers, *topics: str, partitions: int = 2, count: int = 10)
 # --- assignment ----------------------------------------------------------------------------------
 
 
-def test_an_assignment_is_replaced_and_what_stays_goes_on_where_it_is() -> None:
+def test_a_replaced_assignment_keeps_the_positions_of_common_partitions() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a", "b")
         async with brokers.client() as log, log.consumer({"a": [0, 1]}) as consumer:
@@ -101,7 +101,7 @@ def test_what_was_read_ahead_of_an_unassigned_partition_is_dropped() -> None:
     play(main)
 
 
-def test_a_consumer_of_nothing_says_so() -> None:
+def test_a_consumer_without_assignment_raises() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a")
         async with brokers.client() as log, log.consumer("a") as consumer:
@@ -131,7 +131,7 @@ def test_an_assignment_that_cannot_be_found_changes_nothing() -> None:
     play(main)
 
 
-def test_a_partition_that_does_not_exist_is_told_on_entering() -> None:
+def test_a_partition_that_does_not_exist_is_raised_on_entering() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a")
         async with brokers.client() as log:
@@ -198,7 +198,7 @@ def test_reading_to_the_end_takes_no_partition_that_comes_later() -> None:
     play(main)
 
 
-def test_what_is_unassigned_while_somebody_waits_for_it_is_told_at_once() -> None:
+def test_unassigning_a_partition_ends_the_wait_for_it_with_an_error() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
         brokers.create("u")
@@ -366,7 +366,7 @@ def test_a_poll_returns_in_time_though_look_ups_take_longer() -> None:
     play(main)
 
 
-def test_an_unknown_topic_is_told_by_one_of_several_short_polls() -> None:
+def test_an_unknown_topic_is_raised_by_one_of_several_short_polls() -> None:
     async def main(brokers: Brokers) -> None:
         async with brokers.client() as log:
             consumer = log.consumer("nope")
@@ -381,7 +381,7 @@ def test_an_unknown_topic_is_told_by_one_of_several_short_polls() -> None:
     play(main)
 
 
-def test_a_cluster_that_never_says_where_to_begin_is_told_in_time() -> None:
+def test_a_failing_position_lookup_is_raised_in_time() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a", partitions=1)
         async with brokers.client(call_timeout_ms=2_000) as log:
@@ -473,7 +473,7 @@ def test_leaving_an_iteration_loses_nothing() -> None:
     play(main)
 
 
-def test_a_closed_consumer_hands_out_nothing_and_still_says_how_it_was() -> None:
+def test_a_closed_consumer_delivers_nothing_and_keeps_its_statistics() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a", partitions=1)
         async with brokers.client() as log:

@@ -136,7 +136,7 @@ def test_a_consumer_repeats_what_may_be_repeated_and_tells_the_rest(run: Run) ->
     run(main)
 
 
-def test_a_torn_answer_is_told_and_asked_for_again(run: Run) -> None:
+def test_a_truncated_response_is_raised_and_retried(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker(end=3)
         broker.answers[0].extend([batch(0, 1, 2)[:-5], batch(0, 1, 2)])

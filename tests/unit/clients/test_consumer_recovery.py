@@ -61,7 +61,7 @@ def rotten(data: bytes) -> bytes:
 # --- what cannot be read -------------------------------------------------------------------------
 
 
-def test_what_precedes_a_rotten_batch_is_handed_out_and_the_error_says_where_it_is() -> None:
+def test_records_before_a_corrupt_batch_are_delivered_and_the_error_has_its_offsets() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 2)
         brokers.append(("t", 0), 5)
@@ -98,7 +98,7 @@ def test_what_was_rotten_on_its_way_is_read_when_it_comes_well() -> None:
     play(main)
 
 
-def test_a_codec_that_is_unknown_is_told_with_its_place() -> None:
+def test_an_unknown_codec_is_raised_with_its_offsets() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
         brokers.append(("t", 0), 2)
@@ -126,9 +126,7 @@ def test_a_codec_that_is_unknown_is_told_with_its_place() -> None:
         (b"x" * 10, "from offset 4 cannot be read"),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_told_and_never_believed(
-    data: bytes, sentence: str
-) -> None:
+def test_an_invalid_response_is_raised_and_not_used(data: bytes, sentence: str) -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
         brokers.append(("t", 0), 4)
@@ -142,7 +140,7 @@ def test_an_answer_that_makes_no_sense_is_told_and_never_believed(
     play(main)
 
 
-def test_an_answer_about_other_partitions_is_told() -> None:
+def test_a_response_for_other_partitions_is_raised() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 2)
         brokers.append(("t", 0), 4)
@@ -166,7 +164,7 @@ def test_an_answer_about_other_partitions_is_told() -> None:
 # --- what goes, moves and comes back -------------------------------------------------------------
 
 
-def test_a_deleted_topic_is_told_once_and_the_others_go_on() -> None:
+def test_a_deleted_topic_is_raised_once_and_others_continue() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("gone", 3)
         brokers.create("kept")
@@ -185,7 +183,7 @@ def test_a_deleted_topic_is_told_once_and_the_others_go_on() -> None:
     play(main)
 
 
-def test_records_read_ahead_of_a_deleted_topic_are_handed_out_before_it_is_told() -> None:
+def test_prefetched_records_of_a_deleted_topic_are_delivered_before_the_error() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
         brokers.append(("t", 0), 10)
@@ -202,7 +200,7 @@ def test_records_read_ahead_of_a_deleted_topic_are_handed_out_before_it_is_told(
 
 @pytest.mark.parametrize("is_seen", [True, False])
 @pytest.mark.parametrize("policy", ["raise", "earliest"])
-def test_offsets_of_a_topic_made_anew_are_out_of_range(policy: str, is_seen: bool) -> None:
+def test_offsets_of_a_recreated_topic_are_out_of_range(policy: str, is_seen: bool) -> None:
     """Whether its absence was noticed or not, and though the new one is longer."""
 
     async def main(brokers: Brokers) -> None:
@@ -259,7 +257,7 @@ def test_a_broker_that_finds_no_offset_in_range_is_not_hammered() -> None:
     play(main)
 
 
-def test_an_iteration_goes_on_after_an_error_and_counts_the_records_alone() -> None:
+def test_an_iteration_continues_after_an_error_and_counts_only_records() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
         brokers.append(("t", 0), 5)

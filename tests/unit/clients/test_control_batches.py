@@ -100,7 +100,7 @@ def test_no_way_of_reading_shows_a_marker(run: Run, served: Served) -> None:
     run(main)
 
 
-def test_a_position_among_markers_goes_on_behind_them(run: Run, served: Served) -> None:
+def test_a_position_among_markers_continues_after_them(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as address, AsyncLog.open(runtime, address) as log:
             for start in range(END):

@@ -78,7 +78,7 @@ def test_nothing_above_the_high_watermark_is_deleted(with_log: With) -> None:
     with_log(body)
 
 
-def test_a_reader_below_the_new_start_is_told(with_log: With) -> None:
+def test_a_consumer_below_the_new_log_start_gets_an_error(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await fill(log)
         await log.admin.delete_records("t", 3)

@@ -52,7 +52,7 @@ def test_runs_of_records_are_observed_as_their_records_are() -> None:
     assert found == expected
 
 
-def test_records_may_be_looked_at_while_failures_are_told() -> None:
+def test_outcomes_may_be_retrieved_while_failures_are_reported() -> None:
     batch = batch_of(50_000)
     (_, part), _ = parts = split(batch)
     batch.become(parts)

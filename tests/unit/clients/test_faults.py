@@ -268,7 +268,7 @@ def test_a_failing_partition_does_not_stop_the_others(run: Run) -> None:
     run(main)
 
 
-def test_a_full_buffer_is_told_after_the_time_to_block(run: Run) -> None:
+def test_a_full_buffer_raises_overloaded_after_block_ms_max(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(hold=asyncio.Event())
         assert script.hold is not None
@@ -285,7 +285,7 @@ def test_a_full_buffer_is_told_after_the_time_to_block(run: Run) -> None:
     run(main)
 
 
-def test_flush_says_how_much_has_no_outcome_in_time(run: Run) -> None:
+def test_flush_reports_the_records_without_an_outcome_in_time(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(hold=asyncio.Event())
         assert script.hold is not None

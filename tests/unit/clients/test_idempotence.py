@@ -132,7 +132,7 @@ def test_an_id_that_is_not_to_be_had_in_time_fails_the_records_with_the_reason()
     run(main)
 
 
-def test_an_id_that_makes_no_sense_is_not_used() -> None:
+def test_an_invalid_producer_id_is_not_used() -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(memory=Stubborn(None))
         async with scripted(runtime, script) as log:
@@ -227,7 +227,7 @@ def test_a_leader_that_is_named_in_a_refusal_is_asked_without_a_look_up() -> Non
     run(main)
 
 
-def test_a_refusal_that_names_the_leader_of_before_is_not_believed() -> None:
+def test_an_error_that_names_an_older_leader_is_ignored() -> None:
     async def main(runtime: Runtime) -> None:
         script = Script()
         async with scripted(runtime, script, nodes=2) as log, log.producer() as producer:

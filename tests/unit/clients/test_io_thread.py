@@ -20,7 +20,7 @@ class Closing(asyncio.SelectorEventLoop):
         return False
 
 
-def test_a_call_that_meets_the_end_of_the_thread_says_so() -> None:
+def test_a_call_during_the_end_of_the_thread_raises_stopping() -> None:
     async def work() -> None:
         raise AssertionError("nobody runs it")
 

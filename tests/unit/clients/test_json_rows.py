@@ -41,7 +41,7 @@ def test_a_cell_is_what_json_would_read_back(column: pa.Array, cells: list[objec
     assert [json.loads(text) for text in json_cells(column).to_pylist()] == cells
 
 
-def test_a_zoned_time_says_so() -> None:
+def test_a_timestamp_with_a_zone_ends_in_z() -> None:
     column = pa.array([0], pa.timestamp("ms", tz="UTC"))
     assert json_cells(column).to_pylist() == ['"1970-01-01T00:00:00.000Z"']
 

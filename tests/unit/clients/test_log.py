@@ -47,7 +47,7 @@ async def read_all(consumer: AsyncConsumer) -> list[ConsumerRecord]:
 # --- producing -----------------------------------------------------------------------------------
 
 
-def test_each_record_is_where_its_delivery_says(with_log: With) -> None:
+def test_each_record_is_at_the_offset_of_its_delivery(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t", partitions=3)
         async with log.producer(linger_ms=1, batch_size=500) as producer:
@@ -115,7 +115,7 @@ def test_every_codec_goes_both_ways(with_log: With, compression: str) -> None:
     with_log(body)
 
 
-def test_acks_none_says_nothing_of_offsets(with_log: With) -> None:
+def test_acks_none_returns_no_offsets(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         async with log.producer(acks="none") as producer:
@@ -130,7 +130,7 @@ def test_acks_none_says_nothing_of_offsets(with_log: With) -> None:
     with_log(body)
 
 
-def test_acks_leader_says_the_offset(with_log: With) -> None:
+def test_acks_leader_returns_the_offset(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         async with log.producer(acks="leader") as producer:
@@ -154,7 +154,7 @@ def test_a_full_buffer_makes_send_wait(with_log: With) -> None:
     with_log(body)
 
 
-def test_send_nowait_says_that_the_buffer_is_full(with_log: With) -> None:
+def test_send_nowait_raises_if_the_buffer_is_full(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         async with log.producer(buffer_size=1_000, linger_ms=60_000) as producer:
@@ -168,7 +168,7 @@ def test_send_nowait_says_that_the_buffer_is_full(with_log: With) -> None:
     with_log(body)
 
 
-def test_an_unknown_topic_or_partition_is_told_by_send(with_log: With) -> None:
+def test_send_raises_for_an_unknown_topic_or_partition(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t", partitions=2)
         async with log.producer() as producer:
@@ -193,7 +193,7 @@ def test_an_unknown_topic_or_partition_is_told_by_send(with_log: With) -> None:
         ({"topic": b"t"}, "a topic's name is a str, not bytes"),
     ],
 )
-def test_a_value_of_a_wrong_type_is_told_by_send_and_harms_nobody(
+def test_send_raises_for_a_value_of_a_wrong_type_and_affects_no_other_record(
     with_log: With, mistake: dict[str, Any], sentence: str
 ) -> None:
     async def body(log: AsyncLog) -> None:
@@ -221,7 +221,7 @@ def test_a_batch_above_the_topics_limit_fails_alone(with_log: With) -> None:
     with_log(body)
 
 
-def test_a_failure_that_nobody_looked_at_is_raised_by_flush_once(with_log: With) -> None:
+def test_flush_raises_a_failure_that_was_not_retrieved_once(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t", configs={"max.message.bytes": "2000"})
         async with log.producer() as producer:
@@ -295,7 +295,7 @@ def values(records: list[ConsumerRecord]) -> list[int]:
     return [int(record.value or b"-1") for record in records]
 
 
-def test_reading_begins_where_it_is_told(with_log: With) -> None:
+def test_reading_begins_at_the_start_position(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await fill(log, 100)
         time = datetime.fromtimestamp(1_000 + 60.5, UTC)
@@ -408,7 +408,7 @@ def test_an_offset_out_of_range_is_raised_or_reset(with_log: With) -> None:
     with_log(body)
 
 
-def test_an_unknown_topic_is_told_to_the_consumer(with_log: With) -> None:
+def test_an_unknown_topic_is_raised_by_the_consumer(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         with pytest.raises(UnknownTopicOrPartition):
             await log.consumer("nope").poll(timeout_ms=AMPLE_MS)
@@ -420,7 +420,7 @@ def test_an_unknown_topic_is_told_to_the_consumer(with_log: With) -> None:
     with_log(body)
 
 
-def test_a_topic_deleted_while_reading_is_told(with_log: With) -> None:
+def test_a_topic_deleted_while_reading_is_raised(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await fill(log, 1)
         async with log.consumer("t") as consumer:
@@ -522,7 +522,7 @@ def test_the_cluster_names_its_broker_and_controller(with_log: With) -> None:
     with_log(body)
 
 
-def test_no_broker_at_the_address_is_lost_soon_and_says_what_to_do(run: Run) -> None:
+def test_no_broker_at_the_address_raises_lost_soon_with_a_remedy(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async def check(connect_timeout_ms: int) -> None:
             with pytest.raises(Lost, match="quorumlog dev"):

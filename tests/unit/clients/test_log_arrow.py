@@ -132,7 +132,7 @@ def test_read_arrow_takes_bounds_and_columns(with_log: With) -> None:
     with_log(body)
 
 
-def test_acks_none_says_nothing_of_the_rows_offsets(with_log: With) -> None:
+def test_acks_none_returns_no_offsets_of_rows(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         async with log.producer(acks="none", batch_size=100) as producer:

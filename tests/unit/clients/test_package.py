@@ -45,7 +45,7 @@ def test_every_public_name_is_there() -> None:
         quorumlog.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_asyncio_programs_are_told_when_nobody_answers() -> None:
+def test_asyncio_connect_raises_if_no_broker_answers() -> None:
     async def main() -> None:
         with pytest.raises(Lost, match="quorumlog dev"):
             await quorumlog.aio.connect("127.0.0.1:1", connect_timeout_ms=100)

@@ -75,7 +75,7 @@ def test_a_time_out_of_range_is_refused_where_it_is_given(
     with_log(body)
 
 
-def test_text_that_utf8_cannot_carry_harms_nobody_else(with_log: With) -> None:
+def test_text_that_utf8_cannot_encode_affects_no_other_record(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         async with log.producer() as producer:
@@ -348,7 +348,7 @@ def test_the_producers_partitioner_decides_for_rows_too(with_log: With) -> None:
     with_log(body)
 
 
-def test_a_source_that_fails_on_the_way_says_which_rows_are_stored(with_log: With) -> None:
+def test_a_source_that_fails_reports_the_stored_rows(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
 

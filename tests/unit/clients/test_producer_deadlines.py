@@ -28,7 +28,7 @@ from .storing_broker import Broker, cluster, until
 # --- for room ------------------------------------------------------------------------------------
 
 
-def test_the_time_to_block_goes_on_while_others_are_quicker() -> None:
+def test_block_ms_max_elapses_while_other_senders_take_the_space() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         broker.hold = asyncio.Event()
@@ -126,7 +126,7 @@ def test_an_attempt_that_the_deadline_cuts_short_does_not_hide_why_the_one_befor
         task.result()
 
 
-def test_a_record_of_a_partition_that_nobody_leads_says_so_in_the_end() -> None:
+def test_the_timeout_of_a_partition_without_leader_has_the_reason() -> None:
     async def main(runtime: Runtime) -> None:
         script = Script()
         async with scripted(runtime, script) as log:
@@ -142,7 +142,7 @@ def test_a_record_of_a_partition_that_nobody_leads_says_so_in_the_end() -> None:
 
 
 @pytest.mark.parametrize("delivery_ms", [3_000, 600])
-def test_a_record_whose_leader_nobody_would_say_tells_why(delivery_ms: int) -> None:
+def test_the_timeout_after_failed_leader_lookups_has_the_reason(delivery_ms: int) -> None:
     """Also where a look-up may take longer than the record's delivery."""
 
     async def main(runtime: Runtime) -> None:

@@ -64,7 +64,7 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("spoil", NONSENSE, ids=lambda spoil: spoil.__name__)
-def test_an_answer_that_makes_no_sense_is_not_believed_and_the_batch_sent_again(
+def test_an_invalid_response_is_rejected_and_the_batch_retried(
     spoil: Spoil,
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -79,7 +79,7 @@ def test_an_answer_that_makes_no_sense_is_not_believed_and_the_batch_sent_again(
     run(main)
 
 
-def test_a_broker_that_only_answers_nonsense_is_a_time_out_that_says_so() -> None:
+def test_a_broker_with_only_invalid_responses_is_named_in_the_timeout() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         broker.spoil = [negative_offset] * 10_000
@@ -143,7 +143,7 @@ def test_a_broker_that_restarts_gets_what_waited() -> None:
     run(main)
 
 
-def test_a_broker_that_never_comes_back_is_told_record_by_record() -> None:
+def test_a_broker_that_never_returns_fails_each_record() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         listener = await runtime.network.serve("127.0.0.1:0", broker.handlers())

@@ -103,7 +103,7 @@ def test_a_port_that_speaks_something_else_is_named_as_such(answer: bytes, sente
 
 
 @pytest.mark.slow
-def test_a_name_that_does_not_resolve_is_told_so() -> None:
+def test_an_address_that_does_not_resolve_is_reported() -> None:
     def check(connect_timeout_ms: int) -> None:
         with pytest.raises(Lost, match="no-such-host"):
             quorumlog.connect("no-such-host.invalid:9094", connect_timeout_ms=connect_timeout_ms)

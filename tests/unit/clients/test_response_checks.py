@@ -47,7 +47,7 @@ def test_partitions_that_are_missing_or_twice_make_no_sense(partitions: tuple[in
         lambda response: response.results[0].ClearField("topic"),
     ],
 )
-def test_an_answer_to_something_else_makes_no_sense(
+def test_a_response_to_another_request_is_invalid(
     spoil: Callable[[admin_pb2.DescribeTopicsResponse], None],
 ) -> None:
     response = answer(0)

@@ -144,7 +144,7 @@ def test_what_may_be_stored_behind_a_gap_is_resolved_under_its_old_number() -> N
     assert numbers(bench.take()) == [(7, 1, 0)]
 
 
-def test_what_is_certainly_not_stored_behind_a_gap_is_numbered_anew() -> None:
+def test_batches_certainly_not_stored_after_a_gap_are_renumbered() -> None:
     bench = Bench()
     bench.send(1)
     bench.store(bench.take())
@@ -170,7 +170,7 @@ def test_a_leader_that_lost_its_log_is_met_with_the_next_epoch() -> None:
     assert numbers(bench.take()) == [(7, 1, 0)]
 
 
-def test_who_finds_its_id_used_by_another_takes_a_new_one() -> None:
+def test_a_fenced_producer_takes_a_new_id() -> None:
     bench = Bench()
     bench.send(1)
     (part,) = bench.take()

@@ -19,9 +19,7 @@ async def read(log: AsyncLog) -> list[ConsumerRecord]:
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_a_producer_is_told_the_time_that_the_log_gave_its_records(
-    with_log: With, compression: str
-) -> None:
+def test_a_producer_gets_the_append_time_of_its_records(with_log: With, compression: str) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t", configs=APPEND_TIME)
         async with log.producer(compression=compression) as producer:

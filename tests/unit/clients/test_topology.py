@@ -47,7 +47,7 @@ def test_doubt_keeps_the_epoch() -> None:
     assert leader.epoch == 5
 
 
-def test_nobody_leads_without_an_address() -> None:
+def test_a_partition_without_leader_or_address_has_no_leader() -> None:
     topology = known()
     topology.saw_topic(described(epoch=6, leader=3), now_ms=20)
     assert topology.leader("t", 0) is None

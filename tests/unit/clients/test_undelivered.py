@@ -24,7 +24,7 @@ from .storing_broker import Broker, cluster, until
 # --- what was not delivered ----------------------------------------------------------------------
 
 
-def test_flush_tells_of_those_records_that_nobody_looked_at() -> None:
+def test_flush_reports_only_failures_that_were_not_retrieved() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         broker.refuse[b"2"] = InvalidRecord("two")
@@ -136,7 +136,7 @@ def test_the_buffer_counts_what_records_hold_and_then_their_encoded_batch() -> N
     run(main)
 
 
-def test_the_brokers_time_is_told_where_the_topic_has_it() -> None:
+def test_the_append_time_is_returned_if_the_topic_uses_it() -> None:
     async def main(runtime: Runtime) -> None:
         def stamp(response: log_pb2.ProduceResponse) -> None:
             response.results[0].log_append_time_ms = 77
@@ -181,7 +181,7 @@ def test_statistics_are_a_snapshot_of_what_is_held_and_done() -> None:
 # --- Arrow rows and bulks -------------------------------------------------------------------------
 
 
-def test_rows_without_an_answer_are_told_apart_from_those_that_are_certainly_not_stored() -> None:
+def test_rows_of_unknown_outcome_are_distinguished_from_rows_not_stored() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker(partitions=3)
         broker.refuse[b"bad"] = InvalidRecord("a bad one")

@@ -81,7 +81,9 @@ def topic(request: pytest.FixtureRequest, log: Log) -> str:
 
 
 @pytest.mark.slow
-def test_who_is_killed_is_taken_over_by_the_other(address: str, log: Log, topic: str) -> None:
+def test_the_partitions_of_a_killed_member_go_to_the_other(
+    address: str, log: Log, topic: str
+) -> None:
     command = [sys.executable, "-c", READER, address, topic, "g-killed"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
         try:
@@ -103,7 +105,7 @@ def test_who_is_killed_is_taken_over_by_the_other(address: str, log: Log, topic:
 @pytest.mark.parametrize(
     "iteration", ["consumer", "consumer.records(idle_ms=5_000)"], ids=["all", "some"]
 )
-def test_who_was_stopped_for_longer_than_the_session_hands_out_nothing_of_before(
+def test_a_member_stopped_beyond_its_session_delivers_no_buffered_record(
     address: str, topic: str, iteration: str
 ) -> None:
     """Others may have its partitions: it lets go of them, whatever is read ahead."""

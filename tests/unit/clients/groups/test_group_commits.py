@@ -127,7 +127,7 @@ def test_a_commit_ends_in_the_time_that_it_was_given_though_another_one_waits() 
         assert 500 <= member.took_ms <= 1_500
 
 
-def test_closing_waits_for_commits_that_nobody_waits_for_no_longer_than_for_its_own() -> None:
+def test_close_waits_for_background_commits_within_their_time_limit() -> None:
     class Closes(Cut):
         async def act(self, consumer: AsyncGroupConsumer) -> None:
             consumer.commit_nowait()
@@ -171,7 +171,7 @@ def test_what_the_application_commits_is_not_taken_back_by_the_commits_that_come
     play(main)
 
 
-def test_commits_that_nobody_waits_for_are_bounded() -> None:
+def test_background_commits_are_bounded() -> None:
     class Floods(Cut):
         taken = 0
         error = ""

@@ -20,7 +20,7 @@ from .group_setting import HEARTBEAT_MS, SESSION_MS, Place, Told, play, produce,
 ALL: list[Place] = [("t", number) for number in range(4)]
 
 
-def test_one_member_reads_everything_once_and_the_next_goes_on_behind_it() -> None:
+def test_one_member_reads_everything_once_and_the_next_continues() -> None:
     async def main(log: AsyncLog) -> None:
         async with log.consumer("t", group="g") as consumer:
             (got,) = await read_all(consumer, for_ms=2_000)
@@ -98,7 +98,9 @@ def test_a_partition_is_not_given_back_before_the_application_is_done_with_its_r
     play(main)
 
 
-def test_who_dies_is_taken_over_after_its_session_and_unfinished_work_comes_again() -> None:
+def test_a_failed_member_is_replaced_after_its_session_and_its_unfinished_records_redelivered() -> (
+    None
+):
     async def main(log: AsyncLog) -> None:
         dead = log.consumer("t", group="g", auto_commit_interval_ms=100)
         await read_all(dead, for_ms=1_000)
@@ -116,7 +118,7 @@ def test_who_dies_is_taken_over_after_its_session_and_unfinished_work_comes_agai
     play(main)
 
 
-def test_who_does_not_poll_leaves_and_is_told_and_comes_back() -> None:
+def test_a_member_that_does_not_poll_leaves_raises_and_rejoins() -> None:
     async def main(log: AsyncLog) -> None:
         told = Told()
         settings: dict[str, Any] = {"max_poll_interval_ms": 3_000, **told.callbacks()}
@@ -195,7 +197,7 @@ def test_a_commit_by_hand_has_notes_and_nothing_is_committed_by_itself_without()
     play(main)
 
 
-def test_a_commit_of_who_was_shut_out_says_what_to_do() -> None:
+def test_a_commit_of_a_fenced_member_raises_with_a_remedy() -> None:
     async def main(log: AsyncLog) -> None:
         async with log.consumer("t", group="g", max_poll_interval_ms=2_000) as consumer:
             await consumer.poll(timeout_ms=1_000)
@@ -206,7 +208,7 @@ def test_a_commit_of_who_was_shut_out_says_what_to_do() -> None:
     play(main)
 
 
-def test_a_commit_of_who_has_not_joined_yet_says_what_to_do() -> None:
+def test_a_commit_before_joining_raises_with_a_remedy() -> None:
     async def main(log: AsyncLog) -> None:
         consumer = log.consumer("t", group="g")
         with pytest.raises(UnknownMember, match="has not joined group g yet: poll") as raised:
@@ -217,7 +219,7 @@ def test_a_commit_of_who_has_not_joined_yet_says_what_to_do() -> None:
     play(main)
 
 
-def test_a_start_of_none_raises_until_a_seek_says_where() -> None:
+def test_a_start_of_none_raises_until_a_seek() -> None:
     async def main(log: AsyncLog) -> None:
         async with log.consumer("t", group="g", start="none") as consumer:
             for _ in range(2):
@@ -273,7 +275,7 @@ def test_a_pattern_wants_topics_that_come_later() -> None:
     play(main)
 
 
-def test_a_static_member_that_restarts_has_the_same_partitions_and_nobody_else_gets_them() -> None:
+def test_a_restarted_static_member_keeps_its_partitions() -> None:
     async def main(log: AsyncLog) -> None:
         told = Told()
         async with log.consumer("t", group="g", **told.callbacks()) as other:
@@ -290,7 +292,9 @@ def test_a_static_member_that_restarts_has_the_same_partitions_and_nobody_else_g
     play(main)
 
 
-def test_two_static_members_of_one_name_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_two_static_members_of_one_instance_id_get_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """At once in the log, and by the poll when the other one has not left in time."""
 
     async def main(log: AsyncLog) -> None:

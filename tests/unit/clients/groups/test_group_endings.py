@@ -39,7 +39,7 @@ def test_a_callback_may_name_a_topic_whose_partitions_have_just_come() -> None:
     play(main)
 
 
-def test_closing_commits_nothing_of_what_was_given_back_meanwhile() -> None:
+def test_close_commits_nothing_of_partitions_revoked_during_it() -> None:
     async def main(log: AsyncLog) -> None:
         given: list[Place] = []
         is_asked = asyncio.Event()
@@ -68,7 +68,7 @@ def test_closing_commits_nothing_of_what_was_given_back_meanwhile() -> None:
     play(main)
 
 
-def test_a_callback_that_takes_very_long_while_its_consumer_is_closed_harms_nobody_else() -> None:
+def test_a_slow_callback_during_close_affects_no_other_consumer() -> None:
     async def main(log: AsyncLog) -> None:
         is_asked = asyncio.Event()
 
@@ -206,7 +206,7 @@ def test_what_was_had_of_a_partition_before_it_was_lost_does_not_count_when_it_c
     play(main)
 
 
-def test_closing_waits_for_nothing_though_partitions_come_back_meanwhile() -> None:
+def test_close_does_not_wait_for_partitions_assigned_during_it() -> None:
     async def main(log: AsyncLog) -> None:
         is_asked = asyncio.Event()
 
@@ -290,7 +290,7 @@ def test_two_that_close_at_one_time_both_leave_behind_a_group_that_was_left() ->
     play(main)
 
 
-def test_who_is_cancelled_while_closing_leaves_nothing_running() -> None:
+def test_a_cancelled_close_leaves_no_task_running() -> None:
     async def main(log: AsyncLog) -> None:
         async def on_revoked(places: list[Place]) -> None:
             await asyncio.sleep(5)
@@ -318,7 +318,7 @@ def test_closing_tells_what_was_lost_just_before() -> None:
 
 
 @pytest.mark.parametrize("meanwhile_ms", [0, 3 * HEARTBEAT_MS])
-def test_a_topic_that_is_made_anew_is_read_from_its_beginning(meanwhile_ms: int) -> None:
+def test_a_recreated_topic_is_read_from_its_beginning(meanwhile_ms: int) -> None:
     """Whether or not a heartbeat came in between that told of it."""
 
     async def main(log: AsyncLog) -> None:
@@ -377,7 +377,7 @@ def test_the_rows_of_a_table_are_committed_once_the_next_is_asked_for() -> None:
     play(main)
 
 
-def test_a_mistaken_topic_is_told_of_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_absent_topic_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def main(log: AsyncLog) -> None:
         async with log.consumer(["t", "flihgts"], group="g") as consumer:
             assert len((await read_all(consumer, for_ms=3_000))[0]) == 20

@@ -57,7 +57,7 @@ class Iterating(Reader):
 
 
 @pytest.mark.parametrize("kind", [Reader, Iterating])
-def test_who_reaches_nobody_for_a_session_hands_out_nothing_more(
+def test_a_member_without_responses_for_a_session_delivers_nothing_more(
     kind: type[Reader], caplog: pytest.LogCaptureFixture
 ) -> None:
     with staged(records=100) as stage:
@@ -96,7 +96,7 @@ def test_the_other_one_gets_all_and_no_record_comes_twice_after_it_was_given_awa
         assert not late & {place for _, place, _ in reader.got[before:]}
 
 
-def test_it_joins_anew_by_itself_where_the_group_is() -> None:
+def test_it_rejoins_at_the_committed_offsets() -> None:
     with staged(records=10) as stage:
         reader = Reader(stage, "one")
         stage.until(lambda: len(reader.got) > 5, "it reads")
@@ -121,7 +121,7 @@ def test_a_cut_shorter_than_the_session_is_not_noticed() -> None:
 
 
 @pytest.mark.parametrize("kind", [Reader, Iterating])
-def test_who_was_stopped_for_longer_than_a_session_hands_out_nothing_before_it_has_heard(
+def test_a_member_stopped_beyond_a_session_delivers_nothing_before_a_response(
     kind: type[Reader],
 ) -> None:
     with staged(records=100) as stage:
@@ -137,7 +137,7 @@ def test_who_was_stopped_for_longer_than_a_session_hands_out_nothing_before_it_h
         stage.until(lambda: len(reader.got) > len(before), "it reads again")
 
 
-def test_who_was_stopped_commits_nothing_of_what_it_lost() -> None:
+def test_a_stopped_member_commits_nothing_of_lost_partitions() -> None:
     outcomes: list[str] = []
 
     async def play(log: AsyncLog) -> None:

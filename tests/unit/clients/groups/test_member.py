@@ -101,7 +101,7 @@ def test_what_is_being_taken_is_reported_though_it_is_wanted_back_already() -> N
     assert (step.act, step.places) == (StepKind.REVOKE, (TWO,))
 
 
-def test_a_partition_of_a_topic_that_was_made_anew_is_lost_and_taken() -> None:
+def test_a_partition_of_a_recreated_topic_is_lost_and_assigned() -> None:
     talk = Talk()
     talk.joins(ONE, TWO)
     talk.passes(INTERVAL_MS)

@@ -65,7 +65,7 @@ def committed(cluster: Cluster, group: str) -> int | None:
     return cluster.run(work)
 
 
-def test_a_group_goes_on_in_the_copy_where_it_stopped_and_is_never_set_back(
+def test_a_group_continues_in_the_copy_and_is_never_set_back(
     clusters: Clusters,
 ) -> None:
     clusters.create("t")

@@ -131,9 +131,7 @@ def test_what_came_before_an_error_of_the_whole_client_comes_again(
     assert reader.moves == [("assign", 0), ("assign", 0)]
 
 
-def test_a_read_goes_on_without_moving_and_moves_where_it_is_asked_to(
-    source: KafkaSource, reader: Reader
-) -> None:
+def test_a_read_seeks_only_if_the_offset_changed(source: KafkaSource, reader: Reader) -> None:
     for first, wanted in ((0, 0), (1, 1), (1, 1)):
         reader.coming = [[Message(first)]]
         read(source, wanted)

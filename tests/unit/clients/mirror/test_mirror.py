@@ -36,7 +36,7 @@ def test_copies_have_the_offsets_times_and_keys_of_their_source(clusters: Cluste
     assert topics[0].configs["retention.ms"] == "123456789"
 
 
-def test_a_mirror_goes_on_where_the_one_before_it_stopped(clusters: Clusters) -> None:
+def test_a_mirror_resumes_where_the_previous_one_stopped(clusters: Clusters) -> None:
     clusters.create("t")
     clusters.send("t", b"a", b"b")
     clusters.once()
@@ -129,7 +129,7 @@ def test_a_source_that_begins_above_0_has_a_copy_that_does(clusters: Clusters) -
     assert [offset for offset, *_ in clusters.same("t")] == [7, 8, 9]
 
 
-def test_a_topic_made_anew_is_not_copied_onto_the_one_before(clusters: Clusters) -> None:
+def test_a_recreated_topic_is_not_copied_onto_the_old_copy(clusters: Clusters) -> None:
     clusters.create("t")
     clusters.send("t", b"old")
     clusters.once()

@@ -26,7 +26,7 @@ def the_course(clusters: Clusters) -> CopyProgress:
     return progress
 
 
-def test_a_copy_that_was_deleted_after_it_stopped_is_copied_anew(clusters: Clusters) -> None:
+def test_a_copy_deleted_after_it_stopped_is_copied_again(clusters: Clusters) -> None:
     clusters.create("t")
     clusters.send("t", b"a", b"b")
     clusters.start()
@@ -50,7 +50,7 @@ def test_a_topic_that_was_not_listed_for_a_while_is_copied_on(clusters: Clusters
     assert len(clusters.same("t")) == 2
 
 
-def test_a_topic_made_anew_under_a_running_mirror_is_not_said_to_be_promoted(
+def test_a_topic_recreated_under_a_running_mirror_is_not_reported_as_promoted(
     clusters: Clusters,
 ) -> None:
     clusters.create("t")
@@ -111,7 +111,7 @@ def test_a_topic_that_another_mirror_has_just_made_is_copied_before_once_ends(
     assert clusters.once().records == 1
 
 
-def test_a_copy_that_was_made_anew_is_filled_though_the_source_has_no_news(
+def test_a_recreated_copy_is_filled_without_new_source_records(
     clusters: Clusters,
 ) -> None:
     clusters.create("t")

@@ -111,7 +111,7 @@ def _is_refused(chunk: CopyChunk) -> bool:
     return chunk.place[0] == "a" and bool(chunk.parts)
 
 
-def test_a_partition_that_cannot_be_copied_now_says_why(clusters: Clusters) -> None:
+def test_a_partition_that_cannot_be_copied_reports_the_reason(clusters: Clusters) -> None:
     clusters.create("a")
     clusters.create("b")
     clusters.send("a", b"1")

@@ -75,7 +75,7 @@ async def drain(consumer: AsyncConsumer, read: list[int]) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 5, 9])
-def test_a_position_reads_nothing_of_the_topic_made_anew(length: int) -> None:
+def test_a_position_reads_nothing_of_the_recreated_topic(length: int) -> None:
     """However long the new one is, and though no request failed in between."""
 
     async def main(brokers: Brokers) -> None:
@@ -96,7 +96,7 @@ def test_a_position_reads_nothing_of_the_topic_made_anew(length: int) -> None:
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-def test_a_policy_goes_on_in_the_new_topic_after_telling_once(policy: str) -> None:
+def test_a_reset_policy_continues_in_the_new_topic_after_one_error(policy: str) -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 3)
         places = [("t", partition) for partition in range(3)]
@@ -122,7 +122,7 @@ def test_a_policy_goes_on_in_the_new_topic_after_telling_once(policy: str) -> No
     play(main)
 
 
-def test_what_was_read_ahead_of_the_old_topic_is_handed_out_before_it_is_told() -> None:
+def test_prefetched_records_of_the_old_topic_are_delivered_before_the_error() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
         brokers.append(("t", 0), 5)

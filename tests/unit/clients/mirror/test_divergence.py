@@ -119,7 +119,7 @@ def append(clusters: Clusters, *, to_source: bool, source: str, batches: bytes) 
     (clusters.in_source if to_source else clusters.in_target)(work)
 
 
-def test_a_source_that_wrote_the_same_again_in_another_epoch_is_told_from_its_copy(
+def test_equal_records_of_another_leader_epoch_count_as_divergence(
     clusters: Clusters,
 ) -> None:
     clusters.create("t")
