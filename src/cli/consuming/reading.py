@@ -71,7 +71,7 @@ def explain_out_of_range() -> Iterator[None]:
     try:
         yield
     except OffsetOutOfRange as error:
-        what = error.message.partition(";")[0]
+        what = error.message.partition("; seek")[0]  # the remedy for programs
         raise OffsetOutOfRange(
             f"{what}; give --from earliest, latest or an offset between",
             topic=error.topic,

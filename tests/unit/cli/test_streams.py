@@ -163,7 +163,7 @@ def test_an_offset_outside_of_the_log_names_the_ones_inside(address: str, topic:
     result = invoke("consume", topic, "--from", "2025", address=address)
     assert (result.exit_code, result.stderr) == (
         1,
-        f"quorumlog: {topic}-0: offset 2025 is outside [0, 0]; "
+        f"quorumlog: {topic}-0: offset 2025 is out of range; the log has [0, 0]; "
         "give --from earliest, latest or an offset between\n",
     )
 
