@@ -63,7 +63,7 @@ def a_flush_forgets_the_names_of_new_segments(patch: pytest.MonkeyPatch) -> None
 
 
 def the_clean_marker_stays_during_a_life(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(data_directory, "remove_marker", lambda files, path: None)
+    patch.setattr(data_directory, "remove_clean_marker", lambda files, path: None)
 
 
 def checksums_are_not_read_in_a_recovery(patch: pytest.MonkeyPatch) -> None:
