@@ -35,7 +35,7 @@ def open_groups(
         may_be_replaced=replicas.may_be_replaced,
         formed_for=formed_for,
     )
-    directory.housekeeping.committed = CommittedOffsets(runtime, groups)
+    directory.maintenance.committed = CommittedOffsets(runtime, groups)
     return groups
 
 

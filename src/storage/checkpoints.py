@@ -241,7 +241,7 @@ class Checkpoints:
     epochs: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
     @staticmethod
-    def of_files(contents: Mapping[str, bytes]) -> "Checkpoints":
+    def from_files(contents: Mapping[str, bytes]) -> "Checkpoints":
         """Decode the offset checkpoints among a directory's small files; raises CorruptionError."""
         stored = Checkpoints()
         for name, offsets in stored.by_file().items():
@@ -268,7 +268,7 @@ class Checkpoints:
             epochs=dict(self.epochs),
         )
 
-    def take(self, logs: "Iterable[Log]") -> list["Log"]:
+    def update(self, logs: "Iterable[Log]") -> list["Log"]:
         """Update from the state of these logs; return the logs with changed epochs.
 
         A log that failed, or was never flushed, is skipped.
@@ -291,12 +291,12 @@ class Checkpoints:
             self.recovery_points[log.name] = log.recovery_point
         return changed
 
-    def files_beside(self, other: "Checkpoints") -> dict[str, dict[str, int]]:
+    def changed_files(self, other: "Checkpoints") -> dict[str, dict[str, int]]:
         """Return the files, with their offsets, that differ from `other`."""
         others = other.by_file()
         return {name: own for name, own in self.by_file().items() if own != others[name]}
 
-    def forget(self, name: str) -> dict[str, dict[str, int]]:
+    def remove_log(self, name: str) -> dict[str, dict[str, int]]:
         """Remove a deleted log; return the changed files without it."""
         self.epochs.pop(name, None)
         return {

@@ -92,7 +92,7 @@ class SegmentReader:
             )
         return piece
 
-    def took(self, count: int) -> None:
+    def advance(self, count: int) -> None:
         """Advance by the bytes processed of the last piece."""
         self.position += count
 
@@ -302,7 +302,7 @@ class CleaningRun:
             self._begin_filter(scan, keys)
             return 0
         piece = pieces.read(budget)
-        pieces.took(self._feed(scan, piece, pieces))
+        pieces.advance(self._feed(scan, piece, pieces))
         self.stats.bytes_read += len(piece)
         self.stats.keys = keys.count
         if scan.is_done:
@@ -348,7 +348,7 @@ class CleaningRun:
         piece = pieces.read(budget)
         left = pieces.size - pieces.position
         compactor.growth_max = max(0, SEGMENT_BYTES_MAX - cleaned.size - left)
-        pieces.took(self._feed(compactor, piece, pieces))
+        pieces.advance(self._feed(compactor, piece, pieces))
         written = cleaned.append(*compactor.take())
         self.stats.bytes_read += len(piece)
         self.stats.bytes_written += written

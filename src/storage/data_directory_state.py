@@ -146,7 +146,7 @@ def _load_state(files: "Files", path: str, lock: "FileLock") -> DataDirectorySta
             remove_tree(files, join(path, name))
         elif name in SMALL_FILES:  # other files belong to others, however large
             small[name] = read_file(files, join(path, name))
-    stored = Checkpoints.of_files(small)
+    stored = Checkpoints.from_files(small)
     files.sync_folder(path)
     return DataDirectoryState(
         lock=lock,

@@ -69,7 +69,7 @@ class Unflushed:
         self._folders: dict[str, None] = {}  # with changed names; inner before outer
 
     @property
-    def is_any(self) -> bool:
+    def has_changes(self) -> bool:
         """True if there is anything to flush."""
         return bool(self._dirty or self._closing or self._sealed or self._folders)
 
@@ -82,7 +82,7 @@ class Unflushed:
             self._dirty.append(segment)
         return segment.file
 
-    def closing(self, file: "File") -> None:
+    def sync_and_close(self, file: "File") -> None:
         """Sync a file with the next flush, then close it; it is not written again."""
         self._closing.append((file, file.lease()))
         file.close()
@@ -99,7 +99,7 @@ class Unflushed:
         segment.index.seal()
         self._sealed.append((segment.path, segment.index))
 
-    def named(self, *folders: str) -> None:
+    def sync_folders(self, *folders: str) -> None:
         """Sync these folders with the next flush; names in them changed."""
         for folder in folders:
             self._folders[folder] = None
@@ -132,7 +132,7 @@ class Unflushed:
         self.is_flushing = True
         return flush
 
-    def put_off(self, flush: Flush) -> None:
+    def postpone(self, flush: Flush) -> None:
         """Return a flush to the unflushed changes, after opening a file failed; the next flush
         repeats it."""
         assert self.is_flushing, "no flush is in progress"

@@ -67,7 +67,7 @@ def check_idle_log(
         bases=[segment.base_offset for segment in segments],
         sizes=[segment.size for segment in segments],
         end_offset=EVERY_OFFSET,
-        aged=segments.__getitem__,
+        age_of=segments.__getitem__,
     )
     dirt = _settled(
         files,

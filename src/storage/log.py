@@ -83,7 +83,7 @@ class Log:
         # now or earlier: offsets may have gaps
         self.was_compacted = config.compacted or state.gaps_below is not None
         self._cut_from: int | None = None  # base of the segment being truncated
-        self.replacements = 0  # changes of the file contents behind names; odd during one
+        self.segment_version = 0  # changes of the file contents behind names; odd during one
         self.failure: StorageError | None = None
         self.is_closed = False  # the reason of `failure`, rather than the disk
         self._pool = pool
@@ -92,7 +92,7 @@ class Log:
         self._segments = Segments(
             pool, indexes, self._unflushed, folder=folder, found=state.segments
         )
-        self._places = ReadPlanner(pool, self._segments)
+        self._read_planner = ReadPlanner(pool, self._segments)
 
     @property
     def recovery_point(self) -> int:
@@ -200,7 +200,7 @@ class Log:
             )
             if batch.leader_epoch > self.epochs.latest:
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)
-        self._segments.grew(segment, write.size)
+        self._segments.add_bytes(segment, write.size)
         self.log_end_offset = write.next_offset
         if write.producers:
             self.producers.complete(write.producers, segment.base_offset)
@@ -249,7 +249,7 @@ class Log:
     @property
     def is_dirty(self) -> bool:
         """True if a flush would have anything to do."""
-        return self.flushed_end_offset < self.log_end_offset or self._unflushed.is_any
+        return self.flushed_end_offset < self.log_end_offset or self._unflushed.has_changes
 
     def begin_flush(self, *, is_last: bool = False) -> Flush:
         """Capture a flush of everything completed so far; one flush at a time.
@@ -273,12 +273,12 @@ class Log:
         assert flush.end_offset <= self.log_end_offset, f"{flush.end_offset} beyond the log's end"
         self.flushed_end_offset = max(self.flushed_end_offset, flush.end_offset)
 
-    def put_flush_off(self, flush: Flush) -> None:
+    def postpone_flush(self, flush: Flush) -> None:
         """Postpone a flush for which a file could not be opened; nothing was lost, and the next
         flush repeats it."""
-        self._unflushed.put_off(flush)
+        self._unflushed.postpone(flush)
 
-    def flush_failed(self, flush: Flush, error: OSError) -> StorageError:
+    def fail_flush(self, flush: Flush, error: OSError) -> StorageError:
         """Fail the log after a failed flush: a repeated fsync would report success for lost
         data."""
         self._unflushed.end(flush)
@@ -309,7 +309,7 @@ class Log:
         end = log_end if end_offset is None or end_offset > log_end else end_offset
         if self._cut_from is not None:
             end = min(end, self._cut_from)
-        return self._places.find(
+        return self._read_planner.plan(
             start_offset,
             end_offset=end,
             log_end_offset=log_end,
@@ -325,7 +325,9 @@ class Log:
 
         None looks up the first record with the largest timestamp.
         """
-        timed = [self._places.timed(segment, timestamp_ms) for segment in self._segments]
+        timed = [
+            self._read_planner.lookup_input(segment, timestamp_ms) for segment in self._segments
+        ]
         return TimeLookup(
             timestamp=timestamp_ms,
             start_offset=self.log_start_offset,
@@ -365,18 +367,18 @@ class Log:
         if offset >= self.log_end_offset or not self._segments:
             return None
         assert offset >= self.log_start_offset, f"{offset} < log start {self.log_start_offset}"
-        planned = self._segments.plan_cut(offset, self.log_start_offset)
+        planned = self._segments.plan_truncation(offset, self.log_start_offset)
         kept = list(self._segments)[: len(self._segments) - len(planned.removed)]
         self._cut_from = kept[-1].base_offset
-        self.replacements += 1
+        self.segment_version += 1
         return replace(planned, producers=self.producers.begin_truncate(kept))
 
     def complete_truncate(self, truncation: Truncation, cut: TruncationPoint) -> None:
         """Apply a truncation performed durably."""
         self._cut_from = None
-        self.replacements += 1
-        self._places.forget()
-        self._segments.cut(truncation, cut, self.config)
+        self.segment_version += 1
+        self._read_planner.clear()
+        self._segments.truncate(truncation, cut, self.config)
         self.log_end_offset = cut.end_offset
         self.flushed_end_offset = min(self.flushed_end_offset, cut.end_offset)
         self.high_watermark = min(self.high_watermark, cut.end_offset)
@@ -387,7 +389,7 @@ class Log:
     def cancel_truncate(self, truncation: Truncation) -> None:
         """Cancel a truncation after its position could not be found; nothing was changed."""
         self._cut_from = None
-        self.replacements += 1
+        self.segment_version += 1
         truncation.lease.release()
 
     def truncate_to(self, offset: int) -> None:
@@ -402,15 +404,15 @@ class Log:
         """Plan to drop every segment; return their .log paths, newest first. Reads return nothing
         until the reset is complete."""
         self._check_usable()
-        self.replacements += self._cut_from is None  # may be called again
+        self.segment_version += self._cut_from is None  # may be called again
         self._cut_from = self.log_start_offset
         return tuple(segment.path for segment in reversed(list(self._segments)))
 
     def complete_reset(self, offset: int) -> None:
         """Continue at `offset` with an empty log, after the segments were dropped durably."""
         self._cut_from = None
-        self.replacements += 1
-        self._places.forget()
+        self.segment_version += 1
+        self._read_planner.clear()
         self._segments.clear()
         self.producers = ProducerStateManager.empty(self.folder)
         self.epochs.clear()
@@ -444,22 +446,22 @@ class Log:
 
     # --- remove and replace --------------------------------------------------------------------
 
-    def aged_segments(self) -> Iterator[SegmentAge]:
+    def segment_ages(self) -> Iterator[SegmentAge]:
         """Yield the properties of each segment for retention, oldest first; valid until the log
         changes."""
-        return map(self.aged_segment, range(len(self._segments)))
+        return map(self.segment_age, range(len(self._segments)))
 
-    def aged_segment(self, place: int) -> SegmentAge:
+    def segment_age(self, place: int) -> SegmentAge:
         """Return the properties of a segment for retention, by its index; 0 is the oldest."""
-        return self._segments.aged(place, self.log_end_offset)
+        return self._segments.age_of(place, self.log_end_offset)
 
     def outline(self) -> SegmentOutline:
         """Return the properties of the segments for compaction; valid until the log changes."""
         return self._segments.outline(self.log_end_offset)
 
-    def note_times(self, segment_base: int, first_ms: int, largest_ms: int) -> None:
+    def set_timestamps(self, segment_base: int, first_ms: int, largest_ms: int) -> None:
         """Set the timestamps of an inactive segment (ms, below 0: none)."""
-        self._segments.note_times(segment_base, first_ms, largest_ms)
+        self._segments.set_timestamps(segment_base, first_ms, largest_ms)
 
     def roll(self, wall_ms: int) -> bool:
         """Start a new segment, unless the active one is empty; return True if one was started.
@@ -480,16 +482,16 @@ class Log:
         self._check_usable()
         removal = self._segments.plan_removal(count)
         assert removal.log_start_offset <= self.recovery_point, f"{self.name}: removed un-flushed"
-        self.replacements += 1
+        self.segment_version += 1
         self.advance_log_start(removal.log_start_offset)
         return removal
 
     def complete_remove(self, removal: Removal) -> None:
         """Apply a removal performed durably."""
-        self._places.forget()
-        self._segments.removed(removal)
-        self.producers.removed(removal.log_start_offset)
-        self.replacements += 1
+        self._read_planner.clear()
+        self._segments.apply_removal(removal)
+        self.producers.remove_below(removal.log_start_offset)
+        self.segment_version += 1
 
     def begin_replace(self, group: CleanedGroup) -> Swap | None:
         """Plan to replace segments by a cleaned one; None if they changed since they were read.
@@ -497,18 +499,18 @@ class Log:
         self._check_usable()
         is_cut = group.end_offset > self.recovery_point
         swap = None if is_cut else self._segments.plan_swap(group)
-        self.replacements += swap is not None
+        self.segment_version += swap is not None
         return swap
 
     def complete_replace(self, swap: Swap, *, is_done: bool = True) -> None:
         """Apply a swap performed durably, or with `is_done` False a rejected one that changed
         nothing."""
-        self._places.forget()
-        self._segments.swapped(swap, is_done=is_done)
+        self._read_planner.clear()
+        self._segments.apply_swap(swap, is_done=is_done)
         if is_done:
-            self.producers.replaced(swap.sources, swap.base_offset, swap.aborted)
+            self.producers.replace_segments(swap.sources, swap.base_offset, swap.aborted)
         self.was_compacted = self.was_compacted or is_done
-        self.replacements += 1
+        self.segment_version += 1
 
     def free_descriptors(self) -> None:
         """Close some of the pooled files of all logs."""
@@ -594,7 +596,7 @@ class Log:
             wall_ms=wall_ms,
             is_flushed=self.flushed_end_offset > self._segments.bases[0],
         )
-        self.producers.rolled(self.log_end_offset)
+        self.producers.roll(self.log_end_offset)
         return active
 
     def _refused(self, error: OSError) -> DiskFull | StorageError:

@@ -62,14 +62,14 @@ def find_log_to_clean(
     if config.max_compaction_lag_ms < now_ms:
         oldest_place = next((at for at in range(first, stop + 1) if sizes[at] > 0), -1)
     if oldest_place >= 0:
-        segment = outline.aged(oldest_place)
+        segment = outline.age_of(oldest_place)
         if segment.max_timestamp is None:
             return LogToClean(unknown=oldest_place)
         first_ms = segment.first_timestamp
         oldest = first_ms if first_ms >= 0 else age_base(segment)
     if config.min_compaction_lag_ms > 0:
         young = _first_young(outline, max(first, settled), stop, now_ms, config)
-        if young < stop and outline.aged(young).max_timestamp is None:
+        if young < stop and outline.age_of(young).max_timestamp is None:
             return LogToClean(unknown=young)
         stop = young
     clean, dirty = sum(sizes[: min(first, stop)]), sum(sizes[first:stop])
@@ -94,7 +94,7 @@ def _first_young(
     before = now_ms - config.min_compaction_lag_ms
     for place in range(first, stop):
         if outline.sizes[place] > 0:
-            segment = outline.aged(place)
+            segment = outline.age_of(place)
             if segment.max_timestamp is None or age_base(segment) > before:
                 return place
     return stop

@@ -200,7 +200,7 @@ class SnapshotRetention:
         self.offsets = sorted(offsets)
         self._bases = tuple(bases[-BASES_KEPT:])
 
-    def rolled(self, base_offset: int) -> None:
+    def roll(self, base_offset: int) -> None:
         """Add the base offset of a new segment."""
         self._bases = (*self._bases, base_offset)[-BASES_KEPT:]
 
@@ -213,7 +213,7 @@ class SnapshotRetention:
         self.offsets = sorted(kept)
         return tuple(there for there in offsets if there not in kept)
 
-    def take_back(self, offsets: Sequence[int], gone: Sequence[int]) -> None:
+    def restore(self, offsets: Sequence[int], gone: Sequence[int]) -> None:
         """Remove snapshots that could not be stored, and restore those they would have replaced."""
         self.offsets = sorted({*self.offsets, *gone}.difference(offsets))
 

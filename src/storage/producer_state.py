@@ -426,7 +426,7 @@ class ProducerStates:
                 " batches with a producer id one by one"
             )
         if before is None:
-            self._check_room()
+            self._check_capacity()
             return True
         found = _check(header, before)
         if found is None:
@@ -436,7 +436,7 @@ class ProducerStates:
             return False
         raise AlreadyStored(found.first_offset, found.last_offset + 1, found.timestamp)
 
-    def _check_room(self) -> None:
+    def _check_capacity(self) -> None:
         """Raise Overloaded unless one more producer fits (rules 6 and 7)."""
         entries, limits = self._entries, self._limits
         surplus = len(entries) + len(self._pending) + 1 - limits.producers_max

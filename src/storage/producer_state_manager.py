@@ -169,7 +169,7 @@ class ProducerReplay:
         for snapshot in self._boundaries:
             gone = shelf.put(snapshot.end_offset)
             if not store_snapshot(self._files, self._folder, snapshot, gone=gone):
-                shelf.take_back([snapshot.end_offset], gone)
+                shelf.restore([snapshot.end_offset], gone)
         return shelf
 
 
@@ -286,9 +286,9 @@ class ProducerStateManager:
     __slots__ = (
         "_begun",
         "_folder",
+        "_kept",
         "_limits",
         "_rolled",
-        "_shelf",
         "states",
         "transactions",
         "warnings",
@@ -309,7 +309,7 @@ class ProducerStateManager:
         self.warnings = tuple(warnings)  # snapshots and indexes skipped by the opening
         self._folder = folder
         self._limits = limits
-        self._shelf = shelf or SnapshotRetention()
+        self._kept = shelf or SnapshotRetention()
         self._rolled: list[ProducerSnapshot] = []  # to be stored by the next flush
         self._begun: ProducerFlush | None = None  # begun, not completed
 
@@ -327,7 +327,7 @@ class ProducerStateManager:
     def snapshot_offsets(self) -> list[int]:
         """End offsets of the stored snapshots, ascending; one may be missing after the disk was
         full."""
-        return list(self._shelf.offsets)
+        return list(self._kept.offsets)
 
     # --- appends -------------------------------------------------------------------------------
 
@@ -351,10 +351,10 @@ class ProducerStateManager:
         removed."""
         return bool(self._rolled)
 
-    def rolled(self, end_offset: int) -> None:
+    def roll(self, end_offset: int) -> None:
         """Snapshot the state at a roll, with no write outstanding, so that no recovery has to read
         below the log end."""
-        self._shelf.rolled(end_offset)
+        self._kept.roll(end_offset)
         snapshot = snapshot_of(self.states, end_offset)
         self._rolled = [*self._rolled, snapshot][-BASES_KEPT:]
 
@@ -365,7 +365,7 @@ class ProducerStateManager:
         the log is about to be closed with no write outstanding, so the state is snapshotted and the
         next opening reads no batch."""
         self._put_off()
-        stored = self._shelf.offsets
+        stored = self._kept.offsets
         snapshots, self._rolled = [s for s in self._rolled if s.end_offset not in stored], []
         there = {*stored, *(snapshot.end_offset for snapshot in snapshots)}
         if is_last and end_offset not in there:
@@ -375,7 +375,7 @@ class ProducerStateManager:
             return None
         gone: list[int] = []
         for snapshot in snapshots:
-            gone += self._shelf.put(snapshot.end_offset, replicated_to=self.states.high_watermark)
+            gone += self._kept.put(snapshot.end_offset, replicated_to=self.states.high_watermark)
         self._begun = ProducerFlush(
             folder=self._folder, snapshots=tuple(snapshots), gone=tuple(gone), aborted=aborted
         )
@@ -399,7 +399,7 @@ class ProducerStateManager:
         """Keep snapshots that were not stored for the next flush, and those that they would have
         replaced."""
         if snapshots:
-            self._shelf.take_back([one.end_offset for one in snapshots], gone)
+            self._kept.restore([one.end_offset for one in snapshots], gone)
             self._rolled = [*snapshots, *self._rolled][-BASES_KEPT:]
 
     # --- truncate ------------------------------------------------------------------------------
@@ -412,7 +412,7 @@ class ProducerStateManager:
             limits=self._limits,
             wall_ms=self.states.wall_ms,
             last_changed=self.states.last_changed,
-            snapshots=tuple(self._shelf.offsets),
+            snapshots=tuple(self._kept.offsets),
             segments=tuple(Segment(one.folder, one.base_offset, size=one.size) for one in segments),
             aborted=self.transactions.of_segment(segments[-1].base_offset),
             known=None if self.transactions.unstored() else snapshot_of(self.states, end_offset=0),
@@ -421,8 +421,8 @@ class ProducerStateManager:
     def complete_truncate(self, cut: ProducerTruncation, end_offset: int) -> None:
         """Apply a truncation and the state rebuilt for it."""
         bases = [segment.base_offset for segment in cut.segments]
-        self._shelf = SnapshotRetention(
-            [at for at in self._shelf.offsets if at <= end_offset],
+        self._kept = SnapshotRetention(
+            [at for at in self._kept.offsets if at <= end_offset],
             bases=bases,
         )
         self.transactions.truncate(end_offset)
@@ -431,16 +431,16 @@ class ProducerStateManager:
             self.states = cut.replayed.states
         self._rolled = [one for one in self._rolled if one.end_offset < end_offset]
         if cut.is_stored:
-            self._shelf.offsets = sorted({*self._shelf.offsets, end_offset})
+            self._kept.offsets = sorted({*self._kept.offsets, end_offset})
         else:
             self._rolled = [*self._rolled, snapshot_of(self.states, end_offset)][-BASES_KEPT:]
 
-    def removed(self, log_start_offset: int) -> None:
+    def remove_below(self, log_start_offset: int) -> None:
         """Drop the transaction index of segments removed below the new log start. Producer state
         stays until it expires: batches may still be retried (R22)."""
         self.transactions.remove_below(log_start_offset)
 
-    def replaced(
+    def replace_segments(
         self, sources: Sequence[int], base_offset: int, aborted: Sequence[AbortedTransaction]
     ) -> None:
         """Replace the transaction index of cleaned segments by `aborted`, that of the segment in

@@ -165,9 +165,9 @@ class SegmentRange:
         self._locate(self._floors, self.file.read)
 
     @property
-    def index_to_keep(self) -> SegmentIndex | None:
+    def cacheable_index(self) -> SegmentIndex | None:
         """The index read by the lane, if the files still have their names."""
-        if self._load_index is None or self._load_index.names.are_gone:
+        if self._load_index is None or self._load_index.names.is_replaced:
             return None
         return self.loaded_index
 
@@ -321,9 +321,9 @@ class ReadPlanner:
     def __init__(self, pool: FilePool, segments: Segments) -> None:
         self._pool = pool
         self._segments = segments
-        self._known: dict[tuple[int, int], int] = {}  # (segment, offset): position of the batch
+        self._positions: dict[tuple[int, int], int] = {}  # (segment, offset): position of the batch
 
-    def find(
+    def plan(
         self,
         start_offset: int,
         *,
@@ -335,7 +335,7 @@ class ReadPlanner:
     ) -> SegmentRange | None:
         """Return whole batches of [start_offset, end_offset) of one segment, as specified by
         `Log.read`; None without any. Raises CorruptionError, StorageError."""
-        at = self._segments.place_of(start_offset)
+        at = self._segments.find(start_offset)
         while start_offset < end_offset and at < len(self._segments):
             place = max(at, 0)
             is_active = place + 1 == len(self._segments)
@@ -359,7 +359,7 @@ class ReadPlanner:
             at += 1
         return None
 
-    def timed(self, segment: Segment, timestamp_ms: int | None) -> TimedSegment:
+    def lookup_input(self, segment: Segment, timestamp_ms: int | None) -> TimedSegment:
         """Return the lookup input of a segment for a timestamp; None: for its largest timestamp."""
         index = self._segments.index_of(segment)
         if index is None:
@@ -375,9 +375,9 @@ class ReadPlanner:
             floor=index.floor(index.floor_time(sought)),
         )
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop cached positions after a truncation; they may lie above the log end."""
-        self._known.clear()
+        self._positions.clear()
 
     def _range(self, segment: Segment, wanted: ReadRequest, interval_bytes: int) -> SegmentRange:
         try:
@@ -395,15 +395,15 @@ class ReadPlanner:
                 names=segment.names,
             )
             return SegmentRange(file, wanted, None, loader)
-        known = self._known.pop((segment.base_offset, wanted.start_offset), None)
+        known = self._positions.pop((segment.base_offset, wanted.start_offset), None)
         found = SegmentRange(file, wanted, wanted.floors(index, known))
         if found.is_located and found.size:
-            self._know(segment, found.next_offset, found.position + found.size)
+            self._cache_position(segment, found.next_offset, found.position + found.size)
         return found
 
-    def _know(self, segment: Segment, offset: int, position: int) -> None:
+    def _cache_position(self, segment: Segment, offset: int, position: int) -> None:
         """Cache the next position of a sequential reader, which saves a search per read."""
-        known = self._known
+        known = self._positions
         known[segment.base_offset, offset] = position
         if len(known) > CACHED_POSITIONS_MAX:
             del known[next(iter(known))]

@@ -28,7 +28,7 @@ class FileNames:
     """Shared flag of a segment: its file names were reused or removed. The loop sets it before a
     lane gives the names to other files; lanes check it after they read a file by name."""
 
-    are_gone: bool = False
+    is_replaced: bool = False
 
 
 INDEX_STEP_MIN: Final = 4 * 1024 * 1024
@@ -89,7 +89,7 @@ class SegmentOutline:
     bases: Sequence[int]
     sizes: Sequence[int]  # bytes of their batches
     end_offset: int  # of the log
-    aged: Callable[[int], SegmentAge]  # by segment index
+    age_of: Callable[[int], SegmentAge]  # by segment index
 
 
 def index_step(segment_bytes: int) -> int:
@@ -194,7 +194,7 @@ class IndexLoader:
             size=self.size,
             interval_bytes=self.interval_bytes,
         )
-        if index is None or self.names.are_gone:
+        if index is None or self.names.is_replaced:
             index = build_index(
                 self.file,
                 base_offset=self.base_offset,

@@ -54,7 +54,7 @@ class Segments:
         """The active segment."""
         return self._all[-1]
 
-    def place_of(self, offset: int) -> int:
+    def find(self, offset: int) -> int:
         """Return the index of the segment that would hold an offset: the last one that starts at or
         below it, -1 if all start above it."""
         return bisect_right(self.bases, offset) - 1
@@ -63,7 +63,7 @@ class Segments:
         """Return a segment's index if it is in memory."""
         return segment.index or self._indexes.get(segment.path)
 
-    def grew(self, segment: Segment, size: int) -> None:
+    def add_bytes(self, segment: Segment, size: int) -> None:
         """Add `size` bytes of completed batches to a segment."""
         segment.size += size
         self.size_bytes += size
@@ -98,8 +98,8 @@ class Segments:
             except OSError:
                 file.close()
                 raise
-            self._unflushed.closing(file)
-        self._unflushed.named(self.folder, parent_of(self.folder))
+            self._unflushed.sync_and_close(file)
+        self._unflushed.sync_folders(self.folder, parent_of(self.folder))
 
     def roll(
         self, base_offset: int, config: LogConfig, *, wall_ms: int, is_flushed: bool
@@ -118,7 +118,7 @@ class Segments:
         rolled.max_timestamp = rolled.index.max_timestamp
         self._indexes.put(rolled.path, rolled.index)
         rolled.index = None
-        self._unflushed.named(self.folder)
+        self._unflushed.sync_folders(self.folder)
         return active
 
     def _add(self, base_offset: int, config: LogConfig, wall_ms: int) -> Segment:
@@ -133,13 +133,13 @@ class Segments:
 
     # --- truncate------------------------------------------------------------------------------
 
-    def plan_cut(self, offset: int, log_start_offset: int) -> Truncation:
+    def plan_truncation(self, offset: int, log_start_offset: int) -> Truncation:
         """Plan the removal of every batch that holds or follows `offset`.
 
         At the log start, the segment that ends there is cut, if it still exists: its last batch has
         the epoch of the log.
         """
-        at = max(self.place_of(offset), 0)
+        at = max(self.find(offset), 0)
         if at > 0 and self.bases[at] == offset == log_start_offset:
             at -= 1
         segment = self._all[at]
@@ -159,7 +159,7 @@ class Segments:
             log_start_offset=log_start_offset,
         )
 
-    def cut(self, truncation: Truncation, cut: TruncationPoint, config: LogConfig) -> None:
+    def truncate(self, truncation: Truncation, cut: TruncationPoint, config: LogConfig) -> None:
         """Apply a performed truncation."""
         truncation.lease.release()
         kept = 0 if cut.is_empty else len(self._all) - len(truncation.removed)
@@ -185,12 +185,12 @@ class Segments:
             )
         self._indexes.drop(active.path)
         active.index, active.has_index_files, active.indexed_bytes = index, False, 0
-        self.grew(active, cut.size - active.size)
+        self.add_bytes(active, cut.size - active.size)
 
     def clear(self) -> None:
         """Remove all segments; their files are gone, durably."""
         for segment in self._all:
-            segment.names.are_gone = True
+            segment.names.is_replaced = True
             self.forget(segment)
         self._all.clear()
         self.bases.clear()
@@ -207,19 +207,19 @@ class Segments:
             log_start_offset=self.bases[count],
         )
 
-    def removed(self, removal: Removal) -> None:
+    def apply_removal(self, removal: Removal) -> None:
         """Apply a performed removal."""
         count = len(removal.log_paths)
         for segment in self._all[:count]:
             self.size_bytes -= segment.size
-            segment.names.are_gone = True
+            segment.names.is_replaced = True
             self.forget(segment)
         del self._all[:count], self.bases[:count]
 
     def plan_swap(self, group: CleanedGroup) -> Swap | None:
         """Plan the replacement of segments by the output of a cleaning; None if they changed since
         they were read. Raises OSError."""
-        place = max(self.place_of(group.base_offset), 0)
+        place = max(self.find(group.base_offset), 0)
         end, sources = place + len(group.sources), group.sources
         there = self._all[place:end]
         is_same = [(s.base_offset, s.size) for s in there] == [
@@ -235,7 +235,7 @@ class Segments:
                 self._pool.forget(source.path)
             raise
         for segment in there:
-            segment.names.are_gone = True
+            segment.names.is_replaced = True
         return Swap(
             folder=self.folder,
             base_offset=group.base_offset,
@@ -246,9 +246,9 @@ class Segments:
             aborted=group.aborted,
         )
 
-    def swapped(self, swap: Swap, *, is_done: bool) -> None:
+    def apply_swap(self, swap: Swap, *, is_done: bool) -> None:
         """Apply a performed swap, or with `is_done` False a rejected one that changed nothing."""
-        place = self.place_of(swap.base_offset)
+        place = self.find(swap.base_offset)
         old = self._all[place : place + len(swap.sources)]
         new = [replace(segment, names=FileNames()) for segment in old]
         if is_done:
@@ -270,14 +270,14 @@ class Segments:
         if is_done:
             self._indexes.put(new[0].path, swap.index)
 
-    def note_times(self, base_offset: int, first_ms: int, largest_ms: int) -> None:
+    def set_timestamps(self, base_offset: int, first_ms: int, largest_ms: int) -> None:
         """Set the timestamps of an inactive segment, if it still exists."""
-        place = self.place_of(base_offset)
+        place = self.find(base_offset)
         if place >= 0 and self.bases[place] == base_offset:
             self._all[place].first_timestamp = first_ms
             self._all[place].max_timestamp = largest_ms
 
-    def aged(self, place: int, log_end_offset: int) -> SegmentAge:
+    def age_of(self, place: int, log_end_offset: int) -> SegmentAge:
         """Return the properties of a segment that retention needs."""
         segment = self._all[place]
         index = segment.index
@@ -296,7 +296,7 @@ class Segments:
             bases=self.bases,
             sizes=[segment.size for segment in self._all],
             end_offset=log_end_offset,
-            aged=lambda place: self.aged(place, log_end_offset),
+            age_of=lambda place: self.age_of(place, log_end_offset),
         )
 
     # --- forget --------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ def a_truncation_keeps_the_epochs(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_deleted_logs_checkpoints_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Checkpoints, "forget", lambda stored, name: {})
+    patch.setattr(Checkpoints, "remove_log", lambda stored, name: {})
 
 
 def a_swap_of_cleaned_segments_is_not_synced(patch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,8 @@ class Mirroring:
                 topic=spec.topic,
                 partition=spec.partition,
             )
-        self._directory.check_room(len(spec.records))  # a mirror is a client without another limit
+        # A mirror is a client without another limit.
+        self._directory.check_capacity(len(spec.records))
         records = with_epoch(spec.records, epoch)
         if epoch > log.latest_epoch:
             records[:0] = gap_batch(records, spec.log_end_offset, epoch)

@@ -346,7 +346,7 @@ class Replica:
 
     async def _quarantine(self) -> None:
         if self.may_discard_log:
-            kept = await self._directory.asides.put(self.partition.name)
+            kept = await self._directory.quarantine.add(self.partition.name)
             _LOG.error("broker.log_put_aside log=%s kept=%s", self.partition.name, kept)
         self._needs_quarantine = False  # as a leader, the damage shows again at the open
 

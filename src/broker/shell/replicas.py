@@ -119,7 +119,7 @@ class ReplicaManager:
         self._replication = Replication(
             runtime, scope, directory, node_id, find=self._find, config=replication
         )
-        directory.housekeeping.closed_logs = self._closed_logs
+        directory.maintenance.closed_logs = self._closed_logs
 
     # --- the image ----------------------------------------------------------------------------
 

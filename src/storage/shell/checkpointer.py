@@ -68,7 +68,7 @@ class Checkpointer:
         self._writer.dirtied.clear()
         channels, self._writer.dirty = self._behind | self._writer.dirty, {}
         for channel in channels:
-            self._changes.take(channel)  # changes delayed by a full disk
+            self._changes.apply(channel)  # changes delayed by a full disk
         flushed = [self._writer.flush(channel) for channel in channels]
         await asyncio.gather(*flushed, return_exceptions=True)
         try:
@@ -104,10 +104,10 @@ class Checkpointer:
 
         def begin() -> Callable[[], None]:
             stored = self.stored.copy()
-            for log in stored.take(logs):
+            for log in stored.update(logs):
                 content = encode_epochs(stored.epochs[log.name])
                 epochs.append(partial(replace_file, files, log.folder, LEADER_EPOCHS, content))
-            offsets = stored.files_beside(self.stored)
+            offsets = stored.changed_files(self.stored)
             planned.append((stored, bool(epochs or offsets)))
             return partial(replace_offsets, files, self._path, offsets)
 

@@ -37,7 +37,7 @@ class ConfigChanges:
         self._writer = writer
         self._config = config
 
-    def take(self, channel: AppendQueue) -> None:
+    def apply(self, channel: AppendQueue) -> None:
         """Apply the wanted config of a log, if any, or queue the work that it needs."""
         if channel.wanted is None or channel.is_configuring or self._writer.is_closing:
             return
@@ -82,7 +82,7 @@ class ConfigChanges:
                 channel.is_config_waiting = True
                 return
             channel.is_config_waiting = False
-            self.take(channel)
+            self.apply(channel)
 
         channel.is_configuring = True
         release_after(self._writer.exclusive(channel, begin, end, repeats=True), begun)

@@ -83,7 +83,7 @@ class Quarantine:
         self._writer = writer
         self._checkpoints = checkpoints
 
-    async def put(self, name: str) -> str:
+    async def add(self, name: str) -> str:
         """Rename the folder of a log that is not open, durably, and return its new path; the next
         log of that name is new. Raises StorageError, DiskFull, Overloaded; may be repeated."""
         if name in self._channels:
@@ -93,7 +93,7 @@ class Quarantine:
         new = join(self._path, aside_folder(name, self._tokens.token(_TOKEN_BYTES).hex()))
 
         def begin() -> partial[None]:
-            offsets, old = self._checkpoints.stored.forget(name), join(self._path, name)
+            offsets, old = self._checkpoints.stored.remove_log(name), join(self._path, name)
             return partial(
                 rename_deleted, self._files, self._path, offsets, old, new, is_wanted=True
             )
@@ -215,8 +215,8 @@ class DataDirectory:
             changes=self._changes,
             interval_ms=config.checkpoint_interval_ms,
         )
-        self.asides = Quarantine(runtime, path, self._channels, self._writer, self._checkpoints)
-        self.housekeeping = LogMaintenance(
+        self.quarantine = Quarantine(runtime, path, self._channels, self._writer, self._checkpoints)
+        self.maintenance = LogMaintenance(
             runtime,
             scope,
             path,
@@ -299,7 +299,7 @@ class DataDirectory:
             return
         self._writer.is_closing = True
         await self._runtime.tasks.drain(side_lane(self.path))
-        await self.housekeeping.stop()
+        await self.maintenance.stop()
         self._checkpoints.stop()
         self.space.stop()
         closed = [self._closing(channel) for channel in list(self._channels.values())]
@@ -363,7 +363,7 @@ class DataDirectory:
         """
         channel = self._channel(log)
         channel.wanted = config
-        self._changes.take(channel)
+        self._changes.apply(channel)
 
     def _recovery(self, name: str, config: LogConfig) -> Recovery:
         stored = self._checkpoints.stored
@@ -433,10 +433,10 @@ class DataDirectory:
         self.append_for(log, QueuedAppend(batches, leader_epoch, origin, flush, waiter))
         return waiter
 
-    def check_room(self, size: int) -> None:
+    def check_capacity(self, size: int) -> None:
         """Raise DiskFull or Overloaded if an append of a client with this many bytes would be
         rejected."""
-        self._writer.check_room(size)
+        self._writer.check_capacity(size)
 
     def append_for(self, log: Log, item: QueuedAppend) -> None:
         """Queue an append with the caller's own waiter; otherwise like `append_nowait`."""
@@ -484,7 +484,7 @@ class DataDirectory:
                 channel.moved()
 
         channel = self._channel(log)
-        self.housekeeping.drop(log)
+        self.maintenance.cancel_cleaning(log)
         await self._writer.exclusive(channel, begin, end, repeats=True)
         await self._checkpoints.lower_cleaned(log)
 
@@ -501,7 +501,7 @@ class DataDirectory:
             paths = log.begin_reset()
             stored, files = self._checkpoints.stored, self._runtime.files
             starts = dict(stored.log_starts)
-            stored.forget(log.name)
+            stored.remove_log(log.name)
             stored.log_starts = starts  # the start is unchanged until all of it is removed
             points, starts = dict(stored.recovery_points), {**starts, log.name: offset}
             return partial(
@@ -519,7 +519,7 @@ class DataDirectory:
             channel.moved()
 
         channel = self._channel(log)
-        self.housekeeping.drop(log)
+        self.maintenance.cancel_cleaning(log)
         await self._writer.exclusive(channel, begin, end, repeats=True)
 
     async def expect_gaps(self, log: Log) -> None:
@@ -542,13 +542,13 @@ class DataDirectory:
             await self._writer.flush(channel)
         await self._checkpoints.store_log_start(channel, before)
         if self.space.is_low:
-            self.housekeeping.look_soon()
+            self.maintenance.check_soon()
         return log.log_start_offset
 
     async def delete_log(self, log: Log) -> None:
         """Delete a log with its folder; it accepts no more appends. Raises StorageError."""
         channel = self._channel(log)
-        await self.housekeeping.leave(log)
+        await self.maintenance.stop_cleaning(log)
         new = self._deleted_path(log.name)
 
         def begin() -> Callable[[], None]:
@@ -590,7 +590,7 @@ class DataDirectory:
 
     def _renaming_away(self, name: str, new: str) -> Callable[[], None]:
         """Remove a log from the checkpoints; return the blocking part of its deletion."""
-        offsets, old = self._checkpoints.stored.forget(name), join(self.path, name)
+        offsets, old = self._checkpoints.stored.remove_log(name), join(self.path, name)
         return partial(rename_deleted, self._runtime.files, self.path, offsets, old, new)
 
     async def _unlink(self, folder: str) -> None:

@@ -23,10 +23,10 @@ MIB: Final = 1024 * 1024
 SHARE_MAX: Final = 32
 """The reserve is at most this fraction of the disk (3 %), so that small disks remain usable."""
 
-BACK: Final = 4
+RESUME_SHARE: Final = 4
 """Appends resume when the reserve plus this fraction of it is free."""
 
-LOOKS: Final = 16
+CHECKS_PER_RESERVE: Final = 16
 """Free space is checked after writing this fraction of the reserve."""
 
 UNCHECKED_BYTES_MIN: Final = 64 * 1024
@@ -45,11 +45,11 @@ class SpaceReserve:
         self._path = path
         self._wanted = wanted_bytes
 
-    def look(self, *, free_bytes: int, capacity_bytes: int) -> bool:
+    def update(self, *, free_bytes: int, capacity_bytes: int) -> bool:
         """Update from the state of the disk; return True if `is_low` changed."""
         self.free_bytes = free_bytes
         self.bytes = min(self._wanted, capacity_bytes // SHARE_MAX)
-        self.unchecked_bytes_max = max(UNCHECKED_BYTES_MIN, self.bytes // LOOKS)
+        self.unchecked_bytes_max = max(UNCHECKED_BYTES_MIN, self.bytes // CHECKS_PER_RESERVE)
         enough = self._bytes_back if self.is_low else self.bytes
         was_low, self.is_low = self.is_low, free_bytes < enough
         return self.is_low is not was_low
@@ -57,9 +57,9 @@ class SpaceReserve:
     @property
     def _bytes_back(self) -> int:
         """Free bytes at which appends resume."""
-        return self.bytes + self.bytes // BACK
+        return self.bytes + self.bytes // RESUME_SHARE
 
-    def refusal(self) -> DiskFull:
+    def rejection(self) -> DiskFull:
         """Return the error for a rejected append."""
         needed = f"the reserve of {size_text(self.bytes)} (storage.reserve.bytes)"
         if self.free_bytes >= self.bytes:
@@ -81,7 +81,7 @@ def size_text(size: int) -> str:
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 
-LOOK_INTERVAL_MS: Final = 1_000
+CHECK_INTERVAL_MS: Final = 1_000
 
 
 class FreeSpace:
@@ -98,22 +98,22 @@ class FreeSpace:
         self._used = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
         if reserve_bytes > 0:
-            self.look()
-            self._watch = scope.spawn(self._keep_looking(), name="storage.free_space")
+            self.check()
+            self._watch = scope.spawn(self._run(), name="storage.free_space")
 
     @property
     def is_low(self) -> bool:
         """True if client appends are rejected."""
         return self.reserve.is_low
 
-    def wrote(self, size: int) -> None:
+    def count_written(self, size: int) -> None:
         """Count written bytes, and check when due."""
         self.written_bytes += size
         if self._watch is None:
             return
         self._unchecked_bytes += size
         if self._unchecked_bytes >= self.reserve.unchecked_bytes_max:
-            self.look()
+            self.check()
         elif not self._used.is_set():
             self._used.set()
 
@@ -121,13 +121,13 @@ class FreeSpace:
         """Measure (free bytes, size) of the disk now; raises OSError."""
         return self._files.free_bytes(self._path), self._files.capacity_bytes(self._path)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check now; also called when a write found the disk full."""
         self._unchecked_bytes = 0
         reserve = self.reserve
         try:
             free, capacity = self.measure()
-            changed = reserve.look(free_bytes=free, capacity_bytes=capacity)
+            changed = reserve.update(free_bytes=free, capacity_bytes=capacity)
         except OSError as error:  # writes report the error of the disk
             _LOG.warning("storage.space_unknown path=%s error=%s", self._path, error)
             return
@@ -149,10 +149,10 @@ class FreeSpace:
         if self._watch is not None:
             self._watch.cancel()
 
-    async def _keep_looking(self) -> None:
+    async def _run(self) -> None:
         while True:
             if not self.is_low:
                 await self._used.wait()
             self._used.clear()
-            self.look()
-            await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
+            self.check()
+            await asyncio.sleep(CHECK_INTERVAL_MS / 1000)

@@ -70,14 +70,14 @@ class LogCleaner:
         """Return True if this log is being cleaned."""
         return self._channel is not None and self._channel.log is log
 
-    def drop(self, log: Log | None = None) -> None:
+    def cancel(self, log: Log | None = None) -> None:
         """Request the end of the run over this log, or of any run."""
         if self._channel is not None and (log is None or self._channel.log is log):
             self._stopped.set()
 
     async def stop(self, log: Log | None = None) -> None:
         """End the run over this log, or any run; return when none of its files are left."""
-        self.drop(log)
+        self.cancel(log)
         if self._stopped.is_set():
             await self._ended.wait()
 
@@ -124,7 +124,7 @@ class LogCleaner:
                 raise StalePlan
             ends = bases.index(dirt.end_offset)
             for place in range(len(sources), min(ends, len(sources) + SOURCES_AT_ONCE)):
-                segment = log.aged_segment(place)
+                segment = log.segment_age(place)
                 source = SourceSegment(
                     path=join(log.folder, segment_file(segment.base_offset, LOG_SUFFIX)),
                     base_offset=segment.base_offset,

@@ -97,7 +97,7 @@ class LogMaintenance:
         self._writer = writer
         self._checkpoints = checkpoints
         self._space = space
-        space.on_low = self.look_soon
+        space.on_low = self.check_soon
         self._lane = f"clean:{path}"
         self._since_ms = runtime.clock.wall_ms()
         self._looked: dict[str, _Looked] = {}
@@ -144,15 +144,15 @@ class LogMaintenance:
         for task in self._tasks:
             await task
 
-    def drop(self, log: Log) -> None:
+    def cancel_cleaning(self, log: Log) -> None:
         """Cancel the cleaning run of a log that will be truncated."""
-        self._cleaner.drop(log)
+        self._cleaner.cancel(log)
 
-    async def leave(self, log: Log) -> None:
+    async def stop_cleaning(self, log: Log) -> None:
         """Return when no work uses the files of a log that will be deleted."""
         await self._cleaner.stop(log)
 
-    def look_soon(self) -> None:
+    def check_soon(self) -> None:
         """Check every log now, or as soon as the running work has ended."""
         self._next_look_ms = self._runtime.clock.now_ms()
         self._wake.set()
@@ -292,7 +292,7 @@ class LogMaintenance:
         config, held = log.config, None
         while True:
             verdict = deletable_segments(
-                log.aged_segments(),
+                log.segment_ages(),
                 log.config,
                 count=len(log.segment_bases),
                 size_bytes=log.size_bytes,
@@ -303,7 +303,7 @@ class LogMaintenance:
                 held=held or (),
             )
             if verdict.unknown is not None:
-                await self._learn_times(log, log.aged_segment(verdict.unknown))
+                await self._learn_times(log, log.segment_age(verdict.unknown))
             elif verdict.count and log.config.holds and (held is None or config is not log.config):
                 config = log.config
                 held = await self._held(log)
@@ -327,7 +327,7 @@ class LogMaintenance:
         return held
 
     async def _learn_times(self, log: Log, segment: SegmentAge) -> None:
-        replacements = log.replacements
+        segment_version = log.segment_version
         job = partial(
             read_times,
             self._runtime.files,
@@ -337,12 +337,12 @@ class LogMaintenance:
             interval_bytes=log.config.index_interval_bytes,
         )
         first_ms, largest_ms = await self._runtime.tasks.offload(self._lane, job)
-        if log.failure is not None or log.replacements != replacements:
+        if log.failure is not None or log.segment_version != segment_version:
             raise StalePlan
-        log.note_times(segment.base_offset, first_ms, largest_ms)
+        log.set_timestamps(segment.base_offset, first_ms, largest_ms)
 
     def _warn_of_future(self, log: Log, place: int) -> None:
-        segment = log.aged_segment(place)
+        segment = log.segment_age(place)
         if self._warned.get(log.name) != segment.base_offset:
             self._warned[log.name] = segment.base_offset
             _LOG.warning(
@@ -482,7 +482,7 @@ class LogMaintenance:
             )
             if dirt.unknown is not None:
                 settled = dirt.unknown
-                await self._learn_times(log, log.aged_segment(settled))
+                await self._learn_times(log, log.segment_age(settled))
             elif not dirt.rolls or not await self._roll(channel):
                 found.append(dirt)
                 return

@@ -66,16 +66,16 @@ class LogReader:
     ) -> TimedOffset | None:
         """Look up an offset by time; see `DataDirectory.offset_for_time`."""
         for _ in range(LOOKUPS_MAX):
-            before = log.replacements
+            before = log.segment_version
             if before % 2 == 0:
                 lookup = log.time_lookup(timestamp_ms, end_offset=end_offset)
                 try:
                     found = await self._offload(partial(lookup.run, self._runtime.files))
                 except (StorageError, CorruptionError):
-                    if before == log.replacements:
+                    if before == log.segment_version:
                         raise
                 else:
-                    if before == log.replacements:
+                    if before == log.segment_version:
                         return found
             # The lookup opens files by name, and the names get other contents: wait for that, then
             # retry.
@@ -101,8 +101,8 @@ class LogReader:
             if not waiter.done():
                 waiter.set_exception(error)
         else:
-            if found.index_to_keep is not None:
-                self._indexes.put(found.file.path, found.index_to_keep)
+            if found.cacheable_index is not None:
+                self._indexes.put(found.file.path, found.cacheable_index)
             if not waiter.done():
                 waiter.set_result(result)
         finally:

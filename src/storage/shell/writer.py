@@ -148,16 +148,16 @@ class LogWriter:
         """Queue an append; raise if it cannot be queued."""
         self._check(channel)
         if item.origin is AppendOrigin.CLIENT:
-            self.check_room(len(item.batches))
+            self.check_capacity(len(item.batches))
         self._admission.enter(channel, item)
         if not channel.is_gathering or self._on_loop.is_too_much(channel):
             self._advance(channel)
 
-    def check_room(self, size: int) -> None:
+    def check_capacity(self, size: int) -> None:
         """Raise the reason to reject a client's append. Consensus and replication limit their own
         appends: a flood of client appends must not fail the node's own logs."""
         if self._space.is_low:
-            raise self._space.reserve.refusal()
+            raise self._space.reserve.rejection()
         waiting_bytes, most = self._admission.held_bytes, self._config.queue_bytes_max
         if waiting_bytes and waiting_bytes + size > most:
             raise Overloaded(f"{waiting_bytes} bytes are queued; the limit is {most}; retry later")
@@ -351,7 +351,7 @@ class LogWriter:
             elif not item.waiter.done():
                 item.waiter.set_result(appended)
         channel.open_group_bytes += size
-        self._space.wrote(size)
+        self._space.count_written(size)
         if wants_flush:
             self._request_flush(channel)
         if channel not in self.dirty:
@@ -381,7 +381,7 @@ class LogWriter:
     def _group_failed(self, channel: AppendQueue, group: Group, failure: WriteFailed) -> None:
         for item, write in reversed(group):
             fail(item.waiter, channel.log.failed(write, failure))
-        self._space.look()
+        self._space.check()
         if channel.log.failure is not None:
             self._fail_channel(channel, StorageError(channel.log.failure.message))
 
@@ -433,10 +433,10 @@ class LogWriter:
         except OSError as error:
             channel.is_flushing = False
             if error.errno in OUT_OF_DESCRIPTORS:
-                log.put_flush_off(flush)
+                log.postpone_flush(flush)
                 self._scope.spawn(self._flush_later(channel), name="storage.flush_later")
             else:
-                self._fail_channel(channel, log.flush_failed(flush, error))
+                self._fail_channel(channel, log.fail_flush(flush, error))
         else:
             channel.is_flushing = False
             self.flushed(channel, flush)

@@ -237,12 +237,12 @@ def test_a_disk_with_its_reserve_left_takes_no_copies_either() -> None:
             await copy(b, batch(0))
             filler = runtime.files.open("/filler", create=True)
             filler.write(0, [bytes((63 << 20) + (1 << 19))])
-            b.directory.space.look()
+            b.directory.space.check()
             outcome = await copy(b, batch(1), end=1)
             assert isinstance(outcome.error, DiskFull)
             assert outcome.log_end_offset == 1
             runtime.files.remove("/filler")
-            b.directory.space.look()
+            b.directory.space.check()
             outcome = await copy(b, batch(1), end=1)
             assert (outcome.error, outcome.log_end_offset) == (None, 2)
 

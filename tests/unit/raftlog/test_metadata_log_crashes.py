@@ -73,7 +73,7 @@ def install(snapshot: SnapshotId, *slices: list[bytes]) -> list[Step]:
 
 async def keep_house(log: MetadataLog) -> None:
     """Let the checkpoints be written, and the segments below the log's start go."""
-    log._directory.housekeeping.look_soon()
+    log._directory.maintenance.check_soon()
     await asyncio.sleep(1.5)
 
 

@@ -128,7 +128,7 @@ def test_retention_that_takes_the_last_batch_leaves_its_epoch() -> None:
         for offset in range(5):
             await append(directory, log, offset, epoch=offset // 2)
         log.note_high_watermark(5)
-        directory.housekeeping.look_soon()
+        directory.maintenance.check_soon()
         await asyncio.sleep(0.1)
         assert (log.log_start_offset, log.size_bytes) == (5, 0)
 

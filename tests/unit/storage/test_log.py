@@ -133,7 +133,7 @@ def test_any_other_failed_write_is_final(
 def test_a_failed_flush_is_final(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench()
     b.append(batch(1))
-    assert isinstance(b.log.flush_failed(b.log.begin_flush(), FULL), StorageError)
+    assert isinstance(b.log.fail_flush(b.log.begin_flush(), FULL), StorageError)
     assert b.log.flushed_end_offset == 0
     with pytest.raises(StorageError):
         prepare(b, batch(1))

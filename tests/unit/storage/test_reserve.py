@@ -40,7 +40,7 @@ def test_a_reserve_is_reached_below_it_and_left_some_way_above() -> None:
     reserve = SpaceReserve("/data", 400)
     seen = []
     for free in (400, 399, 400, 499, 500, 400):
-        changed = reserve.look(free_bytes=free, capacity_bytes=1 << 40)
+        changed = reserve.update(free_bytes=free, capacity_bytes=1 << 40)
         seen.append((changed, reserve.is_low))
     assert seen == [
         (False, False),
@@ -54,21 +54,21 @@ def test_a_reserve_is_reached_below_it_and_left_some_way_above() -> None:
 
 def test_a_small_disk_keeps_three_percent_at_most() -> None:
     reserve = SpaceReserve("/data", 256 * MIB)
-    reserve.look(free_bytes=4 * MIB, capacity_bytes=64 * MIB)
+    reserve.update(free_bytes=4 * MIB, capacity_bytes=64 * MIB)
     assert (reserve.bytes, reserve.is_low) == (2 * MIB, False)
-    reserve.look(free_bytes=300 * MIB, capacity_bytes=100 * 1024 * MIB)
+    reserve.update(free_bytes=300 * MIB, capacity_bytes=100 * 1024 * MIB)
     assert (reserve.bytes, reserve.is_low) == (256 * MIB, False)
 
 
 def test_no_reserve_refuses_nothing() -> None:
     reserve = SpaceReserve("/data", 0)
-    assert not reserve.look(free_bytes=0, capacity_bytes=64 * MIB)
+    assert not reserve.update(free_bytes=0, capacity_bytes=64 * MIB)
 
 
 def test_a_refusal_says_what_is_free_and_what_is_kept() -> None:
     reserve = SpaceReserve("/data", 256 * MIB)
-    reserve.look(free_bytes=100 * MIB, capacity_bytes=1 << 40)
-    refusal = reserve.refusal()
+    reserve.update(free_bytes=100 * MIB, capacity_bytes=1 << 40)
+    refusal = reserve.rejection()
     assert (
         "100 MiB are free on the disk of /data, less than the reserve of 256 MiB" in refusal.message
     )
@@ -78,17 +78,17 @@ def test_a_refusal_says_what_is_free_and_what_is_kept() -> None:
 def test_a_refusal_on_a_small_disk_compares_what_differs() -> None:
     """Rounded to whole MiB, 2 MiB would be less than 2 MiB."""
     reserve = SpaceReserve("/data", 256 * MIB)
-    reserve.look(free_bytes=2 * MIB - 200_000, capacity_bytes=64 * MIB)
-    message = reserve.refusal().message
+    reserve.update(free_bytes=2 * MIB - 200_000, capacity_bytes=64 * MIB)
+    message = reserve.rejection().message
     assert "1.8 MiB are free on the disk of /data, less than the reserve of 2.0 MiB" in message
 
 
 def test_a_refusal_before_enough_is_free_again_says_how_much_is_wanted() -> None:
     reserve = SpaceReserve("/data", 256 * MIB)
-    reserve.look(free_bytes=100 * MIB, capacity_bytes=1 << 40)
-    reserve.look(free_bytes=300 * MIB, capacity_bytes=1 << 40)
+    reserve.update(free_bytes=100 * MIB, capacity_bytes=1 << 40)
+    reserve.update(free_bytes=300 * MIB, capacity_bytes=1 << 40)
     assert reserve.is_low
-    message = reserve.refusal().message
+    message = reserve.rejection().message
     assert "300 MiB are free on the disk of /data, less than the 320 MiB" in message
     assert "256 MiB" in message
 
@@ -107,7 +107,7 @@ def test_producers_are_refused_while_all_else_goes_on(kit: Kit, batch: MakeBatch
             disk = node.device.disk
             filler = runtime.files.open("/filler", create=True)
             filler.write(0, [bytes(63 * MIB + MIB // 2)])
-            directory.space.look()
+            directory.space.check()
             with pytest.raises(DiskFull, match=r"reserve of 1\.0 MiB"):
                 await kit.append(directory, log, batch(1))
             assert await kit.values(directory, log) == [b"a-0", b"a-1", b"a-2", b"a-3"]

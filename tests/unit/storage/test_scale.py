@@ -53,7 +53,7 @@ def test_a_segment_is_found_among_ten_thousand_in_less_than_ten_microseconds() -
         folder="/t-0",
         found=found,
     )
-    assert [segments.place_of(offset) for offset in (-1, 0, 99, 100, 777_777, 10**9)] == [
+    assert [segments.find(offset) for offset in (-1, 0, 99, 100, 777_777, 10**9)] == [
         -1,
         0,
         0,
@@ -61,7 +61,7 @@ def test_a_segment_is_found_among_ten_thousand_in_less_than_ten_microseconds() -
         7_777,
         9_999,
     ]
-    best = min(repeat(lambda: segments.place_of(777_777), number=100, repeat=20)) / 100
+    best = min(repeat(lambda: segments.find(777_777), number=100, repeat=20)) / 100
     assert best < 10e-6
 
 

@@ -146,7 +146,7 @@ async def keep_house(directory: DataDirectory, logs: list[Log], used: dict[str, 
     """Run the cleaning that is due; the contents it leaves go to `used`."""
     for log in logs:
         log.note_high_watermark(log.log_end_offset)
-    directory.housekeeping.look_soon()
+    directory.maintenance.check_soon()
     await asyncio.sleep(QUIET_MS / 1000)
     for log in logs:
         before, after = used[log.name], await read_all(directory, log)

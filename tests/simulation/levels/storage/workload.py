@@ -333,7 +333,7 @@ async def keep_house(directory: DataDirectory, story: Story, logs: dict[str, Log
         if log.config.compacted:
             book.compacting(story.moment)
     before = {name: (log.log_start_offset, log.size_bytes) for name, log in logs.items()}
-    directory.housekeeping.look_soon()
+    directory.maintenance.check_soon()
     before_look = -1
     while story.moment != before_look:
         before_look = story.moment
@@ -348,7 +348,7 @@ async def keep_house(directory: DataDirectory, story: Story, logs: dict[str, Log
             assert is_left, f"{name}: retention left {log.size_bytes} bytes"
         elif log.size_bytes < size:
             story.cleaned += 1
-        if log.replacements % 2 == 0 and not story.is_hindered:
+        if log.segment_version % 2 == 0 and not story.is_hindered:
             story.books[name].settled(story.moment, log.log_start_offset)
 
 

@@ -31,7 +31,7 @@ def told(nodes: Cluster, number: int, log: str = "t-0", group: str = GROUP) -> i
     async def main(runtime: Runtime) -> int | None:
         directory = nodes.nodes[number].parts.directory
         assert directory is not None
-        return await directory.housekeeping.committed(log, group)
+        return await directory.maintenance.committed(log, group)
 
     return on(nodes, number, main)
 

@@ -115,7 +115,7 @@ class Machine:
                 end_offset=each.end_offset,
                 size=each.size,
             )
-            for each in list(self.log.aged_segments())[:-1]
+            for each in list(self.log.segment_ages())[:-1]
         )
         cleaning = CleaningRun(
             CleaningPlan(
@@ -293,7 +293,7 @@ def test_a_round_over_segments_that_were_cut_is_not_swapped_in() -> None:
         (group,) = machine.groups(segment_bytes=10_000)
         machine.log.truncate_to(machine.log.segment_bases[2])
         assert machine.log.begin_replace(group) is None
-        assert machine.log.replacements % 2 == 0
+        assert machine.log.segment_version % 2 == 0
 
 
 def test_a_reader_with_a_lease_goes_on_over_a_swap_and_a_removal() -> None:
@@ -312,7 +312,7 @@ def test_a_reader_with_a_lease_goes_on_over_a_swap_and_a_removal() -> None:
         for taken in (old, behind):
             offsets = [record.offset for record in decode_all(taken.read())]
             assert offsets == expected[offsets[0] :][: len(offsets)]
-            assert taken.index_to_keep is None
+            assert taken.cacheable_index is None
             taken.release()
 
 

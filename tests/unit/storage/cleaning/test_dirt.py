@@ -32,7 +32,7 @@ def outline(found: list[SegmentAge]) -> SegmentOutline:
         bases=[segment.base_offset for segment in found],
         sizes=[segment.size for segment in found],
         end_offset=found[-1].end_offset if found else 0,
-        aged=found.__getitem__,
+        age_of=found.__getitem__,
     )
 
 
@@ -118,7 +118,7 @@ def test_of_a_log_of_many_segments_only_those_that_decide_are_asked() -> None:
         asked.append(place)
         return found[place]
 
-    view = replace(outline(found), aged=aged)
+    view = replace(outline(found), age_of=aged)
     for config, settled, places in (
         (LogConfig(compacted=True), 0, []),
         (LogConfig(compacted=True, max_compaction_lag_ms=5), 0, [9_000]),

@@ -48,7 +48,7 @@ async def old_log(
     runtime: Runtime, directory: DataDirectory, reader: Reader, config: LogConfig
 ) -> Log:
     """A log of twelve records that retention would take all of."""
-    directory.housekeeping.committed = reader.committed
+    directory.maintenance.committed = reader.committed
     log = await directory.open_log("t-0", config, topic_id=TOPIC)
     await fill(runtime, directory, log, 12, age_ms=10_000)
     return log

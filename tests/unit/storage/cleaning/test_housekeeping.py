@@ -182,7 +182,7 @@ def test_a_log_that_nobody_opens_is_opened_when_something_of_it_may_go_and_not_b
 
             closed = ClosedLog(name="t-0", config=config, open=open_it)
             never = ClosedLog(name="never-0", config=config, open=open_it)
-            directory.housekeeping.closed_logs = lambda: [never] if logs else [never, closed]
+            directory.maintenance.closed_logs = lambda: [never] if logs else [never, closed]
             await asyncio.sleep(30)
             assert logs == []
             await until(lambda: bool(logs) and logs[0].log_start_offset == 6, within_ms=90_000)
@@ -355,7 +355,7 @@ def test_a_round_ends_cleanly_when_its_log_is_taken_away(what: str) -> None:
         async with opened(runtime, slow) as directory:
             log = await directory.open_log("t-0", COMPACT, topic_id=TOPIC)
             await fill(runtime, directory, log, 40)
-            cleaner = directory.housekeeping._cleaner
+            cleaner = directory.maintenance._cleaner
             await until(lambda: cleaner.is_cleaning(log))
             await until(lambda: bool(names(runtime, ".cleaned")), within_ms=120_000)
             match what:
@@ -387,7 +387,7 @@ def test_the_throttle_bounds_bytes_a_second() -> None:
             log = await directory.open_log("t-0", COMPACT, topic_id=TOPIC)
             await fill(runtime, directory, log, 40)
             size = log.size_bytes
-            cleaner = directory.housekeeping._cleaner
+            cleaner = directory.maintenance._cleaner
             await until(lambda: cleaner.is_cleaning(log))
             began = runtime.clock.now_ms()
             await until(lambda: not cleaner.is_cleaning(log), within_ms=120_000)
@@ -407,7 +407,7 @@ def test_a_lookup_by_time_goes_on_while_segments_are_replaced_and_removed() -> N
                 found = await directory.offset_for_time(log, 0)
                 assert found is not None
                 assert found.offset >= 0
-            assert log.replacements > 10
+            assert log.segment_version > 10
 
     run(main)
 
@@ -422,7 +422,7 @@ def test_a_round_over_what_was_cut_since_it_was_found_dirty_does_not_begin() -> 
             )
             directory.configure(log, replace(COMPACT, min_cleanable_dirty_ratio=1.0))
             await directory.truncate(log, 1)
-            housekeeping = directory.housekeeping
+            housekeeping = directory.maintenance
             with pytest.raises(StalePlan):
                 await housekeeping._cleaner.clean(directory._channel(log), dirt)
             assert not housekeeping._cleaner.is_cleaning(log)
@@ -478,7 +478,7 @@ def test_where_space_is_short_what_was_removed_is_unlinked_at_once() -> None:
                 node.device.disk.capacity_bytes = 10**9
                 used = 10**9 - runtime.files.free_bytes("/data")
                 node.device.disk.capacity_bytes = used + 500
-                directory.space.look()
+                directory.space.check()
                 assert directory.space.is_low
                 await until(lambda: not names(runtime, ".deleted"), within_ms=200)
 

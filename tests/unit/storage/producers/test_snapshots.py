@@ -136,11 +136,11 @@ def test_the_newest_few_stay() -> None:
 def test_snapshots_at_the_starts_of_the_newest_segments_stay() -> None:
     """Those taken while a segment grows must not push them out (R22)."""
     shelf = SnapshotRetention([0, 10, 18], bases=[0, 10])
-    shelf.rolled(20)
+    shelf.roll(20)
     for offset in (20, 21, 22, 23, 24):
         shelf.put(offset)
     assert shelf.offsets == [10, 20, 22, 23, 24]
-    shelf.rolled(25)  # its snapshot could not be stored
+    shelf.roll(25)  # its snapshot could not be stored
     assert shelf.put(26) == (10, 22)
     assert shelf.offsets == [20, 23, 24, 26]
 

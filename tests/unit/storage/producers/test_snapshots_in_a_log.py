@@ -68,7 +68,7 @@ def test_a_flush_that_is_put_off_stores_its_snapshots_later(bench: MakeBench) ->
     refill(b, 5)
     base = b.log.segment_bases[-1]
     assert base not in names(b, ".snapshot")
-    b.log.put_flush_off(b.log.begin_flush())
+    b.log.postpone_flush(b.log.begin_flush())
     b.flush()
     assert base in names(b, ".snapshot")
 
@@ -76,7 +76,7 @@ def test_a_flush_that_is_put_off_stores_its_snapshots_later(bench: MakeBench) ->
 def test_a_truncation_forgets_the_snapshots_of_a_flush_that_was_put_off(bench: MakeBench) -> None:
     b = bench(segment_bytes=300)
     refill(b, 5)
-    b.log.put_flush_off(b.log.begin_flush())
+    b.log.postpone_flush(b.log.begin_flush())
     b.log.truncate_to(1)
     refill(b, 2, producer=7)
     b.flush()
@@ -260,5 +260,5 @@ def test_a_flush_that_is_put_off_forgets_no_snapshot_that_was_there(bench: MakeB
     b.close()
     b.open()
     b.log.roll(0)
-    b.log.put_flush_off(b.log.begin_flush())
+    b.log.postpone_flush(b.log.begin_flush())
     assert b.log.producers.snapshot_offsets == names(b, ".snapshot") == [3]
