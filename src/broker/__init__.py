@@ -1,11 +1,12 @@
 """The broker: partitions, replication, quotas, and consumer groups of one node.
 
-The modules of this package are pure: `partition` holds the state of one partition, `requests` the
-requests and answers of the data path. `shell.replicas` ties partitions to logs and connections, and
-follows the metadata.
+The modules of this package are pure: `partition` holds the state of one partition, `leader_state`
+and `follower_state` its roles, `quotas` throttles clients, and `requests` are the requests and
+answers of the data path. `shell.replica_manager` ties partitions to logs and follows the metadata.
 """
 
-from .partition import Acks, LeaderState, Partition, Progress, Wait
+from .leader_state import LeaderAndIsr
+from .partition import Acks, Partition, PartitionProgress
 from .requests import (
     EARLIEST,
     LATEST,
@@ -19,17 +20,18 @@ from .requests import (
     FetchOutcome,
     FetchSpec,
     FoundRecords,
-    LogSize,
     OffsetOutcome,
     OffsetSpec,
+    ReplicaSize,
 )
+from .waits import Wait
 
 __all__ = [
     "Acks",
     "Partition",
-    "LeaderState",
-    "LogSize",
-    "Progress",
+    "LeaderAndIsr",
+    "ReplicaSize",
+    "PartitionProgress",
     "Wait",
     "AppendResult",
     "DeletionOutcome",

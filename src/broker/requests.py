@@ -176,7 +176,7 @@ class DeletionOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogSize:
+class ReplicaSize:
     """The disk usage of one partition on this broker."""
 
     topic: str

@@ -18,7 +18,7 @@ import typer
 from ..settings import (
     Resolved,
     Setting,
-    Source,
+    SettingSource,
     environment_source,
     file_source,
     flag_source,
@@ -215,10 +215,10 @@ def warn_of_unknown_variables(environment: Mapping[str, str]) -> None:
         typer.echo(f"quorumlog: warning: {warning}", err=True)
 
 
-def _file(environment: Mapping[str, str]) -> Source:
+def _file(environment: Mapping[str, str]) -> SettingSource:
     path = config_file(environment)
     if path is None:
-        return Source(values={})
+        return SettingSource(values={})
     named_by = CONFIG_VARIABLE if environment.get(CONFIG_VARIABLE) else ""
     text = read_settings(path, named_by=named_by)
     return file_source(CLIENT_SETTINGS, text, path=path, table=TABLE)

@@ -3,12 +3,12 @@ Pure, and independent of the output format."""
 
 from .instruments import LATENCY_MS, STALL_MS, Histogram, Recent
 from .scrape import Scrape
-from .table import METRICS, Kind, Metric
+from .table import METRICS, Metric, MetricKind
 
 __all__ = [
     "METRICS",
     "Metric",
-    "Kind",
+    "MetricKind",
     "Scrape",
     "Histogram",
     "Recent",

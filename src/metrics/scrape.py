@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from .instruments import Histogram
-from .table import Kind, Metric
+from .table import Metric, MetricKind
 
 
 class Scrape:
@@ -16,12 +16,12 @@ class Scrape:
 
     def put(self, metric: Metric, value: float, *labels: str | int) -> None:
         """Set the value of a counter or gauge for these labels."""
-        assert metric.kind is not Kind.HISTOGRAM, f"{metric.name} takes a histogram"
+        assert metric.kind is not MetricKind.HISTOGRAM, f"{metric.name} takes a histogram"
         self._put(metric, value, labels)
 
     def put_histogram(self, metric: Metric, value: Histogram, *labels: str | int) -> None:
         """Set the state of a histogram in milliseconds; it is shown in seconds."""
-        assert metric.kind is Kind.HISTOGRAM, f"{metric.name} takes a number"
+        assert metric.kind is MetricKind.HISTOGRAM, f"{metric.name} takes a number"
         self._put(metric, value.copy(), labels)  # the original continues to change
 
     @property

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     """The type of a metric."""
 
     COUNTER = "counter"  # only increases, from 0 at the node's start
@@ -23,17 +23,17 @@ class Metric:
     """One metric."""
 
     name: str  # without a counter's `_total`
-    kind: Kind
+    kind: MetricKind
     about: str  # the help text
     labels: tuple[str, ...] = ()
 
     @property
     def shown_name(self) -> str:
         """The name under which it is exported."""
-        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
+        return f"{self.name}_total" if self.kind is MetricKind.COUNTER else self.name
 
 
-_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 
 # --- the node ----------------------------------------------------------------------------------
 

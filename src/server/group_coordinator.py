@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ..broker.groups.config import GroupConfig
 from ..broker.groups.shell.committed_offsets import CommittedOffsets
 from ..broker.groups.shell.coordinator import GroupCoordinator
-from ..broker.shell.replicas import ReplicaManager
+from ..broker.shell.replica_manager import ReplicaManager
 from ..ids import NodeId
 from ..runtime import Runtime, Scope
 from ..storage.shell.data_directory import DataDirectory

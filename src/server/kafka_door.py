@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ..broker.groups.shell import GroupCoordinator
-from ..broker.shell.replicas import ReplicaManager
+from ..broker.shell.replica_manager import ReplicaManager
 from ..errors import AddressInUse
 from ..frontends.grpc import AdminService, QuorumService, TransactionsService
 from ..frontends.kafka import BrokerContext, KafkaServer, KafkaSettings

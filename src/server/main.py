@@ -23,7 +23,7 @@ from ..runtime.real import run
 from ..settings import (
     DEFAULT,
     Resolved,
-    Source,
+    SettingSource,
     flag_source,
     read_settings,
     split_assignments,
@@ -122,7 +122,10 @@ def resolve_server(path: str | None, assignments: Sequence[str]) -> Resolved:
 
 def resolve_dev(options: DevOptions) -> Resolved:
     """Return every setting of `quorumlog dev` with its source; raises InvalidConfig."""
-    below = [node_environment(os.environ), Source(values={"data.dir": (DEV_DATA_DIR, DEFAULT)})]
+    below = [
+        node_environment(os.environ),
+        SettingSource(values={"data.dir": (DEV_DATA_DIR, DEFAULT)}),
+    ]
     beneath = resolve_node(below)
     flags = split_assignments(options.assignments, flag="--set")
     if options.data_dir is not None:
@@ -153,7 +156,7 @@ def resolve_dev(options: DevOptions) -> Resolved:
     return Resolved(values=values, origins=found.origins)
 
 
-def _dev_defaults(host: str, grpc_port: int) -> Source:
+def _dev_defaults(host: str, grpc_port: int) -> SettingSource:
     """Return the defaults of `quorumlog dev`: the other listeners on their usual ports, or on free
     ports if the gRPC port is not the usual one, so that several nodes run side by side. New groups
     do not wait for more members."""
@@ -165,7 +168,7 @@ def _dev_defaults(host: str, grpc_port: int) -> Source:
         "listeners.kafka": (f"{host}:{kafka}",),
         "group.initial.rebalance.delay.ms": 0,
     }
-    return Source(values={name: (value, DEFAULT) for name, value in values.items()})
+    return SettingSource(values={name: (value, DEFAULT) for name, value in values.items()})
 
 
 def format_storage(

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 
-from ..broker.shell.mirroring import Mirroring
+from ..broker.replication.shell.follower import ReplicationConfig
+from ..broker.replication.shell.service import ReplicaService
+from ..broker.shell.mirror import MirrorWriter
 from ..broker.shell.producer_ids import ProducerIds
-from ..broker.shell.replicas import ReplicaManager
-from ..broker.shell.replication.fetcher import ReplicationConfig
-from ..broker.shell.replication.replica_service import ReplicaService
+from ..broker.shell.replica_manager import ReplicaManager
 from ..errors import DirectoryNotFormatted, QuorumlogError
 from ..frontends.grpc import (
     AdminService,
@@ -44,7 +44,7 @@ from ..metadata.shell import (
     MetadataPublisher,
 )
 from ..runtime import CallListener, Runtime, Scope
-from ..settings import DEFAULT, Origin
+from ..settings import DEFAULT, ValueOrigin
 from ..storage import DirectoryConfig
 from ..storage.shell.data_directory import DataDirectory
 from .config import NodeConfig, settings
@@ -88,7 +88,7 @@ class Node:
         runtime: Runtime,
         config: NodeConfig,
         *,
-        origins: Mapping[str, Origin] | None = None,
+        origins: Mapping[str, ValueOrigin] | None = None,
         with_process: bool = False,
     ) -> None:
         """`origins` has the sources of settings, for DescribeConfigs; `with_process` adds metrics
@@ -279,7 +279,7 @@ class Node:
         producer_ids = ProducerIds(self._runtime.clock)
         transactions = TransactionsService(self._runtime, producer_ids)
         admin = self._admin(directory, publisher, replicas)
-        mirroring = Mirroring(self._runtime.clock, directory, replicas.replica_of)
+        mirroring = MirrorWriter(self._runtime.clock, directory, replicas.replica_of)
         mirror = MirrorService(self._runtime, mirroring, publisher)
         followers = ReplicaService(replicas)
         streams = await self._life.listen_bytes(config.follower_listener, followers.accept)
@@ -398,7 +398,7 @@ class Node:
         found = []
         for row in settings():
             value = getattr(self._config, row.attribute)
-            unsaid = DEFAULT if value == row.default else Origin(kind="")
+            unsaid = DEFAULT if value == row.default else ValueOrigin(kind="")
             origin = self._origins.get(row.name, unsaid)
             found.append(NodeSetting(row=row, value=value, origin=origin))
         return found

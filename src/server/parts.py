@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..broker.groups.shell import GroupCoordinator
-from ..broker.shell.replicas import ReplicaManager
+from ..broker.shell.replica_manager import ReplicaManager
 from ..frontends.grpc import LogService
 from ..frontends.kafka import KafkaServer
 from ..metadata.shell import BrokerSession, ControllerShell, MetadataPublisher

@@ -9,9 +9,9 @@ from .files import read_settings
 from .rows import Setting, check_value, nearest, parse_value, range_text
 from .sources import (
     DEFAULT,
-    Origin,
     Resolved,
-    Source,
+    SettingSource,
+    ValueOrigin,
     environment_source,
     file_source,
     flag_source,
@@ -24,10 +24,10 @@ from .sources import (
 
 __all__ = [
     "DEFAULT",
-    "Origin",
+    "ValueOrigin",
     "Resolved",
     "Setting",
-    "Source",
+    "SettingSource",
     "check_value",
     "environment_source",
     "file_source",

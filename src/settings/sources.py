@@ -17,7 +17,7 @@ PREFIX: Final = "QUORUMLOG_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class ValueOrigin:
     """The origin of a value."""
 
     kind: str  # "flag", "environment", "file", "default"
@@ -27,14 +27,14 @@ class Origin:
         return f"{self.kind} {self.place}" if self.place else self.kind
 
 
-DEFAULT: Final = Origin(kind="default")
+DEFAULT: Final = ValueOrigin(kind="default")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SettingSource:
     """The values of one source, by name of the setting, with their origins."""
 
-    values: Mapping[str, tuple[Any, Origin]]
+    values: Mapping[str, tuple[Any, ValueOrigin]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +42,16 @@ class Resolved:
     """The value and origin of every setting of a table."""
 
     values: Mapping[str, Any]  # by name; a required one without a value is absent
-    origins: Mapping[str, Origin]  # by name
+    origins: Mapping[str, ValueOrigin]  # by name
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 
 
-def resolve(rows: Iterable[Setting], sources: Sequence[Source]) -> Resolved:
+def resolve(rows: Iterable[Setting], sources: Sequence[SettingSource]) -> Resolved:
     """Return every setting's value from the first source that has it, else its default."""
     values: dict[str, Any] = {}
-    origins: dict[str, Origin] = {}
+    origins: dict[str, ValueOrigin] = {}
     for row in rows:
         found = next((s.values[row.name] for s in sources if row.name in s.values), None)
         if found is None and row.default is None:
@@ -63,19 +63,19 @@ def resolve(rows: Iterable[Setting], sources: Sequence[Source]) -> Resolved:
 # --- flags -------------------------------------------------------------------------------------
 
 
-def flag_source(rows: Iterable[Setting], given: Iterable[tuple[str, str, str]]) -> Source:
+def flag_source(rows: Iterable[Setting], given: Iterable[tuple[str, str, str]]) -> SettingSource:
     """Read flags, each as (setting, text, flag as typed); raise InvalidConfig, also if two flags
     have the same setting."""
     by_name = {row.name: row for row in rows}
-    values: dict[str, tuple[Any, Origin]] = {}
+    values: dict[str, tuple[Any, ValueOrigin]] = {}
     for name, text, flag in given:
         row = by_name.get(name)
         if row is None:
             raise InvalidConfig(f"{flag}: {unknown_name(name, by_name)}")
         if name in values:
             raise InvalidConfig(f"{name} is given twice, by {values[name][1].place} and {flag}")
-        values[name] = (parse_value(row, text), Origin(kind="flag", place=flag))
-    return Source(values=values)
+        values[name] = (parse_value(row, text), ValueOrigin(kind="flag", place=flag))
+    return SettingSource(values=values)
 
 
 def split_assignments(pairs: Iterable[str], *, flag: str) -> list[tuple[str, str, str]]:
@@ -97,10 +97,10 @@ def variable_of(name: str) -> str:
     return PREFIX + name.replace(".", "_").upper()
 
 
-def environment_source(rows: Iterable[Setting], environment: Mapping[str, str]) -> Source:
+def environment_source(rows: Iterable[Setting], environment: Mapping[str, str]) -> SettingSource:
     """Read the environment variables of settings; raise InvalidConfig with the variable. An empty
     variable counts as unset, as is customary."""
-    values: dict[str, tuple[Any, Origin]] = {}
+    values: dict[str, tuple[Any, ValueOrigin]] = {}
     for row in rows:
         variable = variable_of(row.name)
         text = environment.get(variable, "")
@@ -109,8 +109,8 @@ def environment_source(rows: Iterable[Setting], environment: Mapping[str, str]) 
                 value = parse_value(row, text)
             except InvalidConfig as error:
                 raise InvalidConfig(f"{variable}: {error.message}") from None
-            values[row.name] = (value, Origin(kind="environment", place=variable))
-    return Source(values=values)
+            values[row.name] = (value, ValueOrigin(kind="environment", place=variable))
+    return SettingSource(values=values)
 
 
 def unknown_variables(environment: Mapping[str, str], known: Iterable[str]) -> list[str]:
@@ -135,7 +135,7 @@ def file_source(
     path: str,
     table: str = "",
     others: Sequence[str] = (),
-) -> Source:
+) -> SettingSource:
     """Read TOML; raise InvalidConfig with the file, line, key and remedy.
 
     Dotted keys and tables are equivalent. `table`: read only this table; `others`: top-level tables
@@ -155,7 +155,7 @@ def file_source(
         part = {key: value for key, value in tree.items() if key not in others}
     by_name = {row.name: row for row in rows}
     lines = line_numbers(text)
-    values: dict[str, tuple[Any, Origin]] = {}
+    values: dict[str, tuple[Any, ValueOrigin]] = {}
     for name, value in sorted(_flatten(part, ""), key=lambda found: found[0]):
         line = lines.get(f"{table}.{name}" if table else name)
         place = f"{path}:{line}" if line else path
@@ -168,8 +168,8 @@ def file_source(
             raise InvalidConfig(f"{place}: {error.message}") from None
         if name in values:  # in TOML, a.b and "a.b" are two keys
             raise InvalidConfig(f"{path}: {name} is given twice; give each setting once")
-        values[name] = (checked, Origin(kind="file", place=place))
-    return Source(values=values)
+        values[name] = (checked, ValueOrigin(kind="file", place=place))
+    return SettingSource(values=values)
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:

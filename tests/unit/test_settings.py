@@ -8,9 +8,9 @@ import pytest
 from quorumlog.errors import InvalidConfig
 from quorumlog.settings import (
     DEFAULT,
-    Origin,
     Setting,
-    Source,
+    SettingSource,
+    ValueOrigin,
     check_value,
     environment_source,
     file_source,
@@ -132,7 +132,7 @@ def test_the_nearest_name_is_found_whatever_its_case(wrong: str, right: str | No
 # --- sources -----------------------------------------------------------------------------------
 
 
-def sources(*, flag: bool, environment: bool, file: bool) -> list[Source]:
+def sources(*, flag: bool, environment: bool, file: bool) -> list[SettingSource]:
     return [
         flag_source(ROWS, [("wait.ms", "1", "--wait")] if flag else []),
         environment_source(ROWS, {"QUORUMLOG_WAIT_MS": "2"} if environment else {}),
@@ -140,9 +140,9 @@ def sources(*, flag: bool, environment: bool, file: bool) -> list[Source]:
     ]
 
 
-FLAG = Origin(kind="flag", place="--wait")
-VARIABLE = Origin(kind="environment", place="QUORUMLOG_WAIT_MS")
-FILE = Origin(kind="file", place="f.toml:2")
+FLAG = ValueOrigin(kind="flag", place="--wait")
+VARIABLE = ValueOrigin(kind="environment", place="QUORUMLOG_WAIT_MS")
+FILE = ValueOrigin(kind="file", place="f.toml:2")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ FILE = Origin(kind="file", place="f.toml:2")
     ],
 )
 def test_a_flag_wins_over_the_environment_over_a_file_over_the_default(
-    flag: bool, environment: bool, file: bool, value: int, origin: Origin
+    flag: bool, environment: bool, file: bool, value: int, origin: ValueOrigin
 ) -> None:
     found = resolve(ROWS, sources(flag=flag, environment=environment, file=file))
     assert (found["wait.ms"], found.origins["wait.ms"]) == (value, origin)
@@ -168,7 +168,7 @@ def test_a_flag_wins_over_the_environment_over_a_file_over_the_default(
 
 
 def test_a_value_that_is_false_in_python_wins_all_the_same() -> None:
-    found = resolve(ROWS, [Source(values={"node.name": ("", FLAG)})])
+    found = resolve(ROWS, [SettingSource(values={"node.name": ("", FLAG)})])
     assert (found["node.name"], found.origins["node.name"]) == ("", FLAG)
 
 
@@ -224,7 +224,7 @@ def test_what_is_wrong_in_a_file_is_told_with_its_line(text: str, sentence: str)
 def test_a_table_of_a_file_may_be_read_alone_or_left_out() -> None:
     text = '[client]\nmode = "b"\n[node]\nname = "x"\n'
     alone = file_source((MODE,), text, path="f", table="client")
-    assert alone.values == {"mode": ("b", Origin(kind="file", place="f:2"))}
+    assert alone.values == {"mode": ("b", ValueOrigin(kind="file", place="f:2"))}
     rest = file_source(ROWS, text, path="f", others=("client",))
     assert list(rest.values) == ["node.name"]
     with pytest.raises(InvalidConfig, match=r"client is 5; make it a table"):

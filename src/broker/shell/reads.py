@@ -1,4 +1,4 @@
-"""Reads by consumers: long-poll fetches over many partitions, and offset lookups.
+"""Reads by consumers: long-poll fetches over many partitions, offset and epoch lookups.
 
 A fetch plans ranges over all its partitions without waiting. If they have enough bytes, or its time
 is up, it reads them. Otherwise it releases the ranges and waits until one of its partitions moves.
@@ -6,11 +6,16 @@ Records are not decoded: the stored bytes are returned.
 
 A follower serves consumers that send a rack, below its own high watermark; a leader redirects them
 to a replica in their rack (KIP-392).
+
+Readers check for log truncation by the end offsets of leader epochs (KIP-320). The log has an epoch
+from its first batch on, but a leadership starts earlier, at the log's end. A reader that has its
+epoch without a record of it is answered as if the log had that epoch.
 """
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ...errors import (
     NotLeaderOrFollower,
@@ -24,19 +29,54 @@ from ...metrics import LATENCY_MS, Histogram
 from ...runtime import Clock
 from ...storage import SegmentRange
 from ...storage.shell.data_directory import DataDirectory
+from ..replication.shell.follower import FetcherLink
 from ..requests import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
+    EpochEndOutcome,
+    EpochEndSpec,
     FetchOutcome,
     FetchSpec,
     FoundRecords,
     OffsetOutcome,
     OffsetSpec,
 )
-from .epochs import end_offset_for
 from .replica import Find, Replica
-from .replication.fetcher import ControllerLink
+
+UNKNOWN: Final = (-1, -1)
+
+
+def end_offset_for(replica: Replica, epoch: int) -> tuple[int, int]:
+    """Return the largest epoch of an open log that is not above `epoch`, and its end, exclusive.
+
+    For an epoch older than the log, the end is the start of the log's first epoch; for an epoch
+    newer than the current one, the result is `UNKNOWN`.
+    """
+    log, leadership = replica.log, replica.partition.leadership
+    if leadership is None or epoch <= log.latest_epoch:
+        return log.end_offset_for(epoch)
+    if epoch > leadership.state.leader_epoch:
+        return UNKNOWN
+    # No record of the epoch yet, so the previous one ends at the log end.
+    is_present = epoch == leadership.state.leader_epoch
+    known = epoch if is_present or log.latest_epoch < 0 else log.latest_epoch
+    return known, log.log_end_offset
+
+
+async def epoch_ends(find: Find, specs: Sequence[EpochEndSpec]) -> list[EpochEndOutcome]:
+    """Look epochs up in the logs that this node leads, in the order of `specs`."""
+    outcomes = []
+    for spec in specs:
+        try:
+            replica = find(spec.topic, spec.partition, spec.topic_id)
+            await replica.opened()
+            replica.partition.check_leader(spec.current_leader_epoch)
+            epoch, end_offset = end_offset_for(replica, spec.leader_epoch)
+            outcomes.append(EpochEndOutcome(spec, epoch, end_offset))
+        except QuorumlogError as error:
+            outcomes.append(EpochEndOutcome(spec, -1, -1, error))
+    return outcomes
 
 
 @dataclass(slots=True)
@@ -61,7 +101,7 @@ class _Part:
         return self.range is None or self.range.is_located
 
 
-class ReadFigures:
+class ReadMetrics:
     """Counters of reads since the start; times in ms."""
 
     __slots__ = ("at_once_ms", "fetched_bytes", "waited_ms")
@@ -77,22 +117,22 @@ class ReadFigures:
         (self.waited_ms if waited else self.at_once_ms).observe(took_ms)
 
 
-class Reads:
+class ReplicaReader:
     """Reads of the replicas of one node."""
 
     def __init__(
         self, clock: Clock, directory: DataDirectory, find: Find, *, waits_max: int
     ) -> None:
-        self.figures = ReadFigures()
+        self.figures = ReadMetrics()
         self._clock = clock
         self._directory = directory
         self._find = find
         self._waits_max = waits_max  # beyond it, fetches fail with Overloaded
         self._wakes: dict[asyncio.Future[None], None] = {}  # of the waiting fetches
         self._stopping = False
-        self._link: ControllerLink | None = None  # None: no controllers, so no other leader
+        self._link: FetcherLink | None = None  # None: no controllers, so no other leader
 
-    def attach(self, link: ControllerLink) -> None:
+    def attach(self, link: FetcherLink) -> None:
         """Set the session with the controllers."""
         self._link = link
 
@@ -319,7 +359,7 @@ def _located(part: _Part) -> FoundRecords:
     return found
 
 
-def _plan(parts: Sequence[_Part], max_bytes: int, link: ControllerLink | None) -> int:
+def _plan(parts: Sequence[_Part], max_bytes: int, link: FetcherLink | None) -> int:
     """Plan a range of each partition within the budget; return the planned bytes."""
     size = 0
     for part in parts:
@@ -345,7 +385,7 @@ def _plan(parts: Sequence[_Part], max_bytes: int, link: ControllerLink | None) -
     return size
 
 
-def _check_not_stale(replica: Replica, spec: FetchSpec, link: ControllerLink | None) -> None:
+def _check_not_stale(replica: Replica, spec: FetchSpec, link: FetcherLink | None) -> None:
     """Raise NotLeaderOrFollower if the offset is beyond this log's end while the controllers are
     not reached: another leader's log may have it. OffsetOutOfRange would reset the reader to an end
     of the log. Kafka's brokers return that; its clients check the leader epoch of their last

@@ -30,8 +30,11 @@ from ...runtime import Clock, Scope
 from ...storage import FlushPolicy, Log, LogConfig
 from ...storage.shell.data_directory import DataDirectory
 from ...storage.shell.maintenance import ClosedLog
-from ..partition import FollowerState, LeaderState, Partition, Progress, Wait
-from .figures import ReplicationFigures
+from ..follower_state import FollowerState
+from ..leader_state import LeaderAndIsr
+from ..partition import Partition, PartitionProgress
+from ..waits import Wait
+from .metrics import ReplicationMetrics
 
 _LOG = logging.getLogger("quorumlog.broker")
 
@@ -64,7 +67,7 @@ class ReplicaDeps:
     forget: Callable[["Replica"], None]  # the replica no longer follows as before
     review_isr: Callable[["Replica"], None]  # the ISR may have to change
     failed: Callable[["Replica", QuorumlogError], None]  # the log has failed
-    figures: ReplicationFigures = field(default_factory=ReplicationFigures)
+    figures: ReplicationMetrics = field(default_factory=ReplicationMetrics)
 
 
 class Replica:
@@ -93,7 +96,7 @@ class Replica:
         self._deps = deps
         self._directory = deps.directory
         # The role in the metadata; the partition takes it once the log is open and stands still.
-        self._role: LeaderState | FollowerState | None = None
+        self._role: LeaderAndIsr | FollowerState | None = None
         self._config = config
         self._after = after  # set when the log of a deleted topic of the same name is gone
         self._log: Log | None = None
@@ -183,7 +186,7 @@ class Replica:
 
     # --- roles --------------------------------------------------------------------------------
 
-    def lead(self, leader: LeaderState, config: LogConfig) -> None:
+    def lead(self, leader: LeaderAndIsr, config: LogConfig) -> None:
         """Apply metadata: a new leadership, ISR or configuration."""
         self._role = leader
         self._configure(config)
@@ -262,7 +265,7 @@ class Replica:
         """Cancel `wait_for_records`."""
         self._fetches.pop(wake, None)
 
-    def progressed(self, progress: Progress) -> None:
+    def progressed(self, progress: PartitionProgress) -> None:
         """Notify watchers and waits of the partition's progress."""
         if progress.high_watermark_moved:
             self.high_watermark_moved()
@@ -405,14 +408,14 @@ class Replica:
             partition.truncated(Offset(log.log_end_offset))
         if partition.high_watermark < log.log_start_offset:
             partition.restarted(Offset(log.log_start_offset))
-        if isinstance(role, LeaderState):
+        if isinstance(role, LeaderAndIsr):
             self._take_leadership(log)
         elif role is not None and role.leader_id != NO_NODE:
             self._deps.follow(self)
 
     def _take_leadership(self, log: Log) -> None:
         role = self._role
-        assert isinstance(role, LeaderState), f"{self.partition.name} takes {role}"
+        assert isinstance(role, LeaderAndIsr), f"{self.partition.name} takes {role}"
         begins = not self.partition.is_leader or role.leader_epoch > self.partition.leader_epoch
         progress = self.partition.become_leader(
             role,

@@ -14,7 +14,7 @@ from ...runtime.real import run
 from ...server.addresses import id_text
 from ...server.config import node_config, node_environment, resolve_node, settings
 from ...server.main import format_storage, is_formatted_storage, load_config
-from ...settings import DEFAULT, Source, flag_source, split_assignments
+from ...settings import DEFAULT, SettingSource, flag_source, split_assignments
 from .state import BOTH, BROKER, CONTROLLER, LocalCluster, LocalNode, store
 
 HOST = "127.0.0.1"
@@ -102,7 +102,7 @@ def check_settings(assignments: Sequence[str], environment: Mapping[str, str]) -
                 f"{flag}: this setting differs from node to node; `quorumlog cluster up` sets it"
             )
     table = tuple(settings())
-    place = Source(values={"data.dir": ("node", DEFAULT)})
+    place = SettingSource(values={"data.dir": ("node", DEFAULT)})
     node_config(resolve_node([flag_source(table, flags), node_environment(environment), place]))
 
 

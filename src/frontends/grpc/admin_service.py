@@ -8,7 +8,7 @@ unchanged: it waits for the commit and reports whether this broker has applied t
 from collections.abc import Mapping, Sequence
 
 from ...broker import DeletionSpec
-from ...broker.shell.replicas import ReplicaManager
+from ...broker.shell.replica_manager import ReplicaManager
 from ...errors import InvalidRequest, StorageError, UnknownTopicOrPartition
 from ...ids import ClusterId, NodeId
 from ...metadata import check_not_internal, check_topic_name, describe_features, describe_topic

@@ -9,7 +9,7 @@ from ...metadata import TOPIC_CONFIGS, ConfigType, TopicConfig, check_topic_name
 from ...metadata.cluster_configs import CLUSTER_CONFIGS
 from ...metadata.topic_configs import INT64_MAX
 from ...proto import admin_pb2 as pb
-from ...settings import Origin, Setting
+from ...settings import Setting, ValueOrigin
 
 RESOURCES_MAX: Final = 1_000  # in one DescribeConfigs request: each resource returns a whole table
 CHANGES_MAX: Final = 1_000  # in one request
@@ -29,7 +29,7 @@ class NodeSetting:
 
     row: Setting
     value: Any
-    origin: Origin
+    origin: ValueOrigin
 
 
 def describe_topic_configs(

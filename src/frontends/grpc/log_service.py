@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
 from ...broker import Acks, FetchSpec, OffsetSpec
-from ...broker.shell.appends import PendingAppend
-from ...broker.shell.replicas import ReplicaManager
+from ...broker.shell.produce import DelayedProduce
+from ...broker.shell.replica_manager import ReplicaManager
 from ...errors import InvalidRequest, Overloaded, QuorumlogError, Stopping
 from ...metadata import check_topic_name
 from ...metadata.shell.publisher import MetadataPublisher
@@ -61,7 +61,7 @@ class _Inflight:
     request: ProduceBatches
     began_ms: int
     deadline_ms: int
-    parts: list[PendingAppend | QuorumlogError]
+    parts: list[DelayedProduce | QuorumlogError]
 
 
 class LogService:
@@ -183,7 +183,7 @@ class LogService:
         timeout_ms = check.read_timeout_ms(request.timeout_ms)
         check.check_places("partitions", request.partitions)
         began_ms = self._runtime.clock.now_ms()
-        parts: list[PendingAppend | QuorumlogError] = []
+        parts: list[DelayedProduce | QuorumlogError] = []
         for part in request.partitions:
             try:
                 check.check_partition(part.topic, part.partition)
@@ -221,7 +221,7 @@ class LogService:
 
     async def _settle(
         self,
-        pending: PendingAppend | QuorumlogError,
+        pending: DelayedProduce | QuorumlogError,
         deadline_ms: int,
         result: log_pb2.ProduceResult,
     ) -> None:
@@ -289,7 +289,7 @@ class LogService:
 
     async def _submit_shares(
         self, request: log_pb2.PublishRequest, shares: Sequence[PartitionShare], acks: Acks
-    ) -> list[PendingAppend | QuorumlogError]:
+    ) -> list[DelayedProduce | QuorumlogError]:
         """Queue each share in its log; raises the error of a share before any is queued."""
         topic = request.topic
         # a new topic of the same name may have other partitions
@@ -300,7 +300,7 @@ class LogService:
                 await self._replicas.check_append(
                     topic, share.partition, size=len(batch), acks=acks, topic_id=topic_id
                 )
-        pending: list[PendingAppend | QuorumlogError] = []
+        pending: list[DelayedProduce | QuorumlogError] = []
         for share, batch in zip(shares, batches, strict=True):
             try:
                 pending.append(

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ...broker.shell.mirroring import Mirroring, MirrorSpec
+from ...broker.shell.mirror import MirrorSpec, MirrorWriter
 from ...errors import QuorumlogError
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import mirror_pb2 as pb
@@ -44,7 +44,9 @@ _APPEND: Final[Method[Any, pb.MirrorAppendResponse]] = Method(
 class MirrorService:
     """Handlers of `quorumlog.v1.Mirror`."""
 
-    def __init__(self, runtime: Runtime, mirroring: Mirroring, metadata: MetadataPublisher) -> None:
+    def __init__(
+        self, runtime: Runtime, mirroring: MirrorWriter, metadata: MetadataPublisher
+    ) -> None:
         self._runtime = runtime
         self._mirroring = mirroring
         self._metadata = metadata

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from ...broker.shell.replicas import ReplicaManager
+from ...broker.shell.replica_manager import ReplicaManager
 from ...errors import InvalidRequest, NotLeaderOrFollower, QuorumlogError, UnknownTopicOrPartition
 from ...ids import NodeId
 from ...metadata import (

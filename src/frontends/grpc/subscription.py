@@ -10,7 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from ...broker import LATEST, FetchOutcome, FetchSpec, OffsetSpec
-from ...broker.shell.replicas import ReplicaManager
+from ...broker.shell.replica_manager import ReplicaManager
 from ...errors import InvalidRequest, QuorumlogError
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ...broker import DeletionOutcome, FetchOutcome, LogSize, OffsetOutcome
+from ...broker import DeletionOutcome, FetchOutcome, OffsetOutcome, ReplicaSize
 from ...errors import QuorumlogError
 from ...metadata import INTERNAL_TOPICS, BrokerImage, TopicImage
 from ...proto import admin_pb2, errors_pb2, log_pb2, metadata_records_pb2
@@ -149,7 +149,7 @@ def _add_record(response: log_pb2.SubscribeResponse, record: Record) -> None:
             header.value = value
 
 
-def log_description(size: LogSize) -> admin_pb2.LogDescription:
+def log_description(size: ReplicaSize) -> admin_pb2.LogDescription:
     """Translate the size of one partition."""
     described = admin_pb2.LogDescription(
         topic=size.topic,

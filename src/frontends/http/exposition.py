@@ -17,7 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from ...metrics import Histogram, Kind, Metric, Scrape
+from ...metrics import Histogram, Metric, MetricKind, Scrape
 
 
 def expose(scrape: Scrape, *, accept: str, with_process: bool) -> tuple[bytes, str]:
@@ -52,13 +52,13 @@ class _Scraped(Collector):
 
 
 def _family(metric: Metric, values: Mapping[tuple[str, ...], float | Histogram]) -> Family:
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricKind.HISTOGRAM:
         shown = HistogramMetricFamily(metric.name, metric.about, labels=metric.labels)
         for labels, value in values.items():
             assert isinstance(value, Histogram), f"{metric.name} is {value}"
             shown.add_metric(labels, list(_buckets(value)), sum_value=value.total / 1000)
         return shown
-    kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
     family = kind(metric.name, metric.about, labels=metric.labels)
     for labels, value in values.items():
         assert not isinstance(value, Histogram), f"{metric.name} is a histogram"

@@ -6,8 +6,8 @@ A module of its own that is never compiled: a test of one handler passes only th
 from dataclasses import dataclass, field
 
 from ...broker.groups.shell import GroupCoordinator
-from ...broker.quotas import Throttling
-from ...broker.shell.replicas import ReplicaManager
+from ...broker.quotas import ClientQuotaManager
+from ...broker.shell.replica_manager import ReplicaManager
 from ...metadata import MetadataImage
 from ...metadata.shell.publisher import MetadataPublisher
 from ...runtime import Runtime
@@ -28,7 +28,9 @@ class BrokerContext:
     transactions: TransactionsService
     groups: GroupCoordinator
     settings: KafkaSettings
-    throttling: Throttling = field(default_factory=Throttling)  # debts of clients; see `charging`
+    throttling: ClientQuotaManager = field(
+        default_factory=ClientQuotaManager
+    )  # debts of clients; see `charging`
     deadlines: RequestDeadlines = field(default_factory=RequestDeadlines)  # of waiting requests
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from ...errors import InvalidConfig
 from ...settings import (
     Resolved,
-    Source,
+    SettingSource,
     environment_source,
     file_source,
     resolve,
@@ -24,17 +24,17 @@ def parse_toml(text: str, *, source: str) -> NodeConfig:
     return node_config(resolve_node([toml_source(text, path=source)]))
 
 
-def toml_source(text: str, *, path: str) -> Source:
+def toml_source(text: str, *, path: str) -> SettingSource:
     """Parse a node's file without the [client] table; raises InvalidConfig."""
     return file_source(tuple(settings()), text, path=path, others=(CLIENT_TABLE,))
 
 
-def node_environment(environment: Mapping[str, str]) -> Source:
+def node_environment(environment: Mapping[str, str]) -> SettingSource:
     """Parse a node's environment variables; raises InvalidConfig."""
     return environment_source(tuple(settings()), environment)
 
 
-def resolve_node(sources: Sequence[Source]) -> Resolved:
+def resolve_node(sources: Sequence[SettingSource]) -> Resolved:
     """Return every setting from the first source that has it, else its default."""
     return resolve(settings(), sources)
 

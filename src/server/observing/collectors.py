@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from ...broker.groups.shell import GroupCoordinator
-from ...broker.quotas import Throttling
-from ...broker.shell.figures import ReplicationFigures
-from ...broker.shell.replicas import ReplicaManager
+from ...broker.quotas import ClientQuotaManager
+from ...broker.shell.metrics import ReplicationMetrics
+from ...broker.shell.replica_manager import ReplicaManager
 from ...frontends.grpc import LogService
 from ...ids import NO_NODE, NodeId
 from ...metadata import MetadataImage
@@ -51,7 +51,7 @@ def collect_groups(scrape: Scrape, groups: GroupCoordinator) -> None:
     scrape.put(rows.GROUP_RELOADS, figures.reloads)
 
 
-def collect_quotas(scrape: Scrape, throttling: Throttling) -> None:
+def collect_quotas(scrape: Scrape, throttling: ClientQuotaManager) -> None:
     """Write the metrics of client quotas; constant cost."""
     for key, throttled in throttling.throttled.items():
         scrape.put(rows.QUOTA_THROTTLES, throttled.count, key)
@@ -73,7 +73,7 @@ def collect_led(scrape: Scrape, tally: PartitionTally) -> None:
 
 
 def collect_replication(
-    scrape: Scrape, figures: ReplicationFigures, lags: dict[NodeId, int]
+    scrape: Scrape, figures: ReplicationMetrics, lags: dict[NodeId, int]
 ) -> None:
     """Write replication metrics, and the lag of followers."""
     scrape.put(rows.REPLICATED_BYTES, figures.replicated_bytes)

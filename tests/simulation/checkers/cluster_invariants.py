@@ -30,9 +30,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from quorumlog.broker.partition import IsrProposal, LeaderState
+from quorumlog.broker.leader_state import IsrProposal, LeaderAndIsr
 from quorumlog.broker.shell.replica import Replica
-from quorumlog.broker.shell.replicas import ReplicaManager
+from quorumlog.broker.shell.replica_manager import ReplicaManager
 from quorumlog.metadata import MetadataImage, PartitionImage, TopicImage
 from quorumlog.simulation.process import Process
 
@@ -97,7 +97,7 @@ class _View:
     seen_mark: int = -1
     seen_end: int | None = None
     seen_epoch: int = -1
-    seen_state: LeaderState | None = None
+    seen_state: LeaderAndIsr | None = None
     seen_proposal: IsrProposal | None = None
     high_watermark: int = 0
     epoch: int = -1

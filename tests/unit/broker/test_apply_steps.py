@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from quorumlog.broker.shell.replicas import SKIPS_A_STEP, UPDATES_A_STEP
+from quorumlog.broker.shell.replica_manager import SKIPS_A_STEP, UPDATES_A_STEP
 from quorumlog.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.records import Record, encode_batch

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.broker import Acks, LeaderState, Partition, Wait
-from quorumlog.broker.partition import FollowerFetch
+from quorumlog.broker import Acks, LeaderAndIsr, Partition, Wait
+from quorumlog.broker.leader_state import FollowerFetch
 from quorumlog.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
@@ -25,8 +25,8 @@ def state(
     isr: tuple[NodeId, ...] = (ME,),
     min_isr: int = 1,
     counts_flushed: bool = False,
-) -> LeaderState:
-    return LeaderState(
+) -> LeaderAndIsr:
+    return LeaderAndIsr(
         leader_epoch=Epoch(epoch),
         replicas=(ME, OTHER, THIRD),
         partition_epoch=0,
@@ -36,7 +36,7 @@ def state(
     )
 
 
-def leading(leadership: LeaderState, *, end: int = 0, flushed: int = 0) -> Partition:
+def leading(leadership: LeaderAndIsr, *, end: int = 0, flushed: int = 0) -> Partition:
     partition = Partition(topic="t", index=0, node_id=ME, waits_max=3)
     partition.become_leader(
         leadership, log_end_offset=Offset(end), flushed_end_offset=Offset(flushed), now_ms=0

@@ -5,17 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from quorumlog.broker.partition import (
-    Acks,
-    BrokerFacts,
-    FollowerFetch,
-    FollowerState,
-    IsrProposal,
-    LeaderState,
-    Partition,
-    Progress,
-    Wait,
-)
+from quorumlog.broker.follower_state import FollowerState
+from quorumlog.broker.leader_state import BrokerFacts, FollowerFetch, IsrProposal, LeaderAndIsr
+from quorumlog.broker.partition import Acks, Partition, PartitionProgress
+from quorumlog.broker.waits import Wait
 from quorumlog.errors import (
     FencedLeaderEpoch,
     IneligibleReplica,
@@ -58,8 +51,8 @@ class Leader:
         )
         self.lead()
 
-    def state(self, *, epoch: int = 1, partition_epoch: int = 0) -> LeaderState:
-        return LeaderState(
+    def state(self, *, epoch: int = 1, partition_epoch: int = 0) -> LeaderAndIsr:
+        return LeaderAndIsr(
             leader_epoch=Epoch(epoch),
             partition_epoch=partition_epoch,
             replicas=(ME, OTHER, THIRD),
@@ -69,7 +62,9 @@ class Leader:
             recovering=self.recovering,
         )
 
-    def lead(self, *, epoch: int = 1, partition_epoch: int = 0, now_ms: int = 0) -> Progress:
+    def lead(
+        self, *, epoch: int = 1, partition_epoch: int = 0, now_ms: int = 0
+    ) -> PartitionProgress:
         return self.partition.become_leader(
             self.state(epoch=epoch, partition_epoch=partition_epoch),
             log_end_offset=Offset(self.end),
@@ -77,7 +72,7 @@ class Leader:
             now_ms=now_ms,
         )
 
-    def append(self, end: int) -> Progress:
+    def append(self, end: int) -> PartitionProgress:
         self.end = end
         return self.partition.advance(log_end_offset=Offset(end), flushed_end_offset=Offset(0))
 
@@ -90,7 +85,7 @@ class Leader:
         flushed: int = 0,
         epoch: int = 1,
         broker_epoch: int | None = None,
-    ) -> Progress:
+    ) -> PartitionProgress:
         fetch = FollowerFetch(
             broker_epoch=Offset(node if broker_epoch is None else broker_epoch),
             leader_epoch=Epoch(epoch),
@@ -107,7 +102,7 @@ class Leader:
         assert found is not None, "nothing is asked for"
         return found
 
-    def accept(self, proposal: IsrProposal) -> Progress:
+    def accept(self, proposal: IsrProposal) -> PartitionProgress:
         self.isr = proposal.members
         return self.partition.isr_accepted(
             proposal,

@@ -3,7 +3,8 @@
 import pytest
 from tests.unit.broker.test_partition_isr import ME, OTHER, THIRD, Leader
 
-from quorumlog.broker.partition import BrokerFacts, FollowerState
+from quorumlog.broker.follower_state import FollowerState
+from quorumlog.broker.leader_state import BrokerFacts
 from quorumlog.errors import FencedLeaderEpoch, NotLeaderOrFollower
 from quorumlog.ids import NO_NODE, Epoch, NodeId, Offset
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from quorumlog.broker.shell.replication.follow_stream import ReplicationStream
+from quorumlog.broker.replication.shell.stream import ReplicationStream
 from quorumlog.errors import (
     FencedLeaderEpoch,
     InconsistentClusterId,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quorumlog.broker import LATEST, Acks, FetchOutcome, FetchSpec, OffsetSpec
-from quorumlog.broker.shell.replicas import ReplicaManager
+from quorumlog.broker.shell.replica_manager import ReplicaManager
 from quorumlog.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,

@@ -1,6 +1,6 @@
 """What replication tells of itself, on three whole nodes, simulated."""
 
-from quorumlog.broker.shell.replication.replication import Replication
+from quorumlog.broker.replication.shell.replication import ReplicationManager
 from quorumlog.ids import NodeId
 from quorumlog.simulation import SimWorld
 
@@ -14,7 +14,7 @@ def started(sim: SimWorld) -> Cluster:
     return cluster
 
 
-def replication(cluster: Cluster, number: int) -> Replication:
+def replication(cluster: Cluster, number: int) -> ReplicationManager:
     manager = cluster.nodes[number].parts.replicas
     assert manager is not None
     return manager.replication

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from quorumlog import simulation
-from quorumlog.broker.shell.direct import DirectAppend, Settling
+from quorumlog.broker.shell.produce import DirectAppend, Settling
 from quorumlog.runtime import Runtime
 
 

@@ -3,14 +3,14 @@
 import asyncio
 
 from quorumlog.broker import Acks
-from quorumlog.broker.shell.replication.fetcher import Fetcher
+from quorumlog.broker.replication.shell.follower import ReplicaFetcher
 from quorumlog.ids import NodeId
 from quorumlog.runtime import Runtime
 
 from .whole_nodes import Cluster, world
 
 
-def fetcher(cluster: Cluster, follower: int, leader: int) -> Fetcher:
+def fetcher(cluster: Cluster, follower: int, leader: int) -> ReplicaFetcher:
     manager = cluster.nodes[follower].parts.replicas
     assert manager is not None
     return manager.replication.fetchers.of(NodeId(leader))

@@ -3,7 +3,7 @@
 import pytest
 from immutables import Map
 
-from quorumlog.broker.shell.topic_settings import TopicSettings
+from quorumlog.broker.shell.replica_manager import TopicSettings
 from quorumlog.ids import Epoch, NodeId, TopicId
 from quorumlog.metadata import PartitionImage, TopicImage
 from quorumlog.metadata.decisions.elections import Electorate, Loss

@@ -22,7 +22,7 @@ from quorumlog.metadata import TOPIC_CONFIGS
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig, settings
 from quorumlog.server.node import Node, format_directory
-from quorumlog.settings import Origin
+from quorumlog.settings import ValueOrigin
 
 from ..patience import AMPLE_S
 
@@ -262,8 +262,8 @@ def test_a_broker_tells_its_settings_and_where_they_stand() -> None:
         )
         await format_directory(runtime, config)
         origins = {
-            "fetch.waits.max": Origin(kind="file", place="node.toml:3"),
-            "data.dir": Origin(kind="environment", place="QUORUMLOG_DATA_DIR"),
+            "fetch.waits.max": ValueOrigin(kind="file", place="node.toml:3"),
+            "data.dir": ValueOrigin(kind="environment", place="QUORUMLOG_DATA_DIR"),
         }
         async with (
             Node(runtime, config, origins=origins) as node,

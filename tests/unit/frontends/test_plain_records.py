@@ -420,18 +420,18 @@ def test_a_reader_that_stops_taking_stops_the_brokers_reading(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Measured on the real network: what the broker has read for it and cannot have been taken."""
-    from quorumlog.broker.shell.reads import Reads
+    from quorumlog.broker.shell.reads import ReplicaReader
 
     read = 0
-    original = Reads.fetch
+    original = ReplicaReader.fetch
 
-    async def counted(self: Reads, *arguments: Any, **keywords: Any) -> Any:
+    async def counted(self: ReplicaReader, *arguments: Any, **keywords: Any) -> Any:
         nonlocal read
         outcomes = await original(self, *arguments, **keywords)
         read += sum(len(outcome.records) for outcome in outcomes)
         return outcomes
 
-    monkeypatch.setattr(Reads, "fetch", counted)
+    monkeypatch.setattr(ReplicaReader, "fetch", counted)
 
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:

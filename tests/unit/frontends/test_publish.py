@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.broker.shell.replicas import ReplicaManager
+from quorumlog.broker.shell.replica_manager import ReplicaManager
 from quorumlog.errors import (
     MessageTooLarge,
     NotEnoughReplicas,

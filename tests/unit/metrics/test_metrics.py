@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.metrics import LATENCY_MS, METRICS, Histogram, Kind, Metric, Recent, Scrape
+from quorumlog.metrics import LATENCY_MS, METRICS, Histogram, Metric, MetricKind, Recent, Scrape
 
-COUNTED = Metric("quorumlog_things", Kind.COUNTER, "Things.", ("kind",))
-MEASURED = Metric("quorumlog_thing_seconds", Kind.HISTOGRAM, "Things.")
+COUNTED = Metric("quorumlog_things", MetricKind.COUNTER, "Things.", ("kind",))
+MEASURED = Metric("quorumlog_thing_seconds", MetricKind.HISTOGRAM, "Things.")
 
 
 @given(st.lists(st.integers(0, 100_000)))
@@ -51,7 +51,9 @@ def test_names_say_what_they_are_in_their_words() -> None:
     for metric in METRICS:
         assert re.fullmatch(r"quorumlog(_[a-z]+)+", metric.name), metric.name
         assert not re.search(r"_(total|ms|millis|kb|mb|count|sum|bucket)$", metric.name)
-        assert metric.kind is not Kind.HISTOGRAM or metric.name.endswith("_seconds"), metric.name
+        assert metric.kind is not MetricKind.HISTOGRAM or metric.name.endswith("_seconds"), (
+            metric.name
+        )
         assert metric.about.endswith("."), metric.name
     names = [metric.name for metric in METRICS]
     assert len(set(names)) == len(names) > 40

@@ -49,7 +49,7 @@ class MayBeReplaced(Protocol):
     """Returns True if another broker may lead the partition by now."""
 
     def __call__(self, replica: Replica, *, behind_ms: int, lease_ms: int) -> bool:
-        """See `Replication.may_be_replaced`."""
+        """See `ReplicationManager.may_be_replaced`."""
 
 
 class GroupCoordinator:

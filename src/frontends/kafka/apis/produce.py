@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from ....broker import Acks
-from ....broker.shell.direct import DirectAppend, Settled
+from ....broker.shell.produce import DirectAppend, Settled
 from ....errors import (
     InvalidRecord,
     InvalidRequiredAcks,

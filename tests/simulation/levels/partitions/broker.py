@@ -5,21 +5,17 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
-from quorumlog.broker.partition import (
-    NO_PROGRESS,
+from quorumlog.broker.follower_state import (
     Append,
-    BrokerFacts,
     FollowAnswer,
-    FollowerFetch,
     FollowerState,
-    LeaderState,
-    Partition,
-    Progress,
     Reset,
     Skip,
     Truncate,
     divergence,
 )
+from quorumlog.broker.leader_state import BrokerFacts, FollowerFetch, LeaderAndIsr
+from quorumlog.broker.partition import NO_PROGRESS, Partition, PartitionProgress
 from quorumlog.errors import NotLeaderOrFollower
 from quorumlog.ids import NO_NODE, Epoch, NodeId, Offset, TopicId
 from quorumlog.metadata import EMPTY_IMAGE, MetadataImage, effective_configs
@@ -287,7 +283,7 @@ class ModelBroker:
 
     def serve(
         self, asked: Asked, *, entries_max: int, now_ms: int
-    ) -> tuple[Reply | None, Progress]:
+    ) -> tuple[Reply | None, PartitionProgress]:
         """Serve a fetch; return its response and progress. No response: the fetch waits.
 
         Raises the partition's errors.
@@ -347,10 +343,10 @@ def _answer(
     )
 
 
-def leader_state(topic: TopicImage, state: PartitionImage) -> LeaderState:
+def leader_state(topic: TopicImage, state: PartitionImage) -> LeaderAndIsr:
     """Return the leader state of a partition in the metadata."""
     min_isr, counts_flushed = _settings(tuple(sorted(topic.configs.items())), len(state.replicas))
-    return LeaderState(
+    return LeaderAndIsr(
         leader_epoch=state.leader_epoch,
         partition_epoch=state.partition_epoch,
         replicas=state.replicas,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from quorumlog.broker.partition import IsrProposal
+from quorumlog.broker.leader_state import IsrProposal
 from quorumlog.errors import Lost, NotController, QuorumlogError, StaleBrokerEpoch
 from quorumlog.ids import Epoch, NodeId
 from quorumlog.metadata import AlterPartitions, IsrChange, PartitionsAltered

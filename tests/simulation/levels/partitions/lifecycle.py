@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from quorumlog.broker.partition import Partition, Progress
+from quorumlog.broker.partition import Partition, PartitionProgress
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import DirectoryId, NodeId, Offset
 from quorumlog.metadata import Command, FenceBroker, MetadataImage, RegisterBroker, UnfenceBroker
@@ -146,7 +146,7 @@ class Lives:
                 self.world.traffic.fetch(node, broker.life, place)
         for place, mark in sorted(applied.kept):
             moved = broker.replicas[place].high_watermark > mark
-            self.world.traffic.progressed(broker, place, Progress((), moved))
+            self.world.traffic.progressed(broker, place, PartitionProgress((), moved))
         if controller.touches_brokers(start=start, end=end):
             self.world.isr.look_at_lacking(broker)
         self.world.isr.ask_for_isr(node)

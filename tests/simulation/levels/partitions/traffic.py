@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-from quorumlog.broker.partition import Acks, Progress, Wait
+from quorumlog.broker.partition import Acks, PartitionProgress
+from quorumlog.broker.waits import Wait
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import NodeId, Offset
 
@@ -138,7 +139,7 @@ class Traffic:
         )
         self.progressed(broker, place, progress)
 
-    def progressed(self, leader: ModelBroker, place: Place, progress: Progress) -> None:
+    def progressed(self, leader: ModelBroker, place: Place, progress: PartitionProgress) -> None:
         """Check a leader's progress and answer the waiting clients and followers."""
         partition = leader.replicas[place]
         partition.check_invariants()

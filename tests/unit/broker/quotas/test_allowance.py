@@ -3,18 +3,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.broker.quotas import BURST_MS, WAIT_MS_MAX, Allowance
+from quorumlog.broker.quotas import BURST_MS, WAIT_MS_MAX, TokenBucket
 
 
 def test_ten_seconds_worth_may_be_taken_at_once() -> None:
-    allowance = Allowance(per_second=1000, now_ms=5)
+    allowance = TokenBucket(per_second=1000, now_ms=5)
     assert allowance.take(9_999, 5) == 0
     assert allowance.take(1, 5) == 0
     assert allowance.take(1, 5) == 1
 
 
 def test_the_wait_is_until_what_is_owed_has_come_in() -> None:
-    allowance = Allowance(per_second=1000, now_ms=0)
+    allowance = TokenBucket(per_second=1000, now_ms=0)
     assert allowance.take(12_500, 0) == 2_500
     assert allowance.take(0, 1_000) == 1_500
     assert allowance.take(0, 2_500) == 0
@@ -22,27 +22,27 @@ def test_the_wait_is_until_what_is_owed_has_come_in() -> None:
 
 
 def test_waits_of_several_requests_add_up() -> None:
-    allowance = Allowance(per_second=1000, now_ms=0)
+    allowance = TokenBucket(per_second=1000, now_ms=0)
     allowance.take(10_000, 0)
     assert [allowance.take(500, 0) for _ in range(3)] == [500, 1_000, 1_500]
 
 
 def test_an_idle_client_gathers_one_burst_and_no_more() -> None:
-    allowance = Allowance(per_second=1000, now_ms=0)
+    allowance = TokenBucket(per_second=1000, now_ms=0)
     allowance.take(10_000, 0)
     assert allowance.take(10_000, 100 * BURST_MS) == 0
     assert allowance.take(1_000, 100 * BURST_MS) == 1_000
 
 
 def test_nobody_is_told_to_wait_longer_than_the_bound_and_the_rest_stays_owed() -> None:
-    allowance = Allowance(per_second=1, now_ms=0)
+    allowance = TokenBucket(per_second=1, now_ms=0)
     assert allowance.take(10 + 2 * WAIT_MS_MAX / 1000, 0) == WAIT_MS_MAX
     assert allowance.take(0, WAIT_MS_MAX) == WAIT_MS_MAX
     assert allowance.take(0, 2 * WAIT_MS_MAX) == 0
 
 
 def test_a_clock_that_is_behind_gives_nothing() -> None:
-    allowance = Allowance(per_second=1000, now_ms=1_000)
+    allowance = TokenBucket(per_second=1000, now_ms=1_000)
     allowance.take(10_000, 1_000)
     assert allowance.take(500, 400) == 500
     assert allowance.take(0, 1_000) == 500
@@ -56,7 +56,7 @@ def test_who_waits_as_told_gets_at_most_the_rate_a_burst_and_one_request(
     rate: int, requests: list[tuple[int, int]]
 ) -> None:
     """In any span of time that begins with a request."""
-    allowance = Allowance(per_second=rate, now_ms=0)
+    allowance = TokenBucket(per_second=rate, now_ms=0)
     now_ms, taken = 0, []
     for units, pause_ms in requests:
         taken.append((now_ms, units))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorumlog.broker.quotas import QuotaRules, Share
+from quorumlog.broker.quotas import QuotaRules, QuotaShare
 from quorumlog.metadata.client_quotas import (
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,
@@ -31,7 +31,7 @@ def test_the_first_entity_that_sets_the_key_counts_and_no_other(place: int) -> N
     )
     _, user, client_id = IN_ORDER[place]
     found = rules.share(KEY, user="alice", client_id="app")
-    assert found == Share(value=100.0 + place, user=user, client_id=client_id)
+    assert found == QuotaShare(value=100.0 + place, user=user, client_id=client_id)
 
 
 def test_quotas_of_others_do_not_count() -> None:
@@ -55,5 +55,5 @@ def test_an_entity_that_sets_another_key_is_passed_over() -> None:
         }
     )
     found = rules.share(PRODUCER_BYTE_RATE, user="alice", client_id="app")
-    assert found == Share(value=7.0, user=None, client_id="app")
+    assert found == QuotaShare(value=7.0, user=None, client_id="app")
     assert rules.keys == {CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE}

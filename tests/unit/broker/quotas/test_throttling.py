@@ -2,7 +2,7 @@
 
 import gc
 
-from quorumlog.broker.quotas import Throttling
+from quorumlog.broker.quotas import ClientQuotaManager
 from quorumlog.metadata.client_quotas import (
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,
@@ -16,20 +16,25 @@ ANY_USER: QuotaEntity = (("user", None),)
 
 
 def produce(
-    throttling: Throttling, size: int, *, user: str = "alice", client_id: str = "", now_ms: int = 0
+    throttling: ClientQuotaManager,
+    size: int,
+    *,
+    user: str = "alice",
+    client_id: str = "",
+    now_ms: int = 0,
 ) -> int:
     return throttling.charge(user=user, client_id=client_id, now_ms=now_ms, bytes_in=size)
 
 
 def test_without_quotas_nobody_waits_and_nobody_is_remembered() -> None:
-    throttling = Throttling()
+    throttling = ClientQuotaManager()
     assert throttling.is_idle
     assert produce(throttling, 10**12) == 0
     assert throttling.client_count == 0
 
 
 def test_bytes_in_bytes_out_and_time_are_charged_each_for_itself() -> None:
-    throttling = Throttling()
+    throttling = ClientQuotaManager()
     quotas = {PRODUCER_BYTE_RATE: 100.0, CONSUMER_BYTE_RATE: 1000.0, REQUEST_PERCENTAGE: 50.0}
     throttling.apply({ALICE: quotas})
     assert produce(throttling, 2_000) == 10_000
@@ -41,7 +46,7 @@ def test_bytes_in_bytes_out_and_time_are_charged_each_for_itself() -> None:
 
 
 def test_the_longest_wait_counts() -> None:
-    throttling = Throttling()
+    throttling = ClientQuotaManager()
     throttling.apply({ALICE: {PRODUCER_BYTE_RATE: 100.0, REQUEST_PERCENTAGE: 100.0}})
     charged = throttling.charge(
         user="alice", client_id="", now_ms=0, bytes_in=1_100, work_us=13_000_000
@@ -55,7 +60,7 @@ def test_the_longest_wait_counts() -> None:
 
 
 def test_who_owes_waits_also_for_a_request_that_moved_nothing() -> None:
-    throttling = Throttling()
+    throttling = ClientQuotaManager()
     throttling.apply({ALICE: {CONSUMER_BYTE_RATE: 100.0}})
     throttling.charge(user="alice", client_id="", now_ms=0, bytes_out=2_000)
     assert throttling.charge(user="alice", client_id="", now_ms=0, bytes_out=0) == 10_000
@@ -63,7 +68,7 @@ def test_who_owes_waits_also_for_a_request_that_moved_nothing() -> None:
 
 
 def test_client_ids_of_a_user_share_what_was_set_for_the_user() -> None:
-    throttling = Throttling()
+    throttling = ClientQuotaManager()
     throttling.apply({ALICE: {PRODUCER_BYTE_RATE: 100.0}})
     assert produce(throttling, 1_000, client_id="one") == 0
     assert produce(throttling, 100, client_id="two") == 1_000
@@ -71,14 +76,14 @@ def test_client_ids_of_a_user_share_what_was_set_for_the_user() -> None:
 
 
 def test_a_default_gives_each_user_one_of_his_own() -> None:
-    throttling = Throttling()
+    throttling = ClientQuotaManager()
     throttling.apply({ANY_USER: {PRODUCER_BYTE_RATE: 100.0}})
     assert produce(throttling, 2_000, user="alice") == 10_000
     assert produce(throttling, 1_000, user="bob") == 0
 
 
 def test_users_of_a_client_id_share_what_was_set_for_the_client_id() -> None:
-    throttling = Throttling()
+    throttling = ClientQuotaManager()
     throttling.apply({ANY_CLIENT: {PRODUCER_BYTE_RATE: 100.0}})
     assert produce(throttling, 1_000, user="alice", client_id="app") == 0
     assert produce(throttling, 100, user="bob", client_id="app") == 1_000
@@ -86,7 +91,7 @@ def test_users_of_a_client_id_share_what_was_set_for_the_client_id() -> None:
 
 
 def test_a_change_forgives_those_whose_quota_changed_and_nobody_else() -> None:
-    throttling = Throttling()
+    throttling = ClientQuotaManager()
     bob: QuotaEntity = (("user", "bob"),)
     throttling.apply({ALICE: {PRODUCER_BYTE_RATE: 100.0}, bob: {PRODUCER_BYTE_RATE: 100.0}})
     produce(throttling, 2_000)
@@ -98,7 +103,7 @@ def test_a_change_forgives_those_whose_quota_changed_and_nobody_else() -> None:
 
 
 def test_a_quota_that_is_taken_away_counts_no_more() -> None:
-    throttling = Throttling()
+    throttling = ClientQuotaManager()
     throttling.apply({ALICE: {REQUEST_PERCENTAGE: 1.0}})
     before = throttling.is_idle, throttling.counts_work
     throttling.apply({})
@@ -108,7 +113,7 @@ def test_a_quota_that_is_taken_away_counts_no_more() -> None:
 
 def test_a_share_stays_one_when_quotas_change_beside_it() -> None:
     """Both clients took from one allowance before the change, and do after it."""
-    throttling = Throttling()
+    throttling = ClientQuotaManager()
     throttling.apply({ALICE: {PRODUCER_BYTE_RATE: 100.0}})
     produce(throttling, 600, client_id="one")
     produce(throttling, 400, client_id="two")
@@ -118,7 +123,7 @@ def test_a_share_stays_one_when_quotas_change_beside_it() -> None:
 
 
 def test_no_more_clients_are_remembered_than_the_bound_the_longest_idle_goes_first() -> None:
-    throttling = Throttling(clients_max=3)
+    throttling = ClientQuotaManager(clients_max=3)
     throttling.apply({ANY_CLIENT: {PRODUCER_BYTE_RATE: 100.0}})
     for name in ("a", "b", "c"):
         produce(throttling, 2_000, client_id=name)
@@ -132,14 +137,14 @@ def test_no_more_clients_are_remembered_than_the_bound_the_longest_idle_goes_fir
 
 
 def test_a_very_long_client_id_takes_little_memory_and_is_nobody_else() -> None:
-    throttling = Throttling()
+    throttling = ClientQuotaManager()
     throttling.apply({(("client-id", "x" * 255),): {PRODUCER_BYTE_RATE: 1.0}})
     assert produce(throttling, 10**6, client_id="x" * 30_000) == 0
     assert [len(client_id) for _, client_id in throttling._clients] == [256]
 
 
 def test_a_fetch_is_answered_with_no_more_than_its_burst() -> None:
-    throttling = Throttling()
+    throttling = ClientQuotaManager()
 
     def bytes_max(user: str) -> int:
         return throttling.fetch_bytes_max(1_000_000, user=user, client_id="", now_ms=0)
@@ -152,7 +157,7 @@ def test_a_fetch_is_answered_with_no_more_than_its_burst() -> None:
 
 def test_clients_with_equal_quotas_get_equal_rates_however_they_ask() -> None:
     """One sends small requests, one large ones; both wait as they are told."""
-    throttling = Throttling()
+    throttling = ClientQuotaManager()
     throttling.apply({ANY_CLIENT: {PRODUCER_BYTE_RATE: 10_000.0}})
     sizes = {"small": 500, "large": 40_000}
     next_ms, sent = dict.fromkeys(sizes, 0), dict.fromkeys(sizes, 0)

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from quorumlog.broker.shell.mirroring import with_epoch
+from quorumlog.broker.shell.mirror import with_epoch
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.mirror import Mirror, Target
 from quorumlog.clients.mirror.target import CopyChunk

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from quorumlog.broker.quotas import Throttling
+from quorumlog.broker.quotas import ClientQuotaManager
 from quorumlog.frontends.kafka import BrokerContext, KafkaServer, KafkaSettings
 from quorumlog.frontends.kafka.api import Answer, Call, KafkaApi
 from quorumlog.runtime import Runtime
@@ -74,7 +74,7 @@ async def bare_server(
     runtime: Runtime,
     *apis: KafkaApi,
     listeners: Sequence[str] = ("one",),
-    throttling: Throttling | None = None,
+    throttling: ClientQuotaManager | None = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[KafkaServer, dict[str, str]]]:
     """A server with these keys beside `PLAIN` and `BROKEN`, and its addresses by listener."""
@@ -100,7 +100,7 @@ async def bare_server(
         transactions=absent,
         groups=absent,
         settings=KafkaSettings(**{**bounds, **settings}),
-        throttling=throttling or Throttling(),
+        throttling=throttling or ClientQuotaManager(),
     )
     async with runtime.tasks.scope("kafka") as scope:
         server = KafkaServer(door, scope, (PLAIN, BROKEN, *apis))

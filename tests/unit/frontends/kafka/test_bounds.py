@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.broker.quotas import Throttling
+from quorumlog.broker.quotas import ClientQuotaManager
 from quorumlog.errors import Lost
 from quorumlog.frontends.kafka import KafkaServer
 from quorumlog.frontends.kafka.api import Answer, BrokerContext, Call, Done, KafkaApi
@@ -351,7 +351,7 @@ def test_any_number_of_connections_may_wait_for_memory() -> None:
     simulation.run(main)
 
 
-class Broken(Throttling):
+class Broken(ClientQuotaManager):
     """Fails when it is asked for the last of `answers` times."""
 
     answers = -1
@@ -454,7 +454,7 @@ def test_a_thousand_clients_that_come_back_at_once_are_served(run: Run) -> None:
 # --- throttling ----------------------------------------------------------------------------------
 
 
-class Dear(Throttling):
+class Dear(ClientQuotaManager):
     """Every request costs its client some time."""
 
     def __init__(self, wait_ms: int) -> None:

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from quorumlog import simulation
 from quorumlog.errors import AddressInUse
 from quorumlog.ids import DirectoryId
-from quorumlog.metrics import METRICS, Kind
+from quorumlog.metrics import METRICS, MetricKind
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
@@ -146,7 +146,7 @@ def test_every_metric_of_the_table_is_told_by_some_node(folder: str) -> None:
             await use_kafka(runtime, node.addresses.kafka)
             found = {name for name, _ in await scraped(runtime, node.addresses.http)}
         for metric in METRICS:
-            name = metric.shown_name + "_bucket" * (metric.kind is Kind.HISTOGRAM)
+            name = metric.shown_name + "_bucket" * (metric.kind is MetricKind.HISTOGRAM)
             assert name in found or metric.labels in (("member",), ("follower",)), name
 
     simulation.run(main)

@@ -1,6 +1,6 @@
 """What the metrics say of clients that were held to their quotas."""
 
-from quorumlog.broker.quotas import Throttling
+from quorumlog.broker.quotas import ClientQuotaManager
 from quorumlog.metadata.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from quorumlog.metrics import Scrape
 from quorumlog.metrics.table import QUOTA_CLIENTS, QUOTA_THROTTLES, QUOTA_WAIT
@@ -8,7 +8,7 @@ from quorumlog.server.observing.collectors import collect_quotas
 
 
 def test_waits_are_told_by_the_quota_that_was_used_up() -> None:
-    throttling = Throttling()
+    throttling = ClientQuotaManager()
     throttling.apply({(("user", None),): {PRODUCER_BYTE_RATE: 100.0}})
     for user, size in (("alice", 1_150), ("alice", 0), ("bob", 1_000)):
         throttling.charge(user=user, client_id="", now_ms=0, bytes_in=size)

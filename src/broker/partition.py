@@ -16,9 +16,10 @@ newer.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, Final
 
-from ...errors import (
+from ..errors import (
     FencedLeaderEpoch,
     MirrorTopic,
     NotEnoughReplicas,
@@ -29,28 +30,45 @@ from ...errors import (
     QuorumlogError,
     UnknownLeaderEpoch,
 )
-from ...ids import NO_EPOCH, NO_NODE, Epoch, NodeId, Offset
-from .following import EndOffsetFor, follow
-from .leading import Leadership
-from .states import (
-    NO_PROGRESS,
-    Acks,
+from ..ids import NO_EPOCH, NO_NODE, Epoch, NodeId, Offset
+from .follower_state import EndOffsetFor, FollowAnswer, FollowerState, FollowStep, Skip, follow
+from .leader_state import (
     BrokerFacts,
     BrokerOf,
-    FollowAnswer,
     FollowerFetch,
-    FollowerState,
-    FollowStep,
     IsrProposal,
+    LeaderAndIsr,
     LeaderState,
-    Progress,
     ReplicaStatus,
-    Skip,
 )
 from .waits import Wait, Waits
 
 LOG_START = Offset(0)
 LAG_TIME_MAX_MS = 30_000  # replica.lag.time.max.ms
+
+
+class Acks(Enum):
+    """The acknowledgement that a producer requests."""
+
+    ALL = "all"  # all in-sync replicas
+    NONE = "0"  # none
+    LEADER = "1"  # the leader alone
+
+
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class PartitionProgress:
+    """The result of an event. Treated as immutable. `__init__` is written by hand because every
+    append creates one, and mypyc leaves a generated one interpreted."""
+
+    released: tuple[Wait, ...]
+    high_watermark_moved: bool
+
+    def __init__(self, released: tuple[Wait, ...], high_watermark_moved: bool) -> None:
+        self.released = released
+        self.high_watermark_moved = high_watermark_moved
+
+
+NO_PROGRESS: Final = PartitionProgress((), False)
 
 
 def _no_brokers(_: NodeId) -> BrokerFacts | None:
@@ -72,15 +90,20 @@ class Partition:
     highest_epoch: Epoch = NO_EPOCH  # the newest leader epoch seen, in any role
     follower: FollowerState | None = None
     not_leader_error: NotLeaderOrFollower | None = None  # answers requests that need the leader
-    leadership: Leadership | None = None
+    leadership: LeaderState | None = None
     _acks_all_waits: Waits = field(default_factory=Waits)
     _acks_leader_waits: Waits = field(default_factory=Waits)  # acks=1
 
     # --- leadership -------------------------------------------------------------------------------
 
     def become_leader(
-        self, state: LeaderState, *, log_end_offset: Offset, flushed_end_offset: Offset, now_ms: int
-    ) -> Progress:
+        self,
+        state: LeaderAndIsr,
+        *,
+        log_end_offset: Offset,
+        flushed_end_offset: Offset,
+        now_ms: int,
+    ) -> PartitionProgress:
         """Start or continue to lead with `state`; return the progress.
 
         A newer leader epoch discards the replicas' reports of the previous one (R11). Within an
@@ -92,7 +115,7 @@ class Partition:
         assert self.node_id in state.isr, f"{self.name}: leader {self.node_id} not in {state.isr}"
         leading = self.leadership
         if leading is None or state.leader_epoch > leading.state.leader_epoch:
-            self.leadership = Leadership(
+            self.leadership = LeaderState(
                 name=self.name,
                 node_id=self.node_id,
                 state=state,
@@ -141,7 +164,7 @@ class Partition:
         return self.leadership is not None
 
     @property
-    def leader(self) -> LeaderState | None:
+    def leader(self) -> LeaderAndIsr | None:
         """The metadata that the leader applies, or None if this node does not lead."""
         return None if self.leadership is None else self.leadership.state
 
@@ -184,7 +207,7 @@ class Partition:
                 partition=self.index,
             )
 
-    def check_leader(self, leader_epoch: int | None) -> LeaderState:
+    def check_leader(self, leader_epoch: int | None) -> LeaderAndIsr:
         """Return the metadata of the led partition; raise NotLeaderOrFollower, FencedLeaderEpoch,
         UnknownLeaderEpoch."""
         self.check_epoch(leader_epoch)
@@ -221,7 +244,7 @@ class Partition:
         *,
         lapsed: bool = False,
         is_mirrored: bool = False,
-    ) -> LeaderState:
+    ) -> LeaderAndIsr:
         """Return the metadata if an append may start.
 
         Raises the errors of `check_leader`, NotEnoughReplicas, Overloaded, and MirrorTopic for a
@@ -297,7 +320,7 @@ class Partition:
 
     # --- the leader's progress ----------------------------------------------------------------
 
-    def advance(self, *, log_end_offset: Offset, flushed_end_offset: Offset) -> Progress:
+    def advance(self, *, log_end_offset: Offset, flushed_end_offset: Offset) -> PartitionProgress:
         """Apply progress of the own log: advance the high watermark and release waits."""
         assert flushed_end_offset <= log_end_offset, (
             f"{self.name}: flushed to {flushed_end_offset}, log ends at {log_end_offset}"
@@ -308,7 +331,7 @@ class Partition:
         leading.log_end_offset, leading.flushed_end_offset = log_end_offset, flushed_end_offset
         return self._progress(leading)
 
-    def fetched(self, follower: NodeId, fetch: FollowerFetch, now_ms: int) -> Progress:
+    def fetched(self, follower: NodeId, fetch: FollowerFetch, now_ms: int) -> PartitionProgress:
         """Apply a follower's fetch, which proves that it has all records up to its end. Only for a
         log that does not diverge (KAFKA-13141): see `divergence`.
 
@@ -320,7 +343,7 @@ class Partition:
         self.leadership.fetched(follower, fetch, now_ms)
         return self._progress(self.leadership)
 
-    def tick(self, now_ms: int) -> Progress:
+    def tick(self, now_ms: int) -> PartitionProgress:
         """Advance the time, so that `isr_proposal` shrinks the ISR by lagging members. Call it
         about twice per replica.lag.time.max.ms."""
         if self.leadership is None:
@@ -342,7 +365,7 @@ class Partition:
         leader_epoch: int,
         partition_epoch: int,
         isr: tuple[NodeId, ...],
-    ) -> Progress:
+    ) -> PartitionProgress:
         """Apply the controller's answer with the committed state."""
         leading = self.leadership
         if (
@@ -355,8 +378,8 @@ class Partition:
         leading.accepted(proposal, partition_epoch=partition_epoch, isr=isr)
         return self._progress(leading)  # a smaller ISR may raise the high watermark (KAFKA-13091)
 
-    def isr_refused(self, proposal: IsrProposal, error: QuorumlogError) -> Progress:
-        """Apply a rejected or lost proposal; see `Leadership.refused`."""
+    def isr_refused(self, proposal: IsrProposal, error: QuorumlogError) -> PartitionProgress:
+        """Apply a rejected or lost proposal; see `LeaderState.refused`."""
         if self.leadership is None:
             return NO_PROGRESS
         self.leadership.refused(proposal, error)
@@ -415,7 +438,7 @@ class Partition:
         self.high_watermark = Offset(mark)
         return True
 
-    def _mirror_error(self, state: LeaderState) -> QuorumlogError:
+    def _mirror_error(self, state: LeaderAndIsr) -> QuorumlogError:
         if state.mirrors:
             return MirrorTopic(
                 f"this topic mirrors one of cluster {state.mirrors.partition('/')[0]}, and only"
@@ -454,7 +477,7 @@ class Partition:
         self._acks_all_waits.check_invariants(self.name)
         self._acks_leader_waits.check_invariants(self.name)
 
-    def _progress(self, leading: Leadership) -> Progress:
+    def _progress(self, leading: LeaderState) -> PartitionProgress:
         before = self.high_watermark
         end = leading.committed_end()
         if end is not None and end > before:
@@ -463,15 +486,15 @@ class Partition:
             *self._acks_all_waits.pop(self.high_watermark),
             *self._acks_leader_waits.pop(leading.own_end()),
         )
-        return Progress(released, self.high_watermark > before)
+        return PartitionProgress(released, self.high_watermark > before)
 
 
-def _newer(present: LeaderState, state: LeaderState) -> LeaderState:
+def _newer(present: LeaderAndIsr, state: LeaderAndIsr) -> LeaderAndIsr:
     """Return the state to apply within one leader epoch. A controller's answer may have brought a
     newer ISR than metadata applied after it; configs are always the metadata's."""
     if state.partition_epoch >= present.partition_epoch:
         return state
-    return LeaderState(
+    return LeaderAndIsr(
         leader_epoch=state.leader_epoch,
         partition_epoch=present.partition_epoch,
         isr=present.isr,

@@ -4,10 +4,11 @@ All state belongs to one leader epoch; reports of an older epoch are ignored (ka
 replica is judged by one snapshot of the metadata (KAFKA-15221).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeAlias
 
-from ...errors import (
+from ..errors import (
     FencedLeaderEpoch,
     IneligibleReplica,
     InvalidRequest,
@@ -18,8 +19,7 @@ from ...errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ...ids import NodeId, Offset
-from .states import BrokerOf, FollowerFetch, IsrProposal, LeaderState, ReplicaStatus
+from ..ids import Epoch, NodeId, Offset
 
 ISR_PAUSE_MS: Final = 500
 """The pause after a rejected proposal; the metadata with the reason is still on its way."""
@@ -37,6 +37,70 @@ _WAIT_FOR_METADATA: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """The metadata of a broker."""
+
+    broker_epoch: Offset
+    is_active: bool  # neither fenced nor shutting down
+    rack: str = ""  # empty: none
+
+
+BrokerOf: TypeAlias = Callable[[NodeId], BrokerFacts | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsr:
+    """The metadata of a partition that this node leads."""
+
+    leader_epoch: Epoch
+    partition_epoch: int
+    isr: tuple[NodeId, ...]  # committed; includes this node
+    min_isr: int  # min.insync.replicas, at most the number of replicas
+    counts_flushed: bool  # flush.policy=fsync: end offsets are flushed end offsets
+    replicas: tuple[NodeId, ...] = ()  # the assignment, the preferred leader first
+    recovering: bool = False  # after an unclean election; no replica may join the ISR yet
+    mirrors: str = ""  # mirror.source: only a mirror appends; empty: producers append
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowerFetch:
+    """The state of a follower's log, sent with its fetch; all records below the ends are
+    present."""
+
+    broker_epoch: Offset  # of the follower's registration
+    leader_epoch: Epoch  # that it follows
+    log_end_offset: Offset
+    flushed_end_offset: Offset  # <= log_end_offset
+    log_start_offset: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrProposal:
+    """The ISR change requested from the controller; at most one is pending."""
+
+    leader_epoch: Epoch
+    partition_epoch: int  # of the state that it is based on
+    isr: tuple[tuple[NodeId, Offset], ...]  # members with their known broker epochs
+    recovered: bool  # the leader has recovered from an unclean election
+
+    @property
+    def members(self) -> tuple[NodeId, ...]:
+        """The node ids of the requested ISR."""
+        return tuple(node for node, _ in self.isr)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStatus:
+    """The replication status of one replica, for operators."""
+
+    node_id: NodeId
+    log_end_offset: Offset | int  # -1: unknown in this leader epoch
+    caught_up_ms_ago: int  # since it last had every record; -1: not in this leader epoch
+    in_sync: bool
+    reason: str  # of being out of sync; "" if in sync
+
+
 @dataclass(slots=True)
 class RemoteReplica:
     """The state that one follower reported in this leader epoch."""
@@ -51,12 +115,12 @@ class RemoteReplica:
 
 
 @dataclass(slots=True)
-class Leadership:
+class LeaderState:
     """The state of one leader epoch on the leader."""
 
     name: str  # of the partition
     node_id: NodeId
-    state: LeaderState
+    state: LeaderAndIsr
     epoch_start_offset: Offset  # log end offset at the start of the epoch
     since_ms: int  # start of the epoch
     brokers: BrokerOf
@@ -218,7 +282,7 @@ class Leadership:
             if node not in self.state.isr and self._may_join(node, high_watermark)
         ]
 
-    def changed(self, state: LeaderState) -> None:
+    def changed(self, state: LeaderAndIsr) -> None:
         """Apply newer metadata of this leader epoch. A proposal based on an older state is then
         decided."""
         if state.partition_epoch > self.state.partition_epoch:

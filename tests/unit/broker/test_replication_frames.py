@@ -7,11 +7,11 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.broker.follow_frames import (
+from quorumlog.broker.replication.frames import (
     FIRST_FRAME_BYTES_MAX,
     SCRATCH_BYTES,
     FrameKind,
-    FrameReader,
+    ReplicationFrameReader,
     encode_frame,
 )
 from quorumlog.errors import CorruptionError, InvalidRequest, StreamBroken
@@ -19,8 +19,8 @@ from quorumlog.proto import replica_pb2 as pb
 from quorumlog.runtime.error_detail import decode_error, encode_error
 
 
-def reader(*, is_unidentified: bool = False) -> FrameReader[pb.FollowResponse]:
-    return FrameReader(pb.FollowResponse, is_unidentified=is_unidentified)
+def reader(*, is_unidentified: bool = False) -> ReplicationFrameReader[pb.FollowResponse]:
+    return ReplicationFrameReader(pb.FollowResponse, is_unidentified=is_unidentified)
 
 
 def encoded(partition: int, records: bytes) -> bytes:
@@ -31,7 +31,7 @@ def encoded(partition: int, records: bytes) -> bytes:
 
 
 def feed(
-    frames: FrameReader[pb.FollowResponse], content: bytes, piece: int
+    frames: ReplicationFrameReader[pb.FollowResponse], content: bytes, piece: int
 ) -> list[tuple[int, bytes]]:
     """Read in pieces of at most so many bytes; what came out."""
     found, at = [], 0

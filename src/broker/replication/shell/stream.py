@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from ....errors import QuorumlogError, StreamBroken
 from ....runtime import Buffer, ByteConnection
 from ....runtime.error_detail import decode_error, encode_error
-from ...follow_frames import FrameKind, FrameReader, encode_frame
+from ..frames import FrameKind, ReplicationFrameReader, encode_frame
 
 M = TypeVar("M", bound=Message)
 
@@ -37,7 +37,7 @@ class ReplicationStream(Generic[M]):
         """`take` gets each message and the records after it, and may raise an error. `ended` is
         called once with the reason, never within a call to this object."""
         self._connection = connection
-        self._reader = FrameReader(incoming, is_unidentified=is_unidentified)
+        self._reader = ReplicationFrameReader(incoming, is_unidentified=is_unidentified)
         self._take = take
         self._ended = ended
         self.ending: QuorumlogError | None = None  # None: open

@@ -3,17 +3,17 @@
 
 import pytest
 
-from quorumlog.broker.partition import (
+from quorumlog.broker.follower_state import (
     Append,
     FollowAnswer,
     FollowerState,
     FollowStep,
-    Partition,
     Reset,
     Skip,
     Truncate,
     divergence,
 )
+from quorumlog.broker.partition import Partition
 from quorumlog.errors import NotLeaderOrFollower
 from quorumlog.ids import Epoch, NodeId, Offset
 from quorumlog.storage.epochs import EpochCache

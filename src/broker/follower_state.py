@@ -6,14 +6,66 @@ Several rounds may be needed until both logs agree.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from ...ids import NO_EPOCH, Epoch, Offset
-from .states import Append, FollowAnswer, FollowStep, Reset, Skip, Truncate
+from ..ids import NO_EPOCH, Epoch, NodeId, Offset
 
 EndOffsetFor: TypeAlias = Callable[[int], tuple[int, int]]
 """Returns the largest epoch of a log up to the requested one, and its exclusive end offset; (-1,
 -1) if the requested epoch is newer than all epochs of the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowerState:
+    """The metadata of a partition that this node follows."""
+
+    leader_id: NodeId  # NO_NODE: no leader
+    leader_epoch: Epoch
+    partition_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowAnswer:
+    """A leader's answer to a follower's fetch."""
+
+    leader_epoch: Epoch
+    high_watermark: Offset
+    log_start_offset: Offset
+    first_offset: Offset | None = None  # of the received records; None: no records
+    # Set if the logs diverge before the follower's end: the largest epoch of the leader's log up to
+    # the requested one, and its end there. The other fields are then ignored (KAFKA-14704).
+    diverging: tuple[Epoch, Offset] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """No change of the log; `reason` explains a dropped answer, else ""."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Truncate the log to the offset, then fetch again."""
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Delete the log and restart it, empty, at the offset. Then append the received records if they
+    start there, else fetch again."""
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append the received records, then call `replicated`."""
+
+
+FollowStep: TypeAlias = Skip | Truncate | Reset | Append
 
 
 def divergence(

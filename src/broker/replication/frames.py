@@ -17,10 +17,10 @@ from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from ..errors import CorruptionError, InvalidRequest, MessageTooLarge
-from ..proto import errors_pb2
-from ..records.checksum import crc32c
-from ..records.compression import Buffer
+from ...errors import CorruptionError, InvalidRequest, MessageTooLarge
+from ...proto import errors_pb2
+from ...records.checksum import crc32c
+from ...records.compression import Buffer
 
 FRAME_BYTES_MAX: Final = (128 << 20) + (64 << 10)
 """An answer of the maximum size may end with one more batch of the maximum size."""
@@ -46,7 +46,7 @@ class FrameKind(IntEnum):
 
 
 @dataclass(slots=True)
-class Frame(Generic[M]):
+class ReplicationFrame(Generic[M]):
     """A message or an error, and the records after it."""
 
     message: M | None
@@ -67,7 +67,7 @@ def encode_frame(
     return [_HEADER.pack(len(head), size, crc32c(head), kind), head, *records]
 
 
-class FrameReader(Generic[M]):
+class ReplicationFrameReader(Generic[M]):
     """Splits the bytes of a connection into frames; bytes are received into its buffers.
 
     The user of a frame's records may return their memory with `recycle`.
@@ -106,7 +106,7 @@ class FrameReader(Generic[M]):
             return self._body[self._body_end :]
         return memoryview(self._scratch)[self._end :]
 
-    def received(self, count: int) -> Iterator[Frame[M]]:
+    def received(self, count: int) -> Iterator[ReplicationFrame[M]]:
         """Consume `count` bytes of the buffer and yield the complete frames; exhaust the iterator
         before the next call.
 
@@ -160,7 +160,7 @@ class FrameReader(Generic[M]):
             self._scratch[: len(rest)] = rest
             self._start, self._end = 0, len(rest)
 
-    def _frame(self, view: memoryview, start: int) -> Frame[M]:
+    def _frame(self, view: memoryview, start: int) -> ReplicationFrame[M]:
         head_size, records_size, crc, kind = _HEADER.unpack_from(view, start)
         head_start = start + _HEADER.size
         head = view[head_start : head_start + head_size]
@@ -170,8 +170,8 @@ class FrameReader(Generic[M]):
         records = view[head_start + head_size : head_start + head_size + records_size]
         try:
             if kind == FrameKind.ERROR:
-                return Frame(None, errors_pb2.Error.FromString(head), records)  # type: ignore[arg-type]  # takes any buffer
-            return Frame(self._incoming.FromString(head), None, records)  # type: ignore[arg-type]
+                return ReplicationFrame(None, errors_pb2.Error.FromString(head), records)  # type: ignore[arg-type]  # takes any buffer
+            return ReplicationFrame(self._incoming.FromString(head), None, records)  # type: ignore[arg-type]
         except DecodeError as error:
             raise InvalidRequest(
                 f"a message of {head_size} bytes cannot be parsed: {error}"

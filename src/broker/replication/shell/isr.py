@@ -15,8 +15,8 @@ from ....ids import NodeId
 from ....proto import controller_pb2 as pb
 from ....runtime import Clock
 from ....runtime.error_detail import decode_error
-from ...partition import IsrProposal
-from ..replica import Replica
+from ...leader_state import IsrProposal
+from ...shell.replica import Replica
 
 _LOG = logging.getLogger("quorumlog.broker")
 

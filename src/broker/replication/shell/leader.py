@@ -11,20 +11,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from ....errors import (
-    QuorumlogError,
-    StaleBrokerEpoch,
-    UnknownLeaderEpoch,
-    UnknownTopicOrPartition,
-)
+from ....errors import QuorumlogError, StaleBrokerEpoch, UnknownLeaderEpoch, UnknownTopicOrPartition
 from ....ids import Epoch, NodeId, Offset, TopicId
 from ....proto import replica_pb2 as pb
 from ....runtime import Clock
 from ....runtime.error_detail import encode_error
 from ....storage.shell.data_directory import DataDirectory
-from ...partition import FollowerFetch, divergence
-from ..replica import Replica
-from .follow_stream import ReplicationStream
+from ...follower_state import divergence
+from ...leader_state import FollowerFetch
+from ...shell.replica import Replica
+from .stream import ReplicationStream
 
 LeaderStream = ReplicationStream[pb.FollowRequest]
 Find = Callable[[TopicId, int], Replica | None]

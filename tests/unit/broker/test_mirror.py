@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorumlog.broker import Acks
-from quorumlog.broker.partition.following import divergence
-from quorumlog.broker.shell.mirroring import (
-    Mirroring,
-    MirrorOutcome,
-    MirrorSpec,
-    has_gap,
-)
+from quorumlog.broker.follower_state import divergence
+from quorumlog.broker.shell.mirror import MirrorOutcome, MirrorSpec, MirrorWriter, has_gap
 from quorumlog.errors import (
     CorruptionError,
     DiskFull,
@@ -54,7 +49,7 @@ def promotion() -> pb.MetadataRecord:
 async def copy(
     b: Broker, records: bytes = b"", *, end: int = 0, source: str = SOURCE
 ) -> MirrorOutcome:
-    mirroring = Mirroring(b.runtime.clock, b.directory, b.replicas.replica_of)
+    mirroring = MirrorWriter(b.runtime.clock, b.directory, b.replicas.replica_of)
     spec = MirrorSpec(topic="t", partition=0, source=source, log_end_offset=end, records=records)
     return await mirroring.append(spec, b.runtime.clock.now_ms() + 10_000)
 

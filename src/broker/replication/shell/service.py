@@ -14,9 +14,9 @@ from ....proto import replica_pb2 as pb
 from ....runtime import ByteConnection, CallContext, Handler
 from ....runtime.error_detail import encode_error
 from ....services import REPLICA_ENDPOINT, REPLICA_EPOCH_END_OFFSETS
-from ..replicas import ReplicaManager
-from .follow_session import FollowerSession, LeaderStream
-from .follow_stream import ReplicationStream
+from ...shell.replica_manager import ReplicaManager
+from .leader import FollowerSession, LeaderStream
+from .stream import ReplicationStream
 
 STREAMS_MAX: Final = 2_000
 """Limit of open streams: a few for each broker of the largest clusters."""

@@ -38,15 +38,23 @@ from ...metadata import (
     PartitionImage,
     TopicImage,
     check_not_internal,
+    effective_configs,
+    effective_min_isr,
 )
+from ...metadata.cluster_configs import may_elect_unclean
 from ...raftlog import METADATA_LOG_NAME
 from ...records import check_size
 from ...runtime import Buffer, Runtime, Scope
-from ...storage import AppendOrigin, LogConfig
+from ...storage import AppendOrigin, FlushPolicy, LogConfig
 from ...storage.shell.append_queue import Appended, AppendWaiter, QueuedAppend
 from ...storage.shell.data_directory import DataDirectory
 from ...storage.shell.maintenance import ClosedLog
-from ..partition import Acks, BrokerFacts, Partition
+from ..follower_state import FollowerState
+from ..leader_state import BrokerFacts, LeaderAndIsr
+from ..partition import Acks, Partition
+from ..replication.shell.follower import DEFAULT_REPLICATION, ReplicationConfig
+from ..replication.shell.leader import FollowerSession, LeaderStream
+from ..replication.shell.replication import ControllerLink, ReplicationManager
 from ..requests import (
     ActiveProducer,
     AppendResult,
@@ -57,24 +65,16 @@ from ..requests import (
     FetchOutcome,
     FetchSpec,
     FoundRecords,
-    LogSize,
     OffsetOutcome,
     OffsetSpec,
+    ReplicaSize,
     refuse_transactional,
 )
-from .appends import PendingAppend
-from .deletions import delete_records
-from .direct import DirectAppend, Settling
-from .epochs import epoch_ends
-from .figures import ProduceFigures
-from .producers import active_producers
-from .reads import Reads
+from .log_admin import active_producers, delete_records, log_sizes
+from .metrics import ProduceMetrics
+from .produce import DelayedProduce, DirectAppend, Settling
+from .reads import ReplicaReader, epoch_ends
 from .replica import Replica
-from .replication.fetcher import DEFAULT_REPLICATION, ReplicationConfig
-from .replication.follow_session import FollowerSession, LeaderStream
-from .replication.replication import ControllerLink, Replication
-from .sizes import log_sizes
-from .topic_settings import TopicSettings, follower_state, leader_state, may_be_unclean
 
 _LOG = logging.getLogger("quorumlog.broker")
 
@@ -82,6 +82,30 @@ UPDATES_A_STEP: Final = 100
 """Replicas updated in one step."""
 SKIPS_A_STEP: Final = 1_000
 """Maximum number of partitions of other nodes that one step skips."""
+
+
+class TopicSettings:
+    """Caches derived settings while one metadata change is applied."""
+
+    __slots__ = ("_cache",)
+
+    def __init__(self) -> None:
+        self._cache: dict[tuple[TopicId, int], tuple[int, LogConfig]] = {}
+
+    def of(self, topic: TopicImage, state: PartitionImage) -> tuple[int, LogConfig]:
+        """Return min.insync.replicas and the log's configuration for a partition.
+
+        Replicas that a reassignment adds or removes do not count. The controller uses the same
+        number for leader elections and for the cost of restarts.
+        """
+        replicas = state.replication_factor
+        found = self._cache.get((topic.id, replicas))
+        if found is None:
+            configs = effective_configs(topic.configs, replication_factor=replicas)
+            min_isr = effective_min_isr(topic.configs, replication_factor=replicas)
+            found = (min_isr, LogConfig.from_topic_configs(configs))
+            self._cache[topic.id, replicas] = found
+        return found
 
 
 class ReplicaManager:
@@ -112,11 +136,13 @@ class ReplicaManager:
         self._replicas: dict[tuple[str, int], Replica] = {}
         self._by_id: dict[tuple[TopicId, int], Replica] = {}  # by topic id
         self._deleting: dict[str, asyncio.Event] = {}  # by folder; set when it is gone
-        self.producing = ProduceFigures()
+        self.producing = ProduceMetrics()
         self._settling = Settling()
-        self._reads = Reads(runtime.clock, directory, self.replica_of, waits_max=fetch_waits_max)
+        self._reads = ReplicaReader(
+            runtime.clock, directory, self.replica_of, waits_max=fetch_waits_max
+        )
         self._config = replication
-        self._replication = Replication(
+        self._replication = ReplicationManager(
             runtime, scope, directory, node_id, find=self._find, config=replication
         )
         directory.maintenance.closed_logs = self._closed_logs
@@ -302,12 +328,12 @@ class ReplicaManager:
             await gone.wait()
 
     @property
-    def replication(self) -> Replication:
+    def replication(self) -> ReplicationManager:
         """The replication side, for metrics."""
         return self._replication
 
     @property
-    def reading(self) -> Reads:
+    def reading(self) -> ReplicaReader:
         """The read side, for metrics."""
         return self._reads
 
@@ -349,7 +375,7 @@ class ReplicaManager:
         raise self._not_leader(topic, partition, image.partitions[partition])
 
     def may_be_replaced(self, replica: Replica, *, behind_ms: int, lease_ms: int) -> bool:
-        """See `Replication.may_be_replaced`."""
+        """See `ReplicationManager.may_be_replaced`."""
         unclean = partial(may_be_unclean, self._image, replica.topic_id)
         return self._replication.may_be_replaced(
             replica, unclean, behind_ms=behind_ms, lease_ms=lease_ms
@@ -434,8 +460,8 @@ class ReplicaManager:
 
     async def log_sizes(
         self, topics: Collection[str], *, timeout_ms: int | None = None
-    ) -> list[LogSize]:
-        """Return the disk usage of partitions; see `sizes.log_sizes`."""
+    ) -> list[ReplicaSize]:
+        """Return the disk usage of partitions; see `log_admin.log_sizes`."""
         return await log_sizes(self._runtime.clock, self._replicas, topics, timeout_ms=timeout_ms)
 
     async def check_append(
@@ -458,11 +484,11 @@ class ReplicaManager:
         acks: Acks,
         leader_epoch: int | None,
         topic_id: bytes = b"",
-    ) -> PendingAppend:
+    ) -> DelayedProduce:
         """Assign offsets to whole batches in a partition's log, in the order of calls.
 
         Waits only while the log opens. After an error, nothing is stored; later errors come from
-        `PendingAppend.settle`.
+        `DelayedProduce.settle`.
         """
         check_not_internal(topic)
         replica = self.replica_of(topic, partition, topic_id)
@@ -472,7 +498,7 @@ class ReplicaManager:
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         future.add_done_callback(_retrieve)
         self._append(replica, records, acks, state.leader_epoch, future)
-        return PendingAppend(
+        return DelayedProduce(
             self._runtime.clock, replica, future, acks, leader_epoch=state.leader_epoch
         )
 
@@ -534,7 +560,7 @@ class ReplicaManager:
     async def fetch(
         self, specs: Sequence[FetchSpec], *, max_wait_ms: int, min_bytes: int, max_bytes: int
     ) -> list[FetchOutcome]:
-        """Read partitions below their high watermarks; see `Reads.fetch`."""
+        """Read partitions below their high watermarks; see `ReplicaReader.fetch`."""
         return await self._reads.fetch(
             specs, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes
         )
@@ -542,7 +568,7 @@ class ReplicaManager:
     async def find(
         self, specs: Sequence[FetchSpec], *, max_wait_ms: int, min_bytes: int, max_bytes: int
     ) -> list[FoundRecords]:
-        """Locate records for zero-copy sends; see `Reads.find`."""
+        """Locate records for zero-copy sends; see `ReplicaReader.find`."""
         return await self._reads.find(
             specs, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes
         )
@@ -550,15 +576,15 @@ class ReplicaManager:
     def find_nowait(
         self, specs: Sequence[FetchSpec], *, min_bytes: int, max_bytes: int
     ) -> list[FoundRecords] | None:
-        """Locate records without waiting; see `Reads.find_nowait`."""
+        """Locate records without waiting; see `ReplicaReader.find_nowait`."""
         return self._reads.find_nowait(specs, min_bytes=min_bytes, max_bytes=max_bytes)
 
     async def list_offsets(self, specs: Sequence[OffsetSpec]) -> list[OffsetOutcome]:
-        """Translate positions into offsets; see `Reads.list_offsets`."""
+        """Translate positions into offsets; see `ReplicaReader.list_offsets`."""
         return await self._reads.list_offsets(specs)
 
     async def epoch_ends(self, specs: Sequence[EpochEndSpec]) -> list[EpochEndOutcome]:
-        """Return end offsets of leader epochs; see `epochs.epoch_ends`."""
+        """Return end offsets of leader epochs; see `reads.epoch_ends`."""
         return await epoch_ends(self.replica_of, specs)
 
     async def producers(self, topic: str, partition: int) -> list[ActiveProducer]:
@@ -568,7 +594,7 @@ class ReplicaManager:
         return active_producers(log)
 
     async def delete_records(self, specs: Sequence[DeletionSpec]) -> list[DeletionOutcome]:
-        """Delete the first records of partitions; see `deletions.delete_records`."""
+        """Delete the first records of partitions; see `log_admin.delete_records`."""
         return await delete_records(self._directory, self.replica_of, specs)
 
 
@@ -597,4 +623,33 @@ def _unknown(topic: str, partition: int | None) -> UnknownTopicOrPartition:
         "no such topic or partition; create it, or refresh the metadata",
         topic=topic,
         partition=partition,
+    )
+
+
+def may_be_unclean(image: MetadataImage, topic_id: TopicId) -> bool:
+    """Return True if a replica outside the ISR may be elected leader without a request."""
+    topic = image.topic_of_id(topic_id)
+    return topic is None or may_elect_unclean(topic.configs, image.cluster_configs)
+
+
+def leader_state(state: PartitionImage, min_isr: int, config: LogConfig) -> LeaderAndIsr:
+    """Return the metadata for the partition's leader."""
+    return LeaderAndIsr(
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        isr=state.isr,
+        min_isr=min_isr,
+        counts_flushed=config.flush_policy is FlushPolicy.FSYNC,
+        replicas=state.replicas,
+        recovering=state.recovering,
+        mirrors=config.mirror_source,
+    )
+
+
+def follower_state(state: PartitionImage) -> FollowerState:
+    """Return the metadata for the partition's followers."""
+    return FollowerState(
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
     )

@@ -8,7 +8,7 @@ from ..partition import Acks
 from ..requests import AppendResult
 
 
-class ProduceFigures:
+class ProduceMetrics:
     """Counters of the produce requests of all front ends."""
 
     __slots__ = ("bytes", "failures", "records", "took_ms", "waiting")
@@ -25,7 +25,7 @@ class ProduceFigures:
         self.records += outcome.next_offset - outcome.base_offset
 
 
-class ReplicationFigures:
+class ReplicationMetrics:
     """Counters of one broker."""
 
     __slots__ = ("isr_grown", "isr_shrunk", "replicated_bytes")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...errors import QuorumlogError
-from ...ids import Offset
+from ..errors import QuorumlogError
+from ..ids import Offset
 
 _NEVER: Final = 1 << 63
 

@@ -36,7 +36,7 @@ from ...storage import AppendOrigin, Log
 from ...storage.shell.append_queue import Appended
 from ...storage.shell.data_directory import DataDirectory
 from ..partition import Acks
-from .appends import PendingAppend
+from .produce import DelayedProduce
 from .replica import Find, Replica
 
 _MARKS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
@@ -68,7 +68,7 @@ class MirrorOutcome:
     error: QuorumlogError | None = None
 
 
-class Mirroring:
+class MirrorWriter:
     """Appends of mirrors to partitions that this node leads."""
 
     def __init__(self, clock: Clock, directory: DataDirectory, find: Find) -> None:
@@ -126,7 +126,7 @@ class Mirroring:
             flush=replica.flushes,
         )
         future.add_done_callback(_retrieve)
-        pending = PendingAppend(self._clock, replica, future, Acks.ALL, leader_epoch=epoch)
+        pending = DelayedProduce(self._clock, replica, future, Acks.ALL, leader_epoch=epoch)
         await pending.settle(deadline_ms)
 
 

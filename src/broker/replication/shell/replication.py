@@ -14,12 +14,12 @@ from ....ids import ClusterId, NodeId, Offset
 from ....metadata import ImageDelta
 from ....runtime import Runtime, Scope
 from ....storage.shell.data_directory import DataDirectory
-from ..figures import ReplicationFigures
-from ..replica import Replica, ReplicaDeps
-from .fetcher import ControllerLink as FetcherLink
-from .fetcher import Fetchers, FollowerIdentity, ReplicationConfig
-from .follow_session import Find, FollowerSession, LeaderStream
-from .isr_requests import IsrLink, IsrRequests
+from ...shell.metrics import ReplicationMetrics
+from ...shell.replica import Replica, ReplicaDeps
+from .follower import FetcherLink as FetcherLink
+from .follower import FollowerIdentity, ReplicaFetcherManager, ReplicationConfig
+from .isr import IsrLink, IsrRequests
+from .leader import Find, FollowerSession, LeaderStream
 
 _LOG = logging.getLogger("quorumlog.broker")
 
@@ -31,7 +31,7 @@ class ControllerLink(FetcherLink, IsrLink, Protocol):
     """The broker's session with the controllers, for replication."""
 
 
-class Replication:
+class ReplicationManager:
     """The replication side of one broker."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Replication:
         self._shared: dict[Replica, None] = {}  # replicated partitions led here, with open logs
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
-        self.fetchers = Fetchers(
+        self.fetchers = ReplicaFetcherManager(
             runtime,
             scope,
             directory,
@@ -225,7 +225,7 @@ class Replication:
             self._shared.pop(replica, None)
 
     @property
-    def figures(self) -> ReplicationFigures:
+    def figures(self) -> ReplicationMetrics:
         """The counters of replication."""
         return self.deps.figures
 

@@ -1,0 +1,1 @@
+"""Replication between brokers: the frames of its streams (pure), and `shell/`."""

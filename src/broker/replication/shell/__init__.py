@@ -1,0 +1,1 @@
+"""Replication of a node: `follower` fetches, `leader` serves followers, `isr` requests changes."""

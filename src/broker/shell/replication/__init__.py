@@ -1,1 +1,0 @@
-"""Replication: fetchers of followed partitions, streams of followers, and ISR changes."""
