@@ -16,7 +16,7 @@ MODULES = [
     "metrics/instruments",
     "runtime/byte_network",
     "runtime/files",
-    "runtime/sending_aside",
+    "runtime/range_sender",
     "records/batch",
     "storage/append",
     "storage/conversion",

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 from ..errors import AddressInUse, Lost, NotSent, Overloaded, StreamBroken
 from .files import RealFile
 from .ports import Buffer, ByteConnection, ByteProtocol, File, Listener, Tasks
-from .sending_aside import (
+from .range_sender import (
     ASIDE_MIN,
     CAN_SEND_ASIDE,
     Aside,

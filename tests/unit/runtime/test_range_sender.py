@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.runtime import Runtime, real, sending_aside
+from quorumlog.runtime import Runtime, range_sender, real
 from quorumlog.runtime.files import RealFile
-from quorumlog.runtime.sending_aside import Aside, Sent, WaitingRange, threads_aside
+from quorumlog.runtime.range_sender import Aside, Sent, WaitingRange, threads_aside
 
 from ..patience import AMPLE_S
 from .test_bytes import connected, filled_file
@@ -27,7 +27,7 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     way = str(request.param)
     if way == "plain":
         monkeypatch.setattr(sending_aside, "CAN_SEND_COMPILED", False)
-    elif not sending_aside.CAN_SEND_COMPILED:
+    elif not range_sender.CAN_SEND_COMPILED:
         pytest.skip("the sender was not compiled")
     return way
 
