@@ -22,14 +22,14 @@ from ..errors import AddressInUse, Lost, NotSent, Overloaded, StreamBroken
 from .files import RealFile
 from .ports import Buffer, ByteConnection, ByteProtocol, File, Listener, Tasks
 from .range_sender import (
-    ASIDE_MIN,
     CAN_SEND_ASIDE,
-    Aside,
-    Sent,
-    Under,
-    WaitingRange,
-    front_of,
-    threads_aside,
+    THREAD_RANGE_MIN,
+    PendingRange,
+    QueuedRange,
+    RangeResult,
+    RangeSender,
+    new_range_sender,
+    queue_front,
 )
 from .sockets import bind, connect, is_near, name_of
 from .system import sendfile
@@ -64,7 +64,7 @@ class ByteNetwork:
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
         # created for the first connection, since it belongs to one loop
-        self._aside: Aside | None = None
+        self._aside: RangeSender | None = None
         self._listeners: dict[_ByteListener, None] = {}
         self._connections: dict[_Connection, None] = {}  # opened by connect_bytes
 
@@ -129,7 +129,7 @@ class ByteNetwork:
 
     def _lanes(self) -> "_Lanes":
         if self._aside is None:
-            self._aside = threads_aside(self._tasks)
+            self._aside = new_range_sender(self._tasks)
         return _Lanes(self._tasks, self._aside)
 
 
@@ -137,7 +137,7 @@ class _Lanes(NamedTuple):
     """The threads that work for connections."""
 
     tasks: Tasks  # read cold ranges
-    aside: Aside  # sends large ranges
+    aside: RangeSender  # sends large ranges
 
 
 # --- the listening side --------------------------------------------------------------------------
@@ -237,14 +237,14 @@ class _Connection:
         self._siblings = siblings  # the owner's open connections; removed at the end
         self._loop = asyncio.get_running_loop()
         self._protocol: ByteProtocol | None = None
-        self._queue: deque[memoryview | WaitingRange] = deque()
+        self._queue: deque[memoryview | QueuedRange] = deque()
         self._unsent = 0  # bytes in the queue
         self._flush_is_due = False  # a flush is scheduled for the end of this loop iteration
         self._is_writing = False  # the loop watches the socket for space
         self._is_reading = False
         self._reset: OSError | None = None  # by the peer, with bytes left to read
         self._warming: asyncio.Task[None] | None = None  # a lane reads the first range
-        self._under: Under | None = None  # a thread sends the first range
+        self._under: PendingRange | None = None  # a thread sends the first range
         self._is_aside = False  # one of these two
         self._is_closing = False  # end when the queue is empty
         self._has_ended = False  # the socket is closed
@@ -288,7 +288,7 @@ class _Connection:
         assert size >= 0, f"size {size}"
         if not size or self._is_closing or self._has_ended:
             return
-        self._queue.append(WaitingRange(file, file.lease(), position, size))
+        self._queue.append(QueuedRange(file, file.lease(), position, size))
         self._unsent += size
         self._flush_soon()
 
@@ -393,7 +393,7 @@ class _Connection:
         """Send the queue. Return True if something is left."""
         pieces = 0  # of files; after some the other connections run
         while self._queue and pieces < SENDFILES_A_TURN:
-            head, item, tail = front_of(self._queue)
+            head, item, tail = queue_front(self._queue)
             if item is None:
                 went = self._send_buffers()
             elif self._has_gone_aside(item, head, tail):
@@ -432,7 +432,7 @@ class _Connection:
         self._went(count)
         return count == size
 
-    def _send_range(self, item: WaitingRange) -> bool:
+    def _send_range(self, item: QueuedRange) -> bool:
         """Send a part of the first range. Return False if the socket is full."""
         size = min(item.size, SENDFILE_MAX)
         try:
@@ -469,11 +469,11 @@ class _Connection:
                     front.lease.release()
 
     def _has_gone_aside(
-        self, item: WaitingRange, head: list[memoryview], tail: list[memoryview]
+        self, item: QueuedRange, head: list[memoryview], tail: list[memoryview]
     ) -> bool:
         """Let a thread send the first range, with buffers around it, if it is large. Return True
         also while the range is read first."""
-        if item.size < ASIDE_MIN or item.is_slow or not CAN_SEND_ASIDE:
+        if item.size < THREAD_RANGE_MIN or item.is_slow or not CAN_SEND_ASIDE:
             return False
         threads = self._threads
         if not threads.takes_bytes:
@@ -489,7 +489,7 @@ class _Connection:
         item.is_slow = not self._is_aside
         return self._is_aside
 
-    def _send_now(self, item: WaitingRange, head: list[memoryview], tail: list[memoryview]) -> bool:
+    def _send_now(self, item: QueuedRange, head: list[memoryview], tail: list[memoryview]) -> bool:
         """Send the first range, or a part of it, with buffers around it. Return False if the socket
         is full or the range is read first."""
         size, behind = item.size, b"".join(tail)
@@ -506,7 +506,7 @@ class _Connection:
         self._went(sent.size)
         return sent.size == len(before) + size + len(behind)
 
-    def _sent_aside(self, item: WaitingRange, whole: int, sent: Sent) -> None:
+    def _sent_aside(self, item: QueuedRange, whole: int, sent: RangeResult) -> None:
         """Continue after a thread sent the range or returned its rest."""
         self._under, self._is_aside = None, False
         if self._has_ended:
@@ -521,7 +521,7 @@ class _Connection:
         self._went(sent.size)
         self._flush(sent.size)
 
-    def _probe(self, item: WaitingRange) -> bool:
+    def _probe(self, item: QueuedRange) -> bool:
         """Return True if the range is in the page cache; otherwise start to read it in the lane."""
         if item.file.is_resident(item.position, item.size):
             item.is_warm = True
@@ -529,11 +529,11 @@ class _Connection:
         self._warm_soon(item)
         return False
 
-    def _warm_soon(self, item: WaitingRange) -> None:
+    def _warm_soon(self, item: QueuedRange) -> None:
         self._is_aside = True
         self._warming = self._loop.create_task(self._warm(item))
 
-    async def _warm(self, item: WaitingRange) -> None:
+    async def _warm(self, item: QueuedRange) -> None:
         file, position, size = item.file, item.position, item.size
         lease = file.lease()  # the job continues after the connection has ended
         try:
@@ -580,7 +580,7 @@ class _Connection:
             self._under.stop()
         self._socket.close()
         for item in self._queue:
-            if isinstance(item, WaitingRange):
+            if isinstance(item, QueuedRange):
                 item.lease.release()
         self._queue.clear()
         self._unsent = 0

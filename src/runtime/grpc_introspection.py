@@ -23,7 +23,7 @@ QUESTION_MAX: Final = 2048  # bytes; responses repeat it, and peers limit a stat
 _messages: Any = health_pb2  # its stubs lack the newest call
 
 
-class Readiness:
+class HealthStatus:
     """The health status of a server and its services. Watchers wait for changes.
 
     A service that was announced by name has its own status; the others share the server's.
@@ -69,12 +69,12 @@ class Readiness:
             await self.changed()
 
 
-def introspection_methods(services: list[str], readiness: Readiness) -> dict[str, RpcMethod]:
+def introspection_methods(services: list[str], readiness: HealthStatus) -> dict[str, RpcMethod]:
     """Return the methods of both services by path, for a server with these services."""
     return _health_methods(services, readiness) | _reflection_methods(services, readiness)
 
 
-def _health_methods(services: list[str], readiness: Readiness) -> dict[str, RpcMethod]:
+def _health_methods(services: list[str], readiness: HealthStatus) -> dict[str, RpcMethod]:
     def known() -> list[str]:
         return [*services, HEALTH, *REFLECTION_SERVICES, *readiness.names]
 
@@ -112,7 +112,7 @@ def _health_methods(services: list[str], readiness: Readiness) -> dict[str, RpcM
     }
 
 
-def _reflection_methods(services: list[str], readiness: Readiness) -> dict[str, RpcMethod]:
+def _reflection_methods(services: list[str], readiness: HealthStatus) -> dict[str, RpcMethod]:
     reflected = sorted([name for name in services if is_described(name)] + [HEALTH])
     reflected += REFLECTION_SERVICES
 
@@ -128,7 +128,7 @@ def _reflection_methods(services: list[str], readiness: Readiness) -> dict[str, 
     return {f"/{service}/ServerReflectionInfo": method for service in REFLECTION_SERVICES}
 
 
-async def _read_until_closed(context: _Context, readiness: Readiness) -> Any:
+async def _read_until_closed(context: _Context, readiness: HealthStatus) -> Any:
     """Return the next message, or EOF when the client finishes or the server closes.
 
     Tools keep their stream open, and an idle one must not use up the grace of a stop.

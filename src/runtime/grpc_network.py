@@ -53,7 +53,7 @@ from .quiet_grpc import aio, grpc
 from .streams import MessageStream, encode_message, is_cancelled_from_outside
 
 if TYPE_CHECKING:
-    from .grpc_introspection import Readiness, RpcMethod
+    from .grpc_introspection import HealthStatus, RpcMethod
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=Message)
@@ -99,7 +99,7 @@ class GrpcNetwork:
 
         Raise AddressInUse if another socket has the port, or another OSError of bind.
         """
-        from .grpc_introspection import Readiness  # not needed by clients
+        from .grpc_introspection import HealthStatus  # not needed by clients
 
         error = await self._why_not_bindable(address)  # checked first: grpc would write to stderr
         if error is not None:
@@ -111,7 +111,7 @@ class GrpcNetwork:
             handlers,
             self._message_size_max,
             self._listeners,
-            readiness=Readiness(is_serving=is_ready),
+            readiness=HealthStatus(is_serving=is_ready),
         )
         server.add_generic_rpc_handlers((listener.methods,))
         try:
@@ -157,7 +157,7 @@ class _GrpcListener:
         message_size_max: int,
         siblings: "dict[_GrpcListener, None]",
         *,
-        readiness: "Readiness",
+        readiness: "HealthStatus",
     ) -> None:
         from .grpc_introspection import introspection_methods
 

@@ -127,7 +127,7 @@ def text_of(raw: bytes) -> str:
 # --- encoding ------------------------------------------------------------------------------------
 
 
-class Encoded(Generic[M]):
+class EncodedMessage(Generic[M]):
     """A message of class M as parts of its encoding, joined once when it is sent."""
 
     __slots__ = ("_parts",)

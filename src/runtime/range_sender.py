@@ -31,10 +31,10 @@ else:
     CAN_SEND_COMPILED = _sender.CAN_SEND
 
 LANE: Final = "send"
-ASIDE_MIN: Final = 256 << 10  # bytes of a range; below it the thread switch costs more
-AROUND_MAX: Final = 4 << 10  # bytes before and after a large range that are sent with it
+THREAD_RANGE_MIN: Final = 256 << 10  # bytes of a range; below it the thread switch costs more
+ADJACENT_MAX: Final = 4 << 10  # bytes before and after a large range that are sent with it
 PIECE_MAX: Final = 1 << 20  # bytes in one sendfile
-PATIENCE_MS: Final = 2  # without space in the socket, before the thread returns
+NO_SPACE_MS_MAX: Final = 2  # without space in the socket, before the thread returns
 BYTES_PER_MS_MIN: Final = 64 << 10  # a peer below this average rate is slow
 
 CAN_SEND_ASIDE: Final = sendfile is not None and hasattr(select, "poll")
@@ -45,7 +45,7 @@ _IS_COLD: Final = -2
 _log = logging.getLogger(__name__)
 
 
-class WaitingRange:
+class QueuedRange:
     """A file range that is queued for sending."""
 
     __slots__ = ("file", "is_slow", "is_warm", "lease", "position", "size")
@@ -59,9 +59,9 @@ class WaitingRange:
         self.is_slow = False  # the peer was too slow for a thread
 
 
-def front_of(
-    queue: Iterable[memoryview | WaitingRange],
-) -> tuple[list[memoryview], WaitingRange | None, list[memoryview]]:
+def queue_front(
+    queue: Iterable[memoryview | QueuedRange],
+) -> tuple[list[memoryview], QueuedRange | None, list[memoryview]]:
     """Return the parts of the queue's front: buffers before the first range, the range, buffers
     after it.
 
@@ -70,8 +70,8 @@ def front_of(
     """
     head: list[memoryview] = []
     tail: list[memoryview] = []
-    found: WaitingRange | None = None
-    left = AROUND_MAX
+    found: QueuedRange | None = None
+    left = ADJACENT_MAX
     for each in queue:
         if isinstance(each, memoryview):
             left -= each.nbytes
@@ -81,11 +81,11 @@ def front_of(
         elif found is not None:
             return head, found, []
         else:
-            found, left = each, AROUND_MAX
+            found, left = each, ADJACENT_MAX
     return head, found, tail
 
 
-class Sent(NamedTuple):
+class RangeResult(NamedTuple):
     """The result of sending a range."""
 
     size: int  # sent bytes, including buffers around the range
@@ -93,31 +93,33 @@ class Sent(NamedTuple):
     is_cold: bool = False  # nothing was sent: the range is not in the page cache
 
 
-Told: TypeAlias = Callable[[Sent], None]
+RangeDone: TypeAlias = Callable[[RangeResult], None]
 """Called once, on the loop, and never inside `begin`."""
 
 
-class Under(Protocol):
+class PendingRange(Protocol):
     """A range that is being sent."""
 
     def stop(self) -> None:
         """Stop sending, because the connection has ended."""
 
 
-class Aside(Protocol):
+class RangeSender(Protocol):
     """Threads that send ranges, for all connections of a network."""
 
     takes_bytes: bool  # also buffers around a range; checks whether it is cached
 
-    def now(self, socket: int, item: WaitingRange, size: int, head: bytes, tail: bytes) -> Sent:
+    def now(
+        self, socket: int, item: QueuedRange, size: int, head: bytes, tail: bytes
+    ) -> RangeResult:
         """Send buffers, the first `size` bytes of a range, and buffers, while the socket has space.
 
         Runs on the calling thread. Requires `takes_bytes`.
         """
 
     def begin(
-        self, socket: int, item: WaitingRange, head: bytes, tail: bytes, told: Told
-    ) -> Under | None:
+        self, socket: int, item: QueuedRange, head: bytes, tail: bytes, told: RangeDone
+    ) -> PendingRange | None:
         """Send buffers, a range and buffers in a thread. Return None if no descriptor is left for
         it."""
 
@@ -125,36 +127,42 @@ class Aside(Protocol):
         """Wait for stopped ranges to end. All connections have ended."""
 
 
-def threads_aside(tasks: Tasks) -> Aside:
+def new_range_sender(tasks: Tasks) -> RangeSender:
     """Return the best available implementation."""
-    return CompiledAside() if CAN_SEND_COMPILED else LaneAside(tasks)
+    return CompiledRangeSender() if CAN_SEND_COMPILED else LaneRangeSender(tasks)
 
 
 # --- compiled ------------------------------------------------------------------------------------
 
 
-class CompiledAside:
+class CompiledRangeSender:
     takes_bytes = True
 
     def __init__(self) -> None:
         self._sender: _sender.Sender | None = None  # created for the first range
         self._loop = asyncio.get_running_loop()
-        self._under_way: dict[int, tuple[Lease, Told, RealFile]] = {}
+        self._under_way: dict[int, tuple[Lease, RangeDone, RealFile]] = {}
         self._is_idle: asyncio.Future[None] | None = None  # close() waits for it
 
-    def now(self, socket: int, item: WaitingRange, size: int, head: bytes, tail: bytes) -> Sent:
+    def now(
+        self, socket: int, item: QueuedRange, size: int, head: bytes, tail: bytes
+    ) -> RangeResult:
         """Send at once; see `RangeSender.now`."""
         file = item.file
         count, fault = _sender.send_now(
             socket, file.descriptor, item.position, size, head, tail, not item.is_warm
         )
         if not fault:
-            return Sent(count)
-        return Sent(count, None, True) if fault == _IS_COLD else Sent(count, _failure(fault, file))
+            return RangeResult(count)
+        return (
+            RangeResult(count, None, True)
+            if fault == _IS_COLD
+            else RangeResult(count, _failure(fault, file))
+        )
 
     def begin(
-        self, socket: int, item: WaitingRange, head: bytes, tail: bytes, told: Told
-    ) -> Under | None:
+        self, socket: int, item: QueuedRange, head: bytes, tail: bytes, told: RangeDone
+    ) -> PendingRange | None:
         """Start a range; see `RangeSender.begin`."""
         file, probes = item.file, not item.is_warm
         try:
@@ -179,7 +187,7 @@ class CompiledAside:
 
     def _made(self) -> "_sender.Sender":
         sender = self._sender = _sender.Sender(
-            lane_limits(LANE).threads, PIECE_MAX, PATIENCE_MS, BYTES_PER_MS_MIN
+            lane_limits(LANE).threads, PIECE_MAX, NO_SPACE_MS_MAX, BYTES_PER_MS_MIN
         )
         self._loop.add_reader(sender.descriptor, self._on_ended)
         return sender
@@ -190,7 +198,7 @@ class CompiledAside:
             lease, told, file = self._under_way.pop(number)
             lease.release()
             try:
-                told(Sent(count, _failure(fault, file) if fault else None, is_cold))
+                told(RangeResult(count, _failure(fault, file) if fault else None, is_cold))
             except Exception:  # a bug: other connections are still informed
                 _log.exception("bytes.range_not_told")
         if self._is_idle is not None and not self._under_way and not self._is_idle.done():
@@ -217,12 +225,14 @@ class _Stop:
 # --- in a lane -----------------------------------------------------------------------------------
 
 
-class LaneAside:
+class LaneRangeSender:
     """The implementation in Python, which sends only ranges."""
 
     takes_bytes = False
 
-    def now(self, socket: int, item: WaitingRange, size: int, head: bytes, tail: bytes) -> Sent:
+    def now(
+        self, socket: int, item: QueuedRange, size: int, head: bytes, tail: bytes
+    ) -> RangeResult:
         """Not available in a lane."""
         raise AssertionError("RangeSender.now requires takes_bytes")
 
@@ -231,12 +241,12 @@ class LaneAside:
         self._running: dict[asyncio.Task[Any], None] = {}
 
     def begin(
-        self, socket: int, item: WaitingRange, head: bytes, tail: bytes, told: Told
-    ) -> Under | None:
+        self, socket: int, item: QueuedRange, head: bytes, tail: bytes, told: RangeDone
+    ) -> PendingRange | None:
         """Start a range; see `RangeSender.begin`."""
         assert not head + tail, f"{len(head) + len(tail)} bytes around a range in a lane"
         try:
-            job = AsideJob(socket, item.file, item.position, item.size)
+            job = RangeJob(socket, item.file, item.position, item.size)
         except OSError:
             return None
         task = asyncio.get_running_loop().create_task(self._send(job, item.file.lease(), told))
@@ -247,21 +257,21 @@ class LaneAside:
     async def close(self) -> None:
         """Do nothing: closing the lanes waits for the jobs."""
 
-    async def _send(self, job: "AsideJob", lease: Lease, told: Told) -> None:
+    async def _send(self, job: "RangeJob", lease: Lease, told: RangeDone) -> None:
         # The job continues after the connection has ended.
         try:
-            sent = Sent(await self._tasks.offload(LANE, job.run))
+            sent = RangeResult(await self._tasks.offload(LANE, job.run))
         except Overloaded:
             job.give_up()
-            sent = Sent(0)
+            sent = RangeResult(0)
         except Exception as error:
-            sent = Sent(0, error)
+            sent = RangeResult(0, error)
         finally:
             lease.release()
         told(sent)
 
 
-class AsideJob:
+class RangeJob:
     """One range that is being sent. `run` is for a thread of the lane, the rest for the loop."""
 
     __slots__ = ("_descriptor", "_file", "_position", "_size", "is_over")
@@ -283,7 +293,7 @@ class AsideJob:
                 try:
                     count = self._file.send_to(self._descriptor, at, min(end - at, PIECE_MAX))
                 except (BlockingIOError, InterruptedError):
-                    allowed_ms = PATIENCE_MS + (at - self._position) // BYTES_PER_MS_MIN
+                    allowed_ms = NO_SPACE_MS_MAX + (at - self._position) // BYTES_PER_MS_MIN
                     if monotonic() * 1_000 - began_ms > allowed_ms or not self._has_room():
                         break
                     continue
@@ -305,7 +315,7 @@ class AsideJob:
     def _has_room(self) -> bool:
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
-        return bool(poll.poll(PATIENCE_MS))
+        return bool(poll.poll(NO_SPACE_MS_MAX))
 
 
 def _ends_early(path: str) -> OSError:

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from ...proto import log_pb2
 from ...proto import mirror_pb2 as pb
 from ...runtime import Buffer, Method
-from ...runtime.protobuf_fields import Encoded, Parts, number_of, prefix
+from ...runtime.protobuf_fields import EncodedMessage, Parts, number_of, prefix
 from ...services import LOG_FETCH, MIRROR_APPEND
 
 _RESULTS: Final = Parts(log_pb2.FetchResponse, "results", log_pb2.FetchResult, "records")
@@ -35,7 +35,7 @@ class FetchedBatches:
 
 def encode_append(
     timeout_ms: int, partitions: Iterable[tuple[pb.MirrorPartition, Sequence[Buffer]]]
-) -> Encoded[pb.MirrorAppendRequest]:
+) -> EncodedMessage[pb.MirrorAppendRequest]:
     """Encode a `MirrorAppendRequest`: partitions without records, each with its batches."""
     parts: list[Buffer] = [
         pb.MirrorAppendRequest(timeout_ms=timeout_ms).SerializeToString(deterministic=True)
@@ -47,12 +47,12 @@ def encode_append(
             head += prefix(_RECORDS, size)
         parts.append(prefix(_PARTITIONS, len(head) + size) + head)
         parts += batches
-    return Encoded(parts)
+    return EncodedMessage(parts)
 
 
 FETCH: Final[Method[log_pb2.FetchRequest, Any]] = Method(
     LOG_FETCH.path, LOG_FETCH.request, cast("Any", FetchedBatches)
 )
 APPEND: Final[Method[Any, pb.MirrorAppendResponse]] = Method(
-    MIRROR_APPEND.path, cast("Any", Encoded), MIRROR_APPEND.response
+    MIRROR_APPEND.path, cast("Any", EncodedMessage), MIRROR_APPEND.response
 )

@@ -22,7 +22,7 @@ from ...runtime.protobuf_fields import (
     INT64,
     LENGTH,
     VARINT,
-    Encoded,
+    EncodedMessage,
     field_at,
     number_of,
     prefix,
@@ -114,7 +114,7 @@ def _partition(raw: bytes, view: memoryview, at: int, end: int) -> PartitionBatc
 
 def encode_fetch(
     outcomes: Sequence[FetchOutcome], *, metadata_offset: int
-) -> Encoded[log_pb2.FetchResponse]:
+) -> EncodedMessage[log_pb2.FetchResponse]:
     """Encode a `FetchResponse`."""
     parts: list[Buffer] = []
     for outcome in outcomes:
@@ -129,12 +129,12 @@ def encode_fetch(
             parts.append(prefix(_RESULTS, len(head)) + head)
     rest = log_pb2.FetchResponse(metadata_offset=metadata_offset)
     parts.append(rest.SerializeToString(deterministic=True))
-    return Encoded(parts)
+    return EncodedMessage(parts)
 
 
 def encode_batches(
     rest: log_pb2.SubscribeResponse, batches: bytes
-) -> Encoded[log_pb2.SubscribeResponse]:
+) -> EncodedMessage[log_pb2.SubscribeResponse]:
     """Encode the `SubscribeResponse` `rest` with these batches."""
     head = rest.SerializeToString(deterministic=True)
-    return Encoded((head + prefix(_BATCHES, len(batches)), batches))
+    return EncodedMessage((head + prefix(_BATCHES, len(batches)), batches))

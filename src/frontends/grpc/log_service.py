@@ -18,7 +18,7 @@ from ...metadata import check_topic_name
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
 from ...runtime import CallContext, Handler, Method, Runtime
-from ...runtime.protobuf_fields import Encoded
+from ...runtime.protobuf_fields import EncodedMessage
 from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
 from . import validation as check
 from .envelopes import ProduceBatches, encode_fetch
@@ -336,7 +336,7 @@ class LogService:
 
     async def fetch(
         self, request: log_pb2.FetchRequest, context: CallContext
-    ) -> Encoded[log_pb2.FetchResponse]:
+    ) -> EncodedMessage[log_pb2.FetchResponse]:
         """Read partitions, and wait for `min_bytes` up to `max_wait_ms`, but return before the
         caller's deadline."""
         max_wait_ms = check.read_max_wait_ms(request.max_wait_ms)

@@ -16,7 +16,7 @@ from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
 from ...records import iterate_batches
 from ...runtime import Runtime
-from ...runtime.protobuf_fields import Encoded
+from ...runtime.protobuf_fields import EncodedMessage
 from . import validation as check
 from .envelopes import encode_batches
 from .pipeline import Pipeline
@@ -29,7 +29,7 @@ class SubscribeStream(Protocol):
     """The part of a stream that a subscription uses."""
 
     async def send(
-        self, message: log_pb2.SubscribeResponse | Encoded[log_pb2.SubscribeResponse]
+        self, message: log_pb2.SubscribeResponse | EncodedMessage[log_pb2.SubscribeResponse]
     ) -> None: ...
     async def receive(self) -> log_pb2.SubscribeRequest | None: ...
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from quorumlog.proto.log_pb2 import PublishRequest, PublishResponse
 from quorumlog.runtime import CallContext, CallListener, Handler, Runtime
-from quorumlog.runtime.grpc_introspection import QUESTION_MAX, Readiness
+from quorumlog.runtime.grpc_introspection import QUESTION_MAX, HealthStatus
 from quorumlog.runtime.reflection import answer_reflection
 from quorumlog.services import LOG_PUBLISH
 
@@ -133,7 +133,7 @@ def test_a_watch_of_a_server_that_was_not_ready_ends_with_it_too() -> None:
 
 def test_a_server_that_closes_is_not_made_ready_again() -> None:
     """A start that ends while the node already stops."""
-    readiness = Readiness(is_serving=False)
+    readiness = HealthStatus(is_serving=False)
     readiness.close()
     readiness.set(is_serving=True)
     assert readiness.status() == "NOT_SERVING"

@@ -12,7 +12,7 @@ import pytest
 
 from quorumlog.runtime import Runtime, range_sender, real
 from quorumlog.runtime.files import RealFile
-from quorumlog.runtime.range_sender import Aside, Sent, WaitingRange, threads_aside
+from quorumlog.runtime.range_sender import QueuedRange, RangeResult, RangeSender, new_range_sender
 
 from ..patience import AMPLE_S
 from .test_bytes import connected, filled_file
@@ -75,7 +75,7 @@ def test_a_peer_that_takes_a_little_now_and_then_does_not_hold_the_thread(tmp_pa
 
         reader = threading.Thread(target=take)
         reader.start()
-        aside = threads_aside(runtime.tasks)
+        aside = new_range_sender(runtime.tasks)
         sent = await sent_by(aside, near, file, SIZE)
         near.close()
         await asyncio.to_thread(reader.join)
@@ -87,11 +87,11 @@ def test_a_peer_that_takes_a_little_now_and_then_does_not_hold_the_thread(tmp_pa
     real.run(main)
 
 
-async def sent_by(aside: Aside, near: socket.socket, file: object, size: int) -> Sent:
+async def sent_by(aside: RangeSender, near: socket.socket, file: object, size: int) -> RangeResult:
     """Have a range sent from the start of a file; return how that ended."""
     assert isinstance(file, RealFile)
-    ended: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
-    item = WaitingRange(file, file.lease(), 0, size)
+    ended: asyncio.Future[RangeResult] = asyncio.get_running_loop().create_future()
+    item = QueuedRange(file, file.lease(), 0, size)
     item.is_warm = True
     assert aside.begin(near.fileno(), item, b"", b"", ended.set_result) is not None
     async with asyncio.timeout(WAIT_S):
