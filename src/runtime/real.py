@@ -18,14 +18,41 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from ..errors import Overloaded
+from ..errors import InvalidConfig, Overloaded
 from .files import RealFiles, exit_at_once
 from .grpc_options import CONNECT_MS
 from .lanes import LaneLimits, lane_limits
-from .loops import new_loop
 from .network import RealNetwork
 from .ports import Entropy, Runtime, Scope
 from .scope import TaskScope
+from .system import environment
+
+LOOP_VARIABLE: Final = "QUORUMLOG_LOOP"
+"""Environment variable: `uvloop`, `asyncio`, or empty for uvloop if it is installed."""
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Return a new loop of the kind that the environment requests. Raise InvalidConfig.
+
+    asyncio's loop is the selector loop (not Windows' proactor), since byte connections watch
+    descriptors.
+    """
+    wanted = environment(LOOP_VARIABLE)
+    if wanted not in ("", "uvloop", "asyncio"):
+        raise InvalidConfig(f"{LOOP_VARIABLE}={wanted}: not an event loop; use uvloop or asyncio")
+    if wanted != "asyncio":
+        try:
+            import uvloop
+        except ImportError:
+            if wanted:
+                raise InvalidConfig(
+                    f"{LOOP_VARIABLE}=uvloop: uvloop is not installed; install it or unset "
+                    f"{LOOP_VARIABLE}"
+                ) from None
+        else:
+            return uvloop.new_event_loop()
+    return asyncio.SelectorEventLoop()
+
 
 T = TypeVar("T")
 

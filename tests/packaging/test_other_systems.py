@@ -58,7 +58,7 @@ STAND_INS = """
 import asyncio
 from quorumlog.runtime import system
 from quorumlog.runtime.byte_network import IOVEC_MAX
-from quorumlog.runtime.loops import new_loop
+from quorumlog.runtime.real import new_loop
 loop = new_loop()
 calls = system.read_at, system.write_at, system.sync_data
 print(system.CAN_PROBE, *(call.__name__ for call in calls), system.sendfile is None, IOVEC_MAX,
