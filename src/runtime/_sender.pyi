@@ -1,4 +1,4 @@
-"""Types of the compiled sender; what is under way is said in `sending_aside.py`."""
+"""Types of the compiled sender; see `range_sender.py`."""
 
 CAN_SEND: bool
 """Whether this system has what it takes; without, no Sender can be made."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=True
-"""Threads that send ranges of files, without the interpreter: `sending_aside.py` says for what.
+"""Threads that send ranges of files, without the interpreter lock; see `range_sender.py`.
 
 A thread of Python that sends takes the interpreter's lock between its system calls, as often as the
 loop lets go of it for one of its own; the two then wake each other more than they work. These

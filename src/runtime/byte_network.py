@@ -22,7 +22,7 @@ from ..errors import AddressInUse, Lost, NotSent, Overloaded, StreamBroken
 from .files import RealFile
 from .ports import Buffer, ByteConnection, ByteProtocol, File, Listener, Tasks
 from .range_sender import (
-    CAN_SEND_ASIDE,
+    CAN_SEND_IN_THREADS,
     THREAD_RANGE_MIN,
     PendingRange,
     QueuedRange,
@@ -64,7 +64,7 @@ class ByteNetwork:
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
         # created for the first connection, since it belongs to one loop
-        self._aside: RangeSender | None = None
+        self._range_sender: RangeSender | None = None
         self._listeners: dict[_ByteListener, None] = {}
         self._connections: dict[_Connection, None] = {}  # opened by connect_bytes
 
@@ -123,21 +123,21 @@ class ByteNetwork:
             await connection.wait_ended()
         for listener in reversed(list(self._listeners)):
             await listener.close(0)
-        if self._aside is not None:
-            await self._aside.close()
-            self._aside = None
+        if self._range_sender is not None:
+            await self._range_sender.close()
+            self._range_sender = None
 
     def _lanes(self) -> "_Lanes":
-        if self._aside is None:
-            self._aside = new_range_sender(self._tasks)
-        return _Lanes(self._tasks, self._aside)
+        if self._range_sender is None:
+            self._range_sender = new_range_sender(self._tasks)
+        return _Lanes(self._tasks, self._range_sender)
 
 
 class _Lanes(NamedTuple):
     """The threads that work for connections."""
 
     tasks: Tasks  # read cold ranges
-    aside: RangeSender  # sends large ranges
+    range_sender: RangeSender  # sends large ranges
 
 
 # --- the listening side --------------------------------------------------------------------------
@@ -244,12 +244,12 @@ class _Connection:
         self._is_reading = False
         self._reset: OSError | None = None  # by the peer, with bytes left to read
         self._warming: asyncio.Task[None] | None = None  # a lane reads the first range
-        self._under: PendingRange | None = None  # a thread sends the first range
-        self._is_aside = False  # one of these two
+        self._pending: PendingRange | None = None  # a thread sends the first range
+        self._is_delegated = False  # one of these two
         self._is_closing = False  # end when the queue is empty
         self._has_ended = False  # the socket is closed
         # the protocol was informed of the end
-        self._told: asyncio.Future[None] = self._loop.create_future()
+        self._end_notified: asyncio.Future[None] = self._loop.create_future()
         siblings[self] = None
 
     def start(self, factory: ProtocolFactory) -> None:
@@ -323,7 +323,7 @@ class _Connection:
 
     async def wait_ended(self) -> None:
         """Wait until the socket is closed and the protocol is informed."""
-        await asyncio.shield(self._told)
+        await asyncio.shield(self._end_notified)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -365,7 +365,7 @@ class _Connection:
     # --- writing ---------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
-        if not (self._flush_is_due or self._is_writing or self._is_aside):
+        if not (self._flush_is_due or self._is_writing or self._is_delegated):
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
 
@@ -383,9 +383,9 @@ class _Connection:
         except OSError as error:
             self._end(error)
             return
-        self._watch_for_room(is_blocked and not self._is_aside)
+        self._watch_for_room(is_blocked and not self._is_delegated)
         if self._unsent < before:
-            self._tell_sent()
+            self._notify_sent()
         if self._is_closing and not self._queue and not self._has_ended:
             self._end(None)
 
@@ -396,7 +396,7 @@ class _Connection:
             head, item, tail = queue_front(self._queue)
             if item is None:
                 went = self._send_buffers()
-            elif self._has_gone_aside(item, head, tail):
+            elif self._send_in_thread(item, head, tail):
                 went = False
             elif self._threads.takes_bytes:
                 went = self._send_now(item, head, tail)
@@ -429,7 +429,7 @@ class _Connection:
                 count = self._socket.send(group[0], more)  # IOVEC_MAX is 1, so there is one buffer
         except (BlockingIOError, InterruptedError):
             return False
-        self._went(count)
+        self._consume_sent(count)
         return count == size
 
     def _send_range(self, item: QueuedRange) -> bool:
@@ -444,10 +444,10 @@ class _Connection:
             return False
         if not count:
             raise OSError(errno.EIO, f"{item.file.path}: ends before position {item.position}")
-        self._went(count)
+        self._consume_sent(count)
         return True
 
-    def _went(self, count: int) -> None:
+    def _consume_sent(self, count: int) -> None:
         """Remove sent bytes from the front of the queue."""
         queue = self._queue
         self._unsent -= count
@@ -468,26 +468,26 @@ class _Connection:
                     queue.popleft()
                     front.lease.release()
 
-    def _has_gone_aside(
+    def _send_in_thread(
         self, item: QueuedRange, head: list[memoryview], tail: list[memoryview]
     ) -> bool:
         """Let a thread send the first range, with buffers around it, if it is large. Return True
         also while the range is read first."""
-        if item.size < THREAD_RANGE_MIN or item.is_slow or not CAN_SEND_ASIDE:
+        if item.size < THREAD_RANGE_MIN or item.is_slow or not CAN_SEND_IN_THREADS:
             return False
         threads = self._threads
         if not threads.takes_bytes:
             if head or not (item.is_warm or self._probe(item)):
-                return self._is_aside
+                return self._is_delegated
             tail = []
         before, behind = b"".join(head), b"".join(tail)
         whole = len(before) + item.size + len(behind)
-        self._under = threads.begin(
-            self._socket.fileno(), item, before, behind, partial(self._sent_aside, item, whole)
+        self._pending = threads.begin(
+            self._socket.fileno(), item, before, behind, partial(self._on_range_sent, item, whole)
         )
-        self._is_aside = self._under is not None
-        item.is_slow = not self._is_aside
-        return self._is_aside
+        self._is_delegated = self._pending is not None
+        item.is_slow = not self._is_delegated
+        return self._is_delegated
 
     def _send_now(self, item: QueuedRange, head: list[memoryview], tail: list[memoryview]) -> bool:
         """Send the first range, or a part of it, with buffers around it. Return False if the socket
@@ -500,25 +500,25 @@ class _Connection:
         if sent.error is not None:
             raise sent.error
         if sent.is_cold:
-            self._warm_soon(item)
+            self._start_warming(item)
             return False
         item.is_warm = True
-        self._went(sent.size)
+        self._consume_sent(sent.size)
         return sent.size == len(before) + size + len(behind)
 
-    def _sent_aside(self, item: QueuedRange, whole: int, sent: RangeResult) -> None:
+    def _on_range_sent(self, item: QueuedRange, whole: int, sent: RangeResult) -> None:
         """Continue after a thread sent the range or returned its rest."""
-        self._under, self._is_aside = None, False
+        self._pending, self._is_delegated = None, False
         if self._has_ended:
             return
         if sent.error is not None:
             self._end(sent.error)
             return
         if sent.is_cold:
-            self._warm_soon(item)
+            self._start_warming(item)
             return
         item.is_warm, item.is_slow = True, sent.size < whole
-        self._went(sent.size)
+        self._consume_sent(sent.size)
         self._flush(sent.size)
 
     def _probe(self, item: QueuedRange) -> bool:
@@ -526,11 +526,11 @@ class _Connection:
         if item.file.is_resident(item.position, item.size):
             item.is_warm = True
             return True
-        self._warm_soon(item)
+        self._start_warming(item)
         return False
 
-    def _warm_soon(self, item: QueuedRange) -> None:
-        self._is_aside = True
+    def _start_warming(self, item: QueuedRange) -> None:
+        self._is_delegated = True
         self._warming = self._loop.create_task(self._warm(item))
 
     async def _warm(self, item: QueuedRange) -> None:
@@ -547,7 +547,7 @@ class _Connection:
             self._end(error)
         finally:
             lease.release()
-            self._warming, self._is_aside = None, False
+            self._warming, self._is_delegated = None, False
         item.is_warm = True
         self._flush()
 
@@ -558,7 +558,7 @@ class _Connection:
             self._loop.remove_writer(self._socket)
         self._is_writing = wanted
 
-    def _tell_sent(self) -> None:
+    def _notify_sent(self) -> None:
         assert self._protocol is not None, "sending before start"
         try:
             self._protocol.sent()
@@ -576,8 +576,8 @@ class _Connection:
         self.pause_reading()
         self._watch_for_room(False)
         self._has_ended = True
-        if self._under is not None:
-            self._under.stop()
+        if self._pending is not None:
+            self._pending.stop()
         self._socket.close()
         for item in self._queue:
             if isinstance(item, QueuedRange):
@@ -585,10 +585,10 @@ class _Connection:
         self._queue.clear()
         self._unsent = 0
         # Later: never inside a call that the protocol made.
-        self._loop.call_soon(self._tell_closed, error)
+        self._loop.call_soon(self._notify_closed, error)
 
-    def _tell_closed(self, error: Exception | None) -> None:
+    def _notify_closed(self, error: Exception | None) -> None:
         self._siblings.pop(self, None)
-        self._told.set_result(None)
+        self._end_notified.set_result(None)
         if self._protocol is not None:
             self._protocol.closed(error)

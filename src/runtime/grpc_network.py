@@ -54,85 +54,17 @@ from .streams import MessageStream, encode_message, is_cancelled_from_outside
 if TYPE_CHECKING:
     from .grpc_introspection import HealthStatus, RpcMethod
 
-Call: TypeAlias = aio.StreamStreamCall[bytes, bytes]
-_Code: Final = grpc.StatusCode
-
-# Errors that grpc raises for a write to a call that has ended.
-_ENDED: Final = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
-
-
-class CallingStream:
-    """A `streams.RawStream` of the client."""
-
-    def __init__(self, path: str, address: str, call: Call) -> None:
-        self._path = path
-        self._address = address
-        self._call = call
-        self._status: aio.AioRpcError | None = None  # as first received, with any code
-        call.add_done_callback(self._keep_status)
-
-    async def read(self) -> bytes | None:
-        """Return the next message, or None at the peer's clean end. Raise its error."""
-        try:
-            raw: Any = await self._call.read()
-        except aio.AioRpcError as error:
-            status = self._status or error
-            if status.code() is _Code.OK:
-                return None
-            raise decode_failure(status, self._path, self._address, StreamBroken) from error
-        return None if raw is aio.EOF else raw
-
-    async def write(self, raw: bytes) -> None:
-        """Return when the message is in the window. Raise StreamBroken or the peer's error."""
-        try:
-            await self._call.write(raw)
-        except _ENDED as error:
-            raise self._breakage() from error
-
-    async def finish(self) -> None:
-        """Announce that no more messages follow. Raise as `write`."""
-        try:
-            await self._call.done_writing()
-        except _ENDED as error:
-            raise self._breakage() from error
-
-    def abort(self, reason: str) -> None:
-        """Cancel the handler. The reason is not sent."""
-        self._call.cancel()
-
-    def _keep_status(self, call: Any) -> None:
-        if self._status is None:
-            self._status = aio.AioRpcError(
-                _at_once(call.code()),
-                aio.Metadata(),
-                _at_once(call.trailing_metadata()),
-                _at_once(call.details()),
-            )
-
-    def _breakage(self) -> QuorumlogError:
-        status = self._status
-        if status is None or status.code() in (_Code.OK, _Code.CANCELLED):
-            return StreamBroken(f"{self._path} at {self._address}: the peer ended the stream")
-        return decode_failure(status, self._path, self._address, StreamBroken)
-
-
-def _at_once(asked: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that does not suspend, since its call has ended."""
-    try:
-        asked.send(None)
-    except StopIteration as stop:
-        said: T = stop.value
-        return said
-    asked.close()
-    raise AssertionError(f"{asked} of an ended call suspended")
-
-
 T = TypeVar("T")
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
 # Raw bytes: parsing and its errors are handled here.
 _Context: TypeAlias = aio.ServicerContext[Any, Any]
+_Code: Final = grpc.StatusCode
+_StreamCall: TypeAlias = aio.StreamStreamCall[bytes, bytes]
+
+# Errors that grpc raises for a write to a call that has ended.
+_ENDED: Final = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
 
 MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: the largest batch and its envelope
 CLOSE_S: Final = 1.0  # for calls on a connection that could not be opened, which are about to fail
@@ -392,6 +324,76 @@ class _MethodTable(grpc.GenericRpcHandler):
 # --- the calling side ----------------------------------------------------------------------------
 
 
+class _CallingStream:
+    """A `streams.RawStream` of the client, which keeps the first status.
+
+    If a message is written after the server ended the stream, grpc replaces the received status by
+    INTERNAL and loses the server's error or its clean end (grpc.aio, 1.80 to 1.85).
+    """
+
+    def __init__(self, path: str, address: str, call: _StreamCall) -> None:
+        self._path = path
+        self._address = address
+        self._call = call
+        self._status: aio.AioRpcError | None = None  # as first received, with any code
+        call.add_done_callback(self._keep_status)
+
+    async def read(self) -> bytes | None:
+        """Return the next message, or None at the peer's clean end. Raise its error."""
+        try:
+            raw: Any = await self._call.read()
+        except aio.AioRpcError as error:
+            status = self._status or error
+            if status.code() is _Code.OK:
+                return None
+            raise decode_failure(status, self._path, self._address, StreamBroken) from error
+        return None if raw is aio.EOF else raw
+
+    async def write(self, raw: bytes) -> None:
+        """Return when the message is in the window. Raise StreamBroken or the peer's error."""
+        try:
+            await self._call.write(raw)
+        except _ENDED as error:
+            raise self._breakage() from error
+
+    async def finish(self) -> None:
+        """Announce that no more messages follow. Raise as `write`."""
+        try:
+            await self._call.done_writing()
+        except _ENDED as error:
+            raise self._breakage() from error
+
+    def abort(self, reason: str) -> None:
+        """Cancel the handler. The reason is not sent."""
+        self._call.cancel()
+
+    def _keep_status(self, call: Any) -> None:
+        if self._status is None:
+            self._status = aio.AioRpcError(
+                _at_once(call.code()),
+                aio.Metadata(),
+                _at_once(call.trailing_metadata()),
+                _at_once(call.details()),
+            )
+
+    def _breakage(self) -> QuorumlogError:
+        status = self._status
+        if status is None or status.code() in (_Code.OK, _Code.CANCELLED):
+            return StreamBroken(f"{self._path} at {self._address}: the peer ended the stream")
+        return decode_failure(status, self._path, self._address, StreamBroken)
+
+
+def _at_once(asked: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that does not suspend, since its call has ended."""
+    try:
+        asked.send(None)
+    except StopIteration as stop:
+        said: T = stop.value
+        return said
+    asked.close()
+    raise AssertionError(f"{asked} of an ended call suspended")
+
+
 class _GrpcChannel:
     """One connection, opened at the first call and reopened with backoff.
 
@@ -457,7 +459,7 @@ class _GrpcChannel:
             if is_cancelled_from_outside():
                 raise
             raise Lost(f"{path} at {self._address}: the channel was closed") from None
-        raw = CallingStream(path, self._address, call)
+        raw = _CallingStream(path, self._address, call)
         parse = partial(_parse_response, method)
         return MessageStream(path, parse, raw, self._message_size_max)
 

@@ -37,7 +37,7 @@ PIECE_MAX: Final = 1 << 20  # bytes in one sendfile
 NO_SPACE_MS_MAX: Final = 2  # without space in the socket, before the thread returns
 BYTES_PER_MS_MIN: Final = 64 << 10  # a peer below this average rate is slow
 
-CAN_SEND_ASIDE: Final = sendfile is not None and hasattr(select, "poll")
+CAN_SEND_IN_THREADS: Final = sendfile is not None and hasattr(select, "poll")
 
 # The compiled sender's error numbers for a range that its file or the page cache lacks.
 _ENDS_EARLY: Final = -1
@@ -118,7 +118,7 @@ class RangeSender(Protocol):
         """
 
     def begin(
-        self, socket: int, item: QueuedRange, head: bytes, tail: bytes, told: RangeDone
+        self, socket: int, item: QueuedRange, head: bytes, tail: bytes, done: RangeDone
     ) -> PendingRange | None:
         """Send buffers, a range and buffers in a thread. Return None if no descriptor is left for
         it."""
@@ -161,7 +161,7 @@ class CompiledRangeSender:
         )
 
     def begin(
-        self, socket: int, item: QueuedRange, head: bytes, tail: bytes, told: RangeDone
+        self, socket: int, item: QueuedRange, head: bytes, tail: bytes, done: RangeDone
     ) -> PendingRange | None:
         """Start a range; see `RangeSender.begin`."""
         file, probes = item.file, not item.is_warm
@@ -172,7 +172,7 @@ class CompiledRangeSender:
         number = sender.begin(socket, file.descriptor, item.position, item.size, head, tail, probes)
         if number < 0:
             return None
-        self._under_way[number] = (file.lease(), told, file)
+        self._under_way[number] = (file.lease(), done, file)
         return _Stop(sender, number)
 
     async def close(self) -> None:
@@ -195,10 +195,10 @@ class CompiledRangeSender:
     def _on_ended(self) -> None:
         assert self._sender is not None, "ranges ended without a sender"
         for number, count, fault, is_cold in self._sender.ended():
-            lease, told, file = self._under_way.pop(number)
+            lease, done, file = self._under_way.pop(number)
             lease.release()
             try:
-                told(RangeResult(count, _failure(fault, file) if fault else None, is_cold))
+                done(RangeResult(count, _failure(fault, file) if fault else None, is_cold))
             except Exception:  # a bug: other connections are still informed
                 _log.exception("bytes.range_not_told")
         if self._is_idle is not None and not self._under_way and not self._is_idle.done():
@@ -241,7 +241,7 @@ class LaneRangeSender:
         self._running: dict[asyncio.Task[Any], None] = {}
 
     def begin(
-        self, socket: int, item: QueuedRange, head: bytes, tail: bytes, told: RangeDone
+        self, socket: int, item: QueuedRange, head: bytes, tail: bytes, done: RangeDone
     ) -> PendingRange | None:
         """Start a range; see `RangeSender.begin`."""
         assert not head + tail, f"{len(head) + len(tail)} bytes around a range in a lane"
@@ -249,7 +249,7 @@ class LaneRangeSender:
             job = RangeJob(socket, item.file, item.position, item.size)
         except OSError:
             return None
-        task = asyncio.get_running_loop().create_task(self._send(job, item.file.lease(), told))
+        task = asyncio.get_running_loop().create_task(self._send(job, item.file.lease(), done))
         self._running[task] = None
         task.add_done_callback(self._running.pop)
         return job
@@ -257,7 +257,7 @@ class LaneRangeSender:
     async def close(self) -> None:
         """Do nothing: closing the lanes waits for the jobs."""
 
-    async def _send(self, job: "RangeJob", lease: Lease, told: RangeDone) -> None:
+    async def _send(self, job: "RangeJob", lease: Lease, done: RangeDone) -> None:
         # The job continues after the connection has ended.
         try:
             sent = RangeResult(await self._tasks.offload(LANE, job.run))
@@ -268,7 +268,7 @@ class LaneRangeSender:
             sent = RangeResult(0, error)
         finally:
             lease.release()
-        told(sent)
+        done(sent)
 
 
 class RangeJob:

@@ -40,48 +40,21 @@ from .ports import (
 from .scope import TaskScope
 from .system import environment
 
+T = TypeVar("T")
 
-class RealNetwork:
-    """The Network port, composed of the two implementations."""
+_log = logging.getLogger(__name__)
 
-    def __init__(self, clock: Clock, tasks: Tasks, *, connect_ms: int = CONNECT_MS) -> None:
-        self._bytes = ByteNetwork(tasks)
-        self._calls = GrpcNetwork(clock, self._bytes.why_not_bindable, connect_ms=connect_ms)
+SWITCH_S: Final = 0.0005
+"""The interpreter's switch interval, after which a waiting thread gets the interpreter.
 
-    async def serve(
-        self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
-    ) -> CallListener:
-        """Serve calls on an address by method path. Raise AddressInUse."""
-        return await self._calls.serve(address, handlers, is_ready=is_ready)
-
-    def channel(self, address: str) -> Channel:
-        """Return a channel to the address. It connects at the first call."""
-        return self._calls.channel(address)
-
-    async def listen_bytes(
-        self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
-    ) -> Listener:
-        """Accept byte connections. Raise AddressInUse."""
-        return await self._bytes.listen_bytes(address, factory)
-
-    async def connect_bytes(
-        self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
-    ) -> ByteConnection:
-        """Connect. Raise NotSent if refused, otherwise Lost."""
-        return await self._bytes.connect_bytes(address, factory)
-
-    async def refuses(self, address: str, timeout_ms: int) -> bool:
-        """Return True if a connection to the address is refused within the timeout."""
-        return await self._bytes.refuses(address, timeout_ms)
-
-    async def close(self) -> None:
-        """Close every open listener and channel at once."""
-        await self._calls.close()
-        await self._bytes.close()
-
-
+Python's default of 5 ms is three times the duration of a lane's write of 4 MiB, whose result would
+wait for it.
+"""
 LOOP_VARIABLE: Final = "QUORUMLOG_LOOP"
 """Environment variable: `uvloop`, `asyncio`, or empty for uvloop if it is installed."""
+
+
+# --- running -----------------------------------------------------------------------------------
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -105,21 +78,6 @@ def new_loop() -> asyncio.AbstractEventLoop:
         else:
             return uvloop.new_event_loop()
     return asyncio.SelectorEventLoop()
-
-
-T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
-
-SWITCH_S: Final = 0.0005
-"""The interpreter's switch interval, after which a waiting thread gets the interpreter.
-
-Python's default of 5 ms is three times the duration of a lane's write of 4 MiB, whose result would
-wait for it.
-"""
-
-
-# --- running -----------------------------------------------------------------------------------
 
 
 def run(
@@ -418,3 +376,45 @@ class _Lane:
             job.waiter.set_exception(error)
         else:
             job.waiter.set_result(result)
+
+
+# --- network -----------------------------------------------------------------------------------
+
+
+class RealNetwork:
+    """The Network port, composed of the two implementations."""
+
+    def __init__(self, clock: Clock, tasks: Tasks, *, connect_ms: int = CONNECT_MS) -> None:
+        self._bytes = ByteNetwork(tasks)
+        self._calls = GrpcNetwork(clock, self._bytes.why_not_bindable, connect_ms=connect_ms)
+
+    async def serve(
+        self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
+    ) -> CallListener:
+        """Serve calls on an address by method path. Raise AddressInUse."""
+        return await self._calls.serve(address, handlers, is_ready=is_ready)
+
+    def channel(self, address: str) -> Channel:
+        """Return a channel to the address. It connects at the first call."""
+        return self._calls.channel(address)
+
+    async def listen_bytes(
+        self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
+    ) -> Listener:
+        """Accept byte connections. Raise AddressInUse."""
+        return await self._bytes.listen_bytes(address, factory)
+
+    async def connect_bytes(
+        self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
+    ) -> ByteConnection:
+        """Connect. Raise NotSent if refused, otherwise Lost."""
+        return await self._bytes.connect_bytes(address, factory)
+
+    async def refuses(self, address: str, timeout_ms: int) -> bool:
+        """Return True if a connection to the address is refused within the timeout."""
+        return await self._bytes.refuses(address, timeout_ms)
+
+    async def close(self) -> None:
+        """Close every open listener and channel at once."""
+        await self._calls.close()
+        await self._bytes.close()

@@ -151,7 +151,7 @@ def test_the_loop_is_the_one_asked_for() -> None:
 
 
 def test_a_loop_that_is_not_there_is_refused_with_a_sentence() -> None:
-    for wanted, said in (("uvloop", "uvloop is not installed"), ("trio", "say uvloop or asyncio")):
+    for wanted, said in (("uvloop", "uvloop is not installed"), ("trio", "use uvloop or asyncio")):
         done = run_as("windows", "quorumlog", "topics", "list", QUORUMLOG_LOOP=wanted)
         assert done.returncode == 1
         assert said in done.stderr

@@ -26,7 +26,7 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Which threads send."""
     way = str(request.param)
     if way == "plain":
-        monkeypatch.setattr(sending_aside, "CAN_SEND_COMPILED", False)
+        monkeypatch.setattr(range_sender, "CAN_SEND_COMPILED", False)
     elif not range_sender.CAN_SEND_COMPILED:
         pytest.skip("the sender was not compiled")
     return way
@@ -75,11 +75,11 @@ def test_a_peer_that_takes_a_little_now_and_then_does_not_hold_the_thread(tmp_pa
 
         reader = threading.Thread(target=take)
         reader.start()
-        aside = new_range_sender(runtime.tasks)
-        sent = await sent_by(aside, near, file, SIZE)
+        sender = new_range_sender(runtime.tasks)
+        sent = await sent_by(sender, near, file, SIZE)
         near.close()
         await asyncio.to_thread(reader.join)
-        await aside.close()
+        await sender.close()
         far.close()
         file.close()
         assert 0 < sent.size < SIZE // 2
@@ -87,13 +87,13 @@ def test_a_peer_that_takes_a_little_now_and_then_does_not_hold_the_thread(tmp_pa
     real.run(main)
 
 
-async def sent_by(aside: RangeSender, near: socket.socket, file: object, size: int) -> RangeResult:
+async def sent_by(sender: RangeSender, near: socket.socket, file: object, size: int) -> RangeResult:
     """Have a range sent from the start of a file; return how that ended."""
     assert isinstance(file, RealFile)
     ended: asyncio.Future[RangeResult] = asyncio.get_running_loop().create_future()
     item = QueuedRange(file, file.lease(), 0, size)
     item.is_warm = True
-    assert aside.begin(near.fileno(), item, b"", b"", ended.set_result) is not None
+    assert sender.begin(near.fileno(), item, b"", b"", ended.set_result) is not None
     async with asyncio.timeout(WAIT_S):
         sent = await ended
     item.lease.release()
