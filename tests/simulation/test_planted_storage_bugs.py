@@ -99,7 +99,7 @@ class Untruncated:
 
 def the_recovery_point_runs_ahead_of_the_sync(patch: pytest.MonkeyPatch) -> None:
     async def checkpoint(self: checkpointer.Checkpointer) -> None:
-        await self.store([channel.log for channel in self._writer.dirty])
+        await self.store([queue.log for queue in self._writer.dirty])
 
     patch.setattr(Log, "recovery_point", property(lambda log: log.log_end_offset))
     patch.setattr(checkpointer.Checkpointer, "checkpoint", checkpoint)
@@ -111,8 +111,8 @@ def a_recovery_trusts_the_page_cache(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_new_log_start_is_answered_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
-    async def store_log_start(self: Any, channel: Any, offset: int) -> None:
-        channel.log.advance_log_start(offset)
+    async def store_log_start(self: Any, queue: Any, offset: int) -> None:
+        queue.log.advance_log_start(offset)
 
     patch.setattr(checkpointer.Checkpointer, "store_log_start", store_log_start)
 

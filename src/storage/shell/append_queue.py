@@ -98,7 +98,7 @@ class AppendQueue:
     """The append queue of one log, with the state of its writes and flushes."""
 
     log: Log
-    queue: deque[QueuedAppend | ExclusiveWork] = field(default_factory=deque)
+    items: deque[QueuedAppend | ExclusiveWork] = field(default_factory=deque)
     queued_bytes: int = 0  # of the appends in `queue`
     is_busy: bool = False  # a job that changes the log is queued or running
     is_exclusive: bool = False  # ... and it is exclusive work: no flush may begin during it
@@ -124,7 +124,7 @@ class AppendQueue:
     @property
     def is_settled(self) -> bool:
         """True if no queued or running work changes the log end."""
-        return not self.queue and not self.is_busy
+        return not self.items and not self.is_busy
 
     def moved(self) -> None:
         """Run the callbacks after the log end or the flushed end moved."""
@@ -190,70 +190,70 @@ class AppendAdmission:
         self._bytes_min = config.cpu_lane_bytes_min
         self._on_admitted = on_admitted
 
-    def enter(self, channel: AppendQueue, item: QueuedAppend) -> None:
+    def enter(self, queue: AppendQueue, item: QueuedAppend) -> None:
         """Queue an append. A client's append that needs the lane goes there at once, or after a
         config change queued before it."""
-        channel.queue.append(item)
-        channel.queued_bytes += len(item.batches)
+        queue.items.append(item)
+        queue.queued_bytes += len(item.batches)
         self._hold(item, len(item.batches))
         if item.origin is not AppendOrigin.CLIENT:
             return
-        if is_worth_a_lane(item.batches, channel.log.config, self._bytes_min):
-            if channel.is_configuring:
+        if is_worth_a_lane(item.batches, queue.log.config, self._bytes_min):
+            if queue.is_configuring:
                 item.is_ready, item.is_postponed = False, True
             else:
-                self._send_to_lane(channel, item)
+                self._send_to_lane(queue, item)
 
-    def leave(self, channel: AppendQueue, item: QueuedAppend) -> None:
+    def leave(self, queue: AppendQueue, item: QueuedAppend) -> None:
         """Remove an append that left the queue from the counts."""
-        channel.queued_bytes -= len(item.batches)
+        queue.queued_bytes -= len(item.batches)
         self._hold(item, 0)
 
-    def resume(self, channel: AppendQueue) -> None:
+    def resume(self, queue: AppendQueue) -> None:
         """Send postponed appends to the lane after exclusive work has ended."""
-        for item in channel.queue:
+        for item in queue.items:
             if isinstance(item, ExclusiveWork):
                 if item.is_barrier:
                     continue
                 return
             if item.is_postponed:
                 item.is_postponed = False
-                self._send_to_lane(channel, item)
+                self._send_to_lane(queue, item)
 
-    def is_admitted(self, channel: AppendQueue, item: QueuedAppend) -> bool:
+    def is_admitted(self, queue: AppendQueue, item: QueuedAppend) -> bool:
         """Return True if the append may be prepared now. It is admitted here if that is quick, else
         sent to the lane. `error` is set if it is rejected."""
         if not item.is_ready:
             return False
         if item.admitted_by is not None or item.error is not None:
             return True
-        config = channel.log.config
+        config = queue.log.config
         if item.origin is not AppendOrigin.CLIENT or is_plain(item.batches, config):
             return True
         wall_ms = self._runtime.clock.wall_ms()
         try:
             batches = admit(item.batches, config, wall_ms=wall_ms, bytes_min=self._bytes_min)
         except TooMuchWork:
-            self._send_to_lane(channel, item)
+            self._send_to_lane(queue, item)
             return item.is_ready
         except QuorumlogError as error:
             item.error = error
         else:
-            self._admitted(channel, item, batches, config)
+            self._admitted(queue, item, batches, config)
         return True
 
-    def _send_to_lane(self, channel: AppendQueue, item: QueuedAppend) -> None:
+    def _send_to_lane(self, queue: AppendQueue, item: QueuedAppend) -> None:
         item.is_ready = False
-        config = channel.log.config
+        config = queue.log.config
         try:
             self._hold(item, len(item.batches) + growth_max(item.batches, config))
         except QuorumlogError as error:  # malformed batches
             item.error, item.is_ready = error, True
             return
-        self._scope.spawn(self._admit_in_lane(channel, item, config), name="storage.admit")
+        self._scope.spawn(self._admit_in_lane(queue, item, config), name="storage.admit")
 
     async def _admit_in_lane(
-        self, channel: AppendQueue, item: QueuedAppend, config: LogConfig
+        self, queue: AppendQueue, item: QueuedAppend, config: LogConfig
     ) -> None:
         size = len(item.batches)
         job = partial(admit, item.batches, config, wall_ms=self._runtime.clock.wall_ms())
@@ -262,15 +262,15 @@ class AppendAdmission:
         except QuorumlogError as error:
             batches, item.error = item.batches, error
         if item.held_bytes:  # otherwise the log failed before, and the append is answered
-            self._admitted(channel, item, batches, config)
+            self._admitted(queue, item, batches, config)
         item.is_ready = True
-        self._on_admitted(channel)
+        self._on_admitted(queue)
 
     def _admitted(
-        self, channel: AppendQueue, item: QueuedAppend, batches: Buffer, config: LogConfig
+        self, queue: AppendQueue, item: QueuedAppend, batches: Buffer, config: LogConfig
     ) -> None:
         """Apply the result of an admission to a queued append."""
-        channel.queued_bytes += len(batches) - len(item.batches)
+        queue.queued_bytes += len(batches) - len(item.batches)
         item.batches, item.admitted_by = batches, config
         self._hold(item, len(batches))
 

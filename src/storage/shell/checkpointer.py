@@ -66,18 +66,18 @@ class Checkpointer:
         Raises OSError; the next checkpoint then stores it.
         """
         self._writer.dirtied.clear()
-        channels, self._writer.dirty = self._behind | self._writer.dirty, {}
-        for channel in channels:
-            self._changes.apply(channel)  # changes delayed by a full disk
-        flushed = [self._writer.flush(channel) for channel in channels]
+        queues, self._writer.dirty = self._behind | self._writer.dirty, {}
+        for queue in queues:
+            self._changes.apply(queue)  # changes delayed by a full disk
+        flushed = [self._writer.flush(queue) for queue in queues]
         await asyncio.gather(*flushed, return_exceptions=True)
         try:
-            has_changed = await self.store([channel.log for channel in channels])
+            has_changed = await self.store([queue.log for queue in queues])
         except OSError:
-            self._behind = channels
+            self._behind = queues
             self._writer.dirtied.set()
             raise
-        self._behind = {channel: None for channel in channels if _is_behind(channel.log)}
+        self._behind = {queue: None for queue in queues if _is_behind(queue.log)}
         if self._behind and has_changed:
             self._writer.dirtied.set()  # repeat until their high watermarks are stable
 
@@ -169,14 +169,14 @@ class Checkpointer:
         except OSError as error:  # some records are compacted later than possible
             _LOG.warning("storage.checkpoint_failed path=%s error=%s", self._path, error)
 
-    async def store_log_start(self, channel: AppendQueue, offset: int) -> None:
+    async def store_log_start(self, queue: AppendQueue, offset: int) -> None:
         """Store a log start offset, unless the log starts above it already; durable at the return.
 
         Everything below must be flushed. Requests that arrive during a store are stored together.
         Raises OffsetOutOfRange if the log was truncated in between, DiskFull, StorageError.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._starting.append((channel.log, offset, waiter))
+        self._starting.append((queue.log, offset, waiter))
         begun: list[_Start] = []
 
         def begin() -> Callable[[], OSError | None] | None:

@@ -37,12 +37,12 @@ class ConfigChanges:
         self._writer = writer
         self._config = config
 
-    def apply(self, channel: AppendQueue) -> None:
+    def apply(self, queue: AppendQueue) -> None:
         """Apply the wanted config of a log, if any, or queue the work that it needs."""
-        if channel.wanted is None or channel.is_configuring or self._writer.is_closing:
+        if queue.wanted is None or queue.is_configuring or self._writer.is_closing:
             return
-        log, config = channel.log, channel.wanted
-        channel.wanted = None
+        log, config = queue.log, queue.wanted
+        queue.wanted = None
         log.was_compacted = log.was_compacted or config.compacted
         bound = unsynced_bytes_max(config, self._config)
         # the folder has the limit of gaps
@@ -50,10 +50,10 @@ class ConfigChanges:
         if (bound == log.unsynced_bytes_max and is_said) or not log.segment_bases:
             log.config, log.unsynced_bytes_max = config, bound
         else:
-            self._queue(channel, config, bound)
+            self._queue(queue, config, bound)
 
-    def _queue(self, channel: AppendQueue, config: LogConfig, bound: int | None) -> None:
-        log = channel.log
+    def _queue(self, queue: AppendQueue, config: LogConfig, bound: int | None) -> None:
+        log = queue.log
         begun: list[Flush] = []
         gaps: list[int | None] = []
 
@@ -66,23 +66,23 @@ class ConfigChanges:
             return partial(store_unsynced_limit, self._files, begun[0], log.folder, content)
 
         def end(is_stored: bool | None) -> None:
-            channel.is_configuring = False
+            queue.is_configuring = False
             if is_stored is None:
                 return
-            self._writer.flushed(channel, begun[0])
-            channel.open_group_bytes = 0
+            self._writer.flushed(queue, begun[0])
+            queue.open_group_bytes = 0
             if is_stored:
                 log.config, log.unsynced_bytes_max, log.gaps_below = config, bound, gaps[0]
             elif not is_wider(bound, log.unsynced_bytes_max):
                 log.config = config
-            elif channel.wanted is None:
-                channel.wanted = config
-                if not channel.is_config_waiting:  # logged once, though retried
+            elif queue.wanted is None:
+                queue.wanted = config
+                if not queue.is_config_waiting:  # logged once, though retried
                     _LOG.warning("storage.config_waits log=%s reason=disk_full", log.name)
-                channel.is_config_waiting = True
+                queue.is_config_waiting = True
                 return
-            channel.is_config_waiting = False
-            self.apply(channel)
+            queue.is_config_waiting = False
+            self.apply(queue)
 
-        channel.is_configuring = True
-        release_after(self._writer.exclusive(channel, begin, end, repeats=True), begun)
+        queue.is_configuring = True
+        release_after(self._writer.exclusive(queue, begin, end, repeats=True), begun)

@@ -72,21 +72,21 @@ class Quarantine:
         self,
         runtime: Runtime,
         path: str,
-        channels: dict[str, AppendQueue],
+        queues: dict[str, AppendQueue],
         writer: LogWriter,
         checkpoints: Checkpointer,
     ) -> None:
         self._files = runtime.files
         self._tokens = runtime.entropy.stream("aside_folder")  # names of quarantined folders
         self._path = path
-        self._channels = channels
+        self._queues = queues
         self._writer = writer
         self._checkpoints = checkpoints
 
     async def add(self, name: str) -> str:
         """Rename the folder of a log that is not open, durably, and return its new path; the next
         log of that name is new. Raises StorageError, DiskFull, Overloaded; may be repeated."""
-        if name in self._channels:
+        if name in self._queues:
             raise StorageError(
                 f"{join(self._path, name)} is open; close the log before its quarantine"
             )
@@ -116,31 +116,31 @@ class DataDirectoryMetrics:
     """Current measurements of one directory."""
 
     def __init__(
-        self, channels: Mapping[str, AppendQueue], writing: FlushTimes, space: FreeSpace
+        self, queues: Mapping[str, AppendQueue], writing: FlushTimes, space: FreeSpace
     ) -> None:
-        self._channels = channels
+        self._queues = queues
         self._writing = writing
         self._space = space
 
     def log(self, name: str) -> Log | None:
         """Return the open log of this name, None if it is not open."""
-        channel = self._channels.get(name)
-        return None if channel is None else channel.log
+        queue = self._queues.get(name)
+        return None if queue is None else queue.log
 
     @property
     def open_logs(self) -> int:
         """Number of open logs."""
-        return len(self._channels)
+        return len(self._queues)
 
     @property
     def failed_logs(self) -> int:
         """Number of open logs with a failed disk; iterates over all open logs."""
-        return sum(1 for channel in self._channels.values() if channel.has_failed)
+        return sum(1 for queue in self._queues.values() if queue.has_failed)
 
     @property
     def queued_bytes(self) -> int:
         """Bytes of queued appends; iterates over all open logs."""
-        return sum(channel.queued_bytes for channel in self._channels.values())
+        return sum(queue.queued_bytes for queue in self._queues.values())
 
     @property
     def written_bytes(self) -> int:
@@ -189,18 +189,18 @@ class DataDirectory:
         self._small_files = found.small_files
         self._pool = FilePool(runtime.files, open_files_max=config.open_files_max)
         self._indexes = IndexCache(config.index_cache_bytes)
-        self._channels: dict[str, AppendQueue] = {}
+        self._queues: dict[str, AppendQueue] = {}
         self.space = FreeSpace(runtime, scope, path, reserve_bytes=config.reserve_bytes)
         start = partial(remove_clean_marker, runtime.files, path) if found.is_clean else None
         self._writer = LogWriter(
             runtime, scope, lane=lane_of(path), config=config, start=start, space=self.space
         )
         self._reader = LogReader(runtime, scope, path, indexes=self._indexes, writer=self._writer)
-        self.figures = DataDirectoryMetrics(self._channels, self._writer, self.space)
+        self.figures = DataDirectoryMetrics(self._queues, self._writer, self.space)
         self._openings = LogOpener(
             runtime.files,
             self._writer,
-            channels=self._channels,
+            queues=self._queues,
             recovery_of=self._recovery,
             adopt=self._adopt,
             at_once=OPENED_AT_ONCE if found.is_clean else 1,
@@ -215,13 +215,13 @@ class DataDirectory:
             changes=self._changes,
             interval_ms=config.checkpoint_interval_ms,
         )
-        self.quarantine = Quarantine(runtime, path, self._channels, self._writer, self._checkpoints)
+        self.quarantine = Quarantine(runtime, path, self._queues, self._writer, self._checkpoints)
         self.maintenance = LogMaintenance(
             runtime,
             scope,
             path,
             config=config,
-            channels=self._channels,
+            queues=self._queues,
             writer=self._writer,
             checkpoints=self._checkpoints,
             space=self.space,
@@ -302,7 +302,7 @@ class DataDirectory:
         await self.maintenance.stop()
         self._checkpoints.stop()
         self.space.stop()
-        closed = [self._closing(channel) for channel in list(self._channels.values())]
+        closed = [self._closing(queue) for queue in list(self._queues.values())]
         await asyncio.gather(*closed, return_exceptions=True)
         self._pool.close()  # the following work may need their descriptors
         try:
@@ -310,14 +310,14 @@ class DataDirectory:
         except OSError as error:  # the next opening recovers from the older checkpoints
             _LOG.warning("storage.unclean_close path=%s error=%s", self.path, error)
         await self._writer.stop()
-        for channel in self._channels.values():  # including those opened in between
-            channel.log.close("the data directory is closed")
+        for queue in self._queues.values():  # including those opened in between
+            queue.log.close("the data directory is closed")
         self._pool.close()
         self._lock.release()
 
-    def _closing(self, channel: AppendQueue) -> "asyncio.Future[None]":
+    def _closing(self, queue: AppendQueue) -> "asyncio.Future[None]":
         """Queue a log's last flush, with the index of its active segment."""
-        log = channel.log
+        log = queue.log
         begun: list[Flush] = []
 
         def begin() -> Callable[[], None] | None:
@@ -328,9 +328,9 @@ class DataDirectory:
 
         def end(_: Any) -> None:
             for flush in begun:
-                self._writer.flushed(channel, flush)
+                self._writer.flushed(queue, flush)
 
-        closing = self._writer.exclusive(channel, begin, end, changes=False, repeats=True)
+        closing = self._writer.exclusive(queue, begin, end, changes=False, repeats=True)
         release_after(closing, begun)
         return closing
 
@@ -338,10 +338,10 @@ class DataDirectory:
         """Store the checkpoints and, after a clean stop, the marker."""
         if not self._writer.is_started:
             return  # nothing changed: the marker still exists
-        logs = [channel.log for channel in self._channels.values()]
+        logs = [queue.log for queue in self._queues.values()]
         await self._checkpoints.store(logs)
         if all(log.failure is None for log in logs):
-            opened = None if self.was_clean else frozenset(self._channels)
+            opened = None if self.was_clean else frozenset(self._queues)
             job = partial(write_clean_marker, self._runtime.files, self.path, opened)
             await self._writer.run(lambda: job)
 
@@ -361,9 +361,9 @@ class DataDirectory:
 
         Appends that requested a flush still get it.
         """
-        channel = self._channel(log)
-        channel.wanted = config
-        self._changes.apply(channel)
+        queue = self._queue_of(log)
+        queue.wanted = config
+        self._changes.apply(queue)
 
     def _recovery(self, name: str, config: LogConfig) -> Recovery:
         stored = self._checkpoints.stored
@@ -399,7 +399,7 @@ class DataDirectory:
             stored.epochs[name] = log.epochs.loaded
         log.note_high_watermark(min(stored.high_watermarks.get(name, 0), log.log_end_offset))
         log.was_compacted = log.was_compacted or name in stored.cleaner_offsets
-        self._channels[name] = AppendQueue(log)
+        self._queues[name] = AppendQueue(log)
         for warning in log.producers.warnings:
             _LOG.warning("storage.producers_rebuilt log=%s reason=%s", name, warning)
         return log
@@ -440,17 +440,17 @@ class DataDirectory:
 
     def append_for(self, log: Log, item: QueuedAppend) -> None:
         """Queue an append with the caller's own waiter; otherwise like `append_nowait`."""
-        self._writer.append(self._channel(log), item)
+        self._writer.append(self._queue_of(log), item)
 
     def settle(self, log: Log) -> "asyncio.Future[None] | None":
         """Return a future that completes when everything queued before has ended, None if it has;
         it fails with the log."""
-        channel = self._channel(log)
-        return None if channel.is_settled else self._writer.barrier(channel)
+        queue = self._queue_of(log)
+        return None if queue.is_settled else self._writer.barrier(queue)
 
     async def flush(self, log: Log) -> None:
         """Make everything completed before the call durable. Raises StorageError."""
-        await self._writer.flush(self._channel(log))
+        await self._writer.flush(self._queue_of(log))
 
     async def truncate(self, log: Log, offset: int) -> None:
         """Truncate every batch that holds or follows `offset`, durably, after everything queued
@@ -481,11 +481,11 @@ class DataDirectory:
                 log.complete_truncate(truncation, cut)
                 stored = self._checkpoints.stored.recovery_points
                 stored[log.name] = min(recovery_point, cut.end_offset)
-                channel.moved()
+                queue.moved()
 
-        channel = self._channel(log)
+        queue = self._queue_of(log)
         self.maintenance.cancel_cleaning(log)
-        await self._writer.exclusive(channel, begin, end, repeats=True)
+        await self._writer.exclusive(queue, begin, end, repeats=True)
         await self._checkpoints.lower_cleaned(log)
 
     async def reset_log(self, log: Log, offset: int) -> None:
@@ -516,11 +516,11 @@ class DataDirectory:
         def end(_: None) -> None:
             self._checkpoints.stored.log_starts[log.name] = offset
             log.complete_reset(offset)
-            channel.moved()
+            queue.moved()
 
-        channel = self._channel(log)
+        queue = self._queue_of(log)
         self.maintenance.cancel_cleaning(log)
-        await self._writer.exclusive(channel, begin, end, repeats=True)
+        await self._writer.exclusive(queue, begin, end, repeats=True)
 
     async def expect_gaps(self, log: Log) -> None:
         """Accept batches with gaps between their offsets: the leader's log was compacted. Raises
@@ -536,35 +536,35 @@ class DataDirectory:
         Raises OffsetOutOfRange above the high watermark; DiskFull, StorageError: the outcome is
         unknown then, and the call may be repeated.
         """
-        channel = self._channel(log)
+        queue = self._queue_of(log)
         before = log.check_deletion(offset)
         if before > log.flushed_end_offset:
-            await self._writer.flush(channel)
-        await self._checkpoints.store_log_start(channel, before)
+            await self._writer.flush(queue)
+        await self._checkpoints.store_log_start(queue, before)
         if self.space.is_low:
             self.maintenance.check_soon()
         return log.log_start_offset
 
     async def delete_log(self, log: Log) -> None:
         """Delete a log with its folder; it accepts no more appends. Raises StorageError."""
-        channel = self._channel(log)
+        queue = self._queue_of(log)
         await self.maintenance.stop_cleaning(log)
         new = self._deleted_path(log.name)
 
         def begin() -> Callable[[], None]:
             log.close("the log was deleted")
-            channel.on_failed.clear()
+            queue.on_failed.clear()
             return self._renaming_away(log.name, new)
 
         def end(_: None) -> None:
-            del self._channels[log.name]
+            del self._queues[log.name]
 
-        await self._writer.exclusive(channel, begin, end, repeats=True)
+        await self._writer.exclusive(queue, begin, end, repeats=True)
         await self._unlink(new)
 
     async def delete_folder(self, name: str) -> None:
         """Delete the folder of a log that is not open, if it exists. Raises StorageError."""
-        if name in self._channels:  # its deletion failed with an unknown outcome on disk
+        if name in self._queues:  # its deletion failed with an unknown outcome on disk
             raise StorageError(f"{join(self.path, name)} is open, or could not be deleted before")
         new = self._deleted_path(name)
         try:
@@ -605,11 +605,11 @@ class DataDirectory:
 
     def on_appended(self, log: Log, callback: Callable[[], None]) -> None:
         """Add a callback on the loop for moves of the log end or the flushed end."""
-        self._channel(log).on_appended.append(callback)
+        self._queue_of(log).on_appended.append(callback)
 
     def on_failed(self, log: Log, callback: Callable[[StorageError], None]) -> None:
         """Add a callback on the loop for the final failure of the log's disk; it runs once."""
-        self._channel(log).on_failed.append(callback)
+        self._queue_of(log).on_failed.append(callback)
 
     # --- reads ---------------------------------------------------------------------------------
 
@@ -630,8 +630,8 @@ class DataDirectory:
     ) -> TimedOffset | None:
         """Return the first record below `end_offset` at or after a time; without a time, the first
         one with the largest timestamp. Raises StorageError, CorruptionError, Overloaded."""
-        channel = self._channel(log)
-        return await self._reader.offset_for_time(log, channel, timestamp_ms, end_offset=end_offset)
+        queue = self._queue_of(log)
+        return await self._reader.offset_for_time(log, queue, timestamp_ms, end_offset=end_offset)
 
     # --- small files and checkpoints -----------------------------------------------------------
 
@@ -658,8 +658,8 @@ class DataDirectory:
         """Flush the logs with appends, then store the checkpoints. Raises OSError."""
         await self._checkpoints.checkpoint()
 
-    def _channel(self, log: Log) -> AppendQueue:
-        channel = self._channels.get(log.name)
-        if channel is not None and channel.log is log:
-            return channel
+    def _queue_of(self, log: Log) -> AppendQueue:
+        queue = self._queues.get(log.name)
+        if queue is not None and queue.log is log:
+            return queue
         raise StorageError(f"{log.name} is not open in {self.path}")

@@ -61,18 +61,18 @@ class LogCleaner:
         self._set_aside = set_aside  # called with files to be unlinked later
         self._throttle = Throttle(config.clean_bytes_per_second)
         self._seeds = runtime.entropy.stream("storage.cleaning")
-        self._channel: AppendQueue | None = None  # of the log being cleaned
+        self._queue: AppendQueue | None = None  # of the log being cleaned
         self._stopped = asyncio.Event()  # the run must end
         self._ended = asyncio.Event()  # no run is active
         self._ended.set()
 
     def is_cleaning(self, log: Log) -> bool:
         """Return True if this log is being cleaned."""
-        return self._channel is not None and self._channel.log is log
+        return self._queue is not None and self._queue.log is log
 
     def cancel(self, log: Log | None = None) -> None:
         """Request the end of the run over this log, or of any run."""
-        if self._channel is not None and (log is None or self._channel.log is log):
+        if self._queue is not None and (log is None or self._queue.log is log):
             self._stopped.set()
 
     async def stop(self, log: Log | None = None) -> None:
@@ -81,26 +81,26 @@ class LogCleaner:
         if self._stopped.is_set():
             await self._ended.wait()
 
-    async def clean(self, channel: AppendQueue, dirt: LogToClean) -> None:
+    async def clean(self, queue: AppendQueue, dirt: LogToClean) -> None:
         """Run one cleaning of the dirty part of a log. Raises the errors of the log or its disk,
         and Stale if the run was stopped or the log was truncated since the plan."""
-        assert self._channel is None, "two cleaning runs at once"
-        self._channel = channel
+        assert self._queue is None, "two cleaning runs at once"
+        self._queue = queue
         self._stopped.clear()
         self._ended.clear()
         try:
-            sources = await self._sources(channel, dirt)
-            cleaning = CleaningRun(self._plan(channel.log, dirt, sources))
-            await self._run_and_discard(channel, cleaning)
+            sources = await self._sources(queue, dirt)
+            cleaning = CleaningRun(self._plan(queue.log, dirt, sources))
+            await self._run_and_discard(queue, cleaning)
         finally:
-            self._channel = None
+            self._queue = None
             self._ended.set()
 
-    async def _run_and_discard(self, channel: AppendQueue, cleaning: CleaningRun) -> None:
+    async def _run_and_discard(self, queue: AppendQueue, cleaning: CleaningRun) -> None:
         try:
-            await self._run(channel, cleaning)
+            await self._run(queue, cleaning)
         except (OSError, QuorumlogError):
-            self._check(channel)  # its error may be caused by the end of the run
+            self._check(queue)  # its error may be caused by the end of the run
             raise
         finally:
             # When a scope ends, it cancels its tasks; the next opening removes the remaining files.
@@ -108,17 +108,17 @@ class LogCleaner:
             try:
                 await self._runtime.tasks.offload(self._lane, discard)
             except OSError as error:
-                _LOG.warning("storage.litter log=%s error=%s", channel.log.name, error)
+                _LOG.warning("storage.litter log=%s error=%s", queue.log.name, error)
 
-    async def _sources(self, channel: AppendQueue, dirt: LogToClean) -> tuple[SourceSegment, ...]:
+    async def _sources(self, queue: AppendQueue, dirt: LogToClean) -> tuple[SourceSegment, ...]:
         """List the segments to read; a log may have 10,000, so the loop yields in between.
 
         Raises Stale if the log was truncated since the plan.
         """
-        log = channel.log
+        log = queue.log
         sources: list[SourceSegment] = []
         while True:
-            self._check(channel)
+            self._check(queue)
             bases = log.segment_bases
             if log.recovery_point < dirt.end_offset or dirt.end_offset not in bases:
                 raise StalePlan
@@ -158,9 +158,9 @@ class LogCleaner:
             live_producers=log.producers.states.last_records(),
         )
 
-    async def _run(self, channel: AppendQueue, cleaning: CleaningRun) -> None:
-        log, plan = channel.log, cleaning.plan
-        await self._make_safe(channel, plan)
+    async def _run(self, queue: AppendQueue, cleaning: CleaningRun) -> None:
+        log, plan = queue.log, cleaning.plan
+        await self._make_safe(queue, plan)
         swapped = 0
         while not cleaning.finished:
             step = partial(
@@ -168,12 +168,12 @@ class LogCleaner:
             )
             size = await self._runtime.tasks.offload(self._lane, step)
             for group in cleaning.groups[swapped:]:
-                self._check(channel)
-                await self._swap(channel, group)
+                self._check(queue)
+                await self._swap(queue, group)
                 swapped += 1
             pause = self._throttle.spend(size, self._runtime.clock.now_ms())
             await self._pause(pause)
-            self._check(channel)
+            self._check(queue)
         await self._checkpoints.store_cleaned(log, cleaning.cleaned_to)
         stats = cleaning.stats
         _LOG.info(
@@ -196,20 +196,20 @@ class LogCleaner:
                 stats.unread_reason,
             )
 
-    async def _make_safe(self, channel: AppendQueue, plan: CleaningPlan) -> None:
+    async def _make_safe(self, queue: AppendQueue, plan: CleaningPlan) -> None:
         """Store the gaps and the recovery point that a recovery needs, before the log is
         changed."""
-        log, stored = channel.log, self._checkpoints.stored
+        log, stored = queue.log, self._checkpoints.stored
         if stored.recovery_points.get(log.name, 0) < plan.end_offset:
             await self._checkpoints.store([log])
         if log.name not in stored.cleaner_offsets:
             await self._checkpoints.store_cleaned(log, plan.first_dirty_offset)
         if (log.gaps_below or 0) < plan.end_offset:
             await self._checkpoints.store_gaps(log, plan.end_offset)
-        self._check(channel)
+        self._check(queue)
 
-    def _check(self, channel: AppendQueue) -> None:
-        log = channel.log
+    def _check(self, queue: AppendQueue) -> None:
+        log = queue.log
         if self._stopped.is_set() or log.failure is not None or not log.config.compacted:
             raise StalePlan
 
@@ -223,16 +223,16 @@ class LogCleaner:
         except TimeoutError:
             return
 
-    async def _swap(self, channel: AppendQueue, group: CleanedGroup) -> None:
+    async def _swap(self, queue: AppendQueue, group: CleanedGroup) -> None:
         """Replace the sources of a group. Raises OSError with the log unchanged, StorageError if
         the log failed, Stale."""
-        log = channel.log
+        log = queue.log
         begun: list[Swap] = []
         refused: list[Exception] = []
 
         def begin() -> Callable[[], list[str] | OSError] | None:
             try:
-                self._check(channel)
+                self._check(queue)
                 swap = log.begin_replace(group)
             except StalePlan as stale:
                 refused.append(stale)
@@ -256,6 +256,6 @@ class LogCleaner:
             elif result is not None:
                 refused.append(result)
 
-        await self._writer.exclusive(channel, begin, end)
+        await self._writer.exclusive(queue, begin, end)
         if refused:
             raise refused[0]

@@ -48,14 +48,14 @@ class LogOpener:
         files: Files,
         writer: LogWriter,
         *,
-        channels: Mapping[str, AppendQueue],
+        queues: Mapping[str, AppendQueue],
         recovery_of: Callable[[str, LogConfig], Recovery],
         adopt: Adopt,
         at_once: int,
     ) -> None:
         self._files = files
         self._writer = writer
-        self._channels = channels
+        self._queues = queues
         self._recovery_of = recovery_of
         self._adopt = adopt
         self._at_once = at_once
@@ -82,9 +82,9 @@ class LogOpener:
         taken: dict[str, PendingOpening] = {}
         left: list[PendingOpening] = []
         for opening in (first, *(one for one in self._waiting if one is not first)):
-            channel = self._channels.get(opening.name)
-            if channel is not None:
-                opening.log = channel.log
+            queue = self._queues.get(opening.name)
+            if queue is not None:
+                opening.log = queue.log
             elif opening.name in taken or len(taken) == self._at_once:
                 left.append(opening)
             else:

@@ -80,7 +80,7 @@ class LogMaintenance:
         path: str,
         *,
         config: DirectoryConfig,
-        channels: Mapping[str, AppendQueue],
+        queues: Mapping[str, AppendQueue],
         writer: LogWriter,
         checkpoints: Checkpointer,
         space: FreeSpace,
@@ -93,7 +93,7 @@ class LogMaintenance:
         self._path = path
         self._runtime = runtime
         self._config = config
-        self._channels = channels
+        self._queues = queues
         self._writer = writer
         self._checkpoints = checkpoints
         self._space = space
@@ -169,11 +169,11 @@ class LogMaintenance:
     async def _compact(self) -> None:
         while not self._is_stopping:
             self._looked_once_more.clear()
-            channel, dirt = await self._dirtiest()
-            if channel is None:
+            queue, dirt = await self._dirtiest()
+            if queue is None:
                 await self._until_looked()
             elif not self._is_stopping:
-                await self._clean(channel, dirt)
+                await self._clean(queue, dirt)
 
     async def _until_looked(self) -> None:
         """Wait for the end of the next check, which may have opened logs; at most until its planned
@@ -200,11 +200,11 @@ class LogMaintenance:
             return
         interval_ms = self._config.retention_check_interval_ms
         planned_ms = self._next_look_ms = now_ms + interval_ms
-        for number, channel in enumerate(list(self._channels.values())):
+        for number, queue in enumerate(list(self._queues.values())):
             if number % LOGS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-            channel.log.producers.states.expire(self._runtime.clock.wall_ms())
-            await self._guarded(channel.log, "retention", partial(self._retain, channel))
+            queue.log.producers.states.expire(self._runtime.clock.wall_ms())
+            await self._guarded(queue.log, "retention", partial(self._retain, queue))
         await self._look_at_closed()
         if self._next_look_ms == planned_ms:
             self._next_look_ms = self._runtime.clock.now_ms() + interval_ms
@@ -220,7 +220,7 @@ class LogMaintenance:
 
         `cures`: a success resets the count of failures.
         """
-        is_gone = log.failure is not None or log.name not in self._channels
+        is_gone = log.failure is not None or log.name not in self._queues
         if self._is_stopping or is_gone or self._is_aside(log.name, what):
             return
         try:
@@ -250,19 +250,19 @@ class LogMaintenance:
 
     # --- removal -------------------------------------------------------------------------------
 
-    async def _retain(self, channel: AppendQueue) -> None:
+    async def _retain(self, queue: AppendQueue) -> None:
         """Delete the deletable segments of a log, while it is not being compacted."""
-        self._retained = channel.log
+        self._retained = queue.log
         try:
-            await self._remove_oldest(channel)
+            await self._remove_oldest(queue)
         finally:
             self._retained = None
             self._is_let_go.set()
 
-    async def _remove_oldest(self, channel: AppendQueue) -> None:
+    async def _remove_oldest(self, queue: AppendQueue) -> None:
         """Delete the deletable segments below the current log end. A log that grows as fast as it
         shrinks so does not block the others."""
-        log = channel.log
+        log = queue.log
         end_offset = log.log_end_offset
         while not self._is_stopping and not self._cleaner.is_cleaning(log):
             if log.log_start_offset >= end_offset > 0:
@@ -271,12 +271,12 @@ class LogMaintenance:
             if verdict.is_from_future:
                 self._warn_of_future(log, verdict.count)
             count = verdict.count
-            if verdict.rolls and not await self._roll(channel):
+            if verdict.rolls and not await self._roll(queue):
                 count -= 1
             if count > 0 and log.producers.has_unstored:
                 # otherwise producers with removed batches only are lost
-                await self._writer.flush(channel)
-            if count <= 0 or not await self._remove(channel, count):
+                await self._writer.flush(queue)
+            if count <= 0 or not await self._remove(queue, count):
                 return
             _LOG.info(
                 "storage.removed log=%s segments=%d start_offset=%d reason=%s",
@@ -322,7 +322,7 @@ class LogMaintenance:
                 held.append(LogHold(offset or 0, hold.bytes_max))
                 if self._is_stopping:
                     raise StalePlan
-        if log.failure is not None or log.name not in self._channels:
+        if log.failure is not None or log.name not in self._queues:
             raise StalePlan
         return held
 
@@ -352,10 +352,10 @@ class LogMaintenance:
                 segment.max_timestamp,
             )
 
-    async def _roll(self, channel: AppendQueue) -> bool:
+    async def _roll(self, queue: AppendQueue) -> bool:
         """Start a new segment and make it durable; return True if the former active one is
         deletable."""
-        log = channel.log
+        log = queue.log
         rolled: list[bool] = []
 
         def begin() -> None:
@@ -364,16 +364,16 @@ class LogMaintenance:
             except DiskFull:
                 rolled.append(False)
 
-        await self._writer.exclusive(channel, begin, _nothing)
+        await self._writer.exclusive(queue, begin, _nothing)
         if not rolled or not rolled[0]:
             return False
-        await self._writer.flush(channel)
+        await self._writer.flush(queue)
         return True
 
-    async def _remove(self, channel: AppendQueue, count: int) -> bool:
+    async def _remove(self, queue: AppendQueue, count: int) -> bool:
         """Remove a log's oldest segments, if still deletable in its turn; return True if
         removed."""
-        log = channel.log
+        log = queue.log
         if count < len(log.segment_bases) and log.segment_bases[count] == log.log_end_offset:
             await self._store_epochs(log)
         begun: list[Removal] = []
@@ -389,10 +389,10 @@ class LogMaintenance:
             if renamed is not None:
                 log.complete_remove(begun[0])
                 self._later(log, renamed)
-                self._writer.dirty[channel] = None  # its log start must be stored
+                self._writer.dirty[queue] = None  # its log start must be stored
                 self._writer.dirtied.set()
 
-        await self._writer.exclusive(channel, begin, end, repeats=True)
+        await self._writer.exclusive(queue, begin, end, repeats=True)
         return bool(begun)
 
     async def _store_epochs(self, log: Log) -> None:
@@ -415,7 +415,7 @@ class LogMaintenance:
             looked = self._looked.get(closed.name)
             wall_ms = self._runtime.clock.wall_ms()
             is_due = looked is None or looked.config != closed.config or _is_past(looked, wall_ms)
-            if is_due and closed.name not in self._channels:
+            if is_due and closed.name not in self._queues:
                 looked = await self._look_at(closed, wall_ms)
             if looked is not None:
                 there[closed.name] = looked
@@ -445,9 +445,9 @@ class LogMaintenance:
         except (OSError, QuorumlogError) as error:
             self._put_aside(closed.name, "look", error)
             return None
-        channel = self._channels.get(closed.name)
-        if channel is not None:
-            await self._guarded(channel.log, "retention", partial(self._retain, channel))
+        queue = self._queues.get(closed.name)
+        if queue is not None:
+            await self._guarded(queue.log, "retention", partial(self._retain, queue))
         return None
 
     # --- compaction ----------------------------------------------------------------------------
@@ -456,21 +456,21 @@ class LogMaintenance:
         """Return the log to compact next, if any, and its cleanable part."""
         best: AppendQueue | None = None
         most = LogToClean()
-        for number, channel in enumerate(list(self._channels.values())):
+        for number, queue in enumerate(list(self._queues.values())):
             if number % LOGS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-            if not channel.log.config.compacted:
+            if not queue.log.config.compacted:
                 continue
             found: list[LogToClean] = []
-            look = partial(self._find_dirt, channel, found)
-            await self._guarded(channel.log, "compaction", look, cures=False)
+            look = partial(self._find_dirt, queue, found)
+            await self._guarded(queue.log, "compaction", look, cures=False)
             if found and found[0].is_due and (best is None or found[0].urgency > most.urgency):
-                best, most = channel, found[0]
+                best, most = queue, found[0]
         return best, most
 
-    async def _find_dirt(self, channel: AppendQueue, found: list[LogToClean]) -> None:
+    async def _find_dirt(self, queue: AppendQueue, found: list[LogToClean]) -> None:
         """Append the cleanable part of a log, after loading timestamps and rolling as needed."""
-        log, settled = channel.log, 0
+        log, settled = queue.log, 0
         while True:
             dirt = find_log_to_clean(
                 log.outline(),
@@ -483,21 +483,21 @@ class LogMaintenance:
             if dirt.unknown is not None:
                 settled = dirt.unknown
                 await self._learn_times(log, log.segment_age(settled))
-            elif not dirt.rolls or not await self._roll(channel):
+            elif not dirt.rolls or not await self._roll(queue):
                 found.append(dirt)
                 return
 
-    async def _clean(self, channel: AppendQueue, dirt: LogToClean) -> None:
+    async def _clean(self, queue: AppendQueue, dirt: LogToClean) -> None:
         async def run() -> None:
-            while self._retained is channel.log:
+            while self._retained is queue.log:
                 self._is_let_go.clear()
                 await self._is_let_go.wait()
             if self._is_stopping:
                 return
-            self._check_space(channel.log, dirt)
-            await self._cleaner.clean(channel, dirt)
+            self._check_space(queue.log, dirt)
+            await self._cleaner.clean(queue, dirt)
 
-        await self._guarded(channel.log, "compaction", run)
+        await self._guarded(queue.log, "compaction", run)
 
     def _check_space(self, log: Log, dirt: LogToClean) -> None:
         """Raise DiskFull if the largest segment that a cleaning run may write would use the

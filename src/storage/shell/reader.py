@@ -62,7 +62,7 @@ class LogReader:
         await waiter
 
     async def offset_for_time(
-        self, log: Log, channel: AppendQueue, timestamp_ms: int | None, *, end_offset: int | None
+        self, log: Log, queue: AppendQueue, timestamp_ms: int | None, *, end_offset: int | None
     ) -> TimedOffset | None:
         """Look up an offset by time; see `DataDirectory.offset_for_time`."""
         for _ in range(LOOKUPS_MAX):
@@ -79,7 +79,7 @@ class LogReader:
                         return found
             # The lookup opens files by name, and the names get other contents: wait for that, then
             # retry.
-            await self._writer.exclusive(channel, lambda: None, lambda _: None, changes=False)
+            await self._writer.exclusive(queue, lambda: None, lambda _: None, changes=False)
         raise StorageError(
             f"{log.folder}: its segments changed during {LOOKUPS_MAX} lookups by time"
         )

@@ -75,12 +75,12 @@ class LoopWriter:
         self._small_bytes = min(SMALL_BYTES, bytes_max)
         self._slow_until_ms = 0  # of the clock: the device counts as slow until then
 
-    def is_too_much(self, channel: AppendQueue) -> bool:
+    def is_too_much(self, queue: AppendQueue) -> bool:
         """Return True if the queued bytes of a log should be written in the lane."""
-        queued = channel.queued_bytes
+        queued = queue.queued_bytes
         return queued > self._small_bytes and (
             queued > self._bytes_max
-            or channel.always_flushes  # it waits for the device anyway
+            or queue.always_flushes  # it waits for the device anyway
             or self._clock.now_ms() < self._slow_until_ms
         )
 
@@ -137,21 +137,21 @@ class LogWriter:
         self._waiting_for_start: dict[AppendQueue, None] = {}
         self._admission = AppendAdmission(runtime, scope, config=config, on_admitted=self._advance)
         self.dirtied = asyncio.Event()
-        self._owner = LaneWorker(runtime, scope, lane)
+        self._worker = LaneWorker(runtime, scope, lane)
         flush_lane = f"flush:{lane.partition(':')[2]}"
         self._flusher = LaneWorker(runtime, scope, flush_lane, width=FLUSHES_AT_ONCE)
-        self.flush_ms = (self._owner.flush_ms, self._flusher.flush_ms)  # of fsync logs, of others
+        self.flush_ms = (self._worker.flush_ms, self._flusher.flush_ms)  # of fsync logs, of others
 
     # --- appends -------------------------------------------------------------------------------
 
-    def append(self, channel: AppendQueue, item: QueuedAppend) -> None:
+    def append(self, queue: AppendQueue, item: QueuedAppend) -> None:
         """Queue an append; raise if it cannot be queued."""
-        self._check(channel)
+        self._check(queue)
         if item.origin is AppendOrigin.CLIENT:
             self.check_capacity(len(item.batches))
-        self._admission.enter(channel, item)
-        if not channel.is_gathering or self._on_loop.is_too_much(channel):
-            self._advance(channel)
+        self._admission.enter(queue, item)
+        if not queue.is_gathering or self._on_loop.is_too_much(queue):
+            self._advance(queue)
 
     def check_capacity(self, size: int) -> None:
         """Raise the reason to reject a client's append. Consensus and replication limit their own
@@ -162,94 +162,92 @@ class LogWriter:
         if waiting_bytes and waiting_bytes + size > most:
             raise Overloaded(f"{waiting_bytes} bytes are queued; the limit is {most}; retry later")
 
-    def _advance(self, channel: AppendQueue) -> None:
+    def _advance(self, queue: AppendQueue) -> None:
         """Process a log's queue as far as possible: write small groups, submit jobs for larger
         work."""
-        queue = channel.queue
-        while queue and not channel.is_busy:
-            head = queue[0]
+        items = queue.items
+        while items and not queue.is_busy:
+            head = items[0]
             if isinstance(head, ExclusiveWork) and head.is_barrier:
-                queue.popleft()
+                items.popleft()
                 answer(head.waiter, None, None)
                 continue
             is_close = isinstance(head, ExclusiveWork) and not head.changes
-            if not is_close and not self._has_started(channel):
+            if not is_close and not self._has_started(queue):
                 return
             if isinstance(head, ExclusiveWork):
-                if channel.is_flush_queued or channel.is_flushing:
+                if queue.is_flush_queued or queue.is_flushing:
                     return  # its end calls this method again
-                queue.popleft()
-                channel.is_busy = channel.is_exclusive = True
-                owner = self._owner if head.changes else self._flusher
-                owner.submit(partial(self._run_exclusive, channel, head, owner))
+                items.popleft()
+                queue.is_busy = queue.is_exclusive = True
+                worker = self._worker if head.changes else self._flusher
+                worker.submit(partial(self._run_exclusive, queue, head, worker))
                 return
-            if not self._admission.is_admitted(channel, head):
+            if not self._admission.is_admitted(queue, head):
                 return  # the lane's result calls this method again
-            if self._must_wait_for_flush(channel, len(head.batches)):
-                self._request_flush(channel)
+            if self._must_wait_for_flush(queue, len(head.batches)):
+                self._request_flush(queue)
                 return
-            if self._on_loop.is_too_much(channel):
-                channel.is_busy = True
-                self._owner.submit(partial(self._write_in_lane, channel))
+            if self._on_loop.is_too_much(queue):
+                queue.is_busy = True
+                self._worker.submit(partial(self._write_in_lane, queue))
                 return
-            self._write_inline(channel)
-            self._gather(channel)
+            self._write_inline(queue)
+            self._gather(queue)
 
-    def _gather(self, channel: AppendQueue) -> None:
+    def _gather(self, queue: AppendQueue) -> None:
         """Gather the appends of this turn of the loop into one write at its end; those of an fsync
         log gather during its syncs."""
-        if not channel.is_gathering and not channel.always_flushes:
-            channel.is_gathering = True
-            asyncio.get_running_loop().call_soon(self._end_gathering, channel)
+        if not queue.is_gathering and not queue.always_flushes:
+            queue.is_gathering = True
+            asyncio.get_running_loop().call_soon(self._end_gathering, queue)
 
-    def _end_gathering(self, channel: AppendQueue) -> None:
-        channel.is_gathering = False
-        self._advance(channel)
+    def _end_gathering(self, queue: AppendQueue) -> None:
+        queue.is_gathering = False
+        self._advance(queue)
 
-    def _must_wait_for_flush(self, channel: AppendQueue, size: int) -> bool:
+    def _must_wait_for_flush(self, queue: AppendQueue, size: int) -> bool:
         """Return True if a batch must wait for the next group of an fsync log."""
-        group = channel.open_group_bytes
+        group = queue.open_group_bytes
         return (
-            channel.always_flushes
-            and group > 0
-            and group + size > self._config.write_group_bytes_max
+            queue.always_flushes and group > 0 and group + size > self._config.write_group_bytes_max
         )
 
-    def _take_group(self, channel: AppendQueue) -> Group:
+    def _take_group(self, queue: AppendQueue) -> Group:
         """Prepare queued appends for one write: same segment, limited bytes. Rejected ones are
         answered and change nothing."""
-        log, queue = channel.log, channel.queue
+        log, items = queue.log, queue.items
         wall_ms = self._runtime.clock.wall_ms()
         room, may_exceed = self._config.write_bytes_max, True  # a large batch is a group of its own
-        if channel.always_flushes:
-            room = self._config.write_group_bytes_max - channel.open_group_bytes
-            may_exceed = not channel.open_group_bytes
+        if queue.always_flushes:
+            room = self._config.write_group_bytes_max - queue.open_group_bytes
+            may_exceed = not queue.open_group_bytes
         group: Group = []
         size = 0
-        while queue:
-            item = queue[0]
-            if isinstance(item, ExclusiveWork) or not self._admission.is_admitted(channel, item):
+        while items:
+            item = items[0]
+            if isinstance(item, ExclusiveWork) or not self._admission.is_admitted(queue, item):
                 break
             if size + len(item.batches) > room and (group or not may_exceed):
                 break
             try:
                 write = self._prepare(log, item, wall_ms)
             except QuorumlogError as error:
-                self._dequeue(channel)
+                self._dequeue(queue)
                 fail(item.waiter, error)
                 continue
             except AlreadyStored as stored:
-                self._dequeue(channel)
-                self._answer_stored(channel, item, stored)
+                self._dequeue(queue)
+                self._answer_stored(queue, item, stored)
                 continue
             if write is None:
                 break
-            self._dequeue(channel)
+            self._dequeue(queue)
             group.append((item, write))
             size += write.size
         if log.failure is not None:
             assert not group, f"{log.name} failed while it prepared a group"
-            self._fail_channel(channel, StorageError(log.failure.message))
+            self._fail_queue(queue, StorageError(log.failure.message))
         return group
 
     @staticmethod
@@ -269,52 +267,52 @@ class LogWriter:
             is_validated=item.admitted_by is not None,
         )
 
-    def _dequeue(self, channel: AppendQueue) -> None:
-        item = channel.queue.popleft()
+    def _dequeue(self, queue: AppendQueue) -> None:
+        item = queue.items.popleft()
         assert isinstance(item, QueuedAppend), f"{item} is no append"
-        self._admission.leave(channel, item)
+        self._admission.leave(queue, item)
 
-    def _write_inline(self, channel: AppendQueue) -> None:
-        group = self._take_group(channel)
+    def _write_inline(self, queue: AppendQueue) -> None:
+        group = self._take_group(queue)
         if not group:
             return
         first = group[0][1]
         try:
             self._on_loop.write(first.file, first.position, _buffers(group))
         except WriteFailed as failure:
-            self._group_failed(channel, group, failure)
+            self._group_failed(queue, group, failure)
         else:
-            self._group_written(channel, group)
+            self._group_written(queue, group)
 
-    async def _write_in_lane(self, channel: AppendQueue, group: Group | None = None) -> None:
+    async def _write_in_lane(self, queue: AppendQueue, group: Group | None = None) -> None:
         """Write a few groups, the first of which may be prepared already. While the lane writes
         one, the previous one is answered and the next one prepared."""
-        group = self._take_group(channel) if group is None else group
+        group = self._take_group(queue) if group is None else group
         written: Group = []
         groups_left = GROUPS_A_TURN
         while group and groups_left:
             groups_left -= 1
-            writing = self._scope.spawn(self._offload_write(channel, group), name="storage.write")
+            writing = self._scope.spawn(self._offload_write(queue, group), name="storage.write")
             behind: Group = []
-            if not channel.always_flushes:
+            if not queue.always_flushes:
                 await asyncio.sleep(0)  # the lane has the job now
-                self._group_written(channel, written)
-                behind = self._take_group(channel)
+                self._group_written(queue, written)
+                behind = self._take_group(queue)
             failure = await writing
             if failure is not None:
-                self._group_failed(channel, [*group, *behind], failure)
+                self._group_failed(queue, [*group, *behind], failure)
                 group = behind = []
             written, group = group, behind
-        self._group_written(channel, written)
+        self._group_written(queue, written)
         if group:
-            self._owner.submit(partial(self._write_in_lane, channel, group))
+            self._worker.submit(partial(self._write_in_lane, queue, group))
         else:
-            channel.is_busy = False
-            self._advance(channel)
+            queue.is_busy = False
+            self._advance(queue)
 
-    async def _offload_write(self, channel: AppendQueue, group: Group) -> WriteFailed | None:
+    async def _offload_write(self, queue: AppendQueue, group: Group) -> WriteFailed | None:
         first = group[0][1]
-        unsynced_bytes_max = self._config.write_group_bytes_max if channel.always_flushes else 0
+        unsynced_bytes_max = self._config.write_group_bytes_max if queue.always_flushes else 0
         job = partial(
             write_fully,
             first.file,
@@ -323,16 +321,16 @@ class LogWriter:
             unsynced_bytes_max=unsynced_bytes_max,
         )
         try:
-            await self._owner.offload(job)
+            await self._worker.offload(job)
         except WriteFailed as failure:
             return failure
         return None
 
-    def _group_written(self, channel: AppendQueue, group: Group) -> None:
+    def _group_written(self, queue: AppendQueue, group: Group) -> None:
         if not group:
             return
-        log = channel.log
-        wants_flush = channel.always_flushes
+        log = queue.log
+        wants_flush = queue.always_flushes
         log_start_offset = Offset(log.log_start_offset)
         size = 0
         for item, write in group:
@@ -347,24 +345,22 @@ class LogWriter:
             if item.waits_for_flush:
                 wants_flush = True
                 notify = partial(answer, item.waiter, appended)
-                channel.flush_waiters.append((write.next_offset, notify))
+                queue.flush_waiters.append((write.next_offset, notify))
             elif not item.waiter.done():
                 item.waiter.set_result(appended)
-        channel.open_group_bytes += size
+        queue.open_group_bytes += size
         self._space.count_written(size)
         if wants_flush:
-            self._request_flush(channel)
-        if channel not in self.dirty:
-            self.dirty[channel] = None
+            self._request_flush(queue)
+        if queue not in self.dirty:
+            self.dirty[queue] = None
             self.dirtied.set()
-        channel.moved()
+        queue.moved()
 
-    def _answer_stored(
-        self, channel: AppendQueue, item: QueuedAppend, stored: AlreadyStored
-    ) -> None:
+    def _answer_stored(self, queue: AppendQueue, item: QueuedAppend, stored: AlreadyStored) -> None:
         """Answer a retried append with the offsets of its first attempt, once that is as durable as
         this one requires."""
-        log, waiters = channel.log, channel.flush_waiters
+        log, waiters = queue.log, queue.flush_waiters
         appended = Appended(
             Offset(stored.base_offset),
             Offset(stored.next_offset),
@@ -376,94 +372,94 @@ class LogWriter:
             return
         end_offset = max(stored.next_offset, waiters[-1][0]) if waiters else stored.next_offset
         waiters.append((end_offset, partial(answer, item.waiter, appended)))
-        self._request_flush(channel)
+        self._request_flush(queue)
 
-    def _group_failed(self, channel: AppendQueue, group: Group, failure: WriteFailed) -> None:
+    def _group_failed(self, queue: AppendQueue, group: Group, failure: WriteFailed) -> None:
         for item, write in reversed(group):
-            fail(item.waiter, channel.log.failed(write, failure))
+            fail(item.waiter, queue.log.failed(write, failure))
         self._space.check()
-        if channel.log.failure is not None:
-            self._fail_channel(channel, StorageError(channel.log.failure.message))
+        if queue.log.failure is not None:
+            self._fail_queue(queue, StorageError(queue.log.failure.message))
 
     # --- flushes -------------------------------------------------------------------------------
 
-    def flush(self, channel: AppendQueue) -> "asyncio.Future[None]":
+    def flush(self, queue: AppendQueue) -> "asyncio.Future[None]":
         """Make everything completed so far durable."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        log = channel.log
-        if channel.is_gathering:
-            self._advance(channel)
+        log = queue.log
+        if queue.is_gathering:
+            self._advance(queue)
         if log.failure is not None:
             waiter.set_exception(StorageError(log.failure.message))
         elif not log.is_dirty:
             waiter.set_result(None)
         else:
             notify = partial(answer, waiter, None)
-            channel.flush_waiters.append((log.log_end_offset, notify))
-            self._request_flush(channel)
+            queue.flush_waiters.append((log.log_end_offset, notify))
+            self._request_flush(queue)
         return waiter
 
-    def _request_flush(self, channel: AppendQueue) -> None:
+    def _request_flush(self, queue: AppendQueue) -> None:
         """Queue a flush, unless one is queued.
 
         Replicated logs are flushed in a lane of their own, many at once: with a second's worth of
         writes to sync, they would delay every group commit and every large write.
         """
-        if channel.is_flush_queued or channel.is_exclusive:
+        if queue.is_flush_queued or queue.is_exclusive:
             return  # exclusive work requests a flush at its end
-        channel.is_flush_queued = True
-        owner = self._owner if channel.always_flushes else self._flusher
-        owner.submit(partial(self._run_flush, channel, owner))
+        queue.is_flush_queued = True
+        worker = self._worker if queue.always_flushes else self._flusher
+        worker.submit(partial(self._run_flush, queue, worker))
 
-    async def _run_flush(self, channel: AppendQueue, owner: LaneWorker) -> None:
-        log = channel.log
-        channel.is_flush_queued = False
+    async def _run_flush(self, queue: AppendQueue, worker: LaneWorker) -> None:
+        log = queue.log
+        queue.is_flush_queued = False
         if log.failure is not None:
-            self._fail_channel(channel, StorageError(log.failure.message))
+            self._fail_queue(queue, StorageError(log.failure.message))
             return
-        if channel.is_flushing:  # its policy changed; the running flush requests another at its end
+        if queue.is_flushing:  # its policy changed; the running flush requests another at its end
             return
         flush = log.begin_flush()
-        channel.is_flushing = True
+        queue.is_flushing = True
         # the group is closed; the next one may be written during the flush
-        channel.open_group_bytes = 0
-        self._advance(channel)
+        queue.open_group_bytes = 0
+        self._advance(queue)
         try:
-            await owner.flush(partial(perform_flush, self._runtime.files, flush))
+            await worker.flush(partial(perform_flush, self._runtime.files, flush))
         except OSError as error:
-            channel.is_flushing = False
+            queue.is_flushing = False
             if error.errno in OUT_OF_DESCRIPTORS:
                 log.postpone_flush(flush)
-                self._scope.spawn(self._flush_later(channel), name="storage.flush_later")
+                self._scope.spawn(self._flush_later(queue), name="storage.flush_later")
             else:
-                self._fail_channel(channel, log.fail_flush(flush, error))
+                self._fail_queue(queue, log.fail_flush(flush, error))
         else:
-            channel.is_flushing = False
-            self.flushed(channel, flush)
-        self._advance(channel)
+            queue.is_flushing = False
+            self.flushed(queue, flush)
+        self._advance(queue)
 
-    async def _flush_later(self, channel: AppendQueue) -> None:
+    async def _flush_later(self, queue: AppendQueue) -> None:
         """Retry a flush later, since no descriptor is available; its waiters continue to wait."""
-        _LOG.warning("storage.flush_put_off log=%s reason=open_files", channel.log.name)
-        channel.log.free_descriptors()
+        _LOG.warning("storage.flush_put_off log=%s reason=open_files", queue.log.name)
+        queue.log.free_descriptors()
         await asyncio.sleep(LATER_MS / 1000)
-        self._request_flush(channel)
+        self._request_flush(queue)
 
-    def flushed(self, channel: AppendQueue, flush: Flush) -> None:
+    def flushed(self, queue: AppendQueue, flush: Flush) -> None:
         """Apply a performed flush."""
-        channel.log.complete_flush(flush)
-        waiters = channel.flush_waiters
+        queue.log.complete_flush(flush)
+        waiters = queue.flush_waiters
         while waiters and waiters[0][0] <= flush.end_offset:
             waiters.popleft()[1](None)
-        if waiters or (channel.always_flushes and channel.log.is_dirty):
-            self._request_flush(channel)
-        channel.moved()
+        if waiters or (queue.always_flushes and queue.log.is_dirty):
+            self._request_flush(queue)
+        queue.moved()
 
     # --- exclusive work ------------------------------------------------------------------------
 
     def exclusive(
         self,
-        channel: AppendQueue,
+        queue: AppendQueue,
         begin: Callable[[], Callable[[], Any] | None],
         end: Callable[[Any], None],
         *,
@@ -476,64 +472,64 @@ class LogWriter:
         if self._is_stopped:
             waiter.set_exception(Stopping("the data directory is closed"))
             return waiter
-        channel.queue.append(ExclusiveWork(begin, end, waiter, changes, repeats))
-        self._advance(channel)
+        queue.items.append(ExclusiveWork(begin, end, waiter, changes, repeats))
+        self._advance(queue)
         return waiter
 
-    def barrier(self, channel: AppendQueue) -> "asyncio.Future[None]":
+    def barrier(self, queue: AppendQueue) -> "asyncio.Future[None]":
         """Return a future that completes when everything queued before has ended, failed or not."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._is_stopped:
             waiter.set_exception(Stopping("the data directory is closed"))
             return waiter
-        channel.queue.append(barrier(waiter))
-        self._advance(channel)
+        queue.items.append(barrier(waiter))
+        self._advance(queue)
         return waiter
 
     async def _run_exclusive(
         self,
-        channel: AppendQueue,
+        queue: AppendQueue,
         work: ExclusiveWork,
-        owner: LaneWorker,
+        worker: LaneWorker,
         job: Callable[[], Any] | None = None,
     ) -> None:
         """Run exclusive work; `job` is the blocking part of an earlier attempt, to be repeated."""
         try:
             if job is None:
                 job = work.begin()
-            work.end(await owner.offload(job) if job is not None else None)
+            work.end(await worker.offload(job) if job is not None else None)
         except OSError as error:
             if work.repeats and error.errno in OUT_OF_DESCRIPTORS:
-                again = partial(self._run_exclusive, channel, work, owner, job)
-                self._scope.spawn(self._put_off(channel, owner, again), name="storage.put_off")
+                again = partial(self._run_exclusive, queue, work, worker, job)
+                self._scope.spawn(self._put_off(queue, worker, again), name="storage.put_off")
                 return
-            failure = channel.log.give_up(error)
+            failure = queue.log.give_up(error)
             fail(work.waiter, failure)
-            self._fail_channel(channel, failure)
+            self._fail_queue(queue, failure)
         except QuorumlogError as error:
             fail(work.waiter, error)
         else:
             answer(work.waiter, None, None)
-        channel.is_busy = channel.is_exclusive = False
-        self._admission.resume(channel)
-        self._flush_after_exclusive(channel)
-        self._advance(channel)
+        queue.is_busy = queue.is_exclusive = False
+        self._admission.resume(queue)
+        self._flush_after_exclusive(queue)
+        self._advance(queue)
 
-    async def _put_off(self, channel: AppendQueue, owner: LaneWorker, job: Job) -> None:
+    async def _put_off(self, queue: AppendQueue, worker: LaneWorker, job: Job) -> None:
         """Retry exclusive work later, since no descriptor is available; the log waits."""
-        _LOG.warning("storage.put_off log=%s reason=open_files", channel.log.name)
-        channel.log.free_descriptors()
+        _LOG.warning("storage.put_off log=%s reason=open_files", queue.log.name)
+        queue.log.free_descriptors()
         await asyncio.sleep(LATER_MS / 1000)
-        owner.submit(job)
+        worker.submit(job)
 
-    def _flush_after_exclusive(self, channel: AppendQueue) -> None:
+    def _flush_after_exclusive(self, queue: AppendQueue) -> None:
         """Request a flush for waiters that arrived during exclusive work; truncated offsets need
         none."""
-        end_offset = channel.log.log_end_offset
-        waiters = [(min(end, end_offset), answer) for end, answer in channel.flush_waiters]
-        channel.flush_waiters = deque(waiters)
+        end_offset = queue.log.log_end_offset
+        waiters = [(min(end, end_offset), answer) for end, answer in queue.flush_waiters]
+        queue.flush_waiters = deque(waiters)
         if waiters:
-            self._request_flush(channel)
+            self._request_flush(queue)
 
     # --- jobs ----------------------------------------------------------------------------------
 
@@ -553,7 +549,7 @@ class LogWriter:
         if self._is_stopped:
             raise Stopping("the data directory is closed")
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._owner.submit(partial(self._run_plain, begin, end, before, waiter))
+        self._worker.submit(partial(self._run_plain, begin, end, before, waiter))
         await waiter
 
     async def _run_plain(
@@ -566,7 +562,7 @@ class LogWriter:
         try:
             job = begin()
             await self._flusher.offload_all(before)
-            result = await self._owner.offload(job) if job is not None else None
+            result = await self._worker.offload(job) if job is not None else None
         except (OSError, QuorumlogError) as error:
             fail(waiter, error)
             return
@@ -577,7 +573,7 @@ class LogWriter:
     async def stop(self) -> None:
         """Reject further work, finish queued work, end the workers; every log is closed already."""
         self._is_stopped = True
-        await self._owner.stop()
+        await self._worker.stop()
         await self._flusher.stop()
 
     # --- start and failure ---------------------------------------------------------------------
@@ -588,60 +584,60 @@ class LogWriter:
         removed."""
         return self._start is None
 
-    def _has_started(self, channel: AppendQueue) -> bool:
+    def _has_started(self, queue: AppendQueue) -> bool:
         """Return True if appends may begin; otherwise start, and continue with this log
         afterwards."""
         if self._start is None:
             return True
-        self._waiting_for_start[channel] = None
+        self._waiting_for_start[queue] = None
         if not self._is_start_queued:
             self._is_start_queued = True
-            self._owner.submit(self._run_start)
+            self._worker.submit(self._run_start)
         return False
 
     async def _run_start(self) -> None:
         assert self._start is not None, "started twice"
         failure: OSError | None = None
         try:
-            await self._owner.offload(self._start)
+            await self._worker.offload(self._start)
             self._start = None
         except OSError as error:
             failure = error
         self._is_start_queued = False  # not before: logs that arrived during the start wait for it
         waiting, self._waiting_for_start = self._waiting_for_start, {}
-        for channel in waiting:
+        for queue in waiting:
             if failure is None:
-                self._advance(channel)
+                self._advance(queue)
             else:
-                self._reject_queued(channel, StorageError(f"the data directory: {failure}"))
+                self._reject_queued(queue, StorageError(f"the data directory: {failure}"))
 
-    def _check(self, channel: AppendQueue) -> None:
+    def _check(self, queue: AppendQueue) -> None:
         if self.is_closing:
             raise Stopping("the data directory is closing")
-        if channel.log.failure is not None:
-            raise StorageError(channel.log.failure.message)
+        if queue.log.failure is not None:
+            raise StorageError(queue.log.failure.message)
 
-    def _fail_channel(self, channel: AppendQueue, failure: StorageError) -> None:
+    def _fail_queue(self, queue: AppendQueue, failure: StorageError) -> None:
         """Fail everything queued after the log's disk failed or the log was closed, and run the
         callbacks."""
-        self._reject_queued(channel, failure)
-        while channel.flush_waiters:
-            channel.flush_waiters.popleft()[1](failure)
-        self.dirty.pop(channel, None)
-        if not (channel.has_failed or channel.log.is_closed):
-            channel.has_failed = True
-            _LOG.error("storage.log_failed log=%s error=%s", channel.log.name, failure)
-        callbacks, channel.on_failed = channel.on_failed, []
+        self._reject_queued(queue, failure)
+        while queue.flush_waiters:
+            queue.flush_waiters.popleft()[1](failure)
+        self.dirty.pop(queue, None)
+        if not (queue.has_failed or queue.log.is_closed):
+            queue.has_failed = True
+            _LOG.error("storage.log_failed log=%s error=%s", queue.log.name, failure)
+        callbacks, queue.on_failed = queue.on_failed, []
         for callback in callbacks:
             callback(failure)
 
-    def _reject_queued(self, channel: AppendQueue, failure: StorageError) -> None:
-        while channel.queue:
-            item = channel.queue[0]
+    def _reject_queued(self, queue: AppendQueue, failure: StorageError) -> None:
+        while queue.items:
+            item = queue.items[0]
             if isinstance(item, ExclusiveWork):
-                channel.queue.popleft()
+                queue.items.popleft()
             else:
-                self._dequeue(channel)
+                self._dequeue(queue)
             fail(item.waiter, failure)
 
 

@@ -424,7 +424,7 @@ def test_a_round_over_what_was_cut_since_it_was_found_dirty_does_not_begin() -> 
             await directory.truncate(log, 1)
             housekeeping = directory.maintenance
             with pytest.raises(StalePlan):
-                await housekeeping._cleaner.clean(directory._channel(log), dirt)
+                await housekeeping._cleaner.clean(directory._queue_of(log), dirt)
             assert not housekeeping._cleaner.is_cleaning(log)
 
     run(main)
@@ -499,9 +499,9 @@ def test_a_log_that_grows_as_fast_as_it_shrinks_keeps_no_other_waiting() -> None
                 directory.configure(log, config)
             exclusive = directory._writer.exclusive
 
-            def feed(channel: Any, *rest: Any, **named: Any) -> asyncio.Future[None]:
+            def feed(queue: Any, *rest: Any, **named: Any) -> asyncio.Future[None]:
                 """Whenever something of it is about to go, as much comes."""
-                if channel.log is busy:
+                if queue.log is busy:
                     for _ in range(12):
                         record = Record(0, runtime.clock.wall_ms(), None, b"v" * 50, ())
                         directory.append_nowait(
@@ -511,7 +511,7 @@ def test_a_log_that_grows_as_fast_as_it_shrinks_keeps_no_other_waiting() -> None
                             origin=AppendOrigin.CLIENT,
                             flush=False,
                         ).add_done_callback(lambda _: busy.note_high_watermark(busy.log_end_offset))
-                return exclusive(channel, *rest, **named)
+                return exclusive(queue, *rest, **named)
 
             directory._writer.exclusive = feed  # type: ignore[method-assign]
             await until(lambda: len(other.segment_bases) == 1)
