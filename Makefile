@@ -134,7 +134,7 @@ docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, th
 	  && printf '%s\n' "$$page" > docs/cli.md
 	@page=$$($(BIN)/python -c "import sys; from quorumlog.clients.reference import with_tables as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/clients.md) && printf '%s\n' "$$page" > docs/clients.md
-	@page=$$($(BIN)/python -c "import sys; from quorumlog.server.observing.reference import with_table as page; \
+	@page=$$($(BIN)/python -c "import sys; from quorumlog.server.observability.reference import with_table as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/observability.md) && printf '%s\n' "$$page" > docs/observability.md
 	@page=$$($(BIN)/python -c "import sys; from quorumlog.frontends.kafka.reference import with_table as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/kafka.md) && printf '%s\n' "$$page" > docs/kafka.md

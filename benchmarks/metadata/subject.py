@@ -24,7 +24,7 @@ from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
 from quorumlog.raftlog.snapshot import SnapshotEncoder, checkpoint_name
 from quorumlog.raftlog.voters import VoterSet
 from quorumlog.runtime import Runtime
-from quorumlog.server.member import METADATA_BATCH_BYTES
+from quorumlog.server.quorum import METADATA_BATCH_BYTES
 from quorumlog.storage.shell.data_directory import DataDirectory
 
 CLUSTER = ClusterId("c" * 22)

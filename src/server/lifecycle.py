@@ -1,10 +1,18 @@
-"""The open parts of a node, closed in reverse order of their opening."""
+"""The open parts of a node, for readers in the same process, and their closing in reverse order."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from ..broker.groups.shell import GroupCoordinator
+from ..broker.shell.replica_manager import ReplicaManager
 from ..errors import AddressInUse
+from ..frontends.grpc import LogService
+from ..frontends.kafka import KafkaServer
+from ..metadata.shell import BrokerSession, ControllerShell, MetadataPublisher
+from ..raftlog.shell import RaftNode
 from ..runtime import ByteConnection, ByteProtocol, CallListener, Handler, Listener, Runtime, Scope
+from ..storage.shell.data_directory import DataDirectory
 
 Closer = Callable[[], Awaitable[None]]
 
@@ -74,3 +82,20 @@ class Lifecycle:
         """Close the open parts, newest first."""
         while self._closers:
             await self._closers.pop()()
+
+
+@dataclass(slots=True)
+class NodeParts:
+    """The open parts of a node. None: not open yet, or not a part of this node."""
+
+    directory: DataDirectory | None = None
+    publisher: MetadataPublisher | None = None
+    replicas: ReplicaManager | None = None
+    groups: GroupCoordinator | None = None
+    raft: RaftNode | None = None
+    controller: ControllerShell | None = None
+    log: LogService | None = None
+    kafka: KafkaServer | None = None
+    session: BrokerSession | None = None
+    is_ready: bool = False  # the start has completed
+    is_stopping: bool = False

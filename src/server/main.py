@@ -39,8 +39,8 @@ from .config import (
     settings,
     toml_source,
 )
-from .forming import initial_voters
-from .journal import TEXT_FORMAT, write_json
+from .directory_format import initial_voters
+from .json_log import TEXT_FORMAT, write_json
 from .node import ListenerAddresses, Node, format_directory, is_formatted
 
 DEV_DATA_DIR = "quorumlog-data"

@@ -47,14 +47,12 @@ from ..runtime import CallListener, Runtime, Scope
 from ..settings import DEFAULT, ValueOrigin
 from ..storage import DirectoryConfig
 from ..storage.shell.data_directory import DataDirectory
+from .broker_services import advertised_kafka, open_groups, open_kafka
 from .config import NodeConfig, settings
-from .formatting import format_directory, is_formatted
-from .group_coordinator import open_groups
-from .kafka_door import advertised_kafka, open_kafka
-from .lifecycle import Lifecycle
-from .member import QUORUM_HEALTH, NodeQuorum, join, open_member
-from .observing import HttpEndpoints
-from .parts import NodeParts
+from .directory_format import format_directory, is_formatted
+from .lifecycle import Lifecycle, NodeParts
+from .observability import HttpEndpoints
+from .quorum import QUORUM_HEALTH, NodeQuorum, join, open_member
 
 __all__ = [
     "Node",

@@ -14,7 +14,7 @@ from quorumlog.errors import Lost, NotSent, QuorumlogError
 from quorumlog.frontends.kafka import messages
 from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.frontends.kafka.frames import SCRATCH_BYTES, RequestFrameReader
-from quorumlog.frontends.kafka.headers import read_header, skip_tags
+from quorumlog.frontends.kafka.request import read_header, skip_tags
 from quorumlog.runtime import Runtime
 
 from ..unit.frontends.kafka.any_request import OFFERED, any_message, bytes_of, schema_of

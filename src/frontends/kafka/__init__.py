@@ -5,8 +5,8 @@ this package imports sockets, so the simulation runs it unchanged.
 """
 
 from .api import BrokerContext
-from .figures import ENDS_OF_BAD_INPUT
+from .broker_context import KafkaSettings
+from .metrics import ENDS_OF_BAD_INPUT
 from .server import KafkaServer
-from .settings import KafkaSettings
 
 __all__ = ["ENDS_OF_BAD_INPUT", "BrokerContext", "KafkaServer", "KafkaSettings"]

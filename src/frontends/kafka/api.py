@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from ...runtime import Buffer, CallContext, File
-from .door import BrokerContext as BrokerContext
+from .broker_context import BrokerContext as BrokerContext
 
 ANONYMOUS: Final = "ANONYMOUS"
 """The user of an unauthenticated connection."""

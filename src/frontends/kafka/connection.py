@@ -20,12 +20,11 @@ from ...errors import InvalidRequest, QuorumlogError
 from ...runtime import Buffer, ByteConnection
 from . import messages
 from .api import Answer, Client, FileRange, Part, PreparedResponse
-from .charging import FETCH, MeasuredAwaitable, charge
-from .figures import BROKEN, CLIENT, FAILED, IDLE, INVALID, SLOW, STOPPED
 from .frames import RequestFrameReader
-from .headers import API_VERSIONS, answer_head
 from .memory import BYTES_AN_ELEMENT
-from .request import Request, read_request
+from .metrics import BROKEN, CLIENT, FAILED, IDLE, INVALID, SLOW, STOPPED
+from .quota_charge import FETCH, MeasuredAwaitable, charge
+from .request import API_VERSIONS, Request, answer_head, read_request
 
 if TYPE_CHECKING:
     from .server import KafkaServer
@@ -134,7 +133,7 @@ class KafkaConnection:
 
     def look(self, now_ms: int) -> None:
         """End this connection if it made no progress for too long."""
-        settings = self._server.door.settings
+        settings = self._server.broker.settings
         if self._is_over:
             if not self._has_moved:
                 self._connection.abort()  # the client does not read the queued responses
@@ -275,13 +274,13 @@ class KafkaConnection:
         if request.api.begin is None:
             request.task = self._server.spawn(self._work_on(request))
             return
-        api, door = request.api, self._server.door
+        api, broker = request.api, self._server.broker
         try:
             request.body = self._read(request)
             if request.body is None:  # left to the schema, which is slow
                 request.task = self._server.spawn(self._work_on(request))
                 return
-            waits = None if api.opening is None else api.opening(door, request)
+            waits = None if api.opening is None else api.opening(broker, request)
         except Exception as error:
             self._fail(request, error)
             return
@@ -300,11 +299,11 @@ class KafkaConnection:
         """Begin a request of the hot path."""
         begin = request.api.begin
         assert begin is not None, f"{request.api.name} has a hot path"
-        door = self._server.door
-        if door.throttling.counts_work:
-            request.work_began_us = door.runtime.clock.busy_us()
+        broker = self._server.broker
+        if broker.throttling.counts_work:
+            request.work_began_us = broker.runtime.clock.busy_us()
         try:
-            if not begin(door, request, partial(self._done, request)):
+            if not begin(broker, request, partial(self._done, request)):
                 request.task = self._server.spawn(self._work_on(request))
         except Exception as error:
             self._fail(request, error)
@@ -351,7 +350,7 @@ class KafkaConnection:
     def _worked(self, request: Request) -> None:
         """Add the time for which a request occupied the event loop until now."""
         if request.work_began_us is not None:
-            request.work_us += self._server.door.runtime.clock.busy_us() - request.work_began_us
+            request.work_us += self._server.broker.runtime.clock.busy_us() - request.work_began_us
             request.work_began_us = None
 
     def _fail(self, request: Request, error: Exception) -> None:
@@ -366,8 +365,8 @@ class KafkaConnection:
         """Handle a request in a task. An exception of its handler ends this connection only."""
         answering = self._answer_of(request)
         try:
-            if self._server.door.throttling.counts_work:
-                measured = MeasuredAwaitable(answering, self._server.door.runtime.clock.busy_us)
+            if self._server.broker.throttling.counts_work:
+                measured = MeasuredAwaitable(answering, self._server.broker.runtime.clock.busy_us)
                 request.answer = await measured
                 request.work_us += measured.work_us
             else:
@@ -385,7 +384,7 @@ class KafkaConnection:
             request.body = await self._body(request)
             if request.api.waits_for_others:
                 self._let_go(request)
-        return await request.api.handle(self._server.door, request)
+        return await request.api.handle(self._server.broker, request)
 
     def _let_go(self, request: Request) -> None:
         """Give back the memory of a decoded request that may wait for long. The handler bounds what
@@ -410,7 +409,7 @@ class KafkaConnection:
         request.held += more
         if walk.elements <= ELEMENTS_ON_THE_LOOP_MAX:
             return messages.decode(api, version, frame, request.begin, walk)
-        return await self._server.door.runtime.tasks.offload(
+        return await self._server.broker.runtime.tasks.offload(
             "cpu", lambda: messages.decode(api, version, frame, request.begin, walk)
         )
 
@@ -434,11 +433,11 @@ class KafkaConnection:
     def _answer(self, request: Request) -> None:
         """Send a response, and throttle its client."""
         server, answer, throttle_ms = self._server, request.answer, 0
-        throttling, clock = server.door.throttling, server.door.runtime.clock
+        throttling, clock = server.broker.throttling, server.broker.runtime.clock
         try:
             if not throttling.is_idle:
                 work_us, self._encoding_us = request.work_us + self._encoding_us, 0
-                throttle_ms = charge(server.door, request, answer, work_us=work_us)
+                throttle_ms = charge(server.broker, request, answer, work_us=work_us)
             if answer is None:
                 pass
             elif throttling.counts_work:

@@ -4,14 +4,19 @@ A client of a listener gets the addresses of all brokers' listeners of the same 
 listens on every interface without an advertised address has no host. For such a broker, the host is
 the one through which the client connected if the gRPC addresses of both brokers name the same host;
 otherwise it is the host of that broker's gRPC address.
+
+Produce and Fetch return the current leader, with its endpoint, to a client that asked another
+broker (KIP-951).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ...errors import NotLeaderOrFollower, QuorumlogError
 from ...ids import NO_NODE, NodeId
 from ...metadata import BrokerImage, MetadataImage
-from .api import Client
+from .api import BrokerContext, Call, Client
+from .codecs.leaders import CurrentLeader, NodeEndpoint
 
 _MAPPED = "::ffff:"  # the prefix of an IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2)
 
@@ -70,3 +75,25 @@ def _plain(host: str) -> str:
     """Return a host without brackets and without the IPv4-mapped prefix."""
     host = host.removeprefix("[").removesuffix("]")
     return host.removeprefix(_MAPPED) if "." in host else host
+
+
+def current_leader(error: QuorumlogError) -> CurrentLeader | None:
+    """Return the leader that an error names, or None."""
+    if isinstance(error, NotLeaderOrFollower) and error.leader_id != NO_NODE:
+        return CurrentLeader(error.leader_id, error.leader_epoch)
+    return None
+
+
+def leader_endpoints(
+    broker: BrokerContext, call: Call, errors: Sequence[QuorumlogError]
+) -> list[NodeEndpoint]:
+    """Return the endpoints, for this client, of the leaders that errors name, each once."""
+    leaders = {told.node_id for error in errors if (told := current_leader(error)) is not None}
+    if not leaders:
+        return []
+    reached = endpoints(broker.image, call.client, asked=broker.replicas.node_id)
+    return [
+        NodeEndpoint(one.node_id, one.host, one.port, one.rack)
+        for one in reached.values()
+        if one.node_id in leaders
+    ]

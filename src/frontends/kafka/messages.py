@@ -8,11 +8,11 @@ message of the request's version takes those it has.
 from functools import cache
 from typing import Any, Final
 
-from ...errors import InvalidRequest, QuorumlogError
+from ...errors import InvalidRequest
 from .api import Fields, KafkaApi
-from .claims import FieldWalk, RequestWalk, step_over, walk_message, without_cuts
+from .request_limits import FieldWalk, RequestWalk, step_over, walk_message, without_cuts
+from .response_encoder import StructEncoder
 from .schemas import Reader, reader_of, request_schema, response_schema
-from .writing import StructEncoder
 
 _THROTTLE: Final = "throttle_time"
 
@@ -68,19 +68,6 @@ def begins_with_throttle_time(api: KafkaApi, version: int) -> bool:
 
 def _invalid(api: KafkaApi, version: int, reason: object) -> InvalidRequest:
     return InvalidRequest(f"not a valid {api.name} request of version {version}: {reason}")
-
-
-def code_of(error: QuorumlogError | None) -> int:
-    """Return the Kafka error code of an error, 0 for None."""
-    return 0 if error is None else error.code
-
-
-def error_fields(error: QuorumlogError | None) -> Fields:
-    """Return the error fields that most results have."""
-    return {
-        "error_code": code_of(error),
-        "error_message": None if error is None else str(error),
-    }
 
 
 # --- schemas -------------------------------------------------------------------------------------

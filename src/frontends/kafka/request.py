@@ -1,15 +1,87 @@
 """A request from its frame to its response: the fields for handlers, and those for the connection.
 
 Built once for each request, so it is built cheaply: with positional arguments, and without a second
-object for the header.
+object for the header. The versions of request and response headers depend on the request's
+(KIP-482): the client id keeps its two-byte length in flexible headers too, and the response header
+of ApiVersions never has tagged fields, since the client may not have the broker's version yet.
 """
 
 import asyncio
 from collections.abc import Callable
+from struct import Struct, error
+from typing import Final, TypeAlias
 
 from ...errors import InvalidRequest
 from .api import Answer, Call, Client, KafkaApi
-from .headers import API_VERSIONS, read_header, skip_tags
+
+API_VERSIONS: Final = 18
+TAGS_MAX: Final = 10_000  # tagged fields of one header
+CLIENT_ID_BYTES_MAX: Final = 1_024
+
+_START: Final = Struct(">hhih")  # key, version, correlation id, length of the client id
+_START_SIZE: Final = _START.size
+_SIZE_AND_ID: Final = Struct(">ii")
+
+
+Header: TypeAlias = tuple[int, int, int, str, int]
+"""Key, version, correlation id, client id (may be empty), size without the tagged fields."""
+
+
+def read_header(frame: memoryview) -> Header:
+    """Read the header of a request; raises InvalidRequest."""
+    try:
+        key, version, correlation_id, length = _START.unpack_from(frame)
+    except error:
+        raise InvalidRequest(
+            f"request: {len(frame)} bytes are shorter than a request header"
+        ) from None
+    end = _START_SIZE + length if length > 0 else _START_SIZE
+    if length > CLIENT_ID_BYTES_MAX or end > len(frame):
+        raise InvalidRequest(
+            f"client id: its length is {length} bytes in a frame of {len(frame)}; send at most"
+            f" {CLIENT_ID_BYTES_MAX}"
+        )
+    try:
+        client_id = str(frame[_START_SIZE:end], "utf-8")
+    except UnicodeDecodeError:
+        raise InvalidRequest("client id: not valid UTF-8") from None
+    return key, version, correlation_id, client_id, end
+
+
+def skip_tags(frame: memoryview, at: int) -> int:
+    """Return the end of the tagged fields at a position; raises InvalidRequest."""
+    if at < len(frame) and not frame[at]:
+        return at + 1  # no tagged fields
+    count, at = _read_varint(frame, at)
+    if count > TAGS_MAX:
+        raise InvalidRequest(f"request header: {count} tagged fields; send at most {TAGS_MAX}")
+    for _ in range(count):
+        _, at = _read_varint(frame, at)
+        size, at = _read_varint(frame, at)
+        at += size
+        if at > len(frame):
+            raise InvalidRequest("request header: a tagged field ends after the frame")
+    return at
+
+
+def answer_head(correlation_id: int, body_size: int, *, flexible: bool) -> bytes:
+    """Return the size and the response header that precede a body. `flexible`: with an empty list
+    of tagged fields."""
+    if flexible:
+        return _SIZE_AND_ID.pack(body_size + 5, correlation_id) + b"\x00"
+    return _SIZE_AND_ID.pack(body_size + 4, correlation_id)
+
+
+def _read_varint(frame: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(frame) and shift < 35:
+        byte = frame[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise InvalidRequest("request header: a varint is longer than 5 bytes")
 
 
 class Request(Call):

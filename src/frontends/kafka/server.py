@@ -9,11 +9,11 @@ from typing import Any, Final, TypeVar
 from ...runtime import ByteConnection, ByteProtocol, Listener, Scope
 from .api import BrokerContext, Client, KafkaApi
 from .apis import APIS
-from .charging import PRODUCE
 from .connection import KafkaConnection
-from .figures import KafkaMetrics, ListenerMetrics
 from .frames import SCRATCH_BYTES
 from .memory import RequestMemory
+from .metrics import KafkaMetrics, ListenerMetrics
+from .quota_charge import PRODUCE
 
 _LOG: Final = logging.getLogger("quorumlog.kafka")
 
@@ -32,13 +32,15 @@ T = TypeVar("T")
 class KafkaServer:
     """Serves every listener of one broker; requests run in the given scope."""
 
-    def __init__(self, door: BrokerContext, scope: Scope, apis: Sequence[KafkaApi] = APIS) -> None:
-        self.door = door
+    def __init__(
+        self, broker: BrokerContext, scope: Scope, apis: Sequence[KafkaApi] = APIS
+    ) -> None:
+        self.broker = broker
         self.figures = KafkaMetrics()
-        self.memory = RequestMemory(door.settings.requests_bytes_max)
-        self.inflight_max = door.settings.inflight_max
-        self.unsent_bytes_max = door.settings.unsent_bytes_max
-        self.now_ms = door.runtime.clock.now_ms  # the node's monotonic clock
+        self.memory = RequestMemory(broker.settings.requests_bytes_max)
+        self.inflight_max = broker.settings.inflight_max
+        self.unsent_bytes_max = broker.settings.unsent_bytes_max
+        self.now_ms = broker.runtime.clock.now_ms  # the node's monotonic clock
         # the shared read buffer of all connections
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._scope = scope
@@ -53,7 +55,7 @@ class KafkaServer:
         """Open the listener of a name on "host:port"; port 0 picks a free port. Return the address.
         Raises AddressInUse."""
         self.figures.listeners[name] = ListenerMetrics()
-        listener = await self.door.runtime.network.listen_bytes(
+        listener = await self.broker.runtime.network.listen_bytes(
             address, partial(self._accept, name)
         )
         self._listeners.append(listener)
@@ -89,7 +91,7 @@ class KafkaServer:
 
     def request_bytes_max(self, key: int) -> int:
         """Return the size limit of requests of a key."""
-        bytes_max = self.door.settings.request_bytes_max
+        bytes_max = self.broker.settings.request_bytes_max
         return bytes_max if key == PRODUCE else min(bytes_max, PLAIN_REQUEST_BYTES_MAX)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -121,7 +123,7 @@ class KafkaServer:
     # --- connections -----------------------------------------------------------------------------
 
     def _accept(self, listener: str, connection: ByteConnection) -> ByteProtocol:
-        figures, settings = self.figures.listeners[listener], self.door.settings
+        figures, settings = self.figures.listeners[listener], self.broker.settings
         if (
             self._is_closing
             or len(self._connections) >= settings.connections_max
@@ -142,7 +144,7 @@ class KafkaServer:
         return accepted
 
     def _look_later(self) -> None:
-        settings = self.door.settings
+        settings = self.broker.settings
         wait_ms = min(LOOK_MS_MAX, settings.connections_idle_ms_max // 4, settings.frame_ms_max)
         loop = asyncio.get_running_loop()
         self._looking = loop.call_later(max(wait_ms, 1) / 1_000, self._look)

@@ -5,13 +5,14 @@ of them. `...settings` defines the sources and their order.
 """
 
 from .identity import ROLES
-from .node import NodeConfig, settings
-from .reading import (
+from .node import (
+    NodeConfig,
     node_config,
     node_environment,
     parse_toml,
     placed_address,
     resolve_node,
+    settings,
     toml_source,
 )
 

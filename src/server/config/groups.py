@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ...errors import InvalidConfig
-from .rows import setting
+from .declaration import setting
 
 ASSIGNORS = ("uniform", "range")
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .rows import MIB, setting
+from .declaration import MIB, setting
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

@@ -13,7 +13,7 @@ from quorumlog.ids import ClusterId, DirectoryId
 from quorumlog.raftlog.voters import VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
-from quorumlog.server.forming import FormatOptions
+from quorumlog.server.directory_format import FormatOptions
 from quorumlog.server.node import Node, format_directory
 from quorumlog.simulation import SimNode
 

@@ -20,7 +20,7 @@ from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
-from quorumlog.server.forming import FormatOptions, initial_voters
+from quorumlog.server.directory_format import FormatOptions, initial_voters
 from quorumlog.server.node import Node, format_directory, is_formatted
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import SimNode, SimWorld

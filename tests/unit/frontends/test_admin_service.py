@@ -347,7 +347,7 @@ def test_an_altered_config_is_seen_at_the_offset_of_the_answer(run: Run, folder:
             ADMIN_ALTER_CONFIGS,
             admin_pb2.AlterConfigsRequest(topic="none", changes=[{"name": "retention.ms"}]),
             UnknownTopicOrPartition,
-            "unknown topic",
+            "no such topic",
         ),
         (
             ADMIN_DESCRIBE_LOG_DIRS,

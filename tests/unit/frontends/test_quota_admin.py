@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.errors import InvalidRequest
-from quorumlog.frontends.grpc.quota_admin import ALTERATIONS_MAX
+from quorumlog.frontends.grpc.admin_service import ALTERATIONS_MAX
 from quorumlog.metadata.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from quorumlog.proto import admin_pb2 as pb
 from quorumlog.runtime import Channel, Runtime

@@ -11,7 +11,7 @@ from quorumlog.metadata import BrokerImage, MetadataImage
 from quorumlog.runtime import Runtime
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
-from quorumlog.server.forming import initial_voters
+from quorumlog.server.directory_format import initial_voters
 from quorumlog.server.node import Node, format_directory, is_formatted
 from quorumlog.simulation.world import SimNode, SimWorld
 

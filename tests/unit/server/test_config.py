@@ -7,8 +7,8 @@ import pytest
 from quorumlog.errors import InvalidConfig
 from quorumlog.ids import DirectoryId, NodeId
 from quorumlog.server.addresses import VoterEntry, id_text, parse_voter
+from quorumlog.server.broker_services import advertised_kafka
 from quorumlog.server.config import NodeConfig, parse_toml, settings, toml_source
-from quorumlog.server.kafka_door import advertised_kafka
 
 A, B = id_text(b"a" * 16), id_text(b"b" * 16)
 

@@ -10,7 +10,7 @@ from quorumlog.ids import DirectoryId, NodeId
 from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
-from quorumlog.server.forming import initial_voters
+from quorumlog.server.directory_format import initial_voters
 from quorumlog.server.main import format_storage
 
 A, B, C = (DirectoryId(letter * 16) for letter in (b"a", b"b", b"c"))

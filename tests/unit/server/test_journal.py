@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.server.journal import JsonFormatter, fields_of
+from quorumlog.server.json_log import JsonFormatter, fields_of
 
 
 def written(form: object, *arguments: Any, level: int = logging.INFO, **extra: Any) -> Any:

@@ -6,7 +6,7 @@ from quorumlog.ids import TopicId
 from quorumlog.metadata.shell import MetadataPublisher
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.runtime import Runtime
-from quorumlog.server.member import APPLY_PATIENCE_MS, apply_past
+from quorumlog.server.quorum import APPLY_PATIENCE_MS, apply_past
 from quorumlog.simulation import run
 
 

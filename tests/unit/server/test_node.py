@@ -26,8 +26,8 @@ from quorumlog.raftlog.shell.proposal_queue import ProposalQueue
 from quorumlog.records import Record, decode_all, encode_batch
 from quorumlog.runtime import Channel, Runtime, Stream
 from quorumlog.server.config import NodeConfig
-from quorumlog.server.member import METADATA_BATCH_BYTES
 from quorumlog.server.node import Node, format_directory, is_formatted
+from quorumlog.server.quorum import METADATA_BATCH_BYTES
 from quorumlog.services import (
     ADMIN_CREATE_TOPIC,
     ADMIN_DELETE_TOPIC,

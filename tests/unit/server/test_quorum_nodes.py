@@ -26,7 +26,7 @@ from quorumlog.proto import controller_pb2, quorum_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
-from quorumlog.server.forming import initial_voters
+from quorumlog.server.directory_format import initial_voters
 from quorumlog.server.node import QUORUM_HEALTH, Node, format_directory
 from quorumlog.services import (
     CONTROLLER_RELAY,
@@ -333,7 +333,7 @@ def test_controllers_alone_serve_no_clients_and_say_so(tmp_path: Path) -> None:
             assert {node.addresses.grpc for node in trio.nodes.values()} == {""}
             async with AsyncLog.open(runtime, trio.address(1)) as log:
                 assert (await log.admin.describe_quorum()).cluster_id == CLUSTER
-                with pytest.raises(NotImplementedHere, match="no broker's port"):
+                with pytest.raises(NotImplementedHere, match="not a broker's gRPC port"):
                     await log.admin.list_topics()
 
     run_patiently(main)

@@ -8,17 +8,17 @@ from typing import Any, Final
 from ....errors import InvalidRequest
 from ....proto import quorum_pb2 as pb
 from ..api import Answer, BrokerContext, Call, KafkaApi
-from ..messages import error_fields
-from ..parts import outcome, with_timeout
+from ..error_codes import error_fields
+from ..per_item import outcome, with_timeout
 from .describe_quorum import LISTENER
 
 
-async def add_raft_voter(door: BrokerContext, call: Call) -> Answer:
+async def add_raft_voter(broker: BrokerContext, call: Call) -> Answer:
     """Forward the request to the quorum's leader."""
-    return error_fields(await outcome(_add(door, call)))
+    return error_fields(await outcome(_add(broker, call)))
 
 
-async def _add(door: BrokerContext, call: Call) -> None:
+async def _add(broker: BrokerContext, call: Call) -> None:
     body = call.body
     if body.voter_directory_id is None:
         raise InvalidRequest("voter_directory_id: empty; give the id of the node's data directory")
@@ -28,7 +28,7 @@ async def _add(door: BrokerContext, call: Call) -> None:
         directory_id=body.voter_directory_id.bytes,
         address=_address(body.listeners),
     )
-    await door.quorum.add_voter(request, with_timeout(call, body.timeout))
+    await broker.quorum.add_voter(request, with_timeout(call, body.timeout))
 
 
 def _address(listeners: Any) -> str:

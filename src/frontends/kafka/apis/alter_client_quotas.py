@@ -7,45 +7,45 @@ from ....proto import admin_pb2 as pb
 from ....proto import metadata_records_pb2
 from ....runtime.error_detail import decode_error
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..large_answers import encode_if_large
-from ..messages import error_fields
-from ..parts import check_count, outcome, wait_applied
+from ..error_codes import error_fields
+from ..offloaded_encoding import encode_if_large
+from ..per_item import check_count, outcome, wait_applied
 
 
-async def alter_client_quotas(door: BrokerContext, call: Call) -> Answer:
+async def alter_client_quotas(broker: BrokerContext, call: Call) -> Answer:
     """Forward the changes to the controller."""
     entries = call.body.entries
     if not entries:
         return {"entries": []}
-    errors = await _alter(door, call)
+    errors = await _alter(broker, call)
     told = (
         {**error_fields(error), "entity": [_entity_fields(part) for part in entry.entity]}
         for entry, error in zip(entries, errors, strict=True)
     )
     elements = sum(1 + len(entry.entity) for entry in entries)
-    return await encode_if_large(door, call, {"entries": told}, elements=elements)
+    return await encode_if_large(broker, call, {"entries": told}, elements=elements)
 
 
-async def _alter(door: BrokerContext, call: Call) -> list[QuorumlogError | None]:
+async def _alter(broker: BrokerContext, call: Call) -> list[QuorumlogError | None]:
     """Return the error of each entry, or None."""
-    response = await outcome(_asked(door, call))
+    response = await outcome(_asked(broker, call))
     if isinstance(response, QuorumlogError):
         return [response] * len(call.body.entries)
-    await wait_applied(door, response.metadata_offset, call.context)
+    await wait_applied(broker, response.metadata_offset, call.context)
     return [
         decode_error(result.error) if result.HasField("error") else None
         for result in response.results
     ]
 
 
-async def _asked(door: BrokerContext, call: Call) -> pb.AlterClientQuotasResponse:
+async def _asked(broker: BrokerContext, call: Call) -> pb.AlterClientQuotasResponse:
     entries = call.body.entries
     check_count(sum(max(1, len(entry.entity), len(entry.ops)) for entry in entries))
     request = pb.AlterClientQuotasRequest(
         alterations=[_alteration(entry) for entry in entries],
         validate_only=call.body.validate_only,
     )
-    return await door.admin.quotas.alter_client_quotas(request, call.context)
+    return await broker.admin.quotas.alter_client_quotas(request, call.context)
 
 
 def _alteration(entry: Any) -> pb.ClientQuotaAlteration:

@@ -6,12 +6,12 @@ from typing import Any, Final
 from ....errors import InvalidRequest
 from ....proto import admin_pb2 as pb
 from ..api import Answer, BrokerContext, Call, KafkaApi
-from ..config_changes import alter
+from ..configs import alter
 
 
-async def alter_configs(door: BrokerContext, call: Call) -> Answer:
+async def alter_configs(broker: BrokerContext, call: Call) -> Answer:
     """Replace the configs of each resource."""
-    return await alter(door, call, _changes, replace=True)
+    return await alter(broker, call, _changes, replace=True)
 
 
 def _changes(resource: Any) -> list[pb.ConfigChange]:

@@ -10,9 +10,9 @@ from ....errors import QuorumlogError
 from ....proto import admin_pb2 as pb
 from ...grpc.validation import check_assignments, check_partition
 from ..api import Answer, BrokerContext, Call, KafkaApi
-from ..large_answers import encode_if_large
-from ..messages import error_fields
-from ..parts import (
+from ..error_codes import error_fields
+from ..offloaded_encoding import encode_if_large
+from ..per_item import (
     Place,
     by_topic,
     check_count,
@@ -25,10 +25,10 @@ from ..parts import (
 )
 
 
-async def alter_partition_reassignments(door: BrokerContext, call: Call) -> Answer:
+async def alter_partition_reassignments(broker: BrokerContext, call: Call) -> Answer:
     """Forward the valid reassignments to the controller, and return each partition's result."""
     asked = {"allow_replication_factor_change": _may_change_number(call.body)}
-    results = await outcome(_altered(door, call))
+    results = await outcome(_altered(broker, call))
     if isinstance(results, QuorumlogError):
         return {**asked, **error_fields(results)}
     responses = (
@@ -40,10 +40,10 @@ async def alter_partition_reassignments(door: BrokerContext, call: Call) -> Answ
         **error_fields(None),
         "responses": by_topic(responses, topic_as="name", partitions_as="partitions"),
     }
-    return await encode_if_large(door, call, told, elements=len(results))
+    return await encode_if_large(broker, call, told, elements=len(results))
 
 
-async def _altered(door: BrokerContext, call: Call) -> dict[Place, QuorumlogError | None]:
+async def _altered(broker: BrokerContext, call: Call) -> dict[Place, QuorumlogError | None]:
     body = call.body
     check_count(sum(len(topic.partitions) for topic in body.topics))
     good, refused = split_valid(_named(body), _check)
@@ -54,8 +54,8 @@ async def _altered(door: BrokerContext, call: Call) -> dict[Place, QuorumlogErro
             keep_replication_factor=not _may_change_number(body),
         )
         context = with_timeout(call, body.timeout)
-        answer = await door.admin.partitions.alter_reassignments(request, context)
-        await wait_applied(door, answer.metadata_offset, context)
+        answer = await broker.admin.partitions.alter_reassignments(request, context)
+        await wait_applied(broker, answer.metadata_offset, context)
         results.update((place(each), error_of(each)) for each in answer.results)
     return results
 

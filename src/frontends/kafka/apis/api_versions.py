@@ -11,15 +11,13 @@ from typing import Final
 from ....metadata import MetadataImage
 from ....metadata.decisions.features import FEATURES, finalized_level
 from ..api import Answer, BrokerContext, Call, Client, Fields, KafkaApi
-from ..headers import API_VERSIONS
-
-INVALID_REQUEST: Final = 42
-UNSUPPORTED_VERSION: Final = 35
+from ..error_codes import INVALID_REQUEST, UNSUPPORTED_VERSION
+from ..request import API_VERSIONS
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-async def api_versions(door: BrokerContext, call: Call) -> Answer:
+async def api_versions(broker: BrokerContext, call: Call) -> Answer:
     """List the keys of `APIS`, and the features of the cluster."""
     from . import APIS
 
@@ -30,7 +28,7 @@ async def api_versions(door: BrokerContext, call: Call) -> Answer:
     return {
         "error_code": 0,
         "api_keys": [_row(api) for api in APIS],
-        **_features(door.image),
+        **_features(broker.image),
     }
 
 

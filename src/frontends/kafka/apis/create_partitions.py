@@ -10,12 +10,12 @@ from typing import Any, Final
 from ....errors import InvalidPartitions, InvalidReplicaAssignment, InvalidRequest, QuorumlogError
 from ....proto import admin_pb2 as pb
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..large_answers import encode_if_large
-from ..messages import error_fields
-from ..parts import check_count, outcomes, repeated, wait_applied, with_timeout
+from ..error_codes import error_fields
+from ..offloaded_encoding import encode_if_large
+from ..per_item import check_count, outcomes, repeated, wait_applied, with_timeout
 
 
-async def create_partitions(door: BrokerContext, call: Call) -> Answer:
+async def create_partitions(broker: BrokerContext, call: Call) -> Answer:
     """Raise the partition count of each topic that is named once."""
     body = call.body
     context = with_timeout(call, body.timeout)
@@ -23,21 +23,23 @@ async def create_partitions(door: BrokerContext, call: Call) -> Answer:
     topics = [topic for topic in body.topics if topic.name not in twice]
 
     async def grow(topic: Any) -> None:
-        request = _request(door, topic, validate_only=body.validate_only)
-        response = await door.admin.partitions.create_partitions(request, context)
-        await wait_applied(door, response.metadata_offset, context)
+        request = _request(broker, topic, validate_only=body.validate_only)
+        response = await broker.admin.partitions.create_partitions(request, context)
+        await wait_applied(broker, response.metadata_offset, context)
 
-    results = await outcomes(door, topics, grow, context=context)
+    results = await outcomes(broker, topics, grow, context=context)
     refusal = InvalidRequest("topic: named twice in the request; name each topic once")
     told = chain(
         (_result(topic.name, of) for topic, of in zip(topics, results, strict=True)),
         (_result(name, refusal) for name in twice),
     )
-    return await encode_if_large(door, call, {"results": told}, elements=len(topics) + len(twice))
+    return await encode_if_large(broker, call, {"results": told}, elements=len(topics) + len(twice))
 
 
-def _request(door: BrokerContext, topic: Any, *, validate_only: bool) -> pb.CreatePartitionsRequest:
-    present = door.image.topic(topic.name)
+def _request(
+    broker: BrokerContext, topic: Any, *, validate_only: bool
+) -> pb.CreatePartitionsRequest:
+    present = broker.image.topic(topic.name)
     if present is not None and len(present.partitions) == topic.count:
         raise InvalidPartitions(
             f"count: the topic has {topic.count} partitions already; give more", topic=topic.name

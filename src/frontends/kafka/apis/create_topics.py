@@ -19,16 +19,16 @@ from ....metadata import TOPIC_CONFIGS, MetadataImage
 from ....proto import admin_pb2 as pb
 from ...grpc.configs import describe_topic_configs
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..config_entries import created_configs
-from ..large_answers import encode_if_large
-from ..messages import error_fields
-from ..parts import check_count, outcomes, repeated, wait_applied, with_timeout
+from ..configs import created_configs
+from ..error_codes import error_fields
+from ..offloaded_encoding import encode_if_large
+from ..per_item import check_count, outcomes, repeated, wait_applied, with_timeout
 
 DEFAULT: Final = -1
 FIRST_WITH_CONFIGS: Final = 5
 
 
-async def create_topics(door: BrokerContext, call: Call) -> Answer:
+async def create_topics(broker: BrokerContext, call: Call) -> Answer:
     """Create each topic that is named once."""
     body = call.body
     twice = repeated(topic.name for topic in body.topics)
@@ -37,13 +37,13 @@ async def create_topics(door: BrokerContext, call: Call) -> Answer:
 
     async def create(topic: Any) -> pb.CreateTopicResponse:
         request = _request(topic, validate_only=body.validate_only)
-        response = await door.admin.create_topic(request, context)
-        await wait_applied(door, response.metadata_offset, context)
+        response = await broker.admin.create_topic(request, context)
+        await wait_applied(broker, response.metadata_offset, context)
         return response
 
-    results = await outcomes(door, topics, create, context=context)
+    results = await outcomes(broker, topics, create, context=context)
     refusal = InvalidRequest("topic: named twice in the request; name each topic once")
-    image = door.image
+    image = broker.image
     with_configs = call.version >= FIRST_WITH_CONFIGS
 
     def told() -> Iterator[Fields]:
@@ -58,7 +58,7 @@ async def create_topics(door: BrokerContext, call: Call) -> Answer:
 
     each = 1 + (len(TOPIC_CONFIGS) if with_configs else 0)
     return await encode_if_large(
-        door, call, {"topics": told()}, elements=(len(topics) + len(twice)) * each
+        broker, call, {"topics": told()}, elements=(len(topics) + len(twice)) * each
     )
 
 

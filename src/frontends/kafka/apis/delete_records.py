@@ -11,9 +11,9 @@ from ....errors import InvalidRequest, QuorumlogError
 from ....proto import admin_pb2 as pb
 from ...grpc.validation import check_before_offset, check_partition
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..large_answers import encode_if_large
-from ..messages import code_of
-from ..parts import (
+from ..error_codes import code_of
+from ..offloaded_encoding import encode_if_large
+from ..per_item import (
     Place,
     by_topic,
     check_count,
@@ -27,18 +27,18 @@ from ..parts import (
 NO_OFFSET: Final = -1
 
 
-async def delete_records(door: BrokerContext, call: Call) -> Answer:
+async def delete_records(broker: BrokerContext, call: Call) -> Answer:
     """Delete what is valid; the response waits until the deletion is durable on this broker."""
     count = sum(len(topic.partitions) for topic in call.body.topics)
     try:
         check_count(count)
     except InvalidRequest as too_many:
         refused = {"topics": _each(call.body, too_many)}
-        return await encode_if_large(door, call, refused, elements=count)
-    return await _deleted(door, call)
+        return await encode_if_large(broker, call, refused, elements=count)
+    return await _deleted(broker, call)
 
 
-async def _deleted(door: BrokerContext, call: Call) -> Answer:
+async def _deleted(broker: BrokerContext, call: Call) -> Answer:
     parts = [
         pb.DeleteRecordsPartition(
             topic=topic.name, partition=part.partition_index, before_offset=part.offset
@@ -51,7 +51,7 @@ async def _deleted(door: BrokerContext, call: Call) -> Answer:
     if good:
         request = pb.DeleteRecordsRequest(partitions=good)
         context = with_timeout(call, call.body.timeout)
-        answer = await outcome(door.admin.delete_records(request, context))
+        answer = await outcome(broker.admin.delete_records(request, context))
         if isinstance(answer, QuorumlogError):
             results.update((place(part), _fields(place(part), answer)) for part in good)
         else:
@@ -62,7 +62,7 @@ async def _deleted(door: BrokerContext, call: Call) -> Answer:
         topic_as="name",
         partitions_as="partitions",
     )
-    return await encode_if_large(door, call, {"topics": topics}, elements=len(results))
+    return await encode_if_large(broker, call, {"topics": topics}, elements=len(results))
 
 
 def _each(body: Any, error: QuorumlogError) -> Iterator[Fields]:

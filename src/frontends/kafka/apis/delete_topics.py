@@ -11,9 +11,9 @@ from ....errors import InvalidRequest, QuorumlogError
 from ....metadata import MetadataImage
 from ....proto import admin_pb2 as pb
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..large_answers import encode_if_large
-from ..messages import error_fields
-from ..parts import outcomes, repeated, wait_applied, with_timeout
+from ..error_codes import error_fields
+from ..offloaded_encoding import encode_if_large
+from ..per_item import outcomes, repeated, wait_applied, with_timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ class Named:
         return {"name": self.name, "topic_id": self.topic_id}
 
 
-async def delete_topics(door: BrokerContext, call: Call) -> Answer:
+async def delete_topics(broker: BrokerContext, call: Call) -> Answer:
     """Delete each topic that is named once."""
     body = call.body
     context = with_timeout(call, body.timeout)
     wanted = _read(body)
-    image = door.image
+    image = broker.image
     twice = repeated(_meant(image, named) for named in wanted)
 
     async def delete(named: Named) -> Fields:
@@ -43,16 +43,16 @@ async def delete_topics(door: BrokerContext, call: Call) -> Answer:
         if bool(named.name) == bool(named.topic_id):
             raise InvalidRequest("topic: give either its name or its id")
         request = pb.DeleteTopicRequest(name=named.name, topic_id=named.topic_id)
-        response = await door.admin.delete_topic(request, context)
-        await wait_applied(door, response.metadata_offset, context)
+        response = await broker.admin.delete_topic(request, context)
+        await wait_applied(broker, response.metadata_offset, context)
         topic = image.topic_of_id(response.topic_id)
         name = named.name if topic is None else topic.name
         return {"name": name, "topic_id": response.topic_id}
 
     named = list(dict.fromkeys(wanted))
-    results = await outcomes(door, named, delete, context=context)
+    results = await outcomes(broker, named, delete, context=context)
     told = (_result(*each) for each in zip(named, results, strict=True))
-    return await encode_if_large(door, call, {"responses": told}, elements=len(named))
+    return await encode_if_large(broker, call, {"responses": told}, elements=len(named))
 
 
 def _read(body: Any) -> Sequence[Named]:

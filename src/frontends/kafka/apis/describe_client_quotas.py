@@ -7,30 +7,30 @@ from ....metadata.client_quotas import ENTITY_TYPES, QUOTAS
 from ....proto import admin_pb2 as pb
 from ....proto import metadata_records_pb2
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..large_answers import encode_if_large
-from ..messages import error_fields
-from ..parts import outcome
+from ..error_codes import error_fields
+from ..offloaded_encoding import encode_if_large
+from ..per_item import outcome
 
 ELEMENTS_AN_ENTRY: Final = 1 + len(ENTITY_TYPES) + len(QUOTAS)
 """Upper bound."""
 
 
-async def describe_client_quotas(door: BrokerContext, call: Call) -> Answer:
+async def describe_client_quotas(broker: BrokerContext, call: Call) -> Answer:
     """Return the quotas of the entities that match the filters."""
-    described = await outcome(_describe(door, call))
+    described = await outcome(_describe(broker, call))
     if isinstance(described, QuorumlogError):
         return {**error_fields(described), "entries": None}
     told = {**error_fields(None), "entries": map(_entry, described.quotas)}
     return await encode_if_large(
-        door, call, told, elements=len(described.quotas) * ELEMENTS_AN_ENTRY
+        broker, call, told, elements=len(described.quotas) * ELEMENTS_AN_ENTRY
     )
 
 
-async def _describe(door: BrokerContext, call: Call) -> pb.DescribeClientQuotasResponse:
+async def _describe(broker: BrokerContext, call: Call) -> pb.DescribeClientQuotasResponse:
     request = pb.DescribeClientQuotasRequest(
         filters=[_filter(each) for each in call.body.components], strict=call.body.strict
     )
-    return await door.admin.quotas.describe_client_quotas(request, call.context)
+    return await broker.admin.quotas.describe_client_quotas(request, call.context)
 
 
 def _filter(component: Any) -> pb.QuotaFilter:

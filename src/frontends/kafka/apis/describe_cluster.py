@@ -4,18 +4,18 @@ from typing import Final
 
 from ....proto import admin_pb2
 from ..api import Answer, BrokerContext, Call, KafkaApi
-from ..codes import MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE
+from ..authorized_operations import cluster_operations
 from ..endpoints import controller_of, endpoints
-from ..rights import cluster_operations
+from ..error_codes import MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-async def describe_cluster(door: BrokerContext, call: Call) -> Answer:
+async def describe_cluster(broker: BrokerContext, call: Call) -> Answer:
     """Describe the brokers. Controllers are not described: they have no Kafka listener."""
-    body, asked = call.body, door.replicas.node_id
-    cluster = await door.admin.describe_cluster(admin_pb2.DescribeClusterRequest(), call.context)
+    body, asked = call.body, broker.replicas.node_id
+    cluster = await broker.admin.describe_cluster(admin_pb2.DescribeClusterRequest(), call.context)
     kind = getattr(body, "endpoint_type", BROKERS)
     if kind != BROKERS:
         is_known = kind == CONTROLLERS
@@ -25,10 +25,10 @@ async def describe_cluster(door: BrokerContext, call: Call) -> Answer:
             "endpoint_type": BROKERS,
             "cluster_id": cluster.cluster_id,
         }
-    alive = endpoints(door.image, call.client, asked=asked)
+    alive = endpoints(broker.image, call.client, asked=asked)
     told = alive
     if getattr(body, "include_fenced_brokers", False):
-        told = endpoints(door.image, call.client, asked=asked, with_fenced=True)
+        told = endpoints(broker.image, call.client, asked=asked, with_fenced=True)
     return {
         "cluster_id": cluster.cluster_id,
         "controller_id": controller_of(alive, cluster.controller_id, asked),

@@ -14,13 +14,12 @@ from ....proto import admin_pb2 as pb
 from ....runtime.error_detail import decode_error
 from ...grpc.configs import RESOURCES_MAX
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..config_entries import described_config
-from ..config_resources import resource_of, result_of
-from ..large_answers import encode_if_large
-from ..parts import outcome
+from ..configs import described_config, resource_of, result_of
+from ..offloaded_encoding import encode_if_large
+from ..per_item import outcome
 
 
-async def describe_configs(door: BrokerContext, call: Call) -> Answer:
+async def describe_configs(broker: BrokerContext, call: Call) -> Answer:
     """Describe each resource; other tasks run in between."""
     resources = call.body.resources
     too_many = InvalidRequest(
@@ -31,23 +30,23 @@ async def describe_configs(door: BrokerContext, call: Call) -> Answer:
     for resource in resources:
         described: Sequence[Fields] | QuorumlogError = too_many
         if len(resources) <= RESOURCES_MAX:
-            described = await outcome(_describe(door, call, resource))
+            described = await outcome(_describe(broker, call, resource))
         if isinstance(described, QuorumlogError):
             results.append(result_of(resource, described))
         else:
             results.append({**result_of(resource, None), "configs": described})
             count += len(described)
         await asyncio.sleep(0)
-    return await encode_if_large(door, call, {"results": results}, elements=len(results) + count)
+    return await encode_if_large(broker, call, {"results": results}, elements=len(results) + count)
 
 
-async def _describe(door: BrokerContext, call: Call, resource: Any) -> Sequence[Fields]:
+async def _describe(broker: BrokerContext, call: Call, resource: Any) -> Sequence[Fields]:
     wanted = resource_of(resource)
     parts = [wanted]
     if wanted.HasField("broker"):
         parts.append(pb.ConfigResource(cluster=True))
     request = pb.DescribeConfigsRequest(resources=parts)
-    answer = await door.admin.describe_configs(request, call.context)
+    answer = await broker.admin.describe_configs(request, call.context)
     for result in answer.results:
         if result.HasField("error"):
             raise decode_error(result.error)
@@ -56,7 +55,7 @@ async def _describe(door: BrokerContext, call: Call, resource: Any) -> Sequence[
     return [
         described_config(
             config,
-            of_cluster=door.image.cluster_configs.get(config.name),
+            of_cluster=broker.image.cluster_configs.get(config.name),
             is_changed_here=not wanted.HasField("broker"),
             with_synonyms=call.body.include_synonyms,
             with_doc=getattr(call.body, "include_documentation", False),

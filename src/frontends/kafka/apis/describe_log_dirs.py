@@ -11,22 +11,22 @@ from typing import Any, Final
 from ....errors import QuorumlogError
 from ....proto import admin_pb2 as pb
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..large_answers import encode_if_large
-from ..messages import code_of
-from ..parts import by_topic, outcome
+from ..error_codes import code_of
+from ..offloaded_encoding import encode_if_large
+from ..per_item import by_topic, outcome
 
 FIRST_WITH_ERROR: Final = 3
 """The first version with a top-level error; earlier ones carry it in a directory without a name."""
 
 
-async def describe_log_dirs(door: BrokerContext, call: Call) -> Answer:
+async def describe_log_dirs(broker: BrokerContext, call: Call) -> Answer:
     """Describe the directories; unopened logs are opened for it."""
     wanted = _wanted(call.body)
     request = pb.DescribeLogDirsRequest()
     if wanted is not None:
-        request.topics.extend(name for name in wanted if door.image.topic(name) is not None)
+        request.topics.extend(name for name in wanted if broker.image.topic(name) is not None)
         request.directories_only = not request.topics
-    answer = await outcome(door.admin.describe_log_dirs(request, call.context))
+    answer = await outcome(broker.admin.describe_log_dirs(request, call.context))
     if isinstance(answer, QuorumlogError):
         code = code_of(answer)
         nameless = {"error_code": code, "log_dir": ""}
@@ -39,7 +39,7 @@ async def describe_log_dirs(door: BrokerContext, call: Call) -> Answer:
         "results": (_directory(directory, wanted) for directory in answer.directories),
     }
     logs = sum(len(directory.logs) for directory in answer.directories)
-    return await encode_if_large(door, call, told, elements=logs)
+    return await encode_if_large(broker, call, told, elements=logs)
 
 
 def _wanted(body: Any) -> Mapping[str, set[int]] | None:

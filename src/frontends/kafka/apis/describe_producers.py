@@ -5,17 +5,17 @@ from typing import Final
 from ....broker import ActiveProducer
 from ....errors import QuorumlogError
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..messages import error_fields
+from ..error_codes import error_fields
 
 
-async def describe_producers(door: BrokerContext, call: Call) -> Answer:
+async def describe_producers(broker: BrokerContext, call: Call) -> Answer:
     """Describe each partition of which this broker has a replica, leader or follower."""
     return {
         "topics": [
             {
                 "name": topic.name,
                 "partitions": [
-                    await _partition(door, topic.name, index) for index in topic.partition_indexes
+                    await _partition(broker, topic.name, index) for index in topic.partition_indexes
                 ],
             }
             for topic in call.body.topics
@@ -23,9 +23,9 @@ async def describe_producers(door: BrokerContext, call: Call) -> Answer:
     }
 
 
-async def _partition(door: BrokerContext, topic: str, partition: int) -> Fields:
+async def _partition(broker: BrokerContext, topic: str, partition: int) -> Fields:
     try:
-        producers = await door.replicas.producers(topic, partition)
+        producers = await broker.replicas.producers(topic, partition)
     except QuorumlogError as error:
         return {"partition_index": partition, **error_fields(error), "active_producers": ()}
     return {

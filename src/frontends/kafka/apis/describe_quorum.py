@@ -10,9 +10,9 @@ from ....errors import NotLeaderOrFollower, QuorumlogError, UnknownTopicOrPartit
 from ....metadata.topic_names import METADATA_TOPIC
 from ....proto import quorum_pb2 as pb
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..large_answers import encode_if_large
-from ..messages import error_fields
-from ..parts import by_topic, outcome
+from ..error_codes import error_fields
+from ..offloaded_encoding import encode_if_large
+from ..per_item import by_topic, outcome
 
 LISTENER: Final = "CONTROLLER"
 """The name of the listener between the nodes of the quorum."""
@@ -20,7 +20,7 @@ LISTENER: Final = "CONTROLLER"
 UNKNOWN: Final = -1
 
 
-async def describe_quorum(door: BrokerContext, call: Call) -> Answer:
+async def describe_quorum(broker: BrokerContext, call: Call) -> Answer:
     """Return the quorum's state as its leader reports it."""
     places = [
         (topic.topic_name, part.partition_index)
@@ -30,14 +30,14 @@ async def describe_quorum(door: BrokerContext, call: Call) -> Answer:
     if places != [(METADATA_TOPIC, 0)]:
         unknown = UnknownTopicOrPartition(f"the only partition is {METADATA_TOPIC}-0; ask for it")
         refused = ((topic, _refused(index, unknown)) for topic, index in places)
-        return await encode_if_large(door, call, _answer(refused), elements=len(places))
-    described = await outcome(door.quorum.describe(pb.DescribeQuorumRequest(), call.context))
+        return await encode_if_large(broker, call, _answer(refused), elements=len(places))
+    described = await outcome(broker.quorum.describe(pb.DescribeQuorumRequest(), call.context))
     if isinstance(described, QuorumlogError):
         return error_fields(described)
     if described.answered_by != described.leader_id:
         refusal = NotLeaderOrFollower("quorum: no leader answered; retry")
         return _answer([(METADATA_TOPIC, _refused(0, refusal))])
-    fields = _described(described, wall_ms=door.runtime.clock.wall_ms())
+    fields = _described(described, wall_ms=broker.runtime.clock.wall_ms())
     return {**_answer([(METADATA_TOPIC, fields)]), "nodes": _nodes(described)}
 
 

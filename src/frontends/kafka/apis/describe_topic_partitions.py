@@ -7,8 +7,8 @@ from typing import Any, Final
 from ....errors import InvalidRequest
 from ....metadata import INTERNAL_TOPICS
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..authorized_operations import topic_operations
 from ..endpoints import endpoints
-from ..rights import topic_operations
 from ..topic_fields import missing_code, no_topic, place_fields
 
 PARTITIONS_MAX: Final = 2_000
@@ -17,10 +17,10 @@ PARTITIONS_MAX: Final = 2_000
 NO_ID: Final = bytes(16)
 
 
-async def describe_topic_partitions(door: BrokerContext, call: Call) -> Answer:
+async def describe_topic_partitions(broker: BrokerContext, call: Call) -> Answer:
     """Describe topics by ascending name, up to the requested number of partitions, with a cursor
     for the next page."""
-    body, image = call.body, door.image
+    body, image = call.body, broker.image
     named = {each.name for each in body.topics}
     if not _is_sound(body.cursor, named):
         return {
@@ -28,7 +28,7 @@ async def describe_topic_partitions(door: BrokerContext, call: Call) -> Answer:
                 no_topic(InvalidRequest.code, name=name, topic_id=NO_ID) for name in sorted(named)
             ]
         }
-    alive = endpoints(image, call.client, asked=door.replicas.node_id)
+    alive = endpoints(image, call.client, asked=broker.replicas.node_id)
     room = max(1, min(body.response_partition_limit, PARTITIONS_MAX))
     topics: list[Fields] = []
     for name, begin in _from(body.cursor, named or set(image.topics_by_name)):

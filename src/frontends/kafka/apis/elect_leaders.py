@@ -14,9 +14,9 @@ from ....ids import NO_NODE
 from ....proto import admin_pb2 as pb
 from ...grpc.validation import check_partition
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..large_answers import encode_if_large
-from ..messages import code_of, error_fields
-from ..parts import (
+from ..error_codes import code_of, error_fields
+from ..offloaded_encoding import encode_if_large
+from ..per_item import (
     Place,
     by_topic,
     check_count,
@@ -34,15 +34,15 @@ _KINDS: Final = {PREFERRED: pb.ELECTION_KIND_PREFERRED, 1: pb.ELECTION_KIND_UNCL
 TOPICS_A_STEP: Final = 100  # between two turns of other tasks
 
 
-async def elect_leaders(door: BrokerContext, call: Call) -> Answer:
+async def elect_leaders(broker: BrokerContext, call: Call) -> Answer:
     """Forward the elections to the controller, and return each partition's result."""
-    answer = await outcome(_elected(door, call))
+    answer = await outcome(_elected(broker, call))
     if isinstance(answer, QuorumlogError):
         refused = {
             "error_code": code_of(answer),
             "replica_election_results": _each(call.body, answer),
         }
-        return await encode_if_large(door, call, refused, elements=_count(call.body))
+        return await encode_if_large(broker, call, refused, elements=_count(call.body))
     results = (
         (topic, {"partition_id": index, **error_fields(error)})
         for (topic, index), error in answer.items()
@@ -53,10 +53,10 @@ async def elect_leaders(door: BrokerContext, call: Call) -> Answer:
             results, topic_as="topic", partitions_as="partition_result"
         ),
     }
-    return await encode_if_large(door, call, told, elements=len(answer))
+    return await encode_if_large(broker, call, told, elements=len(answer))
 
 
-async def _elected(door: BrokerContext, call: Call) -> dict[Place, QuorumlogError | None]:
+async def _elected(broker: BrokerContext, call: Call) -> dict[Place, QuorumlogError | None]:
     body = call.body
     number = getattr(body, "election_type", PREFERRED)
     kind = _KINDS.get(number)
@@ -70,11 +70,11 @@ async def _elected(door: BrokerContext, call: Call) -> dict[Place, QuorumlogErro
         results.update(refused)
         request.partitions.extend(good)
     elif kind == pb.ELECTION_KIND_UNCLEAN:
-        request.partitions.extend(await _leaderless(door))
+        request.partitions.extend(await _leaderless(broker))
     if request.partitions or (body.topic_partitions is None and number == PREFERRED):
         context = with_timeout(call, body.timeout)
-        answer = await door.admin.partitions.elect_leaders(request, context)
-        await wait_applied(door, answer.metadata_offset, context)
+        answer = await broker.admin.partitions.elect_leaders(request, context)
+        await wait_applied(broker, answer.metadata_offset, context)
         results.update((place(each), error_of(each)) for each in answer.results)
     return results
 
@@ -98,9 +98,9 @@ def _named(body: Any) -> list[pb.TopicPartition]:
     ]
 
 
-async def _leaderless(door: BrokerContext) -> list[pb.TopicPartition]:
+async def _leaderless(broker: BrokerContext) -> list[pb.TopicPartition]:
     found: list[pb.TopicPartition] = []
-    for count, topic in enumerate(door.image.sorted_topics(), 1):
+    for count, topic in enumerate(broker.image.sorted_topics(), 1):
         found.extend(
             pb.TopicPartition(topic=topic.name, partition=index)
             for index, partition in topic.sorted_partitions()

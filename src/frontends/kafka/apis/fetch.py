@@ -10,9 +10,7 @@ from typing import Final
 from ....broker import FetchSpec, FoundRecords
 from ....errors import InvalidRequest, Overloaded, QuorumlogError
 from ..api import BrokerContext, Call, Done, FileRange, KafkaApi, Part, PreparedResponse
-from ..charging import fetch_bytes_max
-from ..hot.codes import fetch_code
-from ..hot.fetch import (
+from ..codecs.fetch import (
     FLEXIBLE,
     FetchPart,
     FetchRequest,
@@ -25,17 +23,16 @@ from ..hot.fetch import (
     encode_topic,
     read_fetch,
 )
-from ..hot.leaders import CurrentLeader, NodeEndpoint
-from ..leading import current_leader, leader_endpoints
+from ..codecs.leaders import CurrentLeader, NodeEndpoint
+from ..endpoints import current_leader, leader_endpoints
+from ..error_codes import SESSION_ID_NOT_FOUND, UNKNOWN_TOPIC_ID, fetch_code
+from ..quota_charge import fetch_bytes_max
 
 MAX_WAIT_MS_MAX: Final = 60_000
 READ_COMMITTED: Final = 1
 NO_SESSION: Final = 0
 FINAL_EPOCH: Final = -1  # of a session: close it, or create none
-SESSION_ID_NOT_FOUND: Final = 70
-UNKNOWN_TOPIC_ID: Final = 100
 NO_TAGS: Final = b"\x00"
-INVALID_REQUEST: Final = 42
 
 
 class FetchResponse(PreparedResponse):
@@ -130,18 +127,18 @@ class FetchResponse(PreparedResponse):
 class _Asked:
     """A request with its topics' names resolved."""
 
-    def __init__(self, door: BrokerContext, call: Call) -> None:
+    def __init__(self, broker: BrokerContext, call: Call) -> None:
         request: FetchRequest = call.body
-        self._door = door
+        self._broker = broker
         self._call = call
-        self._named = [(topic, _name(door, topic)) for topic in request.topics]
+        self._named = [(topic, _name(broker, topic)) for topic in request.topics]
         self.specs = [
             _spec(request, topic, name, part)
             for topic, name in self._named
             if name is not None
             for part in topic.parts
         ]
-        self.max_bytes = fetch_bytes_max(door, call, max(request.max_bytes, 0))
+        self.max_bytes = fetch_bytes_max(broker, call, max(request.max_bytes, 0))
         self.min_bytes = min(request.min_bytes, self.max_bytes)  # more could never be returned
         # Errors, and a request without partitions, are answered at once.
         is_whole = all(name is not None for _, name in self._named)
@@ -160,20 +157,20 @@ class _Asked:
             else:
                 topics.append((topic, [next(rest) for _ in topic.parts]))
         errors = [one.error for one in found if one.error is not None]
-        endpoints = leader_endpoints(self._door, self._call, errors) if errors else ()
+        endpoints = leader_endpoints(self._broker, self._call, errors) if errors else ()
         return FetchResponse(
             self._call.version, topics, endpoints=endpoints, is_good=is_good and not errors
         )
 
 
-def begin(door: BrokerContext, call: Call, done: Done) -> bool:
+def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
     """Answer from the page cache, without waiting."""
     refusal = _refusal(call)
     if refusal is not None:
         done(refusal)
         return True
-    asked = _Asked(door, call)
-    found = door.replicas.find_nowait(
+    asked = _Asked(broker, call)
+    found = broker.replicas.find_nowait(
         asked.specs,
         min_bytes=asked.min_bytes if asked.max_wait_ms else 0,
         max_bytes=asked.max_bytes,
@@ -184,14 +181,14 @@ def begin(door: BrokerContext, call: Call, done: Done) -> bool:
     return True
 
 
-async def fetch(door: BrokerContext, call: Call) -> FetchResponse:
+async def fetch(broker: BrokerContext, call: Call) -> FetchResponse:
     """Read each partition, and wait for `min_bytes` up to `max_wait_ms`."""
     refusal = _refusal(call)
     if refusal is not None:
         return refusal
-    asked = _Asked(door, call)
+    asked = _Asked(broker, call)
     try:
-        found = await door.replicas.find(
+        found = await broker.replicas.find(
             asked.specs,
             max_wait_ms=asked.max_wait_ms,
             min_bytes=asked.min_bytes,
@@ -212,11 +209,11 @@ def _refusal(call: Call) -> FetchResponse | None:
     return None
 
 
-def _name(door: BrokerContext, topic: FetchTopic) -> str | None:
+def _name(broker: BrokerContext, topic: FetchTopic) -> str | None:
     """Return the topic's name, or None if no topic has its id."""
     if not topic.topic_id:
         return topic.name
-    found = door.image.topic_of_id(topic.topic_id)
+    found = broker.image.topic_of_id(topic.topic_id)
     return None if found is None else found.name
 
 

@@ -9,8 +9,8 @@ from ....errors import CoordinatorNotAvailable, InvalidRequest, QuorumlogError
 from ....ids import NO_NODE
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..endpoints import endpoints
-from ..group_codes import group_code
-from ..parts import outcomes
+from ..error_codes import group_code
+from ..per_item import outcomes
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
@@ -22,14 +22,16 @@ _TAKES_MANY: Final = 4  # the first version with several keys (KIP-699)
 _KNOWS_SHARE: Final = 6  # the first version with share groups (KIP-932)
 
 
-async def find_coordinator(door: BrokerContext, call: Call) -> Answer:
+async def find_coordinator(broker: BrokerContext, call: Call) -> Answer:
     """Look up each key."""
     body = call.body
     if call.version < _TAKES_MANY:
-        (found,) = await outcomes(door, [body.key], _looked_up(door, call), context=call.context)
+        (found,) = await outcomes(
+            broker, [body.key], _looked_up(broker, call), context=call.context
+        )
         return _result(call, found)
     keys = body.coordinator_keys
-    results = await outcomes(door, keys, _looked_up(door, call), context=call.context)
+    results = await outcomes(broker, keys, _looked_up(broker, call), context=call.context)
     return {
         "coordinators": [
             {**_result(call, found), "key": key} for key, found in zip(keys, results, strict=True)
@@ -37,7 +39,7 @@ async def find_coordinator(door: BrokerContext, call: Call) -> Answer:
     }
 
 
-def _looked_up(door: BrokerContext, call: Call) -> Any:
+def _looked_up(broker: BrokerContext, call: Call) -> Any:
     """Return a function that looks up one key of the request's key type."""
     kind = getattr(call.body, "key_type", GROUP)
 
@@ -45,8 +47,8 @@ def _looked_up(door: BrokerContext, call: Call) -> Any:
         if kind != GROUP:
             raise _refusal(call, kind)
         deadline_ms = call.began_ms + CREATION_MS_MAX
-        node_id = await door.groups.coordinator_of(key, deadline_ms=deadline_ms)
-        reached = endpoints(door.image, call.client, asked=door.replicas.node_id).get(node_id)
+        node_id = await broker.groups.coordinator_of(key, deadline_ms=deadline_ms)
+        reached = endpoints(broker.image, call.client, asked=broker.replicas.node_id).get(node_id)
         if reached is None:
             raise CoordinatorNotAvailable(
                 f"broker {node_id}: coordinator of the group, without an endpoint on this listener"

@@ -5,8 +5,7 @@ from typing import Any, Final
 from ....errors import InvalidRequest
 from ....proto import admin_pb2 as pb
 from ..api import Answer, BrokerContext, Call, KafkaApi
-from ..config_changes import alter
-from ..config_resources import is_never_set
+from ..configs import alter, is_never_set
 
 DELETE: Final = 1
 _OPERATIONS: Final = {
@@ -17,9 +16,9 @@ _OPERATIONS: Final = {
 }
 
 
-async def incremental_alter_configs(door: BrokerContext, call: Call) -> Answer:
+async def incremental_alter_configs(broker: BrokerContext, call: Call) -> Answer:
     """Change the configs of each resource."""
-    return await alter(door, call, _changes, replace=False)
+    return await alter(broker, call, _changes, replace=False)
 
 
 def _changes(resource: Any) -> list[pb.ConfigChange]:

@@ -5,14 +5,13 @@ from typing import Final
 from ....errors import InvalidRequest, QuorumlogError
 from ....proto import transactions_pb2 as pb
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..codes import COORDINATOR_LOAD_IN_PROGRESS
-from ..messages import code_of
+from ..error_codes import COORDINATOR_LOAD_IN_PROGRESS, code_of
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 
 
-async def init_producer_id(door: BrokerContext, call: Call) -> Answer:
+async def init_producer_id(broker: BrokerContext, call: Call) -> Answer:
     """Return a new id, or the next epoch of the producer's present id."""
     body = call.body
     if body.transactional_id == "":  # null means no id; the gRPC message has "" for that
@@ -23,7 +22,7 @@ async def init_producer_id(door: BrokerContext, call: Call) -> Answer:
         request.current.producer_id = current
         request.current.producer_epoch = body.producer_epoch
     try:
-        answer = await door.transactions.init_producer_id(request, call.context)
+        answer = await broker.transactions.init_producer_id(request, call.context)
     except QuorumlogError as error:
         return _refusal(error)
     given = answer.producer

@@ -7,32 +7,30 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..config_resources import BROKER, OTHERS, TOPIC
+from ..configs import BROKER, OTHERS, TOPIC
 from ..endpoints import endpoints
-from ..large_answers import encode_if_large
-
-UNSUPPORTED_VERSION: Final = 35
-"""Kafka's error code for an unknown resource type."""
+from ..error_codes import UNSUPPORTED_VERSION
+from ..offloaded_encoding import encode_if_large
 
 _CLIENT_METRICS: Final = 16
 
 
-async def list_config_resources(door: BrokerContext, call: Call) -> Answer:
+async def list_config_resources(broker: BrokerContext, call: Call) -> Answer:
     """List the resources of the requested types, or of all types."""
     kinds = set(getattr(call.body, "resource_types", (_CLIENT_METRICS,)))
     if not kinds <= {TOPIC, BROKER, *OTHERS}:
         return {"error_code": UNSUPPORTED_VERSION, "config_resources": ()}
-    resources = list(_named(door, call, kinds or {TOPIC, BROKER}))
+    resources = list(_named(broker, call, kinds or {TOPIC, BROKER}))
     answer = {"error_code": 0, "config_resources": resources}
-    return await encode_if_large(door, call, answer, elements=len(resources))
+    return await encode_if_large(broker, call, answer, elements=len(resources))
 
 
-def _named(door: BrokerContext, call: Call, kinds: set[int]) -> Iterator[Fields]:
+def _named(broker: BrokerContext, call: Call, kinds: set[int]) -> Iterator[Fields]:
     if TOPIC in kinds:
-        for topic in door.image.sorted_topics():
+        for topic in broker.image.sorted_topics():
             yield {"resource_name": topic.name, "resource_type": TOPIC}
     if BROKER in kinds:
-        for node_id in endpoints(door.image, call.client, asked=door.replicas.node_id):
+        for node_id in endpoints(broker.image, call.client, asked=broker.replicas.node_id):
             yield {"resource_name": str(node_id), "resource_type": BROKER}
 
 

@@ -9,12 +9,11 @@ from typing import Any, Final
 from ....broker import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetOutcome, OffsetSpec
 from ....errors import InvalidRequest, QuorumlogError
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..hot.codes import fetch_code
+from ..error_codes import UNSUPPORTED_VERSION, fetch_code
 
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
-UNSUPPORTED_VERSION: Final = 35
 READ_COMMITTED: Final = 1
 CONSUMERS: Final = (-1, -2)  # replica ids of consumers; -2: a debugging consumer
 
@@ -28,7 +27,7 @@ _FIRST_VERSIONS: Final = {
 }
 
 
-async def list_offsets(door: BrokerContext, call: Call) -> Answer:
+async def list_offsets(broker: BrokerContext, call: Call) -> Answer:
     """Look up each partition's timestamp."""
     committed_only = getattr(call.body, "isolation_level", 0) == READ_COMMITTED
     seen: set[tuple[str, int]] = set()
@@ -42,13 +41,13 @@ async def list_offsets(door: BrokerContext, call: Call) -> Answer:
                 results.append(_failed(part, refusal))
                 continue
             seen.add(place)
-            results.append(await _result(door, call, topic.name, part, committed_only))
+            results.append(await _result(broker, call, topic.name, part, committed_only))
         topics.append({"name": topic.name, "partitions": results})
     return {"topics": topics}
 
 
 async def _result(
-    door: BrokerContext, call: Call, topic: str, part: Any, committed_only: bool
+    broker: BrokerContext, call: Call, topic: str, part: Any, committed_only: bool
 ) -> Fields:
     timestamp = int(part.timestamp)
     if timestamp < 0 and call.version < _FIRST_VERSIONS.get(timestamp, call.version + 1):
@@ -63,7 +62,7 @@ async def _result(
         leader_epoch=epoch if epoch >= 0 else None,
         committed_only=committed_only,
     )
-    (outcome,) = await door.replicas.list_offsets([spec])
+    (outcome,) = await broker.replicas.list_offsets([spec])
     return _failed(part, outcome.error) if outcome.error is not None else _found(outcome)
 
 

@@ -6,17 +6,17 @@ from typing import Any, Final
 from ....errors import QuorumlogError
 from ....proto import admin_pb2 as pb
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..large_answers import encode_if_large
-from ..messages import error_fields
-from ..parts import by_topic, outcome, with_timeout
+from ..error_codes import error_fields
+from ..offloaded_encoding import encode_if_large
+from ..per_item import by_topic, outcome, with_timeout
 
 
-async def list_partition_reassignments(door: BrokerContext, call: Call) -> Answer:
+async def list_partition_reassignments(broker: BrokerContext, call: Call) -> Answer:
     """List the replicas of each moving partition, with those being added and removed."""
     body = call.body
     context = with_timeout(call, body.timeout)
     request = pb.ListReassignmentsRequest()
-    answer = await outcome(door.admin.partitions.list_reassignments(request, context))
+    answer = await outcome(broker.admin.partitions.list_reassignments(request, context))
     if isinstance(answer, QuorumlogError):
         return error_fields(answer)
     wanted = _wanted(body)
@@ -27,7 +27,7 @@ async def list_partition_reassignments(door: BrokerContext, call: Call) -> Answe
     )
     topics = by_topic(moves, topic_as="name", partitions_as="partitions")
     told = {**error_fields(None), "topics": topics}
-    return await encode_if_large(door, call, told, elements=len(answer.reassignments))
+    return await encode_if_large(broker, call, told, elements=len(answer.reassignments))
 
 
 def _wanted(body: Any) -> set[tuple[str, int]] | None:

@@ -15,12 +15,11 @@ from ....metadata import INTERNAL_TOPICS, MetadataImage, PartitionImage, TopicIm
 from ....proto import admin_pb2
 from ....runtime import CallContext
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..codes import LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND, REPLICA_NOT_AVAILABLE
+from ..authorized_operations import cluster_operations, topic_operations
 from ..endpoints import BrokerEndpoint, controller_of, endpoints
-from ..large_answers import encode_if_large
-from ..messages import code_of
-from ..parts import outcomes
-from ..rights import cluster_operations, topic_operations
+from ..error_codes import LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND, REPLICA_NOT_AVAILABLE, code_of
+from ..offloaded_encoding import encode_if_large
+from ..per_item import outcomes
 from ..topic_fields import missing_code, no_topic, place_fields
 
 CREATION_MS_MAX: Final = 5_000
@@ -39,14 +38,14 @@ _KNOWS_ONLY_LISTS: Final = 0  # an empty list of topics asks for all
 _TELLS_ONLY_THE_LIVING: Final = 0  # clients of this version expect every replica among the brokers
 
 
-async def metadata(door: BrokerContext, call: Call) -> Answer:
+async def metadata(broker: BrokerContext, call: Call) -> Answer:
     """Return the brokers and the requested topics."""
-    cluster = await door.admin.describe_cluster(admin_pb2.DescribeClusterRequest(), call.context)
+    cluster = await broker.admin.describe_cluster(admin_pb2.DescribeClusterRequest(), call.context)
     wanted, creations = _wanted(call), {}
     if wanted is not None:
-        creations = await _create_unknown(door, call, [name for name, _ in wanted if name])
-    image = door.image
-    alive = endpoints(image, call.client, asked=door.replicas.node_id)
+        creations = await _create_unknown(broker, call, [name for name, _ in wanted if name])
+    image = broker.image
+    alive = endpoints(image, call.client, asked=broker.replicas.node_id)
     view = _View(call=call, image=image, alive=alive, creations=creations)
     if wanted is None:
         topics = await _in_steps(map(view.topic, image.sorted_topics()))
@@ -55,14 +54,14 @@ async def metadata(door: BrokerContext, call: Call) -> Answer:
     answer: dict[str, Any] = {
         "brokers": _broker_fields(alive.values()),
         "cluster_id": cluster.cluster_id,
-        "controller_id": controller_of(alive, cluster.controller_id, door.replicas.node_id),
+        "controller_id": controller_of(alive, cluster.controller_id, broker.replicas.node_id),
         "topics": topics,
     }
     if call.version in _TELL_OF_CLUSTER_RIGHTS:
         is_asked = call.body.include_cluster_authorized_operations
         answer["cluster_authorized_operations"] = cluster_operations(is_asked=is_asked)
     partitions = sum(len(topic["partitions"]) for topic in topics)
-    return await encode_if_large(door, call, answer, elements=len(topics) + partitions)
+    return await encode_if_large(broker, call, answer, elements=len(topics) + partitions)
 
 
 async def _in_steps(topics: Iterable[Fields]) -> list[Fields]:
@@ -101,21 +100,23 @@ def _raw(topic_id: Any) -> bytes:
     return NO_ID if topic_id is None else topic_id.bytes
 
 
-async def _create_unknown(door: BrokerContext, call: Call, names: Sequence[str]) -> dict[str, int]:
+async def _create_unknown(
+    broker: BrokerContext, call: Call, names: Sequence[str]
+) -> dict[str, int]:
     """Create the unknown topics if that is allowed. Return the error code of each, 0 if created."""
     unknown = [
-        name for name in names if door.image.topic(name) is None and name not in INTERNAL_TOPICS
+        name for name in names if broker.image.topic(name) is None and name not in INTERNAL_TOPICS
     ]
-    if not unknown or not door.settings.auto_create_topics:
+    if not unknown or not broker.settings.auto_create_topics:
         return {}
     if not getattr(call.body, "allow_auto_topic_creation", True):
         return {}
     context = CallContext(deadline_ms=call.began_ms + CREATION_MS_MAX, peer=call.client.peer)
 
     async def create(name: str) -> None:
-        await door.admin.create_topic(admin_pb2.CreateTopicRequest(name=name), context)
+        await broker.admin.create_topic(admin_pb2.CreateTopicRequest(name=name), context)
 
-    results = await outcomes(door, unknown, create, context=context)
+    results = await outcomes(broker, unknown, create, context=context)
     return dict(zip(unknown, map(_outcome_code, results), strict=True))
 
 

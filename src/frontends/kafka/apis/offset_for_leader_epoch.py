@@ -5,14 +5,14 @@ from typing import Any, Final
 
 from ....broker import EpochEndOutcome, EpochEndSpec
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..hot.codes import fetch_code
+from ..error_codes import fetch_code
 
 
-async def offset_for_leader_epoch(door: BrokerContext, call: Call) -> Answer:
+async def offset_for_leader_epoch(broker: BrokerContext, call: Call) -> Answer:
     """Look up the epoch of every partition."""
     topics = []
     for topic in call.body.topics:
-        outcomes = await door.replicas.epoch_ends(
+        outcomes = await broker.replicas.epoch_ends(
             [_spec(topic.topic, part) for part in topic.partitions]
         )
         topics.append({"topic": topic.topic, "partitions": [_result(one) for one in outcomes]})

@@ -23,9 +23,8 @@ from ....errors import (
 from ....runtime import Buffer
 from ....storage.shell.append_queue import Appended
 from ..api import Answer, BrokerContext, Call, Done, KafkaApi, PreparedResponse
-from ..hot.codes import produce_code
-from ..hot.leaders import NodeEndpoint
-from ..hot.produce import (
+from ..codecs.leaders import NodeEndpoint
+from ..codecs.produce import (
     FLEXIBLE,
     ProducePart,
     ProduceRequest,
@@ -34,7 +33,8 @@ from ..hot.produce import (
     encode_produce,
     read_produce,
 )
-from ..leading import current_leader, leader_endpoints
+from ..endpoints import current_leader, leader_endpoints
+from ..error_codes import produce_code
 
 WAITS_FOR_OTHERS: Final = -1
 _ACKS: Final = {WAITS_FOR_OTHERS: Acks.ALL, 0: Acks.NONE, 1: Acks.LEADER}
@@ -81,10 +81,10 @@ class ProduceResponse(PreparedResponse):
 class _InFlight:
     """A request between its appends and its response."""
 
-    __slots__ = ("_call", "_done", "_door", "_left", "_outcomes", "_step")
+    __slots__ = ("_broker", "_call", "_done", "_left", "_outcomes", "_step")
 
-    def __init__(self, door: BrokerContext, call: Call, done: Done) -> None:
-        self._door = door
+    def __init__(self, broker: BrokerContext, call: Call, done: Done) -> None:
+        self._broker = broker
         self._call = call
         self._done = done
         self._outcomes: list[DirectAppend | Settled] = []  # of the partitions, in order
@@ -93,11 +93,11 @@ class _InFlight:
 
     def begin(self) -> None:
         """Queue every partition's append, and answer at once if all have completed."""
-        door, request, outcomes = self._door, self._call.body, self._outcomes
-        door.replicas.producing.waiting += 1
+        broker, request, outcomes = self._broker, self._call.body, self._outcomes
+        broker.replicas.producing.waiting += 1
         for topic in request.topics:
             for part in topic.parts:
-                outcomes.append(_place(door, request, topic, part))
+                outcomes.append(_place(broker, request, topic, part))
         for at, append in enumerate(outcomes):
             if not isinstance(append, DirectAppend):
                 continue
@@ -113,14 +113,14 @@ class _InFlight:
         timeout_ms = DISK_MS_MAX
         if request.acks == WAITS_FOR_OTHERS:  # clients set their timeout for this case
             timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
-        clock = door.runtime.clock
-        self._step = door.deadlines.add(self._expire, clock.now_ms() + timeout_ms, clock)
+        clock = broker.runtime.clock
+        self._step = broker.deadlines.add(self._expire, clock.now_ms() + timeout_ms, clock)
 
     def _settled(self, at: int, outcome: Settled) -> None:
         self._outcomes[at] = outcome
         self._left -= 1
         if not self._left:
-            self._door.deadlines.remove(self._expire, self._step)
+            self._broker.deadlines.remove(self._expire, self._step)
             self._answer()
 
     def _expire(self) -> None:
@@ -131,7 +131,7 @@ class _InFlight:
         self._answer()
 
     def _answer(self) -> None:
-        door, call = self._door, self._call
+        broker, call = self._broker, self._call
         request: ProduceRequest = call.body
         errors: list[QuorumlogError] = []
         outcomes = iter(self._outcomes)
@@ -141,7 +141,7 @@ class _InFlight:
         ]
         self._count(request.acks, len(errors))
         if request.acks != 0:
-            endpoints = leader_endpoints(door, call, errors) if errors else ()
+            endpoints = leader_endpoints(broker, call, errors) if errors else ()
             has_errors = bool(errors)
             self._done(ProduceResponse(call.version, topics, endpoints, has_errors=has_errors))
         else:  # no response: an error closes the connection
@@ -149,32 +149,32 @@ class _InFlight:
 
     def _count(self, acks: int, failures: int) -> None:
         """Update metrics."""
-        figures = self._door.replicas.producing
+        figures = self._broker.replicas.producing
         figures.waiting -= 1
         figures.failures += failures
         for outcome in self._outcomes:
             if isinstance(outcome, Appended):
                 figures.records += outcome.next_offset - outcome.base_offset
         if acks in _ACKS:
-            took_ms = self._door.runtime.clock.now_ms() - self._call.began_ms
+            took_ms = self._broker.runtime.clock.now_ms() - self._call.began_ms
             figures.took_ms[_ACKS[acks]].observe(took_ms)
 
 
-def begin(door: BrokerContext, call: Call, done: Done) -> bool:
+def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
     """Append every partition's batches, and answer when they are acknowledged according to
     `acks`."""
-    _InFlight(door, call, done).begin()
+    _InFlight(broker, call, done).begin()
     return True
 
 
-def opening(door: BrokerContext, call: Call) -> Coroutine[Any, Any, None] | None:
+def opening(broker: BrokerContext, call: Call) -> Coroutine[Any, Any, None] | None:
     """Return a coroutine that waits until all partitions can be queued at once, or None."""
     request: ProduceRequest = call.body
     waits: list[Coroutine[Any, Any, None]] = []
     for topic in request.topics:
-        name = _name(door, topic) if topic.topic_id else topic.name
+        name = _name(broker, topic) if topic.topic_id else topic.name
         for partition, _ in topic.parts:
-            wait = door.replicas.opening(name, partition)
+            wait = broker.replicas.opening(name, partition)
             if wait is not None:
                 waits.append(wait)
     return _all(waits) if waits else None
@@ -189,9 +189,9 @@ async def _all(waits: Sequence[Coroutine[Any, Any, None]]) -> None:
             wait.close()  # closes a coroutine that was not started before a cancellation
 
 
-async def produce(door: BrokerContext, call: Call) -> Answer:
+async def produce(broker: BrokerContext, call: Call) -> Answer:
     """Do the same as `begin`, in a task."""
-    waits = opening(door, call)
+    waits = opening(broker, call)
     if waits is not None:
         await waits
     answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -202,20 +202,20 @@ async def produce(door: BrokerContext, call: Call) -> Answer:
         else:
             answered.set_result(outcome)
 
-    begin(door, call, done)
+    begin(broker, call, done)
     return await answered
 
 
-def _name(door: BrokerContext, topic: ProduceTopic) -> str:
+def _name(broker: BrokerContext, topic: ProduceTopic) -> str:
     """Return the topic's name, or "" if no topic has its id."""
     if not topic.topic_id:
         return topic.name
-    found = door.image.topic_of_id(topic.topic_id)
+    found = broker.image.topic_of_id(topic.topic_id)
     return "" if found is None else found.name
 
 
 def _place(
-    door: BrokerContext, request: ProduceRequest, topic: ProduceTopic, part: ProducePart
+    broker: BrokerContext, request: ProduceRequest, topic: ProduceTopic, part: ProducePart
 ) -> DirectAppend | QuorumlogError:
     """Queue one partition's batches in its log."""
     partition, records = part
@@ -234,11 +234,11 @@ def _place(
             )
         name, topic_id = topic.name, topic.topic_id
         if topic_id:
-            name = _name(door, topic)
+            name = _name(broker, topic)
             if not name:
                 raise UnknownTopicId("topic id: unknown here; look up the topic by name again")
-        append = door.replicas.submit_nowait(name, partition, records, acks, topic_id)
-        door.replicas.producing.bytes += size
+        append = broker.replicas.submit_nowait(name, partition, records, acks, topic_id)
+        broker.replicas.producing.bytes += size
         return append
     except QuorumlogError as error:
         return error

@@ -5,16 +5,16 @@ from typing import Final
 from ....errors import InvalidRequest
 from ....proto import quorum_pb2 as pb
 from ..api import Answer, BrokerContext, Call, KafkaApi
-from ..messages import error_fields
-from ..parts import outcome
+from ..error_codes import error_fields
+from ..per_item import outcome
 
 
-async def remove_raft_voter(door: BrokerContext, call: Call) -> Answer:
+async def remove_raft_voter(broker: BrokerContext, call: Call) -> Answer:
     """Forward the request to the quorum's leader; the response waits for the commit."""
-    return error_fields(await outcome(_remove(door, call)))
+    return error_fields(await outcome(_remove(broker, call)))
 
 
-async def _remove(door: BrokerContext, call: Call) -> None:
+async def _remove(broker: BrokerContext, call: Call) -> None:
     body = call.body
     if body.voter_directory_id is None:
         raise InvalidRequest("voter_directory_id: empty; give the id of the voter's data directory")
@@ -23,7 +23,7 @@ async def _remove(door: BrokerContext, call: Call) -> None:
         id=body.voter_id,
         directory_id=body.voter_directory_id.bytes,
     )
-    await door.quorum.remove_voter(request, call.context)
+    await broker.quorum.remove_voter(request, call.context)
 
 
 API: Final = KafkaApi(

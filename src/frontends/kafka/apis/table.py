@@ -22,7 +22,7 @@ from .describe_topic_partitions import API as DESCRIBE_TOPIC_PARTITIONS
 from .elect_leaders import API as ELECT_LEADERS
 from .fetch import API as FETCH
 from .find_coordinator import API as FIND_COORDINATOR
-from .groups import GROUP_APIS
+from .group_table import GROUP_APIS
 from .incremental_alter_configs import API as INCREMENTAL_ALTER_CONFIGS
 from .init_producer_id import API as INIT_PRODUCER_ID
 from .list_config_resources import API as LIST_CONFIG_RESOURCES

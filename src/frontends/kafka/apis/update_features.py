@@ -10,8 +10,8 @@ from typing import Any, Final
 from ....errors import InvalidRequest
 from ....proto import admin_pb2 as pb
 from ..api import Answer, BrokerContext, Call, KafkaApi
-from ..messages import error_fields
-from ..parts import outcome, wait_applied, with_timeout
+from ..error_codes import error_fields
+from ..per_item import outcome, wait_applied, with_timeout
 
 UPGRADE: Final = 1
 _DOWNGRADES: Final = (2, 3)  # safe, unsafe
@@ -19,9 +19,9 @@ _DOWNGRADES: Final = (2, 3)  # safe, unsafe
 LAST_WITH_RESULTS: Final = 1
 
 
-async def update_features(door: BrokerContext, call: Call) -> Answer:
+async def update_features(broker: BrokerContext, call: Call) -> Answer:
     """Forward the changes to the controller."""
-    error = await outcome(_update(door, call))
+    error = await outcome(_update(broker, call))
     answer = dict(error_fields(error))
     if call.version <= LAST_WITH_RESULTS:
         updates = () if error is not None else call.body.feature_updates
@@ -31,15 +31,15 @@ async def update_features(door: BrokerContext, call: Call) -> Answer:
     return answer
 
 
-async def _update(door: BrokerContext, call: Call) -> None:
+async def _update(broker: BrokerContext, call: Call) -> None:
     body = call.body
     context = with_timeout(call, body.timeout)
     request = pb.UpdateFeaturesRequest(
         updates=[_update_of(update) for update in body.feature_updates],
         validate_only=getattr(body, "validate_only", False),
     )
-    response = await door.admin.update_features(request, context)
-    await wait_applied(door, response.metadata_offset, context)
+    response = await broker.admin.update_features(request, context)
+    await wait_applied(broker, response.metadata_offset, context)
 
 
 def _update_of(update: Any) -> pb.FeatureUpdate:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.frontends.kafka.charging import MeasuredAwaitable
+from quorumlog.frontends.kafka.quota_charge import MeasuredAwaitable
 from quorumlog.runtime import Runtime
 from quorumlog.runtime.real import run
 

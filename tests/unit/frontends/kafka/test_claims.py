@@ -9,7 +9,12 @@ import pytest
 from quorumlog.errors import InvalidRequest
 from quorumlog.frontends.kafka import messages
 from quorumlog.frontends.kafka.apis import APIS
-from quorumlog.frontends.kafka.claims import ELEMENTS_MAX, RequestCut, step_over, walk_message
+from quorumlog.frontends.kafka.request_limits import (
+    ELEMENTS_MAX,
+    RequestCut,
+    step_over,
+    walk_message,
+)
 
 from .any_request import OFFERED, any_message, bytes_of, schema_of
 from .raw_client import body_of

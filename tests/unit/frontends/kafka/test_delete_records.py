@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.frontends.kafka.parts import PARTS_MAX
+from quorumlog.frontends.kafka.per_item import PARTS_MAX
 from quorumlog.proto import log_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.services import LOG_PUBLISH

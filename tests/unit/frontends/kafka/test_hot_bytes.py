@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorumlog.errors import InvalidRequest
-from quorumlog.frontends.kafka.hot.fetch import (
+from quorumlog.frontends.kafka.codecs.fetch import (
     FetchPart,
     FetchResult,
     FetchTopic,
@@ -21,9 +21,9 @@ from quorumlog.frontends.kafka.hot.fetch import (
     encode_topic,
     read_fetch,
 )
-from quorumlog.frontends.kafka.hot.leaders import CurrentLeader, NodeEndpoint
-from quorumlog.frontends.kafka.hot.primitives import I32, string_of
-from quorumlog.frontends.kafka.hot.produce import (
+from quorumlog.frontends.kafka.codecs.leaders import CurrentLeader, NodeEndpoint
+from quorumlog.frontends.kafka.codecs.primitives import I32, string_of
+from quorumlog.frontends.kafka.codecs.produce import (
     ProducePart,
     ProduceResult,
     ProduceTopic,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorumlog.errors import InvalidRequest
-from quorumlog.frontends.kafka.hot.groups import (
+from quorumlog.frontends.kafka.codecs.groups import (
     COMMIT_ENTRIES_MAX,
     ClassicHeartbeatBody,
     Commit,

@@ -291,7 +291,7 @@ def test_a_port_that_is_taken_is_named_and_what_was_open_closes(run: Run, folder
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, f"{folder}-1") as first:
             listeners = ("127.0.0.1:0", f"OUT://{first.address}")
-            with pytest.raises(AddressInUse, match=r"Kafka listener OUT: choose another port"):
+            with pytest.raises(AddressInUse, match=r"Kafka listener OUT\); choose another port"):
                 async with serving_kafka(runtime, f"{folder}-2", kafka_listeners=listeners):
                     pass
 

@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.errors import InvalidRequest
-from quorumlog.frontends.kafka.claims import TEXT_BYTES_MAX, step_over, walk_message
+from quorumlog.frontends.kafka.request_limits import TEXT_BYTES_MAX, step_over, walk_message
 from quorumlog.runtime import Runtime
 
 from .any_request import schema_of

@@ -11,8 +11,8 @@ import pytest
 
 from quorumlog.frontends.kafka import messages
 from quorumlog.frontends.kafka.apis import APIS
+from quorumlog.frontends.kafka.response_encoder import StructEncoder
 from quorumlog.frontends.kafka.schemas import response_schema
-from quorumlog.frontends.kafka.writing import StructEncoder
 
 from .any_request import any_message, bytes_of
 

@@ -15,8 +15,7 @@ from quorumlog.proto.log_pb2 import (
     PublishResponse,
 )
 from quorumlog.runtime import CallContext, Handler, Runtime
-from quorumlog.server.observing.calls import CallMetrics
-from quorumlog.server.observing.stalls import StallMonitor
+from quorumlog.server.observability.call_metrics import CallMetrics, StallMonitor
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
 
 WAIT_MS = 1_000

@@ -3,8 +3,7 @@
 from quorumlog.metrics import Scrape
 from quorumlog.metrics import table as rows
 from quorumlog.runtime import Runtime
-from quorumlog.server.observing.collectors import collect_log
-from quorumlog.server.observing.kafka import collect_kafka
+from quorumlog.server.observability.collectors import collect_kafka, collect_log
 from quorumlog.simulation import run
 
 from ...frontends.kafka.hot_client import batch, create, produced

@@ -20,7 +20,7 @@ from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
-from quorumlog.server.forming import initial_voters
+from quorumlog.server.directory_format import initial_voters
 from quorumlog.server.node import Node, format_directory
 from quorumlog.services import ADMIN_CREATE_TOPIC, LOG_FETCH, LOG_PRODUCE
 

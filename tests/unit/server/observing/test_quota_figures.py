@@ -4,7 +4,7 @@ from quorumlog.broker.quotas import ClientQuotaManager
 from quorumlog.metadata.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from quorumlog.metrics import Scrape
 from quorumlog.metrics.table import QUOTA_CLIENTS, QUOTA_THROTTLES, QUOTA_WAIT
-from quorumlog.server.observing.collectors import collect_quotas
+from quorumlog.server.observability.collectors import collect_quotas
 
 
 def test_waits_are_told_by_the_quota_that_was_used_up() -> None:

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from quorumlog.ids import NO_NODE, Epoch, NodeId, TopicId
 from quorumlog.metadata import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
-from quorumlog.server.observing.tally import COUNTED_A_STEP, PartitionTally
+from quorumlog.server.observability.partition_tally import COUNTED_A_STEP, PartitionTally
 
 ME = NodeId(1)
 

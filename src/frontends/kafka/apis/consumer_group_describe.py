@@ -1,0 +1,95 @@
+"""ConsumerGroupDescribe: describe groups of the consumer protocol (KIP-848) with their members."""
+
+from typing import Any
+
+from ....broker.groups.records import Partitions
+from ....broker.groups.requests import DescribeGroup, GroupDescription, MemberDescription
+from ....errors import GroupNotFound, QuorumlogError
+from ....metadata import MetadataImage
+from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call, Fields
+from ..authorized_operations import group_operations
+from ..error_codes import group_code
+from ..group_calls import partition_fields
+from ..offloaded_encoding import encode_if_large
+from ..per_item import outcomes
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+
+async def handle(broker: BrokerContext, call: Call) -> Answer:
+    """Describe each group, with its own result."""
+    names = call.body.group_ids
+
+    async def describe(name: str) -> GroupDescription:
+        deadline_ms = call.began_ms + ANSWER_MS_MAX
+        found = await broker.groups.ask(DescribeGroup(group=name), deadline_ms=deadline_ms)
+        if found.is_classic:
+            raise GroupNotFound(f"{name!r}: a classic group; use DescribeGroups")
+        return found
+
+    found = await outcomes(broker, names, describe, context=call.context)
+    image, is_asked = broker.image, call.body.include_authorized_operations
+    groups = [
+        _failed(name, each)
+        if isinstance(each, QuorumlogError)
+        else {
+            **_described(image, each),
+            "authorized_operations": group_operations(is_asked=is_asked),
+        }
+        for name, each in zip(names, found, strict=True)
+    ]
+    members = sum(len(group["members"]) for group in groups)
+    return await encode_if_large(
+        broker, call, {"groups": groups}, elements=len(groups) + 4 * members
+    )
+
+
+def _failed(name: str, error: QuorumlogError) -> Fields:
+    return {
+        "error_code": group_code(error),
+        "error_message": str(error),
+        "group_id": name,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": (),
+    }
+
+
+def _described(image: MetadataImage, group: GroupDescription) -> dict[str, Any]:
+    return {
+        "error_code": 0,
+        "group_id": group.group,
+        "group_state": group.state,
+        "group_epoch": group.generation,
+        "assignment_epoch": group.target_epoch,
+        "assignor_name": group.protocol,
+        "members": [_member(image, each) for each in group.members],
+    }
+
+
+def _member(image: MetadataImage, member: MemberDescription) -> Fields:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "rack_id": member.rack,
+        "member_epoch": member.member_epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": sorted(member.topics),
+        "subscribed_topic_regex": member.pattern,
+        "assignment": _named(image, member.owned),
+        "target_assignment": _named(image, member.target),
+        "member_type": CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
+    }
+
+
+def _named(image: MetadataImage, partitions: Partitions) -> Fields:
+    """Return partitions with the names of their topics, deleted topics left out."""
+    topics = []
+    for fields in partition_fields(partitions):
+        topic = image.topic_of_id(fields["topic_id"])
+        if topic is not None:
+            topics.append({**fields, "topic_name": topic.name})
+    return {"topic_partitions": topics}

@@ -1,0 +1,121 @@
+"""ConsumerGroupHeartbeat: join or leave a group of the consumer protocol (KIP-848), keep the
+session alive, receive the assignment.
+
+Since version 1 members choose their own ids and may subscribe by a pattern.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from ....broker.groups.requests import ConsumerBeat, ConsumerHeartbeat
+from ....errors import InvalidRequest, QuorumlogError
+from ..api import Answer, BrokerContext, Call, Done, Fields, PreparedResponse
+from ..codecs.groups import PlainHeartbeatBody, encode_plain_heartbeat, read_plain_heartbeat
+from ..error_codes import group_code
+from ..group_calls import ask_coordinator, client_host, partition_fields, read_partitions
+from ..pending_group_call import begin_group_call
+
+read = read_plain_heartbeat
+
+_MEMBERS_DRAW_IDS: Final = 1  # the first version in which members choose their ids (KIP-1082)
+_MS: Final = timedelta(milliseconds=1)
+
+
+class PlainHeartbeatResponse(PreparedResponse):
+    """A response without a new assignment."""
+
+    __slots__ = ("_beat",)
+
+    def __init__(self, beat: ConsumerBeat) -> None:
+        self._beat = beat
+
+    def parts(self, throttle_ms: int) -> Sequence[bytes]:
+        """Return the body."""
+        beat = self._beat
+        return (
+            encode_plain_heartbeat(
+                beat.member_id,
+                beat.member_epoch,
+                beat.heartbeat_interval_ms,
+                throttle_ms=throttle_ms,
+            ),
+        )
+
+
+def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
+    """Forward a heartbeat without arrays to the coordinator."""
+    request = _plain_request(call, call.body)
+    if not request.member_id:
+        return False
+    return begin_group_call(broker, call, request, _answer, done)
+
+
+async def handle(broker: BrokerContext, call: Call) -> Answer:
+    """Forward any heartbeat to the coordinator."""
+    plain = isinstance(call.body, PlainHeartbeatBody)
+    request = _plain_request(call, call.body) if plain else _request(call)
+    if call.version >= _MEMBERS_DRAW_IDS and not request.member_id:
+        return _failed(InvalidRequest("member_id: empty; choose a UUID, as text"))
+    outcome = await ask_coordinator(broker, call, request)
+    return _answer(call, outcome)
+
+
+def _plain_request(call: Call, beat: PlainHeartbeatBody) -> ConsumerHeartbeat:
+    return ConsumerHeartbeat(
+        group=beat.group,
+        member_id=beat.member_id,
+        member_epoch=beat.member_epoch,
+        instance_id=beat.instance_id,
+        rack=beat.rack,
+        client_id=call.client_id,
+        client_host=client_host(call),
+        rebalance_timeout_ms=beat.rebalance_timeout_ms,
+        pattern=beat.pattern,
+        assignor=beat.assignor,
+    )
+
+
+def _request(call: Call) -> ConsumerHeartbeat:
+    body: Any = call.body
+    topics, owned = body.subscribed_topic_names, body.topic_partitions
+    return ConsumerHeartbeat(
+        group=body.group_id,
+        member_id=body.member_id,
+        member_epoch=body.member_epoch,
+        instance_id=body.instance_id,
+        rack=body.rack_id,
+        client_id=call.client_id,
+        client_host=client_host(call),
+        rebalance_timeout_ms=body.rebalance_timeout // _MS,
+        topics=None if topics is None else frozenset(topics),
+        pattern=getattr(body, "subscribed_topic_regex", None),
+        assignor=body.server_assignor,
+        owned=None if owned is None else read_partitions(owned),
+    )
+
+
+def _answer(call: Call, outcome: ConsumerBeat | QuorumlogError) -> Answer:
+    if isinstance(outcome, QuorumlogError):
+        return _failed(outcome)
+    return PlainHeartbeatResponse(outcome) if outcome.assignment is None else _told(outcome)
+
+
+def _failed(error: QuorumlogError) -> Fields:
+    return {
+        "error_code": group_code(error),
+        "error_message": str(error),
+        "member_epoch": 0,
+        "heartbeat_interval": 0,
+    }
+
+
+def _told(beat: ConsumerBeat) -> Fields:
+    assert beat.assignment is not None
+    return {
+        "error_code": 0,
+        "member_id": beat.member_id,
+        "member_epoch": beat.member_epoch,
+        "heartbeat_interval": beat.heartbeat_interval_ms,
+        "assignment": {"topic_partitions": partition_fields(beat.assignment)},
+    }

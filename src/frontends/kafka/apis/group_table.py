@@ -1,0 +1,116 @@
+"""The table of the consumer groups' API keys."""
+
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final
+
+from ..api import Answer, Begin, BrokerContext, Call, Done, Handle, KafkaApi, Read
+
+
+@cache
+def _module(name: str) -> ModuleType:
+    return import_module(f"{__package__}.{name}")
+
+
+def _later(module: str) -> Handle:
+    """Return a handler that imports the `handle` of a module of this folder at its first call."""
+
+    async def handle(broker: BrokerContext, call: Call) -> Answer:
+        answer: Answer = await _module(module).handle(broker, call)
+        return answer
+
+    handle.__module__ = f"{__package__}.{module}"
+    return handle
+
+
+def _read_later(module: str) -> Read:
+    """Return a reader that imports the `read` of such a module."""
+
+    def read(version: int, body: memoryview) -> Any:
+        return _module(module).read(version, body)
+
+    return read
+
+
+def _begin_later(module: str) -> Begin:
+    """Return a function that imports the `begin` of such a module."""
+
+    def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
+        is_begun: bool = _module(module).begin(broker, call, done)
+        return is_begun
+
+    return begin
+
+
+GROUP_APIS: Final[tuple[KafkaApi, ...]] = (
+    KafkaApi(
+        key=8,
+        name="OffsetCommit",
+        low=2,
+        high=10,
+        flexible=8,
+        handle=_later("offset_commit"),
+        read=_read_later("offset_commit"),
+        begin=_begin_later("offset_commit"),
+    ),
+    KafkaApi(key=9, name="OffsetFetch", low=1, high=10, flexible=6, handle=_later("offset_fetch")),
+    KafkaApi(
+        key=11,
+        name="JoinGroup",
+        low=0,
+        high=9,
+        flexible=6,
+        handle=_later("join_group"),
+        waits_for_others=True,
+    ),
+    KafkaApi(
+        key=12,
+        name="Heartbeat",
+        low=0,
+        high=4,
+        flexible=4,
+        handle=_later("heartbeat"),
+        read=_read_later("heartbeat"),
+        begin=_begin_later("heartbeat"),
+    ),
+    KafkaApi(key=13, name="LeaveGroup", low=0, high=5, flexible=4, handle=_later("leave_group")),
+    KafkaApi(
+        key=14,
+        name="SyncGroup",
+        low=0,
+        high=5,
+        flexible=4,
+        handle=_later("sync_group"),
+        waits_for_others=True,
+    ),
+    KafkaApi(
+        key=15, name="DescribeGroups", low=0, high=6, flexible=5, handle=_later("describe_groups")
+    ),
+    KafkaApi(key=16, name="ListGroups", low=0, high=5, flexible=3, handle=_later("list_groups")),
+    KafkaApi(
+        key=42, name="DeleteGroups", low=0, high=2, flexible=2, handle=_later("delete_groups")
+    ),
+    KafkaApi(
+        key=47, name="OffsetDelete", low=0, high=0, flexible=1, handle=_later("offset_delete")
+    ),
+    KafkaApi(
+        key=68,
+        name="ConsumerGroupHeartbeat",
+        low=0,
+        high=1,
+        flexible=0,
+        handle=_later("consumer_group_heartbeat"),
+        read=_read_later("consumer_group_heartbeat"),
+        begin=_begin_later("consumer_group_heartbeat"),
+    ),
+    KafkaApi(
+        key=69,
+        name="ConsumerGroupDescribe",
+        low=0,
+        high=1,
+        flexible=0,
+        handle=_later("consumer_group_describe"),
+    ),
+)
+"""By ascending key."""

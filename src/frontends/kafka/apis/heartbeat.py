@@ -1,0 +1,60 @@
+"""Heartbeat: keep a classic group's member alive, and report a rebalance to it."""
+
+from collections.abc import Sequence
+
+from ....broker.groups.requests import ClassicHeartbeat
+from ....errors import CoordinatorLoading, QuorumlogError
+from ..api import Answer, BrokerContext, Call, Done, PreparedResponse
+from ..codecs.groups import ClassicHeartbeatBody, encode_heartbeat, read_heartbeat
+from ..error_codes import group_code
+from ..group_calls import ask_coordinator
+from ..pending_group_call import begin_group_call
+
+read = read_heartbeat
+
+
+class HeartbeatResponse(PreparedResponse):
+    """An encoded response."""
+
+    __slots__ = ("_code", "_version")
+
+    def __init__(self, version: int, code: int) -> None:
+        self._version = version
+        self._code = code
+
+    @property
+    def error_codes(self) -> Sequence[int]:
+        """The error code, if there is one."""
+        return (self._code,) if self._code else ()
+
+    def parts(self, throttle_ms: int) -> Sequence[bytes]:
+        """Return the body."""
+        return (encode_heartbeat(self._version, self._code, throttle_ms=throttle_ms),)
+
+
+def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
+    """Forward the heartbeat to the coordinator without a task."""
+    return begin_group_call(broker, call, _request(call), _answer, done)
+
+
+async def handle(broker: BrokerContext, call: Call) -> Answer:
+    """Forward the heartbeat to the coordinator in a task."""
+    outcome = await ask_coordinator(broker, call, _request(call))
+    return _answer(call, outcome)
+
+
+def _request(call: Call) -> ClassicHeartbeat:
+    beat: ClassicHeartbeatBody = call.body
+    return ClassicHeartbeat(
+        group=beat.group,
+        member_id=beat.member_id,
+        instance_id=beat.instance_id,
+        generation=beat.generation,
+    )
+
+
+def _answer(call: Call, outcome: QuorumlogError | None) -> HeartbeatResponse:
+    """Return the response. While the coordinator loads, every member's heartbeat succeeds."""
+    if outcome is None or isinstance(outcome, CoordinatorLoading):
+        return HeartbeatResponse(call.version, 0)
+    return HeartbeatResponse(call.version, group_code(outcome))

@@ -1,0 +1,197 @@
+"""OffsetCommit: store a group's committed offsets.
+
+Since version 10 topics are named by id. Versions before 9 predate the consumer protocol (KIP-848),
+so its errors are mapped to older codes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from ....broker.groups.requests import CommitOffsets, CommitOutcome, OffsetToCommit
+from ....errors import (
+    GroupNotFound,
+    IllegalGeneration,
+    QuorumlogError,
+    StaleMemberEpoch,
+    UnknownTopicOrPartition,
+)
+from ..api import Answer, BrokerContext, Call, Done, Fields, PreparedResponse
+from ..codecs.groups import Commit, encode_commit, read_commit
+from ..error_codes import UNSUPPORTED_VERSION, code_of, group_code
+from ..group_calls import NamedTopic, ask_coordinator, named_topic, slices
+from ..offloaded_encoding import encode_if_large
+from ..pending_group_call import begin_group_call
+
+read = read_commit
+
+BEGUN_MAX: Final = 100
+"""A commit of more partitions takes a task: it may be stored in several steps."""
+
+_KNOWS_EPOCHS: Final = 9  # the first version with member epochs (KIP-848)
+_MS: Final = timedelta(milliseconds=1)
+
+
+@dataclass(slots=True)
+class _Sorted:
+    """The partitions of a commit, in the order of the request."""
+
+    topics: list[tuple[NamedTopic, Any]]
+    codes: list[int]  # of each; 0 while unknown
+    wanted: list[OffsetToCommit]  # of existing partitions
+    places: list[int]  # the positions of these among the codes
+
+    def take(self, codes: Sequence[int]) -> None:
+        """Store the codes of the existing partitions."""
+        for place, code in zip(self.places, codes, strict=True):
+            self.codes[place] = code
+
+
+class OffsetCommitResponse(PreparedResponse):
+    """A response in a version with a hand-written encoder."""
+
+    __slots__ = ("_body", "_codes", "_version")
+
+    def __init__(self, version: int, body: Commit, codes: Sequence[int]) -> None:
+        self._version = version
+        self._body = body
+        self._codes = codes
+
+    @property
+    def error_codes(self) -> Sequence[int]:
+        """The error codes of partitions."""
+        return [code for code in self._codes if code]
+
+    def parts(self, throttle_ms: int) -> Sequence[bytes]:
+        """Return the body."""
+        topics = self._body.topics
+        return (encode_commit(self._version, topics, self._codes, throttle_ms=throttle_ms),)
+
+
+def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
+    """Commit in one step, if all named partitions exist; otherwise return False."""
+    body: Commit = call.body
+    if sum([len(topic.partitions) for topic in body.topics]) > BEGUN_MAX:
+        return False
+    image, wanted = broker.image, []
+    for name, parts in body.topics:
+        topic = image.topic(name)
+        if topic is None:
+            return False
+        known, topic_id = topic.partitions, topic.id
+        for part in parts:
+            if part.partition_index not in known:
+                return False
+            wanted.append(
+                OffsetToCommit(
+                    topic=name,
+                    partition=part.partition_index,
+                    offset=part.committed_offset,
+                    leader_epoch=part.committed_leader_epoch,
+                    note=part.committed_metadata or "",
+                    topic_id=topic_id,
+                )
+            )
+    if not wanted:
+        return False
+    request = CommitOffsets(
+        group=body.group_id,
+        member_id=body.member_id,
+        instance_id=body.group_instance_id,
+        generation=body.generation_id_or_member_epoch,
+        offsets=tuple(wanted),
+    )
+    return begin_group_call(broker, call, request, _answer, done)
+
+
+async def handle(broker: BrokerContext, call: Call) -> Answer:
+    """Commit the offsets of existing partitions; the others have errors of their own."""
+    found = _sorted(broker, call)
+    codes: list[int] = []
+    for offsets in slices(found.wanted):
+        outcome = await ask_coordinator(broker, call, _request(call, offsets))
+        codes += _codes(call, outcome, len(offsets))
+    found.take(codes)
+    left = iter(found.codes)
+    answer = {
+        "topics": [
+            {**topic.title, "partitions": [_result(one, next(left)) for one in part.partitions]}
+            for topic, part in found.topics
+        ]
+    }
+    return await encode_if_large(
+        broker, call, answer, elements=len(found.codes) + len(found.topics)
+    )
+
+
+def _sorted(broker: BrokerContext, call: Call) -> _Sorted:
+    image = broker.image
+    found = _Sorted([(named_topic(image, part), part) for part in call.body.topics], [], [], [])
+    for topic, part in found.topics:
+        for one in part.partitions:
+            error = _refusal(topic, one.partition_index)
+            if error is None:
+                found.places.append(len(found.codes))
+                found.wanted.append(_offset(topic, one))
+            found.codes.append(code_of(error))
+    return found
+
+
+def _request(call: Call, offsets: Sequence[OffsetToCommit]) -> CommitOffsets:
+    body = call.body
+    retention = getattr(body, "retention_time", None)
+    return CommitOffsets(
+        group=body.group_id,
+        member_id=body.member_id,
+        instance_id=getattr(body, "group_instance_id", None),
+        generation=body.generation_id_or_member_epoch,
+        retention_ms=-1 if retention is None else retention // _MS,
+        offsets=tuple(offsets),
+    )
+
+
+def _answer(call: Call, outcome: CommitOutcome | QuorumlogError) -> OffsetCommitResponse:
+    body: Commit = call.body
+    count = sum([len(topic.partitions) for topic in body.topics])
+    return OffsetCommitResponse(call.version, body, _codes(call, outcome, count))
+
+
+def _codes(call: Call, outcome: CommitOutcome | QuorumlogError, count: int) -> list[int]:
+    """Return the error codes of `count` offsets that were committed together."""
+    if isinstance(outcome, QuorumlogError):
+        return [_code(call, outcome)] * count
+    return [code_of(error) for error in outcome.errors]
+
+
+def _refusal(topic: NamedTopic, index: int) -> QuorumlogError | None:
+    if topic.image is None:
+        return topic.missing()
+    if index not in topic.image.partitions:
+        return UnknownTopicOrPartition("unknown partition; check its index", topic=topic.name)
+    return None
+
+
+def _offset(topic: NamedTopic, one: Any) -> OffsetToCommit:
+    assert topic.image is not None
+    return OffsetToCommit(
+        topic=topic.name,
+        partition=one.partition_index,
+        offset=one.committed_offset,
+        leader_epoch=getattr(one, "committed_leader_epoch", -1),
+        note=one.committed_metadata or "",
+        topic_id=topic.image.id,
+    )
+
+
+def _code(call: Call, error: QuorumlogError) -> int:
+    if call.version < _KNOWS_EPOCHS:
+        if isinstance(error, StaleMemberEpoch):
+            return UNSUPPORTED_VERSION
+        if isinstance(error, GroupNotFound):
+            return IllegalGeneration.code
+    return group_code(error)
+
+
+def _result(one: Any, code: int) -> Fields:
+    return {"partition_index": one.partition_index, "error_code": code}

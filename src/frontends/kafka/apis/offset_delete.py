@@ -1,0 +1,38 @@
+"""OffsetDelete: delete a group's offsets of partitions without a subscribed member (KIP-496)."""
+
+from ....broker.groups.requests import DeleteOffsets
+from ....errors import QuorumlogError, UnknownTopicOrPartition
+from ..api import Answer, BrokerContext, Call
+from ..error_codes import code_of, group_code
+from ..group_calls import ask_coordinator, slices
+from ..offloaded_encoding import encode_if_large
+from ..per_item import by_topic
+
+
+async def handle(broker: BrokerContext, call: Call) -> Answer:
+    """Delete the offsets of existing partitions; the others have errors of their own."""
+    image = broker.image
+    codes: dict[tuple[str, int], int] = {}
+    wanted: dict[tuple[str, int], None] = {}
+    for part in call.body.topics:
+        topic = image.topic(part.name)
+        for one in part.partitions:
+            place = (part.name, one.partition_index)
+            codes[place] = UnknownTopicOrPartition.code
+            if topic is not None and one.partition_index in topic.partitions:
+                wanted[place] = None
+    for places in slices(list(wanted)):
+        request = DeleteOffsets(group=call.body.group_id, partitions=tuple(places))
+        outcome = await ask_coordinator(broker, call, request)
+        if isinstance(outcome, QuorumlogError):
+            return {"error_code": group_code(outcome), "topics": ()}
+        codes.update(zip(places, map(code_of, outcome.errors), strict=True))
+    results = (
+        (topic, {"partition_index": index, "error_code": code})
+        for (topic, index), code in codes.items()
+    )
+    answer = {
+        "error_code": 0,
+        "topics": by_topic(results, topic_as="name", partitions_as="partitions"),
+    }
+    return await encode_if_large(broker, call, answer, elements=len(codes))

@@ -1,0 +1,106 @@
+"""Common parts of the group requests: calls of the coordinator, and topics by name or id."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+from ...broker.groups.records import Partitions
+from ...broker.groups.requests import GroupRequest
+from ...errors import QuorumlogError, UnknownTopicId, UnknownTopicOrPartition
+from ...ids import TopicId
+from ...metadata import MetadataImage, TopicImage
+from .api import ANSWER_MS_MAX, BrokerContext, Call, Fields
+
+R = TypeVar("R")
+
+WAIT_MS_MAX: Final = 2**31
+"""The longest wait for other members: at least as long as any timeout of a group, which ends the
+wait earlier."""
+
+PARTS_A_REQUEST: Final = 1_000
+"""The partitions of one step of storing offsets; a larger request takes several steps."""
+
+NO_OFFSET: Final = -1
+
+
+async def ask_coordinator(
+    broker: BrokerContext, call: Call, request: GroupRequest[R]
+) -> R | QuorumlogError:
+    """Send a request to the coordinator; return its response or error."""
+    try:
+        return await broker.groups.ask(request, deadline_ms=call.began_ms + ANSWER_MS_MAX)
+    except QuorumlogError as error:
+        return error
+
+
+async def ask_and_wait(
+    broker: BrokerContext, call: Call, request: GroupRequest[R]
+) -> R | QuorumlogError:
+    """Send a request with a response that may depend on other members."""
+    try:
+        return await broker.groups.ask(request, deadline_ms=call.began_ms + WAIT_MS_MAX)
+    except QuorumlogError as error:
+        return error
+
+
+def client_host(call: Call) -> str:
+    """Return the client's host without its port, as descriptions have it."""
+    return _host_of(call.client.peer)
+
+
+@lru_cache(maxsize=4_096)  # every heartbeat of KIP-848 calls it
+def _host_of(peer: str) -> str:
+    return "/" + peer.rpartition(":")[0].removeprefix("[").removesuffix("]")
+
+
+# --- topics --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)  # not frozen: every commit makes some
+class NamedTopic:
+    """A topic as one item of a request names it."""
+
+    title: Fields  # the fields that name it in the response: its name or its id
+    image: TopicImage | None  # None: no such topic
+    name: str  # empty: unknown id
+
+    def missing(self) -> QuorumlogError:
+        """Return the error of a topic that does not exist."""
+        if self.name:
+            return UnknownTopicOrPartition("unknown topic; check the name", topic=self.name)
+        return UnknownTopicId("topic id: unknown here; look up the topic by name again")
+
+
+def named_topic(image: MetadataImage, part: Any) -> NamedTopic:
+    """Look up the topic that an item of a request names, in new versions by its id."""
+    name = getattr(part, "name", None)
+    if name is not None:
+        return NamedTopic({"name": name}, image.topic(name), name)
+    raw = b"" if part.topic_id is None else part.topic_id.bytes
+    topic = image.topic_of_id(raw)
+    return NamedTopic({"topic_id": raw}, topic, "" if topic is None else topic.name)
+
+
+def slices(parts: Sequence[R]) -> Iterable[Sequence[R]]:
+    """Yield the items of a request in chunks that are stored in one step."""
+    for begin in range(0, len(parts), PARTS_A_REQUEST):
+        yield parts[begin : begin + PARTS_A_REQUEST]
+
+
+def read_partitions(topics: Iterable[Any]) -> Partitions:
+    """Return the partitions that a member names by topic ids."""
+    found: dict[TopicId, frozenset[int]] = {}
+    for topic in topics:
+        if topic.topic_id is not None and topic.partitions:
+            topic_id = TopicId(topic.topic_id.bytes)
+            found[topic_id] = found.get(topic_id, frozenset()) | frozenset(topic.partitions)
+    return found
+
+
+def partition_fields(partitions: Partitions) -> list[Fields]:
+    """Return partitions by their topic ids, in ascending order."""
+    return [
+        {"topic_id": topic_id, "partitions": sorted(partitions[topic_id])}
+        for topic_id in sorted(partitions)
+    ]

@@ -1,0 +1,158 @@
+"""Requests of many items: each item is carried out by itself, and its error is in its own
+result."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, KeysView, Sequence
+from datetime import timedelta
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+from ...errors import InvalidRequest, QuorumlogError, TimedOut
+from ...proto import errors_pb2
+from ...runtime import CallContext
+from ...runtime.error_detail import decode_error
+from .api import BrokerContext, Call, Fields
+
+PARTS_MAX: Final = 10_000
+"""The items that one request may have; with more, each is refused."""
+PARTS_AT_ONCE: Final = 100
+"""The items of one request that are in progress concurrently."""
+APPLIED_MS_MAX: Final = 1_000
+"""The longest wait of a response for its own broker to apply the change."""
+
+P = TypeVar("P")
+R = TypeVar("R")
+H = TypeVar("H", bound=Hashable)
+
+Place: TypeAlias = tuple[str, int]
+"""A topic's name and a partition's index."""
+
+
+class PartitionItem(Protocol):
+    """An item of a call that names one partition."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+
+
+class PartitionResult(PartitionItem, Protocol):
+    """The result of one partition."""
+
+    @property
+    def error(self) -> errors_pb2.Error: ...
+
+
+ItemOfCall = TypeVar("ItemOfCall", bound=PartitionItem)
+Result = TypeVar("Result", bound=PartitionResult)
+
+
+async def outcomes(
+    broker: BrokerContext,
+    parts: Sequence[P],
+    carry_out: Callable[[P], Awaitable[R]],
+    *,
+    context: CallContext,
+) -> list[R | QuorumlogError]:
+    """Carry out every item. Return the results or errors in the same order.
+
+    Items begin in order and run concurrently, so that the controller's commits are awaited
+    together. An item that has not begun at the deadline is never carried out.
+    """
+    try:
+        check_count(len(parts))
+    except InvalidRequest as too_many:
+        return [too_many] * len(parts)
+    found: dict[int, R | QuorumlogError] = {}
+    waiting = iter(enumerate(parts))
+
+    async def work() -> None:
+        for index, part in waiting:
+            if broker.runtime.clock.now_ms() < context.deadline_ms:
+                found[index] = await outcome(carry_out(part))
+            else:
+                found[index] = TimedOut(
+                    "item: the deadline passed before it was started and nothing was done; retry"
+                    " with fewer items or a longer timeout"
+                )
+
+    async with broker.runtime.tasks.scope("kafka.parts") as scope:
+        for _ in range(min(len(parts), PARTS_AT_ONCE)):
+            scope.spawn(work(), name="kafka.part")
+    return [found[index] for index in range(len(parts))]
+
+
+def check_count(count: int) -> None:
+    """Raise InvalidRequest if a request, or a list in one item, has too many entries."""
+    if count > PARTS_MAX:
+        raise InvalidRequest(
+            f"request: {count} entries; the limit is {PARTS_MAX}; split it into several requests"
+        )
+
+
+async def outcome(result: Awaitable[R]) -> R | QuorumlogError:
+    """Return a result, or the QuorumlogError that was raised."""
+    try:
+        return await result
+    except QuorumlogError as error:
+        return error
+
+
+def with_timeout(call: Call, timeout: timedelta) -> CallContext:
+    """Return the context of a call with the deadline of the request's arrival plus its timeout."""
+    milliseconds = max(0, timeout // timedelta(milliseconds=1))
+    return CallContext(deadline_ms=call.began_ms + milliseconds, peer=call.context.peer)
+
+
+async def wait_applied(broker: BrokerContext, offset: int, context: CallContext) -> None:
+    """Wait until this broker has applied a change, so that the client sees it here. Return at the
+    latest after APPLIED_MS_MAX or at the deadline: the change is committed anyway."""
+    left_ms = context.deadline_ms - broker.runtime.clock.now_ms()
+    timeout_ms = max(0, min(left_ms, APPLIED_MS_MAX))
+    await outcome(broker.metadata.wait_applied(offset, timeout_ms=timeout_ms))
+
+
+def repeated(names: Iterable[H]) -> KeysView[H]:
+    """Return the names that occur more than once, each once, in order. Membership tests of the
+    result take constant time."""
+    return {name: None for name, count in Counter(names).items() if count > 1}.keys()
+
+
+# --- partitions --------------------------------------------------------------------------------
+
+
+def place(part: PartitionItem) -> Place:
+    """Return the partition that an item names."""
+    return part.topic, part.partition
+
+
+def split_valid(
+    parts: Sequence[ItemOfCall], check: Callable[[ItemOfCall], None]
+) -> tuple[list[ItemOfCall], dict[Place, QuorumlogError]]:
+    """Return the valid items, and the errors of the others: `check` raised, or the partition is
+    named twice."""
+    twice = InvalidRequest("partition: named twice in the request; name each partition once")
+    refused: dict[Place, QuorumlogError] = dict.fromkeys(repeated(map(place, parts)), twice)
+    for part in parts:
+        try:
+            check(part)
+        except QuorumlogError as error:
+            refused[place(part)] = error
+    return [part for part in parts if place(part) not in refused], refused
+
+
+def error_of(result: PartitionResult) -> QuorumlogError | None:
+    """Return the error of a result, or None."""
+    return decode_error(result.error) if result.error.name else None
+
+
+def by_topic(
+    results: Iterable[tuple[str, Fields]], *, topic_as: str, partitions_as: str
+) -> Iterator[Fields]:
+    """Yield partition results grouped by topic, as responses have them. Lazy: the results are read
+    in the thread that encodes a large response."""
+    topics: dict[str, list[Fields]] = {}
+    for topic, fields in results:
+        topics.setdefault(topic, []).append(fields)
+    for topic, of_topic in topics.items():
+        yield {topic_as: topic, partitions_as: of_topic}

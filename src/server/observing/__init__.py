@@ -1,6 +1,0 @@
-"""A node's HTTP endpoints: `/metrics`, `/health` and `/ready`. Collectors read the node's parts at
-each request; without a listener nothing runs."""
-
-from .observing import HttpEndpoints
-
-__all__ = ["HttpEndpoints"]

@@ -1,0 +1,222 @@
+"""A node's part in the quorum: a controller, or an observer of the metadata log."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import InconsistentClusterId, QuorumlogError, StaleMetadata, TimedOut
+from ..frontends.grpc import QuorumService
+from ..ids import ClusterId, NodeId
+from ..metadata.decision import ControllerConfig
+from ..metadata.shell import (
+    ControllerShell,
+    ControllerShellConfig,
+    MetadataFollower,
+    MetadataPublisher,
+)
+from ..proto import quorum_pb2
+from ..raftlog import RaftConfig
+from ..raftlog.shell import RaftNode, RaftNodeConfig
+from ..runtime import CallListener, Runtime, Scope
+from ..services import QUORUM_DESCRIBE
+from ..storage import DirectoryMeta
+from ..storage.shell.data_directory import DataDirectory
+from .config import NodeConfig
+from .directory_format import refuse_lost_metadata
+from .lifecycle import Lifecycle
+
+APPLY_PATIENCE_MS: Final = 10_000  # until a start that applies the metadata log is logged
+SOON_MS: Final = 1_000  # of a start without a leader, until the configured controllers are checked
+PATIENCE_MS: Final = 4_000  # then until the wait is logged, doubling each time
+METADATA_BATCH_BYTES: Final = 32 * 1024
+"""Proposals that share a batch: about 250 records, which each node applies in one step of its event
+loop of a few milliseconds."""
+QUORUM_HEALTH: Final = "quorumlog.quorum"
+"""The name of the health check of the quorum: serving while it has a leader."""
+
+_LOG = logging.getLogger("quorumlog.server")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeQuorum:
+    """This node's part in the quorum."""
+
+    cluster_id: ClusterId
+    raft: RaftNode
+    machine: ControllerShell | MetadataFollower
+    quorum: QuorumService
+    listener: CallListener  # for the other nodes of the quorum
+
+    @property
+    def controller(self) -> ControllerShell | None:
+        """The controller, None without the role."""
+        return self.machine if isinstance(self.machine, ControllerShell) else None
+
+    def addresses(self) -> dict[NodeId, str]:
+        """Return the addresses of the voters; this node's has the actual port."""
+        found = {voter.node_id: self.raft.address_of(voter) for voter in self.raft.voters}
+        if self.raft.me in self.raft.voters:
+            found[self.raft.node_id] = self.listener.address
+        return found
+
+    def report_health(self, listener: CallListener) -> None:
+        """Report in health checks of a listener if the leader is known; a leader that is silent for
+        an election timeout is not."""
+
+        def tell(leader_id: NodeId | None) -> None:
+            listener.announce(is_ready=leader_id is not None, service=QUORUM_HEALTH)
+
+        tell(self.raft.leader_id)
+        self.machine.on_leadership(tell)
+
+
+async def open_member(
+    runtime: Runtime,
+    scope: Scope,
+    life: Lifecycle,
+    *,
+    config: NodeConfig,
+    directory: DataDirectory,
+    publisher: MetadataPublisher,
+) -> NodeQuorum:
+    """Open the log and the listener; the committed past is applied by join()."""
+    meta = directory.meta
+    machine = _state_machine(runtime, config, meta, publisher)
+    raft = await RaftNode.open(
+        runtime,
+        scope,
+        directory,
+        cluster_id=meta.cluster_id,
+        config=RaftConfig(
+            node_id=meta.node_id,
+            directory_id=meta.directory_id,
+            address=config.quorum_address,
+            bootstrap=config.quorum_bootstrap,
+            heartbeat_ms=config.heartbeat_ms,
+            election_timeout_ms_min=config.election_timeout_ms,
+            election_timeout_ms_max=2 * config.election_timeout_ms,
+        ),
+        state_machine=machine,
+        node_config=RaftNodeConfig(
+            listener=config.stream_listener, batch_bytes_max=METADATA_BATCH_BYTES
+        ),
+    )
+    if raft.log_end_offset == 0 and config.is_alone:
+        await refuse_lost_metadata(directory)
+    machine.attach(raft)
+    quorum = QuorumService(
+        runtime, raft, cluster_id=meta.cluster_id, is_controller=config.is_controller
+    )
+    handlers = {**raft.handlers(), **quorum.handlers()}
+    if isinstance(machine, ControllerShell):
+        handlers.update(machine.handlers())
+    listener = await life.listen(config.controller_listener, handlers)
+    member = NodeQuorum(
+        cluster_id=meta.cluster_id, raft=raft, machine=machine, quorum=quorum, listener=listener
+    )
+    member.report_health(listener)
+    return member
+
+
+async def join(
+    runtime: Runtime,
+    scope: Scope,
+    life: Lifecycle,
+    *,
+    config: NodeConfig,
+    member: NodeQuorum,
+    publisher: MetadataPublisher,
+) -> None:
+    """Start, and return once the committed past is applied.
+
+    A lone voter is leader then. One of several waits without limit for a leader: it may be the
+    first node to start. Raises InconsistentClusterId if the controllers that an observer asks
+    belong to another cluster.
+    """
+    raft, machine = member.raft, member.machine
+    life.run(scope, "publisher", publisher.run, publisher.close)
+    life.opened(raft.close)
+    await raft.start()
+    if isinstance(machine, ControllerShell):
+        life.run(scope, "controller", machine.run, machine.close)
+    await _wait_for_quorum(runtime, config, raft, member.cluster_id)
+    await apply_past(publisher, config.node_id)
+
+
+async def apply_past(publisher: MetadataPublisher, node_id: int) -> None:
+    """Wait until the metadata committed before the start is applied, and log the progress."""
+    goal = publisher.committed_image.offset
+    while True:
+        try:
+            return await publisher.wait_applied(goal, APPLY_PATIENCE_MS)
+        except StaleMetadata:
+            _LOG.warning(
+                "node.applies_metadata node=%d applied=%d goal=%d: applying the metadata log before"
+                " the start",
+                node_id,
+                publisher.applied_offset,
+                goal,
+            )
+
+
+def _state_machine(
+    runtime: Runtime, config: NodeConfig, meta: DirectoryMeta, publisher: MetadataPublisher
+) -> ControllerShell | MetadataFollower:
+    if not config.is_controller:
+        return MetadataFollower(publisher)
+    decisions = ControllerConfig(
+        partitions_default=config.partitions_default,
+        replication_factor_default=config.replication_factor_default,
+    )
+    shell_config = ControllerShellConfig(
+        decisions=decisions, session_timeout_ms=config.session_timeout_ms
+    )
+    return ControllerShell(
+        runtime, cluster_id=meta.cluster_id, publisher=publisher, config=shell_config
+    )
+
+
+async def _wait_for_quorum(
+    runtime: Runtime, config: NodeConfig, raft: RaftNode, cluster_id: ClusterId
+) -> None:
+    """Wait for a leader; log the wait soon, then at growing intervals."""
+    wait_ms, patience_ms = SOON_MS, PATIENCE_MS
+    while True:
+        try:
+            return await raft.wait_ready(wait_ms)
+        except TimedOut as error:
+            if raft.me not in raft.voters:
+                await _refuse_other_cluster(runtime, config, cluster_id)
+            if wait_ms > SOON_MS:
+                _LOG.warning("node.waits_for_quorum node=%d: %s", config.node_id, error)
+            wait_ms, patience_ms = patience_ms, min(2 * patience_ms, 60_000)
+
+
+async def _refuse_other_cluster(
+    runtime: Runtime, config: NodeConfig, cluster_id: ClusterId
+) -> None:
+    """Raise InconsistentClusterId if the configured controllers belong to another cluster: waiting
+    would not help."""
+    answers = await asyncio.gather(
+        *(_cluster_at(runtime, address) for address in config.quorum_bootstrap)
+    )
+    for address, other in zip(config.quorum_bootstrap, answers, strict=True):
+        if other not in (None, cluster_id):
+            raise InconsistentClusterId(
+                f"{address}: it belongs to cluster {other!r}, and {config.data_dir} to"
+                f" {cluster_id!r}; correct controller.bootstrap, or format a directory for"
+                " that cluster"
+            )
+
+
+async def _cluster_at(runtime: Runtime, address: str) -> str | None:
+    """Return the cluster id of the node at an address, None if it does not answer in time."""
+    channel = runtime.network.channel(address)
+    request = quorum_pb2.DescribeQuorumRequest(local=True)
+    try:
+        return (await channel.call(QUORUM_DESCRIBE, request, timeout_ms=SOON_MS)).cluster_id
+    except QuorumlogError:
+        return None
+    finally:
+        await channel.close()
