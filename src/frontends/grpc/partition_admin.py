@@ -191,5 +191,5 @@ def check_names(names: Sequence[str]) -> None:
 def _known(image: MetadataImage, name: str) -> TopicImage:
     topic = image.topic(name)
     if topic is None:
-        raise UnknownTopicOrPartition("unknown topic; check the name", topic=name)
+        raise UnknownTopicOrPartition("the topic does not exist; check the name", topic=name)
     return topic

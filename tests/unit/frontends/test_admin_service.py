@@ -347,13 +347,13 @@ def test_an_altered_config_is_seen_at_the_offset_of_the_answer(run: Run, folder:
             ADMIN_ALTER_CONFIGS,
             admin_pb2.AlterConfigsRequest(topic="none", changes=[{"name": "retention.ms"}]),
             UnknownTopicOrPartition,
-            "no such topic",
+            "does not exist",
         ),
         (
             ADMIN_DESCRIBE_LOG_DIRS,
             admin_pb2.DescribeLogDirsRequest(topics=["none"]),
             UnknownTopicOrPartition,
-            "unknown topic",
+            "does not exist",
         ),
     ],
 )

@@ -160,7 +160,7 @@ def test_a_broker_tells_its_settings_and_those_of_the_cluster(folder: str) -> No
 @pytest.mark.parametrize(
     ("wanted", "code", "message"),
     [
-        (resource("nope"), 3, "unknown topic"),
+        (resource("nope"), 3, "does not exist"),
         (resource("t/"), 17, "illegal"),
         (resource("2", kind=BROKER), 42, "ask broker 2"),
         (resource("-1", kind=BROKER), 42, "give a node id"),
