@@ -332,7 +332,9 @@ class AdminService:
 
 
 def _unknown(name: str) -> UnknownTopicOrPartition:
-    return UnknownTopicOrPartition("the topic does not exist; create it, or check the name", topic=name)
+    return UnknownTopicOrPartition(
+        "the topic does not exist; create it, or check the name", topic=name
+    )
 
 
 ALTERATIONS_MAX: Final = 1_000  # in one request

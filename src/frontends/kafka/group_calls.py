@@ -68,7 +68,9 @@ class NamedTopic:
     def missing(self) -> QuorumlogError:
         """Return the error of a topic that does not exist."""
         if self.name:
-            return UnknownTopicOrPartition("the topic does not exist; check the name", topic=self.name)
+            return UnknownTopicOrPartition(
+                "the topic does not exist; check the name", topic=self.name
+            )
         return UnknownTopicId("topic id: unknown here; look up the topic by name again")
 
 
