@@ -279,7 +279,7 @@ class Node:
         admin = self._admin(directory, publisher, replicas)
         mirroring = MirrorWriter(self._runtime.clock, directory, replicas.replica_of)
         mirror = MirrorService(self._runtime, mirroring, publisher)
-        followers = ReplicaService(replicas)
+        followers = ReplicaService(replicas.replication)
         streams = await self._life.listen_bytes(config.follower_listener, followers.accept)
         followers.listens_at(streams.address)
         served = (log, admin, transactions, mirror, followers, member.quorum)

@@ -29,7 +29,7 @@ from ...errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ...ids import NO_NODE, ClusterId, Epoch, NodeId, Offset, TopicId
+from ...ids import NO_NODE, Epoch, NodeId, TopicId
 from ...metadata import (
     EMPTY_IMAGE,
     ImageDelta,
@@ -53,7 +53,6 @@ from ..follower_state import FollowerState
 from ..leader_state import BrokerFacts, LeaderAndIsr
 from ..partition import Acks, Partition
 from ..replication.shell.follower import DEFAULT_REPLICATION, ReplicationConfig
-from ..replication.shell.leader import FollowerSession, LeaderStream
 from ..replication.shell.replication import ControllerLink, ReplicationManager
 from ..requests import (
     ActiveProducer,
@@ -329,7 +328,7 @@ class ReplicaManager:
 
     @property
     def replication(self) -> ReplicationManager:
-        """The replication side, for metrics."""
+        """The replication side, for its service and metrics."""
         return self._replication
 
     @property
@@ -342,24 +341,14 @@ class ReplicaManager:
         self._reads.stop_waiting()
         self._replication.stop_serving()
 
-    # --- followers ----------------------------------------------------------------------------
-
-    @property
-    def cluster_id(self) -> ClusterId:
-        """The cluster of the data directory."""
-        return self._replication.cluster_id
-
-    def begin_session(
-        self, stream: LeaderStream, follower: NodeId, broker_epoch: Offset
-    ) -> FollowerSession:
-        """Serve a follower on its stream; its previous session ends. Raises Stopping."""
-        return self._replication.begin_session(stream, follower, broker_epoch)
-
     # --- front ends -------------------------------------------------------------------------------
 
     def replica_of(self, topic: str, partition: int, topic_id: bytes = b"") -> Replica:
-        """Return the replica that serves a partition here; raises UnknownTopicOrPartition,
-        NotLeaderOrFollower, and UnknownTopicId where the topic has another id (empty: any)."""
+        """Return the replica of a partition.
+
+        Raises UnknownTopicOrPartition, NotLeaderOrFollower, and UnknownTopicId if the topic has
+        another id (empty: not checked).
+        """
         replica = self._replicas.get((topic, partition))
         if replica is not None:
             if topic_id and topic_id != replica.topic_id:
@@ -380,16 +369,6 @@ class ReplicaManager:
         return self._replication.may_be_replaced(
             replica, unclean, behind_ms=behind_ms, lease_ms=lease_ms
         )
-
-    def replica_of_id(self, topic_id: TopicId, partition: int) -> Replica:
-        """Return the replica by its topic's id; raise UnknownTopicId."""
-        replica = self._by_id.get((topic_id, partition))
-        if replica is None:
-            raise UnknownTopicId(
-                "this broker has no replica of this topic id; refresh the metadata",
-                partition=partition,
-            )
-        return replica
 
     def local_replica(self, topic: str, partition: int) -> Replica:
         """Return the replica in any role; raise UnknownTopicOrPartition."""

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from ....errors import QuorumlogError, Stopping
-from ....ids import ClusterId, NodeId, Offset
+from ....errors import QuorumlogError, Stopping, UnknownTopicId
+from ....ids import ClusterId, NodeId, Offset, TopicId
 from ....metadata import ImageDelta
 from ....runtime import Runtime, Scope
 from ....storage.shell.data_directory import DataDirectory
@@ -48,7 +48,7 @@ class ReplicationManager:
         self._runtime = runtime
         self._scope = scope
         self._directory = directory
-        self._node_id = node_id
+        self.node_id = node_id
         self._find = find
         self._config = config
         self._link: ControllerLink | None = None
@@ -173,6 +173,16 @@ class ReplicationManager:
         return self._addresses.get(node_id, "")
 
     # --- followers of this node ---------------------------------------------------------------
+
+    def replica_of_id(self, topic_id: TopicId, partition: int) -> Replica:
+        """Return the replica by its topic's id; raise UnknownTopicId."""
+        replica = self._find(topic_id, partition)
+        if replica is None:
+            raise UnknownTopicId(
+                "this broker has no replica of this topic id; refresh the metadata",
+                partition=partition,
+            )
+        return replica
 
     def begin_session(
         self, stream: LeaderStream, follower: NodeId, broker_epoch: Offset

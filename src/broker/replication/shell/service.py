@@ -14,8 +14,8 @@ from ....proto import replica_pb2 as pb
 from ....runtime import ByteConnection, CallContext, Handler
 from ....runtime.error_detail import encode_error
 from ....services import REPLICA_ENDPOINT, REPLICA_EPOCH_END_OFFSETS
-from ...shell.replica_manager import ReplicaManager
 from .leader import FollowerSession, LeaderStream
+from .replication import ReplicationManager
 from .stream import ReplicationStream
 
 STREAMS_MAX: Final = 2_000
@@ -28,8 +28,8 @@ IDENTIFICATION_MS_MAX: Final = 10_000
 class ReplicaService:
     """The handlers of `quorumlog.v1.Replica`, and the followers' streams."""
 
-    def __init__(self, replicas: ReplicaManager) -> None:
-        self._replicas = replicas
+    def __init__(self, replication: ReplicationManager) -> None:
+        self._replication = replication
         self._port = 0  # of streams; 0: not listening yet
         self._streams: dict[_ServedStream, None] = {}
 
@@ -63,7 +63,7 @@ class ReplicaService:
         for part in request.partitions:
             result = response.results.add()
             try:
-                replica = self._replicas.replica_of_id(TopicId(part.topic_id), part.partition)
+                replica = self._replication.replica_of_id(TopicId(part.topic_id), part.partition)
                 log = await replica.opened()
                 replica.partition.check_leader(part.leader_epoch)
                 result.epoch, result.end_offset = log.end_offset_for(part.epoch)
@@ -77,11 +77,11 @@ class ReplicaService:
         refused."""
         self._check_cluster(first.cluster_id)
         self._check_leader(first.leader_id)
-        me = self._replicas.node_id
+        me = self._replication.node_id
         if first.broker_id == me or first.broker_id < 0:
             raise InvalidRequest(f"node {first.broker_id} cannot follow node {me}")
         follower, broker_epoch = NodeId(first.broker_id), Offset(first.broker_epoch)
-        return self._replicas.begin_session(stream, follower, broker_epoch)
+        return self._replication.begin_session(stream, follower, broker_epoch)
 
     def accept(self, connection: ByteConnection) -> LeaderStream:
         """Create the stream of a new connection."""
@@ -99,14 +99,14 @@ class ReplicaService:
         self._streams.pop(served, None)
 
     def _check_cluster(self, cluster_id: str) -> None:
-        if cluster_id != self._replicas.cluster_id:
+        if cluster_id != self._replication.cluster_id:
             raise InconsistentClusterId(
-                f"this node belongs to cluster {self._replicas.cluster_id!r}, the request is for"
+                f"this node belongs to cluster {self._replication.cluster_id!r}, the request is for"
                 f" {cluster_id!r}; check the address"
             )
 
     def _check_leader(self, leader_id: int) -> None:
-        me = self._replicas.node_id
+        me = self._replication.node_id
         if leader_id != me:
             raise InvalidRequest(
                 f"the request is for node {leader_id}, this is node {me}; refresh the metadata"
