@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.simulation.levels.partitions.broker import ModelBroker, Place
-from tests.simulation.levels.partitions.invariants import Checks
-from tests.simulation.levels.partitions.isr import IsrTalk
-from tests.simulation.levels.partitions.lifecycle import Lives
+from tests.simulation.levels.partitions.invariants import PartitionInvariants
+from tests.simulation.levels.partitions.isr import IsrUpdates
+from tests.simulation.levels.partitions.lifecycle import BrokerLifecycle
 from tests.simulation.levels.partitions.options import ReplicationOptions
 from tests.simulation.levels.partitions.traffic import Traffic
-from tests.simulation.levels.partitions.world import World
+from tests.simulation.levels.partitions.world import PartitionWorld
 
 from quorumlog.broker.partition import Partition
 from quorumlog.ids import NO_NODE, NodeId, TopicId
@@ -56,7 +56,7 @@ class Tally:
     grown: int = 0
 
 
-class Watching(Checks):
+class Watching(PartitionInvariants):
     """The checks of the simulation, and who leads."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Rolling:
     def __init__(self, scale: Scale) -> None:
         self.scale = scale
         self.watching = Watching()
-        self.world = World(
+        self.world = PartitionWorld(
             scale.seed,
             options=ReplicationOptions(
                 brokers=scale.brokers,
@@ -123,9 +123,9 @@ class Rolling:
             trace=None,
             checks=self.watching,
         )
-        self.world.lives = Lives(self.world)
+        self.world.lifecycle = BrokerLifecycle(self.world)
         self.world.traffic = Traffic(self.world, target=self._target)
-        self.world.isr = IsrTalk(self.world)
+        self.world.isr = IsrUpdates(self.world)
         self.world.controller.watches.append(self.watching.changed)
         self._written: list[Place] = []
 
@@ -133,11 +133,11 @@ class Rolling:
         """Start every broker, make the topics, wait until their replicas follow, begin to write."""
         world = self.world
         for node in world.brokers:
-            world.lives.start(node)
+            world.lifecycle.start(node)
         self._pass(1)
         for number in range(self.scale.topics):
             topic_id = TopicId((number + 1).to_bytes(4) * 4)
-            world.lives.submit(
+            world.lifecycle.submit(
                 CreateTopic(
                     name=f"topic-{number}",
                     topic_id=topic_id,
@@ -194,7 +194,7 @@ class Rolling:
     def _crash(self, node: NodeId) -> None:
         self.watching.fell(self.world.brokers[node].led, self.world.now_us)
         self.world.note("crash", node)
-        self.world.lives.end(node, clean=False, back_us=AWAY_S * SECOND_US)
+        self.world.lifecycle.end(node, clean=False, back_us=AWAY_S * SECOND_US)
 
     def _heal(self) -> None:
         """Until everybody is in sync; then preferred leaders lead again."""
@@ -205,7 +205,7 @@ class Rolling:
                 f" {len(self.watching.without)} a leader"
             )
             self._pass(0.1)
-        self.world.lives.attempt(ElectLeaders())
+        self.world.lifecycle.attempt(ElectLeaders())
         self._pass(1)
 
     def _pass(self, seconds: float) -> None:

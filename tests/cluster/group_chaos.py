@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.simulation.levels.groups.checker import check_found, check_owners
-from tests.simulation.levels.groups.history import Chronicle, Life
+from tests.simulation.levels.groups.history import GroupHistory, MemberIncarnation
 
 from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import QuorumlogError
@@ -95,15 +95,15 @@ class GroupChaos:
             for name in list(self._members):
                 await self._leave(name)
         nodes.check_up()
-        chronicle = self._judge()
+        history = self._judge()
         return {
             "seconds": round(time.monotonic() - began_s, 1),
             "seed": self.seed,
             "events": dict(self.happened),
             "records": sum(self.ends.values()),
-            "lives": len(chronicle.lives),
-            "claims": len(chronicle.claims),
-            "worked": sum(one.end - one.start for one in chronicle.worked),
+            "lives": len(history.incarnations),
+            "claims": len(history.claims),
+            "worked": sum(one.end - one.start for one in history.worked),
             "starts": nodes.starts,
         }
 
@@ -201,7 +201,7 @@ class GroupChaos:
 
     # --- the end -------------------------------------------------------------------------------
 
-    def _judge(self) -> Chronicle:
+    def _judge(self) -> GroupHistory:
         """Put everybody's words into one order; raises Violation for what they do not allow."""
         rows: list[tuple[int, str, dict[str, Any]]] = []
         for path in sorted(self.folder.glob("m*-*.jsonl")):
@@ -214,24 +214,26 @@ class GroupChaos:
         rows += [(at, stem, {"do": "dies"}) for at, stem in self._deaths]
         rows.sort(key=lambda row: row[0])
         clock = [0]
-        chronicle = Chronicle(now_ns=lambda: clock[0])
-        lives: dict[str, Life] = {}
+        history = GroupHistory(now_ns=lambda: clock[0])
+        lives: dict[str, MemberIncarnation] = {}
         for at, stem, row in rows:
             clock[0] = at
-            _replay(chronicle, lives, stem, row)
-        check_found(chronicle)
-        check_owners(chronicle.claims)
+            _replay(history, lives, stem, row)
+        check_found(history)
+        check_owners(history.claims)
         for place, end in self.ends.items():
-            done_to = chronicle.done_to(GROUP, place)
+            done_to = history.done_to(GROUP, place)
             assert done_to == end, f"{place} is worked on up to {done_to} of {end}"
-        return chronicle
+        return history
 
 
-def _replay(chronicle: Chronicle, lives: dict[str, Life], stem: str, row: dict[str, Any]) -> None:
+def _replay(
+    history: GroupHistory, lives: dict[str, MemberIncarnation], stem: str, row: dict[str, Any]
+) -> None:
     """Take one line of a member."""
     life = lives.get(stem)
     if life is None:
-        life = lives[stem] = chronicle.life(
+        life = lives[stem] = history.life(
             GROUP, stem, session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS
         )
     what = row.pop("do")
@@ -241,10 +243,10 @@ def _replay(chronicle: Chronicle, lives: dict[str, Life], stem: str, row: dict[s
         life.ends()
     elif life.is_over:
         pass  # between the note of its kill and its death
-    elif what == "works":
-        chronicle.works(life, (row["place"][0], row["place"][1]), row["start"], row["end"])
-    elif what == "commits":
-        chronicle.commits(GROUP, stem, (row["place"][0], row["place"][1]), row["offset"])
+    elif what == "processed":
+        history.processed(life, (row["place"][0], row["place"][1]), row["start"], row["end"])
+    elif what == "send_commit":
+        history.send_commit(GROUP, stem, (row["place"][0], row["place"][1]), row["offset"])
     else:
         getattr(life, what)(**row)
 

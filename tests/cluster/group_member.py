@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, Final
 
-from tests.simulation.levels.groups.client_member import OwnMember
-from tests.simulation.levels.groups.history import Chronicle, Life
-from tests.simulation.levels.groups.member_reader import Setting
-from tests.simulation.levels.groups.plan import Behaviour, GroupPlan, Kind, MemberPlan
+from tests.simulation.levels.groups.client_member import ClientMember
+from tests.simulation.levels.groups.history import GroupHistory, MemberIncarnation
+from tests.simulation.levels.groups.member_reader import MemberContext
+from tests.simulation.levels.groups.plan import GroupPlan, MemberBehaviour, MemberKind, MemberPlan
 
 from quorumlog.runtime import Runtime, real
 from quorumlog.testing.checkers import History, Place
@@ -29,7 +29,7 @@ GROUP: Final = "five"
 SESSION_MS: Final = 6_000
 REBALANCE_MS: Final = 10_000
 BEAT_MS: Final = 500
-BEHAVIOUR: Final = Behaviour(
+BEHAVIOUR: Final = MemberBehaviour(
     work_ms=(0, 20),
     records_max=50,
     commit_ms=(100, 500),
@@ -41,43 +41,43 @@ BEHAVIOUR: Final = Behaviour(
 )
 
 
-class WrittenLife(Life):
-    """A life whose every step is written down."""
+class WrittenIncarnation(MemberIncarnation):
+    """A process of a member that writes every step to a file."""
 
     def answered(self, asked_ns: int, *, is_settled: bool, is_stored: bool = True) -> None:
-        """As `Life` does."""
+        """Write the step to the file, then record it."""
         self._write("answered", asked_ns=asked_ns, is_settled=is_settled, is_stored=is_stored)
         super().answered(asked_ns, is_settled=is_settled, is_stored=is_stored)
 
-    def shut_out(self, asked_ns: int = -1) -> None:
-        """As `Life` does."""
-        self._write("shut_out", asked_ns=asked_ns)
-        super().shut_out(asked_ns)
+    def evicted(self, asked_ns: int = -1) -> None:
+        """Write the step to the file, then record it."""
+        self._write("evicted", asked_ns=asked_ns)
+        super().evicted(asked_ns)
 
-    def told(self, epoch: int, member_id: str = "") -> None:
-        """As `Life` does."""
-        self._write("told", epoch=epoch, member_id=member_id)
-        super().told(epoch, member_id)
+    def set_epoch(self, epoch: int, member_id: str = "") -> None:
+        """Write the step to the file, then record it."""
+        self._write("set_epoch", epoch=epoch, member_id=member_id)
+        super().set_epoch(epoch, member_id)
 
-    def takes(self, places: Iterable[Place]) -> None:
-        """As `Life` does."""
+    def assign(self, places: Iterable[Place]) -> None:
+        """Write the step to the file, then record it."""
         some = list(places)
-        self._write("takes", places=some)
-        super().takes(some)
+        self._write("assign", places=some)
+        super().assign(some)
 
-    def gives(self, places: Iterable[Place]) -> None:
-        """As `Life` does."""
+    def revoke(self, places: Iterable[Place]) -> None:
+        """Write the step to the file, then record it."""
         some = list(places)
-        self._write("gives", places=some)
-        super().gives(some)
+        self._write("revoke", places=some)
+        super().revoke(some)
 
     def _write(self, what: str, **said: Any) -> None:
-        assert isinstance(self.chronicle, WrittenChronicle)
-        self.chronicle.write(what, **said)
+        assert isinstance(self.group_history, WrittenHistory)
+        self.group_history.write(what, **said)
 
 
-class WrittenChronicle(Chronicle):
-    """A chronicle of one life, on disk."""
+class WrittenHistory(GroupHistory):
+    """A group history of one process, on disk."""
 
     def __init__(self, out: IO[str]) -> None:
         super().__init__(now_ns=time.monotonic_ns)
@@ -85,9 +85,9 @@ class WrittenChronicle(Chronicle):
 
     def life(
         self, group: str, name: str, *, session_ms: int, rebalance_ms: int, instance_id: str = ""
-    ) -> Life:
+    ) -> MemberIncarnation:
         """The only one of this process."""
-        life = WrittenLife(
+        life = WrittenIncarnation(
             self,
             group,
             name,
@@ -95,23 +95,23 @@ class WrittenChronicle(Chronicle):
             rebalance_ms=rebalance_ms,
             instance_id=instance_id,
         )
-        self.lives.append(life)
+        self.incarnations.append(life)
         return life
 
-    def works(self, life: Life, place: Place, start: int, end: int) -> None:
-        """As `Chronicle` does."""
-        self.write("works", place=place, start=start, end=end)
-        super().works(life, place, start, end)
+    def processed(self, life: MemberIncarnation, place: Place, start: int, end: int) -> None:
+        """Write the step to the file, then record it."""
+        self.write("processed", place=place, start=start, end=end)
+        super().processed(life, place, start, end)
 
-    def commits(
+    def send_commit(
         self, group: str, who: str, place: Place, offset: int, *, is_honest: bool = True
     ) -> tuple[int, str]:
-        """As `Chronicle` does."""
-        self.write("commits", place=place, offset=offset)
-        return super().commits(group, who, place, offset, is_honest=is_honest)
+        """Write the step to the file, then record it."""
+        self.write("send_commit", place=place, offset=offset)
+        return super().send_commit(group, who, place, offset, is_honest=is_honest)
 
     def write(self, what: str, **said: Any) -> None:
-        """Write a line; what others can see happens later."""
+        """Write a line, before the step has an effect."""
         self._out.write(json.dumps({"at": time.monotonic_ns(), "do": what, **said}) + "\n")
         self._out.flush()
 
@@ -120,9 +120,9 @@ async def live(runtime: Runtime, address: str, name: str, out: IO[str], partitio
     """Be a member until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    setting = Setting(
+    setting = MemberContext(
         runtime=runtime,
-        plan=MemberPlan(name=name, group=GROUP, kind=Kind.OWN),
+        plan=MemberPlan(name=name, group=GROUP, kind=MemberKind.OWN),
         group=GroupPlan(
             name=GROUP,
             topics=(TOPIC,),
@@ -134,12 +134,12 @@ async def live(runtime: Runtime, address: str, name: str, out: IO[str], partitio
         behaviour=BEHAVIOUR,
         bootstrap="",
         grpc_bootstrap=address,
-        chronicle=WrittenChronicle(out),
+        group_history=WrittenHistory(out),
         history=History(),
         places=[(TOPIC, index) for index in range(partitions)],
         stop=stop,
     )
-    await OwnMember(setting).run()
+    await ClientMember(setting).run()
 
 
 def main(address: str, folder: str, name: str, partitions: str) -> None:

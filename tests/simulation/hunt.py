@@ -44,9 +44,9 @@ def _core(seed: int) -> Run:
 
 
 def _partitions(seed: int) -> Run:
-    from .levels.partitions.run import ReplicationRun
+    from .levels.partitions.run import PartitionsRun
 
-    return ReplicationRun(seed)
+    return PartitionsRun(seed)
 
 
 def _world(level: str, seed: int) -> Run:

@@ -3,7 +3,7 @@
 import errno
 
 import pytest
-from tests.simulation.levels.storage.level import Effort, play, play_hindered
+from tests.simulation.levels.storage.level import Effort, play, play_with_fault
 from tests.simulation.runs import play_seed
 
 from quorumlog.simulation import SimWorld
@@ -39,7 +39,7 @@ def test_many_crashes_at_any_file_operation_keep_every_promise(seed: int) -> Non
 def test_an_error_of_any_file_operation_costs_nothing_that_was_promised(fault: int) -> None:
     for number in range(1, 480, 24):
         with SimWorld(number) as world:
-            play_hindered(world, number=number, fault=fault, is_short=fault == 0, steps=8)
+            play_with_fault(world, number=number, fault=fault, is_short=fault == 0, steps=8)
 
 
 @pytest.mark.long
@@ -48,7 +48,7 @@ def test_an_error_of_any_file_operation_costs_nothing_that_was_promised(fault: i
 def test_errors_of_all_file_operations_cost_nothing_that_was_promised(fault: int) -> None:
     for number in range(1, 900, 3):
         with SimWorld(number) as world:
-            play_hindered(world, number=number, fault=fault, is_short=fault == 0, steps=20)
+            play_with_fault(world, number=number, fault=fault, is_short=fault == 0, steps=20)
 
 
 def test_every_choice_among_a_few_changes_is_a_state_of_its_own() -> None:

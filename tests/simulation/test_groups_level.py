@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from tests.simulation.levels.groups.level import play
-from tests.simulation.levels.groups.plan import CASTS, GroupsPlan, Kind, draw_groups
+from tests.simulation.levels.groups.plan import PROTOCOL_MIXES, GroupsPlan, MemberKind, draw_groups
 from tests.simulation.runs import play_seed
 
 from quorumlog.simulation.entropy import SimEntropy
@@ -30,9 +30,9 @@ def drawn(count: int) -> list[GroupsPlan]:
 def test_every_kind_of_member_and_every_cast_is_drawn() -> None:
     groups = [group for plan in drawn(100) for group in plan.groups]
     casts = {tuple(dict.fromkeys(member.kind for member in group.members)) for group in groups}
-    assert set(CASTS) <= casts
+    assert set(PROTOCOL_MIXES) <= casts
     members = [member for group in groups for member in group.members]
-    assert {member.kind for member in members} == set(Kind)
+    assert {member.kind for member in members} == set(MemberKind)
     assert any(member.is_twin for member in members)
     assert any(member.instance_id and not member.is_twin for member in members)
     assert {group.auto_commit for group in groups} == {False, True}

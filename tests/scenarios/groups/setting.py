@@ -4,26 +4,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from tests.simulation.levels.groups.plan import Kind
-from tests.simulation.levels.groups.scripted import Scene
+from tests.simulation.levels.groups.plan import MemberKind
+from tests.simulation.levels.groups.scripted import ScriptedGroup
 
 from quorumlog.simulation import SimWorld
 
-EVERY_KIND: Final = tuple(Kind)
-CLASSIC: Final = (Kind.EAGER, Kind.COOPERATIVE)
+EVERY_KIND: Final = tuple(MemberKind)
+CLASSIC: Final = (MemberKind.EAGER, MemberKind.COOPERATIVE)
 
 
 @contextmanager
-def started(kind: Kind, *, seed: int = 1, **settings: Any) -> Iterator[Scene]:
+def started(kind: MemberKind, *, seed: int = 1, **settings: Any) -> Iterator[ScriptedGroup]:
     """A cluster with the topic "t", started, and nobody in the group."""
     with SimWorld(seed) as world:
-        scene = Scene(world, kind, **settings)
+        scene = ScriptedGroup(world, kind, **settings)
         scene.start()
         yield scene
 
 
 @contextmanager
-def at_work(kind: Kind, *names: str, seed: int = 1, **settings: Any) -> Iterator[Scene]:
+def at_work(
+    kind: MemberKind, *names: str, seed: int = 1, **settings: Any
+) -> Iterator[ScriptedGroup]:
     """The same with members, who have worked on ten records of each partition."""
     with started(kind, seed=seed, **settings) as scene:
         for name in names:

@@ -6,38 +6,38 @@ from typing import TypeAlias
 import pytest
 from tests.scenarios.groups.setting import CLASSIC, at_work, started
 from tests.simulation.cluster.nodes import ClusterNode
-from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, Kind
-from tests.simulation.levels.groups.scripted import SESSION_MS, Scene
+from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, MemberKind
+from tests.simulation.levels.groups.scripted import SESSION_MS, ScriptedGroup
 
 from quorumlog.broker.groups.shell.coordinator_shard import CoordinatorShard
 from quorumlog.simulation.barriers import apart
 
 pytestmark = pytest.mark.slow
 
-Fate: TypeAlias = Callable[[Scene, ClusterNode], None]
+Fate: TypeAlias = Callable[[ScriptedGroup, ClusterNode], None]
 
 
-def dies(scene: Scene, node: ClusterNode) -> None:
+def dies(scene: ScriptedGroup, node: ClusterNode) -> None:
     scene.stage.cluster.kill(node, power=False, down_ms=5_000)
 
 
-def loses_its_power(scene: Scene, node: ClusterNode) -> None:
+def loses_its_power(scene: ScriptedGroup, node: ClusterNode) -> None:
     scene.stage.cluster.note_damage(node)
     scene.stage.cluster.kill(node, power=True, down_ms=5_000)
 
 
-def moves(scene: Scene, node: ClusterNode) -> None:
+def moves(scene: ScriptedGroup, node: ClusterNode) -> None:
     assert scene.stage.cluster.stop_in_order(node)
 
 
-def is_cut_off(scene: Scene, node: ClusterNode) -> None:
+def is_cut_off(scene: ScriptedGroup, node: ClusterNode) -> None:
     scene.stage.isolate(node, from_clients=False)
 
 
 FATES = (dies, loses_its_power, moves, is_cut_off)
 
 
-def term(scene: Scene) -> CoordinatorShard:
+def term(scene: ScriptedGroup) -> CoordinatorShard:
     """The leadership of the partition that the group lives in."""
     node = scene.coordinator().node
     assert node is not None
@@ -45,18 +45,18 @@ def term(scene: Scene) -> CoordinatorShard:
     return node.parts.groups._shards[0]
 
 
-def waiting(scene: Scene) -> int:
+def waiting(scene: ScriptedGroup) -> int:
     """Requests that wait for an answer of the coordinator."""
     return len(term(scene)._waiting)
 
 
-def state(scene: Scene) -> str:
+def state(scene: ScriptedGroup) -> str:
     """The group's."""
     (line,) = term(scene).listings()
     return line.state
 
 
-def another_coordinates(scene: Scene, before: ClusterNode) -> None:
+def another_coordinates(scene: ScriptedGroup, before: ClusterNode) -> None:
     scene.until(
         lambda: (
             (state := scene.stage.partition((OFFSETS_TOPIC, 0))).leader >= 0
@@ -68,7 +68,7 @@ def another_coordinates(scene: Scene, before: ClusterNode) -> None:
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.__name__)
 @pytest.mark.parametrize("kind", CLASSIC)
-def test_the_coordinator_goes_while_joins_wait(kind: Kind, fate: Fate) -> None:
+def test_the_coordinator_goes_while_joins_wait(kind: MemberKind, fate: Fate) -> None:
     with started(kind) as scene:
         scene.enter("m1")
         scene.enter("m2")
@@ -82,7 +82,7 @@ def test_the_coordinator_goes_while_joins_wait(kind: Kind, fate: Fate) -> None:
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.__name__)
 def test_the_coordinator_goes_while_a_sync_waits_for_the_leaders(fate: Fate) -> None:
-    with started(Kind.COOPERATIVE) as scene:
+    with started(MemberKind.COOPERATIVE) as scene:
         scene.enter("m1")
         scene.until(lambda: waiting(scene) == 1, "it is first, so it will lead")
         scene.enter("m2")
@@ -101,8 +101,10 @@ def test_the_coordinator_goes_while_a_sync_waits_for_the_leaders(fate: Fate) -> 
 
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.__name__)
-@pytest.mark.parametrize("kind", [Kind.EAGER, Kind.BEATING])
-def test_the_coordinator_goes_while_a_commit_waits_for_replicas(kind: Kind, fate: Fate) -> None:
+@pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.BEATING])
+def test_the_coordinator_goes_while_a_commit_waits_for_replicas(
+    kind: MemberKind, fate: Fate
+) -> None:
     with at_work(kind, "m1") as scene:
         before = scene.coordinator()
         others = [node for node in scene.stage.cluster.nodes if node is not before]
@@ -121,8 +123,8 @@ def test_the_coordinator_goes_while_a_commit_waits_for_replicas(kind: Kind, fate
         scene.finish()
 
 
-@pytest.mark.parametrize("kind", [Kind.EAGER, Kind.BEATING])
-def test_a_coordinator_that_is_cut_off_keeps_nobody_in_the_group(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.BEATING])
+def test_a_coordinator_that_is_cut_off_keeps_nobody_in_the_group(kind: MemberKind) -> None:
     """Its members hear it still, and must not take its word for that they are members: another one
     coordinates the group by then, and knows them to be silent."""
     with at_work(kind, "m1") as scene:
@@ -141,8 +143,8 @@ def test_a_coordinator_that_is_cut_off_keeps_nobody_in_the_group(kind: Kind) -> 
         scene.finish()
 
 
-@pytest.mark.parametrize("kind", tuple(Kind))
-def test_a_group_outlives_one_coordinator_after_the_other(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", tuple(MemberKind))
+def test_a_group_outlives_one_coordinator_after_the_other(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2", seed=3) as scene:
         for number in range(4):
             before = scene.coordinator()

@@ -5,9 +5,9 @@ import pytest
 from tests.scenarios.groups.setting import started
 from tests.simulation.levels.groups.calls import OFFSET_COMMIT, GroupCalls
 from tests.simulation.levels.groups.level import loads_of
-from tests.simulation.levels.groups.offset_expiry import Fader
-from tests.simulation.levels.groups.plan import Kind
-from tests.simulation.levels.groups.scripted import SESSION_MS, Scene
+from tests.simulation.levels.groups.offset_expiry import OffsetExpiry
+from tests.simulation.levels.groups.plan import MemberKind
+from tests.simulation.levels.groups.scripted import SESSION_MS, ScriptedGroup
 
 from quorumlog.testing.checkers import Place
 
@@ -17,37 +17,37 @@ CHECK_MS = 300
 FADES_MS = 90_000
 
 
-def at_it(scene: Scene) -> Fader:
+def at_it(scene: ScriptedGroup) -> OffsetExpiry:
     """A program that looks after what it commits, at work."""
     cluster = scene.stage.cluster
-    scene.chronicle.loads = lambda: loads_of(cluster)
-    fader = Fader(
-        scene.chronicle,
+    scene.group_history.loads = lambda: loads_of(cluster)
+    offset_expiry = OffsetExpiry(
+        scene.group_history,
         cluster.kafka_bootstrap,
         scene.places[0],
         SESSION_MS,
         clocks_jumped=lambda: False,
     )
-    scene.stage.begin(fader.run)
-    return fader
+    scene.stage.begin(offset_expiry.run)
+    return offset_expiry
 
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_what_is_committed_for_a_while_stays_for_that_long_whoever_coordinates(moves: bool) -> None:
-    with started(Kind.EAGER, offsets_check_ms=CHECK_MS) as scene:
-        fader = at_it(scene)
+    with started(MemberKind.EAGER, offsets_check_ms=CHECK_MS) as scene:
+        offset_expiry = at_it(scene)
         for _ in range(4):
             scene.run(FADES_MS // 4)
             if moves:
                 assert scene.stage.cluster.stop_in_order(scene.coordinator())
         scene.judge()
-        assert not fader.is_over
-        assert scene.chronicle.counts["fading looks"] > 50
-        assert scene.chronicle.counts["faders"] > 1, "some groups have a member"
+        assert not offset_expiry.is_over
+        assert scene.group_history.counts["fading looks"] > 50
+        assert scene.group_history.counts["faders"] > 1, "some groups have a member"
 
 
 def test_what_was_committed_for_a_while_goes() -> None:
-    with started(Kind.EAGER, offsets_check_ms=CHECK_MS) as scene:
+    with started(MemberKind.EAGER, offsets_check_ms=CHECK_MS) as scene:
         place = scene.places[0]
 
         async def commit(calls: GroupCalls) -> dict[Place, int]:

@@ -4,41 +4,41 @@ import pytest
 from tests.scenarios.groups.setting import at_work, started
 from tests.simulation.cluster.nodes import ClusterNode
 from tests.simulation.cluster.scripted import CLIENT
-from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, Kind
-from tests.simulation.levels.groups.scripted import SESSION_MS, Scene
+from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, MemberKind
+from tests.simulation.levels.groups.scripted import SESSION_MS, ScriptedGroup
 
 from quorumlog.simulation.barriers import apart
 
 pytestmark = pytest.mark.slow
 
-KINDS = [Kind.EAGER, Kind.BEATING]
+KINDS = [MemberKind.EAGER, MemberKind.BEATING]
 LAPSED_MS = 3 * SESSION_MS  # sessions of brokers and of members are over by then
 OFFSETS = (OFFSETS_TOPIC, 0)
 
 
-def lose_the_controllers(scene: Scene, *nodes: ClusterNode) -> None:
+def lose_the_controllers(scene: ScriptedGroup, *nodes: ClusterNode) -> None:
     """Cut these brokers off from every controller, and from nobody else."""
     controllers = [node.name for node in scene.stage.cluster.controllers]
     scene.world.fabric.barriers.close(apart([node.name for node in nodes], controllers))
 
 
-def taken_ms(scene: Scene) -> int:
+def taken_ms(scene: ScriptedGroup) -> int:
     """When "m1" last asked something that the coordinator took it for a member for."""
     return scene.life("m1")._alive_ns // 1_000_000
 
 
-def lives(scene: Scene) -> list[str]:
+def incarnations(scene: ScriptedGroup) -> list[str]:
     """Everybody who was a member, each life under its name."""
-    return [life.name for life in scene.chronicle.lives]
+    return [life.name for life in scene.group_history.incarnations]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_group_goes_on_while_all_controllers_are_away(kind: Kind) -> None:
+def test_a_group_goes_on_while_all_controllers_are_away(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2", is_combined=False) as scene:
         lose_the_controllers(scene, *scene.stage.cluster.brokers)
-        before = lives(scene)
+        before = incarnations(scene)
         scene.run(LAPSED_MS)
-        assert lives(scene) == before
+        assert incarnations(scene) == before
         scene.produce(10)
         scene.until_served()
         scene.enter("m3")
@@ -48,9 +48,9 @@ def test_a_group_goes_on_while_all_controllers_are_away(kind: Kind) -> None:
         scene.finish()
 
 
-@pytest.mark.parametrize("kind", tuple(Kind))
+@pytest.mark.parametrize("kind", tuple(MemberKind))
 def test_a_coordinator_whose_followers_hear_the_controllers_lets_go_when_one_is_elected(
-    kind: Kind,
+    kind: MemberKind,
 ) -> None:
     """Its members hear it alone from then on, and it has not heard of the other one."""
     with at_work(kind, "m1", is_combined=False) as scene:
@@ -72,7 +72,9 @@ def test_a_coordinator_whose_followers_hear_the_controllers_lets_go_when_one_is_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_coordinator_without_controllers_serves_no_longer_than_it_is_followed(kind: Kind) -> None:
+def test_a_coordinator_without_controllers_serves_no_longer_than_it_is_followed(
+    kind: MemberKind,
+) -> None:
     with at_work(kind, "m1", is_combined=False) as scene:
         before = scene.coordinator()
         follower = scene.stage.followers(OFFSETS)[0]
@@ -91,7 +93,7 @@ def test_a_coordinator_that_is_in_sync_alone_tells_nothing_once_another_one_may_
 ):
     """Who fell out of sync below min.insync.replicas has all that is committed, and may be elected
     (KIP-966): that nobody else is in sync proves nothing."""
-    with started(Kind.EAGER, is_combined=False) as scene:
+    with started(MemberKind.EAGER, is_combined=False) as scene:
         before, place = scene.coordinator(), scene.places[0]
         others = [node for node in scene.stage.cluster.brokers if node is not before]
         for other in others:

@@ -3,39 +3,39 @@
 import pytest
 from tests.scenarios.groups.setting import EVERY_KIND, at_work
 from tests.simulation.levels.groups import calls
-from tests.simulation.levels.groups.plan import Kind
+from tests.simulation.levels.groups.plan import MemberKind
 from tests.simulation.levels.groups.scripted import REBALANCE_MS, SESSION_MS
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-def test_whoever_lies_about_epochs_and_ids_is_refused_and_disturbs_nobody(kind: Kind) -> None:
+def test_whoever_lies_about_epochs_and_ids_is_refused_and_disturbs_nobody(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2", "m3") as scene:
         before = {name: scene.life(name).epoch for name in ("m1", "m2", "m3")}
         scene.enter("liar", lies=True)
-        scene.until(lambda: scene.chronicle.counts["lies"] >= 200, "lies are told")
+        scene.until(lambda: scene.group_history.counts["lies"] >= 200, "lies are told")
         assert {name: scene.life(name).epoch for name in before} == before
         scene.leave("liar")
         scene.produce(5)
         scene.finish()
 
 
-@pytest.mark.parametrize("kind", [Kind.EAGER, Kind.COOPERATIVE, Kind.BEATING])
-def test_a_member_that_was_shut_out_while_it_hung_commits_nothing(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.COOPERATIVE, MemberKind.BEATING])
+def test_a_member_that_was_shut_out_while_it_hung_commits_nothing(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2", seed=2) as scene:
         scene.hang("m1")
         scene.produce(5)
         scene.until(lambda: len(scene.held("m2")) == 4, "the other has everything")
-        late = scene.chronicle.counts["late commits"]
+        late = scene.group_history.counts["late commits"]
         scene.wake("m1")
-        scene.until(lambda: scene.chronicle.counts["late commits"] > late, "it commits late")
+        scene.until(lambda: scene.group_history.counts["late commits"] > late, "it commits late")
         scene.finish()
         assert max(scene.offsets().values()) == 15
 
 
 def test_our_client_commits_nothing_for_others_after_it_hung() -> None:
-    with at_work(Kind.OWN, "m1", "m2") as scene:
+    with at_work(MemberKind.OWN, "m1", "m2") as scene:
         scene.hang("m1")
         scene.until(lambda: len(scene.held("m2")) == 4, "the other has everything")
         scene.produce(5)
@@ -45,7 +45,7 @@ def test_our_client_commits_nothing_for_others_after_it_hung() -> None:
 
 
 def test_a_program_outside_commits_nothing_of_a_group_with_members() -> None:
-    with at_work(Kind.EAGER, "m1") as scene:
+    with at_work(MemberKind.EAGER, "m1") as scene:
         before = scene.offsets()
         place = scene.places[0]
         codes = scene.ask(lambda asking: asking.commit("", "", -1, {place: (3, "outside")}))
@@ -54,7 +54,7 @@ def test_a_program_outside_commits_nothing_of_a_group_with_members() -> None:
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-def test_a_member_that_dies_keeps_nothing_beyond_its_session(kind: Kind) -> None:
+def test_a_member_that_dies_keeps_nothing_beyond_its_session(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2") as scene:
         scene.kill("m1")
         scene.until(

@@ -3,7 +3,7 @@ another one may coordinate."""
 
 import pytest
 from tests.scenarios.groups.setting import at_work
-from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, Kind
+from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, MemberKind
 from tests.simulation.levels.groups.scripted import SESSION_MS
 
 from quorumlog.simulation.barriers import apart
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_coordinator_that_is_cut_off_while_it_reads_believes_nobody() -> None:
-    with at_work(Kind.EAGER, "m1", is_combined=False) as scene:
+    with at_work(MemberKind.EAGER, "m1", is_combined=False) as scene:
         cluster, barriers = scene.stage.cluster, scene.world.fabric.barriers
         before = scene.coordinator()
         one, other = (node.name for node in cluster.brokers if node is not before)

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 from tests.scenarios.groups.setting import at_work
-from tests.simulation.levels.groups.plan import Kind
+from tests.simulation.levels.groups.plan import MemberKind
 
 from quorumlog.simulation.barriers import between
 
@@ -14,10 +14,10 @@ LOST_MS: Final = 2_500
 """For so long nothing reaches the member: less than its session, and beats arrive meanwhile."""
 
 
-@pytest.mark.parametrize("kind", [Kind.OWN, Kind.BEATING])
-def test_a_member_that_did_not_hear_what_to_give_back_is_told_so_again(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [MemberKind.OWN, MemberKind.BEATING])
+def test_a_member_that_did_not_hear_what_to_give_back_is_told_so_again(kind: MemberKind) -> None:
     with at_work(kind, "m1") as scene:
-        lives = len(scene.chronicle.lives)
+        incarnations = len(scene.group_history.incarnations)
         barriers = scene.world.fabric.barriers
         unheard = between([node.name for node in scene.stage.cluster.nodes], ["m1"])
         barriers.close(unheard)
@@ -26,6 +26,6 @@ def test_a_member_that_did_not_hear_what_to_give_back_is_told_so_again(kind: Kin
         assert len(scene.held("m1")) == 4, "it has heard of nothing"
         barriers.open(unheard)
         scene.until_settled("m1", "m2")
-        assert len(scene.chronicle.lives) == lives + 1, "nobody was shut out"
+        assert len(scene.group_history.incarnations) == incarnations + 1, "nobody was shut out"
         scene.produce(5)
         scene.finish()

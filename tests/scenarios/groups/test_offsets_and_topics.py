@@ -3,8 +3,8 @@
 import pytest
 from tests.scenarios.groups.setting import at_work, started
 from tests.simulation.levels.groups import calls
-from tests.simulation.levels.groups.plan import Kind
-from tests.simulation.levels.groups.scripted import GROUP, TOPIC, Scene
+from tests.simulation.levels.groups.plan import MemberKind
+from tests.simulation.levels.groups.scripted import GROUP, TOPIC, ScriptedGroup
 
 from quorumlog.clients.groups.group_consumer import AsyncGroupConsumer
 from quorumlog.errors import OffsetOutOfRange, QuorumlogError
@@ -24,7 +24,7 @@ async def read(consumer: AsyncGroupConsumer, count: int) -> list[tuple[int, int]
     return sorted(found)
 
 
-def commit_beyond(scene: Scene) -> None:
+def commit_beyond(scene: ScriptedGroup) -> None:
     """Somebody says that the group has read a million records of each partition."""
     beyond = dict.fromkeys(scene.places, (1_000_000, ""))
     assert set(scene.ask(lambda asking: asking.commit("", "", -1, beyond)).values()) == {0}
@@ -32,7 +32,7 @@ def commit_beyond(scene: Scene) -> None:
 
 @pytest.mark.parametrize(("rule", "first"), [("earliest", 0), ("latest", 10)])
 def test_an_offset_beyond_the_log_is_answered_as_the_consumer_says(rule: str, first: int) -> None:
-    with started(Kind.OWN) as scene:
+    with started(MemberKind.OWN) as scene:
         scene.produce(10)
         commit_beyond(scene)
 
@@ -53,7 +53,7 @@ def test_an_offset_beyond_the_log_is_answered_as_the_consumer_says(rule: str, fi
 
 
 def test_an_offset_beyond_the_log_is_told_where_the_consumer_wants_to_hear_of_it() -> None:
-    with started(Kind.OWN) as scene:
+    with started(MemberKind.OWN) as scene:
         scene.produce(10)
         commit_beyond(scene)
 
@@ -76,7 +76,7 @@ def test_an_offset_beyond_the_log_is_told_where_the_consumer_wants_to_hear_of_it
 def test_members_follow_a_topic_that_goes_and_comes_while_they_live() -> None:
     """One consumer all along: it has nothing while there is no topic, then the new one's records
     from their start, whatever it had committed of the old one."""
-    with started(Kind.OWN) as scene:
+    with started(MemberKind.OWN) as scene:
         topic = scene.stage.options.topics[0]
         events: list[tuple[str, int]] = []
 
@@ -128,16 +128,16 @@ async def _poll_on(consumer: AsyncGroupConsumer) -> list[tuple[int, int]]:
     return [(record.partition, record.offset) for record in records]
 
 
-@pytest.mark.parametrize("kind", [Kind.EAGER, Kind.BEATING])
-def test_a_group_is_not_deleted_under_members_that_live(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.BEATING])
+def test_a_group_is_not_deleted_under_members_that_live(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2") as scene:
         assert scene.ask(lambda asking: asking.delete_group()) == NON_EMPTY_GROUP
         scene.produce(5)
         scene.finish()
 
 
-@pytest.mark.parametrize("kind", [Kind.EAGER, Kind.COOPERATIVE, Kind.BEATING])
-def test_a_member_that_hung_while_its_group_was_deleted_begins_anew(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.COOPERATIVE, MemberKind.BEATING])
+def test_a_member_that_hung_while_its_group_was_deleted_begins_anew(kind: MemberKind) -> None:
     with at_work(kind, "m1") as scene:
         scene.hang("m1")
         scene.until(
@@ -145,9 +145,9 @@ def test_a_member_that_hung_while_its_group_was_deleted_begins_anew(kind: Kind) 
             "its session is over, and the group is deleted",
         )
         assert set(scene.offsets().values()) == {-1}
-        late = scene.chronicle.counts["late commits"]
+        late = scene.group_history.counts["late commits"]
         scene.wake("m1")
-        scene.until(lambda: scene.chronicle.counts["late commits"] > late, "it commits late")
+        scene.until(lambda: scene.group_history.counts["late commits"] > late, "it commits late")
         scene.until(lambda: bool(scene.held("m1")), "it has joined again")
         offsets = scene.offsets()
         assert all(offset in (-1, 10) for offset in offsets.values()), offsets

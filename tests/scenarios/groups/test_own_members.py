@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.scenarios.groups.setting import at_work
 from tests.simulation.checkers.violation import Violation
-from tests.simulation.levels.groups.plan import Kind
+from tests.simulation.levels.groups.plan import MemberKind
 from tests.simulation.levels.groups.scripted import ATTENTIVE, SESSION_MS
 
 from quorumlog.clients.groups.member import FOREVER_MS, MemberLease
@@ -18,21 +18,21 @@ pytestmark = pytest.mark.slow
 def play() -> None:
     """One is stopped at its work, another one takes over, the first goes on behind a barrier."""
     slow = replace(ATTENTIVE, work_ms=(200, 300), commit_ms=(60_000, 60_000))
-    with at_work(Kind.OWN, "m1", is_combined=False, behaviour=slow) as scene:
+    with at_work(MemberKind.OWN, "m1", is_combined=False, behaviour=slow) as scene:
         barriers = scene.world.fabric.barriers
         scene.produce(400)
-        worked = len(scene.chronicle.worked)
-        scene.until(lambda: len(scene.chronicle.worked) > worked + 3, "it works on them")
+        worked = len(scene.group_history.worked)
+        scene.until(lambda: len(scene.group_history.worked) > worked + 3, "it works on them")
         scene.hang("m1")
         barriers.close(apart(["m1"], [node.name for node in scene.stage.cluster.nodes]))
         scene.enter("m2")
         scene.until(lambda: len(scene.held("m2")) == 4, "the other member has everything")
-        worked = len(scene.chronicle.worked)
+        worked = len(scene.group_history.worked)
         scene.wake("m1")
         scene.run(SESSION_MS)
         barriers.open_all()
         scene.run(SESSION_MS)
-        assert len(scene.chronicle.worked) > worked
+        assert len(scene.group_history.worked) > worked
         scene.judge()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.scenarios.groups.setting import at_work
-from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, Kind
+from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, MemberKind
 from tests.simulation.levels.groups.scripted import GROUP, SESSION_MS
 
 from quorumlog.simulation.barriers import apart
@@ -10,9 +10,9 @@ from quorumlog.simulation.barriers import apart
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("kind", tuple(Kind))
+@pytest.mark.parametrize("kind", tuple(MemberKind))
 def test_who_asks_a_leader_of_before_for_newer_records_is_not_told_that_there_are_none(
-    kind: Kind,
+    kind: MemberKind,
 ) -> None:
     """Clients take that for an offset out of range, and begin again at an end of the log."""
     with at_work(kind, "m1", is_combined=False) as scene:
@@ -36,7 +36,8 @@ def test_who_asks_a_leader_of_before_for_newer_records_is_not_told_that_there_ar
         scene.produce(5)
         scene.until(
             lambda: all(
-                scene.chronicle.stored[GROUP, place] == end for place, end in scene.ends().items()
+                scene.group_history.stored[GROUP, place] == end
+                for place, end in scene.ends().items()
             ),
             "the other one has worked on more",
         )

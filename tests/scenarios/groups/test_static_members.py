@@ -2,13 +2,13 @@
 
 import pytest
 from tests.scenarios.groups.setting import CLASSIC, started
-from tests.simulation.levels.groups.plan import Kind
-from tests.simulation.levels.groups.scripted import Scene
+from tests.simulation.levels.groups.plan import MemberKind
+from tests.simulation.levels.groups.scripted import ScriptedGroup
 
 pytestmark = pytest.mark.slow
 
 
-def twins(scene: Scene) -> None:
+def twins(scene: ScriptedGroup) -> None:
     """One of them has everything, and the other one comes."""
     scene.enter("m1", instance_id="the one")
     scene.produce(5)
@@ -17,18 +17,22 @@ def twins(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("kind", CLASSIC)
-def test_the_younger_of_two_classic_members_of_one_name_shuts_the_other_out(kind: Kind) -> None:
+def test_the_younger_of_two_classic_members_of_one_name_shuts_the_other_out(
+    kind: MemberKind,
+) -> None:
     with started(kind) as scene:
         twins(scene)
         scene.until(lambda: not scene.world.node("m1").alive, "the older one ends")
-        assert scene.chronicle.counts["ended"] == 1
+        assert scene.group_history.counts["ended"] == 1
         scene.produce(5)
         scene.finish()
         assert len(scene.held("m2")) == 4
 
 
-@pytest.mark.parametrize("kind", [Kind.BEATING, Kind.OWN])
-def test_the_younger_of_two_members_of_one_name_waits_until_the_other_is_gone(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [MemberKind.BEATING, MemberKind.OWN])
+def test_the_younger_of_two_members_of_one_name_waits_until_the_other_is_gone(
+    kind: MemberKind,
+) -> None:
     with started(kind) as scene:
         twins(scene)
         scene.run(5_000)
@@ -40,8 +44,8 @@ def test_the_younger_of_two_members_of_one_name_waits_until_the_other_is_gone(ki
         assert len(scene.held("m2")) == 4
 
 
-@pytest.mark.parametrize("kind", [Kind.BEATING, Kind.OWN])
-def test_a_static_name_is_free_once_its_dead_owners_session_is_over(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [MemberKind.BEATING, MemberKind.OWN])
+def test_a_static_name_is_free_once_its_dead_owners_session_is_over(kind: MemberKind) -> None:
     with started(kind) as scene:
         scene.enter("m1", instance_id="the one")
         scene.produce(5)
@@ -52,8 +56,10 @@ def test_a_static_name_is_free_once_its_dead_owners_session_is_over(kind: Kind) 
         scene.finish()
 
 
-@pytest.mark.parametrize("kind", tuple(Kind))
-def test_a_static_member_that_is_started_again_finds_its_partitions_unshared(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", tuple(MemberKind))
+def test_a_static_member_that_is_started_again_finds_its_partitions_unshared(
+    kind: MemberKind,
+) -> None:
     with started(kind) as scene:
         scene.enter("m1", instance_id="the first")
         scene.enter("m2", instance_id="the second")

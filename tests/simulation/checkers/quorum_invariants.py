@@ -243,8 +243,8 @@ class WatchedNode:
 class MessageInvariants:
     """Checks every message of the quorum as it leaves its sender."""
 
-    def __init__(self, chronicle: CommittedHistory) -> None:
-        self._chronicle = chronicle
+    def __init__(self, history: CommittedHistory) -> None:
+        self._history = history
         self._watched: dict[str, WatchedNode] = {}  # by the machine's name
         self._gone: list[WatchedNode] = []  # disks that were wiped since
         self._votes: set[tuple[int, int]] = set()  # (link, call): membership only
@@ -266,7 +266,7 @@ class MessageInvariants:
         try:
             self._look(sender, frame)
         except AssertionError as violation:  # the sender would handle it as its own error
-            self._chronicle.violations.append(violation)
+            self._history.violations.append(violation)
 
     def _look(self, sender: LinkEnd, frame: object) -> None:
         match frame:
@@ -331,7 +331,7 @@ class MessageInvariants:
             case "heartbeat":
                 self._leads(watched, message.heartbeat.epoch, message.heartbeat.high_watermark)
             case "snapshot_chunk":
-                self._chronicle.led(watched.node_id, message.snapshot_chunk.epoch)
+                self._history.led(watched.node_id, message.snapshot_chunk.epoch)
             case "append_response":
                 response = message.append_response
                 self._acknowledges(watched, response.epoch, response.match_end)
@@ -343,7 +343,7 @@ class MessageInvariants:
                 pass
 
     def _leads(self, watched: WatchedNode, epoch: int, high_watermark: int) -> None:
-        self._chronicle.led(watched.node_id, epoch)
+        self._history.led(watched.node_id, epoch)
         before = self._committed.get(epoch, 0)
         if high_watermark <= before:
             return  # copies of older messages may be in flight

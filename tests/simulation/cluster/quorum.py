@@ -107,8 +107,8 @@ class QuorumCluster:
         self.bug = bug
         self.world = world
         self.options = options
-        self.chronicle = CommittedHistory()
-        self.watch = MessageInvariants(self.chronicle)
+        self.history = CommittedHistory()
+        self.watch = MessageInvariants(self.history)
         self.restarts = 0
         self.asked_ms = 0  # time of the last request to the leader
         self.wiped = 0
@@ -177,9 +177,9 @@ class QuorumCluster:
     def run(self, virtual_ms: int) -> None:
         """Let time pass, and restart members that are due. Raises AssertionError for a
         violation, and for a member that ended by itself without a reason."""
-        chronicle, fabric = self.chronicle, self.world.fabric
-        self.world.run_for(virtual_ms, unless=lambda: bool(chronicle.violations))
-        for violation in (*chronicle.violations, *fabric.failed_handlers):
+        history, fabric = self.history, self.world.fabric
+        self.world.run_for(virtual_ms, unless=lambda: bool(history.violations))
+        for violation in (*history.violations, *fabric.failed_handlers):
             raise AssertionError(f"{type(violation).__name__}: {violation}") from violation
         for member in self.members:
             if 0 <= member.excuse_ends_ms < self.world.now_ms() and member.sim.alive:
@@ -334,7 +334,7 @@ class QuorumCluster:
             )
         async with runtime.tasks.scope("member") as scope:
             directory = await DataDirectory.open(runtime, scope, DATA, config=CONFIG)
-            registers = Registers(observer=_Observer(self.chronicle, member))
+            registers = Registers(observer=_Observer(self.history, member))
             node = await RaftNode.open(
                 runtime,
                 scope,
@@ -389,24 +389,24 @@ class _BuggyNode:
 class _Observer:
     """Reports the events of one replica to the shared history."""
 
-    chronicle: CommittedHistory
+    history: CommittedHistory
     member: QuorumMember
 
     def applied(self, applied: Applied, values: list[bytes]) -> None:
         """Report an applied batch."""
         with self._noting():
-            self.chronicle.applied(self.member.name, applied, values)
+            self.history.applied(self.member.name, applied, values)
 
     def restored(self, applied: Applied) -> None:
         """Report an installed snapshot."""
         with self._noting():
-            self.chronicle.restored(self.member.name, applied)
+            self.history.restored(self.member.name, applied)
 
     def leads(self, leader_id: NodeId | None, epoch: int) -> None:
         """Report the leader of an epoch."""
         if leader_id is not None:
             with self._noting():
-                self.chronicle.led(leader_id, epoch)
+                self.history.led(leader_id, epoch)
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
@@ -414,7 +414,7 @@ class _Observer:
         try:
             yield
         except AssertionError as violation:
-            self.chronicle.violations.append(violation)
+            self.history.violations.append(violation)
 
 
 def _address(node_id: NodeId) -> str:

@@ -27,43 +27,43 @@ def applied(base_offset: int, end_offset: int, digest: bytes = b"d") -> Applied:
 
 
 def test_replicas_that_agree_are_fine_also_after_a_snapshot() -> None:
-    chronicle = CommittedHistory()
-    chronicle.applied("n1", applied(1, 2, b"x"), [b"a"])
-    chronicle.applied("n1", applied(2, 4, b"y"), [b"b", b"c"])
-    chronicle.applied("n2", applied(1, 2, b"x"), [b"a"])
-    chronicle.restored("n3", applied(6, 6, b"y"))  # control batches follow the last values
-    assert (chronicle.end_offset, chronicle.offset_of(b"c"), chronicle.batches) == (4, 3, 3)
+    history = CommittedHistory()
+    history.applied("n1", applied(1, 2, b"x"), [b"a"])
+    history.applied("n1", applied(2, 4, b"y"), [b"b", b"c"])
+    history.applied("n2", applied(1, 2, b"x"), [b"a"])
+    history.restored("n3", applied(6, 6, b"y"))  # control batches follow the last values
+    assert (history.end_offset, history.offset_of(b"c"), history.batches) == (4, 3, 3)
 
 
 def test_another_state_at_the_same_offset_is_found() -> None:
-    chronicle = CommittedHistory()
-    chronicle.applied("n1", applied(1, 2, b"x"), [b"a"])
+    history = CommittedHistory()
+    history.applied("n1", applied(1, 2, b"x"), [b"a"])
     with pytest.raises(AssertionError, match="n2 has another state at offset 2"):
-        chronicle.applied("n2", applied(1, 2, b"other"), [b"b"])
+        history.applied("n2", applied(1, 2, b"other"), [b"b"])
     with pytest.raises(AssertionError, match="n3 has another state at offset 5"):
-        chronicle.restored("n3", applied(5, 5, b"other"))
+        history.restored("n3", applied(5, 5, b"other"))
 
 
 def test_other_batches_are_found() -> None:
-    chronicle = CommittedHistory()
-    chronicle.applied("n1", applied(1, 4), [b"a", b"b", b"c"])
+    history = CommittedHistory()
+    history.applied("n1", applied(1, 4), [b"a", b"b", b"c"])
     with pytest.raises(AssertionError, match="inside another's batch"):
-        chronicle.applied("n2", applied(1, 2), [b"a"])
+        history.applied("n2", applied(1, 2), [b"a"])
 
 
 def test_a_command_that_is_in_the_log_twice_is_found() -> None:
-    chronicle = CommittedHistory()
-    chronicle.applied("n1", applied(1, 2), [b"a"])
+    history = CommittedHistory()
+    history.applied("n1", applied(1, 2), [b"a"])
     with pytest.raises(AssertionError, match="is at offset 1 and at 2"):
-        chronicle.applied("n1", applied(2, 3), [b"a"])
+        history.applied("n1", applied(2, 3), [b"a"])
 
 
 def test_two_leaders_of_an_epoch_are_found() -> None:
-    chronicle = CommittedHistory()
-    chronicle.led(NodeId(1), 3)
-    chronicle.led(NodeId(1), 3)
+    history = CommittedHistory()
+    history.led(NodeId(1), 3)
+    history.led(NodeId(1), 3)
     with pytest.raises(AssertionError, match="epoch 3 is led by 1 and by 2"):
-        chronicle.led(NodeId(2), 3)
+        history.led(NodeId(2), 3)
 
 
 def batch(base_offset: int, value: bytes = b"v") -> bytes:

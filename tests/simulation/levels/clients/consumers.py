@@ -12,7 +12,7 @@ from quorumlog.runtime import Entropy, Runtime
 from quorumlog.testing.checkers import Place
 
 from ...checkers.client_expectations import ExpectedOffsets, check_budget
-from .history import Books, within
+from .history import ClientHistory, within
 from .plan import CHURNED, ClientsPlan, ReaderPlan
 
 POLL_MS: Final = 2_000
@@ -21,7 +21,7 @@ CATCH_UP_MS: Final = 180_000
 ANSWER_BYTES: Final = 4_096  # one batch is returned whole, whatever the bound
 
 
-class Reading:
+class ConsumerWorkload:
     """A consumer of the permanent topics."""
 
     def __init__(
@@ -30,17 +30,17 @@ class Reading:
         log: AsyncLog,
         plan: ClientsPlan,
         reader: ReaderPlan,
-        books: Books,
+        history: ClientHistory,
         is_over: Callable[[], bool],
     ) -> None:
         self._log = log
         self._clients = plan
         self._plan = reader
-        self._books = books
+        self._history = history
         self._clock = runtime.clock
         self._entropy = runtime.entropy.stream(reader.name)
         self._is_over = is_over
-        self._turns = ExpectedOffsets(reader.name, may_skip=not books.is_strict)
+        self._turns = ExpectedOffsets(reader.name, may_skip=not history.is_strict)
         self._paused: set[Place] = set()  # membership only
         self._largest_batch = max(producer.batch_size for producer in plan.producers)
 
@@ -59,10 +59,10 @@ class Reading:
                     await self._wander(consumer)
             except QuorumlogError as error:
                 await self._after(error)
-            if self._books.is_strict:
+            if self._history.is_strict:
                 self._check_memory(consumer)
             await asyncio.sleep(self._entropy.uniform(0.0, self._plan.pause_s_max))
-        if not self._plan.wanders and self._books.is_strict:
+        if not self._plan.wanders and self._history.is_strict:
             await self._catch_up(consumer)
         await within(5_000, f"close of {self._plan.name}", consumer.close())
 
@@ -123,7 +123,7 @@ class Reading:
         place = (record.topic, record.partition)
         assert place not in self._paused, f"{self._plan.name} got a record of {place}, paused"
         self._turns.take(place, record.offset)
-        self._books.ledger.see(place, record.offset, record.value or b"")
+        self._history.ledger.see(place, record.offset, record.value or b"")
 
     async def _wander(self, consumer: AsyncConsumer) -> None:
         """Seek, pause or resume a partition."""
@@ -187,12 +187,12 @@ class Reading:
                 self._turns.seek((topic, partition), 0)
                 for row in table.to_pylist():
                     self._turns.take((topic, partition), row["offset"])
-                    self._books.ledger.see((topic, partition), row["offset"], row["value"])
+                    self._history.ledger.see((topic, partition), row["offset"], row["value"])
             await asyncio.sleep(1.0 + self._entropy.uniform(0.0, self._plan.pause_s_max))
 
     async def _after(self, error: QuorumlogError) -> None:
-        self._books.note(error)
-        self._books.check_error(error)
+        self._history.note(error)
+        self._history.check_error(error)
         await asyncio.sleep(RETRY_S)
 
     def _check_memory(self, consumer: AsyncConsumer) -> None:
@@ -206,7 +206,7 @@ class Reading:
 
 
 async def follow_churned(
-    log: AsyncLog, books: Books, entropy: Entropy, is_over: Callable[[], bool]
+    log: AsyncLog, history: ClientHistory, entropy: Entropy, is_over: Callable[[], bool]
 ) -> None:
     """Consume the topic that is deleted and created, with a new consumer after each error; only
     records sent to it may arrive."""
@@ -217,10 +217,10 @@ async def follow_churned(
                 while not is_over():
                     for record in await within(POLL_MS, "poll", consumer.poll(timeout_ms=POLL_MS)):
                         value = record.value or b""
-                        assert value in books.churned.asked, (
+                        assert value in history.churned.asked, (
                             f"phantom: {value[:20]!r} is in the churned topic"
                         )
                         turns.handed_out += 1
         except QuorumlogError as error:
-            books.note(error)
+            history.note(error)
         await asyncio.sleep(entropy.uniform(0.0, 1.0))

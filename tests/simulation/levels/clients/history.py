@@ -28,7 +28,7 @@ NEVER: Final = (CorruptionError, OffsetOutOfRange, UnknownServerError)
 
 
 @dataclass(slots=True)
-class Books:
+class ClientHistory:
     """The shared history of the tasks of one application."""
 
     clock: Clock
@@ -105,7 +105,7 @@ class Books:
         if self.is_strict and isinstance(error, (*NEVER, UnknownTopicOrPartition)):
             raise AssertionError(f"no fault explains {error!r}") from error
 
-    def turn_generation(self) -> None:
+    def start_generation(self) -> None:
         """Record a deletion or creation of the churned topic: earlier acknowledgements are void."""
         self.generation += 1
         self.churned.acknowledged.clear()

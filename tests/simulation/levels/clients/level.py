@@ -25,10 +25,10 @@ from quorumlog.testing.checkers import Place, Stored, anomalies, report
 from ...checkers.data_directory import check_directory
 from ...faults.node_faults import draw_node_faults, run_with_faults
 from ..broker import ADDRESS, CONFIG, SentRecords, serve
-from .consumers import Reading, follow_churned
-from .history import Books, within
+from .consumers import ConsumerWorkload, follow_churned
+from .history import ClientHistory, within
 from .plan import CHURNED, ClientsPlan, draw_clients_plan
-from .producers import Sending
+from .producers import ProducerWorkload
 
 TROUBLES_MAX: Final = 4
 WORKLOAD_MS_MAX: Final = 1_200_000
@@ -43,13 +43,13 @@ class Application:
 
     runtime: Runtime
     plan: ClientsPlan
-    books: Books
+    history: ClientHistory
     tasks_alive: Callable[[], list[str]]  # tasks of this process, by name
     address: str = ADDRESS
     before_close: Callable[[AsyncLog], Awaitable[None]] | None = None
     done: bool = False
     is_over: bool = False  # the producers have stopped
-    readers: list[Reading] = field(default_factory=list)
+    readers: list[ConsumerWorkload] = field(default_factory=list)
 
     async def run(self) -> None:
         """Run the application, close the client, and wait for the end of the run."""
@@ -72,17 +72,17 @@ class Application:
         for topic in self.plan.partitions:
             await self._create(log, topic, self.plan.partitions[topic])
         await self._create(log, CHURNED, 1)
-        self.books.turn_generation()
+        self.history.start_generation()
         async with self.runtime.tasks.scope("application") as scope:
             for reader in self.plan.readers:
-                reading = Reading(
-                    self.runtime, log, self.plan, reader, self.books, lambda: self.is_over
+                reading = ConsumerWorkload(
+                    self.runtime, log, self.plan, reader, self.history, lambda: self.is_over
                 )
                 self.readers.append(reading)
                 scope.spawn(reading.run(), name=reader.name)
             entropy = self.runtime.entropy.stream("churned follower")
             scope.spawn(
-                follow_churned(log, self.books, entropy, lambda: self.is_over), name="churned"
+                follow_churned(log, self.history, entropy, lambda: self.is_over), name="churned"
             )
             churning = scope.spawn(self._churn(log), name="churn")
             await self._produce(log)
@@ -112,7 +112,7 @@ class Application:
     async def _produce(self, log: AsyncLog) -> None:
         """Run all producers; close half of them one by one, the others with the client."""
         sendings = [
-            Sending(self.runtime, log, self.plan, producer, self.books)
+            ProducerWorkload(self.runtime, log, self.plan, producer, self.history)
             for producer in self.plan.producers
         ]
         async with self.runtime.tasks.scope("producing") as scope:
@@ -130,7 +130,7 @@ class Application:
         try:
             await within(bound_ms, "close of the client", log.close())
         except QuorumlogError as error:
-            self.books.note(error)
+            self.history.note(error)
 
     # --- administration ---
 
@@ -154,12 +154,12 @@ class Application:
         entropy = self.runtime.entropy.stream("churn")
         while not self.is_over:
             await asyncio.sleep(entropy.uniform(0.0, self.plan.churn_pause_s_max))
-            self.books.turn_generation()
+            self.history.start_generation()
             await self._delete(log)
             await asyncio.sleep(entropy.uniform(0.0, self.plan.churn_pause_s_max / 4))
             partitions = 1 + entropy.below(3)
             await self._create(log, CHURNED, partitions)
-            self.books.turn_generation()
+            self.history.start_generation()
             await self._check_created(log, partitions)
 
     async def _delete(self, log: AsyncLog) -> None:
@@ -183,15 +183,15 @@ class Application:
             names = [each.name for each in await log.admin.list_topics()]
         except QuorumlogError as error:
             await self._after(error)
-            self.books.check_error(error)
+            self.history.check_error(error)
             return
-        if not self.books.is_strict:
+        if not self.history.is_strict:
             return
         assert len(topic.partitions) == partitions, f"created with {partitions}: {topic}"
         assert set(names) >= {CHURNED, *self.plan.partitions}, f"topics are missing of {names}"
 
     async def _after(self, error: QuorumlogError) -> None:
-        self.books.note(error)
+        self.history.note(error)
         await asyncio.sleep(RETRY_S)
 
     # --- final checks ---
@@ -230,9 +230,11 @@ def play(world: SimWorld) -> dict[str, int]:
 
     async def run_application(runtime: Runtime) -> None:
         applications.append(
-            Application(runtime, plan, Books(runtime.clock), lambda: tasks_of(world, machine))
+            Application(
+                runtime, plan, ClientHistory(runtime.clock), lambda: tasks_of(world, machine)
+            )
         )
-        sent = SentRecords(machine, applications[0].books.ledger)
+        sent = SentRecords(machine, applications[0].history.ledger)
         world.fabric.on_sent = sent.on_sent
         await applications[0].run()
 
@@ -255,30 +257,30 @@ def play(world: SimWorld) -> dict[str, int]:
         lambda: reading.done() or not server.alive, virtual_ms=SERVE_MS_MAX, why="the node serves"
     )
     assert server.alive, f"the node ended unexpectedly: {server.stops} {server.exit_error!r}"
-    books = applications[0].books
-    judge(books, reading.result(), was_calm=not happened and not world.fabric.links_broken)
-    facts = facts_of(books, happened, world)
+    history = applications[0].history
+    judge(history, reading.result(), was_calm=not happened and not world.fabric.links_broken)
+    facts = facts_of(history, happened, world)
     check_directory(server, CONFIG.data_dir)
     return facts
 
 
-def judge(books: Books, stored: Stored, *, was_calm: bool) -> None:
+def judge(history: ClientHistory, stored: Stored, *, was_calm: bool) -> None:
     """Compare the history with the stored records; raises AssertionError."""
     staying = {place: records for place, records in stored.items() if place[0] != CHURNED}
     churned = {place: records for place, records in stored.items() if place[0] == CHURNED}
-    found = anomalies(books.ledger, staying) + anomalies(books.churned, churned)
-    found += books.outcomes.anomalies(staying)
+    found = anomalies(history.ledger, staying) + anomalies(history.churned, churned)
+    found += history.outcomes.anomalies(staying)
     times = Counter(_values(staying))
     found += [
         f"lost write: {value[:20]!r} was acknowledged without a partition, and is not stored"
-        for value in sorted(books.anywhere)
+        for value in sorted(history.anywhere)
         if not times[value]
     ]
     found += [
         f"duplicate: {value[:20]!r} is stored {count} times, by an idempotent producer or where no "
         "outcome was unknown"
         for value, count in (times + Counter(_values(churned))).items()
-        if count > 1 and (was_calm or value in books.once)
+        if count > 1 and (was_calm or value in history.once)
     ]
     assert not found, report(found)
 
@@ -289,18 +291,18 @@ def _values(stored: Stored) -> Iterator[bytes]:
             yield value
 
 
-def facts_of(books: Books, happened: Counter[str], world: SimWorld) -> dict[str, int]:
+def facts_of(history: ClientHistory, happened: Counter[str], world: SimWorld) -> dict[str, int]:
     """Return the counts for a seed's line."""
-    outcomes = Counter(books.outcomes.settled.values())
+    outcomes = Counter(history.outcomes.settled.values())
     return {
         **{str(kind): count for kind, count in happened.items()},
         **{str(outcome): count for outcome, count in sorted(outcomes.items())},
-        "acked": len(books.ledger.acknowledged),
-        "seen": len(books.ledger.seen),
-        "repeats": books.ledger.sent.total() - len(books.ledger.sent),
-        "recreated": books.generation // 2,
+        "acked": len(history.ledger.acknowledged),
+        "seen": len(history.ledger.seen),
+        "repeats": history.ledger.sent.total() - len(history.ledger.sent),
+        "recreated": history.generation // 2,
         "breaks": world.fabric.links_broken,
-        "errors": books.errors.total(),
+        "errors": history.errors.total(),
     }
 
 

@@ -14,7 +14,7 @@ from quorumlog.errors import Overloaded, QuorumlogError
 from quorumlog.runtime import Entropy, Runtime
 
 from ...checkers.client_expectations import check_budget
-from .history import Books, within
+from .history import ClientHistory, within
 from .plan import CHURNED, ClientsPlan, ProducerPlan
 
 Burst: TypeAlias = Callable[[str, Entropy], Awaitable[None]]
@@ -24,7 +24,7 @@ ROW_TYPE: Final = pa.array([b""]).type  # the first array loads half of pyarrow:
 RECORD_BYTES: Final = 200  # overhead that a buffer may count for a record or a batch
 
 
-class Sending:
+class ProducerWorkload:
     """A producer and its tasks."""
 
     def __init__(
@@ -33,11 +33,11 @@ class Sending:
         log: AsyncLog,
         plan: ClientsPlan,
         producer: ProducerPlan,
-        books: Books,
+        history: ClientHistory,
     ) -> None:
         self.plan = producer
         self._clients = plan
-        self._books = books
+        self._history = history
         self._clock = runtime.clock
         self._entropy = runtime.entropy.stream(producer.name)
         self._held = 0  # bytes of values without an outcome
@@ -70,7 +70,7 @@ class Sending:
                 promised_ms, f"close of {self.plan.name}", self._producer.close(flush=flush)
             )
         except QuorumlogError as error:
-            self._books.note(error)
+            self._history.note(error)
 
     def _burst_of_style(self) -> Burst:
         bursts: dict[str, Burst] = {
@@ -88,7 +88,7 @@ class Sending:
         deliveries: list[Delivery] = []
         for _ in range(1 + entropy.below(self.plan.burst_max)):
             topic, partition, value = self._draw(task, entropy)
-            generation = self._books.generation
+            generation = self._history.generation
             try:
                 delivery = await within(
                     self.plan.block_ms_max,
@@ -96,7 +96,7 @@ class Sending:
                     self._producer.send(topic, value, key=self._key(entropy), partition=partition),
                 )
             except QuorumlogError as error:
-                self._books.refuse(value, error)
+                self._history.refuse(value, error)
                 continue
             self._watch(topic, value, delivery, generation)
             deliveries.append(delivery)
@@ -110,11 +110,11 @@ class Sending:
         """Use `send_nowait`, and `wait_acceptable` after a rejection."""
         for _ in range(1 + entropy.below(self.plan.burst_max)):
             topic, partition, value = self._draw(task, entropy)
-            generation = self._books.generation
+            generation = self._history.generation
             try:
                 delivery = self._producer.send_nowait(topic, value, partition=partition)
             except QuorumlogError as error:
-                self._books.refuse(value, error)
+                self._history.refuse(value, error)
                 if isinstance(error, Overloaded):
                     await self._wait_for_room(topic, len(value))
             else:
@@ -128,20 +128,20 @@ class Sending:
                 self._producer.wait_acceptable(topic, size),
             )
         except QuorumlogError as error:
-            self._books.note(error)
+            self._history.note(error)
 
     async def _flushed(self, task: str, entropy: Entropy) -> None:
         """Use `send` without waiting, then `flush`: it raises if and only if a record failed."""
         sent: list[tuple[str, bytes, int, Delivery]] = []
         for _ in range(1 + entropy.below(self.plan.burst_max)):
             topic, partition, value = self._draw(task, entropy)
-            generation = self._books.generation
+            generation = self._history.generation
             try:
                 delivery = await self._producer.send(topic, value, partition=partition)
             except QuorumlogError as error:
-                self._books.refuse(value, error)
+                self._history.refuse(value, error)
             else:
-                self._books.give(value, self.plan)
+                self._history.give(value, self.plan)
                 sent.append((topic, value, generation, delivery))
         failure: QuorumlogError | None = None
         try:
@@ -162,14 +162,14 @@ class Sending:
         """Use `send_arrow`: it returns the position of every row, or raises."""
         topic, partition = self._place(entropy)
         names = [
-            self._books.ask(topic, task, entropy.below(self.plan.value_size_max))
+            self._history.ask(topic, task, entropy.below(self.plan.value_size_max))
             for _ in range(1 + entropy.below(ROWS_MAX))
         ]
         held = sum(len(name) for name in names)
         waits = 2 + held // min(self.plan.batch_size, self.plan.buffer_size)  # for room
-        generation = self._books.generation
+        generation = self._history.generation
         for name in names:
-            self._books.give(name, self.plan, more_ms=waits * self.plan.block_ms_max)
+            self._history.give(name, self.plan, more_ms=waits * self.plan.block_ms_max)
         table = pa.table({"value": pa.array(names, ROW_TYPE)})
         try:
             ranges = await within(
@@ -179,10 +179,10 @@ class Sending:
             )
         except QuorumlogError as error:
             for name in names:  # the error concerns the first failed batch; others may be stored
-                self._books.lose(topic, name, error)
+                self._history.lose(topic, name, error)
             return
         self._check_buffer(held)
-        if self.plan.acks == "none" or not self._books.is_strict:
+        if self.plan.acks == "none" or not self._history.is_strict:
             places = [(topic, partition or 0, -1) for _ in names]
         else:
             places = [
@@ -194,15 +194,15 @@ class Sending:
         for name, (_, where, offset) in zip(names, places, strict=True):
             # without a partition the rows are spread, in another order
             known = offset if partition is not None else -1
-            self._books.deliver(topic, name, where, known, generation)
+            self._history.deliver(topic, name, where, known, generation)
             if partition is None and offset >= 0 and topic != CHURNED:
-                self._books.anywhere.add(name)
+                self._history.anywhere.add(name)
 
     # --- shared ---
 
     def _draw(self, task: str, entropy: Entropy) -> tuple[str, int | None, bytes]:
         topic, partition = self._place(entropy)
-        value = self._books.ask(topic, task, entropy.below(self.plan.value_size_max))
+        value = self._history.ask(topic, task, entropy.below(self.plan.value_size_max))
         return topic, partition, value
 
     def _place(self, entropy: Entropy) -> tuple[str, int | None]:
@@ -219,7 +219,7 @@ class Sending:
 
     def _watch(self, topic: str, value: bytes, delivery: Delivery, generation: int) -> None:
         """Record the outcome at the moment it is known."""
-        self._books.give(value, self.plan)
+        self._history.give(value, self.plan)
         self._held += len(value)
         self._check_buffer(len(value))
 
@@ -232,11 +232,11 @@ class Sending:
     def _settle(self, topic: str, value: bytes, delivery: Delivery, generation: int) -> None:
         error = delivery.exception()
         if error is not None:
-            self._books.fail(topic, value, error)
+            self._history.fail(topic, value, error)
             return
         where: Delivered = delivery.result()
         assert where.topic == topic, f"{value[:20]!r} was sent to {topic} and is in {where.topic}"
-        self._books.deliver(topic, value, where.partition, where.offset, generation)
+        self._history.deliver(topic, value, where.partition, where.offset, generation)
 
     def _check_buffer(self, size: int) -> None:
         allowed = max(self.plan.buffer_size, size + RECORD_BYTES)

@@ -30,7 +30,7 @@ STREAM_TIMEOUT_MS: Final = 0  # none
 
 
 @dataclass(slots=True)
-class Temper:
+class LieChances:
     """The probabilities of lies, per response."""
 
     lie: float
@@ -42,7 +42,7 @@ class Temper:
     lies_told: int = 0
 
     @classmethod
-    def draw(cls, entropy: SimEntropy) -> "Temper":
+    def draw(cls, entropy: SimEntropy) -> "LieChances":
         """Draw the probabilities of a seed: runs with fewer lies reach more states."""
         scale = entropy.uniform(0.05, 1.0)
         return cls(
@@ -53,11 +53,17 @@ class Temper:
         )
 
 
-class EvilBroker:
+class LyingBroker:
     """The broker; see the module."""
 
     def __init__(
-        self, runtime: Runtime, temper: Temper, entropy: SimEntropy, *, address: str, honest: str
+        self,
+        runtime: Runtime,
+        temper: LieChances,
+        entropy: SimEntropy,
+        *,
+        address: str,
+        honest: str,
     ) -> None:
         self._runtime = runtime
         self._temper = temper

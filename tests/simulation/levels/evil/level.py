@@ -1,6 +1,6 @@
 """Level `evil`: the application of level `clients` against a broker that lies.
 
-An `EvilBroker` is between the clients and an honest node. No call may hang, only typed errors may
+An `LyingBroker` is between the clients and an honest node. No call may hang, only typed errors may
 occur, each record has one outcome in time, and a consumer returns no record that is not in the log.
 When the broker has become honest, the same client must work; after its close no task is left.
 """
@@ -16,10 +16,10 @@ from quorumlog.simulation.world import SimWorld
 from quorumlog.testing.checkers import Place, Stored, anomalies, report
 
 from ..broker import ADDRESS, SentRecords
-from ..clients.history import Books, within
+from ..clients.history import ClientHistory, within
 from ..clients.level import Application, is_done, tasks_of
 from ..clients.plan import CHURNED, draw_clients_plan
-from .broker import EvilBroker, Temper
+from .broker import LieChances, LyingBroker
 
 HONEST: Final = "127.0.0.1:9095"
 CONFIG: Final = NodeConfig(data_dir="/var/quorumlog", grpc_listener=HONEST, advertised_grpc=ADDRESS)
@@ -39,23 +39,23 @@ def play(world: SimWorld) -> dict[str, int]:
     """Run the scenario; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")
     plan = draw_clients_plan(entropy.stream("plan"), flush_policy="replicated")
-    temper = Temper.draw(entropy.stream("temper"))
+    temper = LieChances.draw(entropy.stream("temper"))
     honest, evil, machine = world.node("honest"), world.node("evil"), world.node("client")
     applications: list[Application] = []
 
     async def run_evil(runtime: Runtime) -> None:
         stream = entropy.stream("evil")
-        await EvilBroker(runtime, temper, stream, address=ADDRESS, honest=HONEST).run()
+        await LyingBroker(runtime, temper, stream, address=ADDRESS, honest=HONEST).run()
 
     async def recover(log: AsyncLog) -> None:
         temper.calm.set()
         await _prove_alive(log, plan.places)
 
     async def run_application(runtime: Runtime) -> None:
-        books = Books(runtime.clock, is_strict=False)
+        history = ClientHistory(runtime.clock, is_strict=False)
         alive = lambda: tasks_of(world, machine)  # noqa: E731
-        applications.append(Application(runtime, plan, books, alive, before_close=recover))
-        world.fabric.on_sent = SentRecords(machine, books.ledger).on_sent
+        applications.append(Application(runtime, plan, history, alive, before_close=recover))
+        world.fabric.on_sent = SentRecords(machine, history.ledger).on_sent
         await applications[0].run()
 
     honest.spawn(serve_honestly)
@@ -71,15 +71,15 @@ def play(world: SimWorld) -> dict[str, int]:
     assert evil.alive, f"the evil broker ended: {evil.exit_error!r}"
     reading = machine.attach(lambda runtime: applications[0].read_all(HONEST), name="reader")
     world.run_until(reading, virtual_ms=RECOVERY_MS, why="a read of everything")
-    books = applications[0].books
-    _judge(books, reading.result())
+    history = applications[0].history
+    _judge(history, reading.result())
     return {
         "lies": temper.lies_told,
-        "outcomes": len(books.outcomes.settled),
-        "seen": len(books.ledger.seen),
+        "outcomes": len(history.outcomes.settled),
+        "seen": len(history.ledger.seen),
         "breaks": world.fabric.links_broken,
-        "errors": books.errors.total(),
-        "kinds": len(books.errors),
+        "errors": history.errors.total(),
+        "kinds": len(history.errors),
     }
 
 
@@ -98,7 +98,7 @@ async def _prove_alive(log: AsyncLog, places: list[Place]) -> None:
             assert table["value"].to_pylist() == [value], f"{topic}-{partition} {start}: {table}"
 
 
-def _judge(books: Books, stored: Stored) -> None:
+def _judge(history: ClientHistory, stored: Stored) -> None:
     """Compare the history with the records of the honest node."""
     staying = {
         place: [(offset, value) for offset, value in records if not value.startswith(b"honest ")]
@@ -106,7 +106,7 @@ def _judge(books: Books, stored: Stored) -> None:
         if place[0] != CHURNED
     }
     kinds = ("vanished", "phantom", "duplicate", "reordered")
-    found = [each for each in anomalies(books.ledger, staying) if each.startswith(kinds)]
-    found += books.outcomes.found
-    found += [f"no outcome: {value[:20]!r}" for value in books.outcomes.due_ms]
+    found = [each for each in anomalies(history.ledger, staying) if each.startswith(kinds)]
+    found += history.outcomes.found
+    found += [f"no outcome: {value[:20]!r}" for value in history.outcomes.due_ms]
     assert not found, report(found)

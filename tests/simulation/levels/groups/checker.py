@@ -18,16 +18,16 @@ from quorumlog.testing.checkers import Place, Stored
 from ...checkers.linearizability import linearizability_anomalies
 from ...checkers.models import Register
 from ...checkers.violation import Violation
-from .history import Chronicle, Claim
+from .history import Claim, GroupHistory
 from .plan import GroupPlan
 
 STATES_MAX = 200_000
 
 
-def check_found(chronicle: Chronicle) -> None:
+def check_found(group_history: GroupHistory) -> None:
     """Raise Violation for the first violation found during the run."""
-    if chronicle.found:
-        name, _, detail = chronicle.found[0].partition(": ")
+    if group_history.found:
+        name, _, detail = group_history.found[0].partition(": ")
         raise Violation(name, detail)
 
 
@@ -47,17 +47,17 @@ def check_owners(claims: list[Claim]) -> None:
                 latest = claim
 
 
-def check_offsets(chronicle: Chronicle) -> None:
+def check_offsets(group_history: GroupHistory) -> None:
     """Raise Violation if commits and fetches of offsets are not linearizable."""
     found = linearizability_anomalies(
-        chronicle.registers.operations(), Register(), states_max=STATES_MAX
+        group_history.registers.operations(), Register(), states_max=STATES_MAX
     )
     if found:
         raise Violation("LostOffset", "\n".join(found[:3]))
 
 
 def unserved(
-    chronicle: Chronicle,
+    group_history: GroupHistory,
     groups: tuple[GroupPlan, ...],
     ends: Mapping[Place, int],
     *,
@@ -70,7 +70,7 @@ def unserved(
     """
     found = []
     owners: dict[tuple[str, Place], int] = defaultdict(int)
-    for life in chronicle.lives:
+    for life in group_history.incarnations:
         for place in life.claims:
             owners[life.group, place] += 1
     for group in groups:
@@ -78,22 +78,22 @@ def unserved(
             if place[0] not in group.topics:
                 continue
             key = (group.name, place)
-            done_to = chronicle.done_to(*key)
+            done_to = group_history.done_to(*key)
             if owners[key] != 1:
                 found.append(f"{key} has {owners[key]} owners")
             elif done_to < end:
                 found.append(f"{key} is processed up to {done_to} of {end}")
-            elif are_told and chronicle.stored[key] < end:
-                found.append(f"{key} is committed up to {chronicle.stored[key]} of {end}")
+            elif are_told and group_history.stored[key] < end:
+                found.append(f"{key} is committed up to {group_history.stored[key]} of {end}")
     return found
 
 
-def check_work(chronicle: Chronicle, groups: tuple[GroupPlan, ...], stored: Stored) -> None:
+def check_work(group_history: GroupHistory, groups: tuple[GroupPlan, ...], stored: Stored) -> None:
     """Raise Violation if a record was processed by no member of a group."""
     for group in groups:
         for place, records in stored.items():
             if place[0] in group.topics and records:
-                end, done_to = records[-1][0] + 1, chronicle.done_to(group.name, place)
+                end, done_to = records[-1][0] + 1, group_history.done_to(group.name, place)
                 if done_to < end:
                     raise Violation(
                         "Unworked",

@@ -21,10 +21,10 @@ from quorumlog.errors import QuorumlogError
 from quorumlog.testing.checkers import Place
 
 from . import calls
-from .member_reader import Ended, Reading, Setting
-from .plan import Kind
+from .member_reader import MemberContext, MemberFenced, MemberReader
+from .plan import MemberKind
 
-PROTOCOLS: Final = {Kind.EAGER: "range", Kind.COOPERATIVE: "cooperative-sticky"}
+PROTOCOLS: Final = {MemberKind.EAGER: "range", MemberKind.COOPERATIVE: "cooperative-sticky"}
 LEAVE_TRIES: Final = 3
 OLD_GENERATION: Final = 0.3  # fraction of late commits that follow a generation
 
@@ -32,11 +32,11 @@ OLD_GENERATION: Final = 0.3  # fraction of late commits that follow a generation
 class ClassicMember:
     """One process of a member."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: MemberContext) -> None:
         self._setting = setting
-        self._reading = Reading.of(setting)
+        self._reading = MemberReader.of(setting)
         self._life = self._reading.life
-        self._keeps = setting.plan.kind is Kind.COOPERATIVE
+        self._keeps = setting.plan.kind is MemberKind.COOPERATIVE
         self._member_id = ""
         self._generation = -1
         self._is_in = False  # joined and synced, and not asked to rejoin
@@ -58,8 +58,8 @@ class ClassicMember:
                 else:
                     await self._rejoin()
             await self._leave()
-        except Ended:
-            self._setting.chronicle.counts["ended"] += 1
+        except MemberFenced:
+            self._setting.group_history.counts["ended"] += 1
         finally:
             self._life.ends()
             self._reading.close()
@@ -72,9 +72,9 @@ class ClassicMember:
         if self._generation >= 0:
             await reading.commit(self._generation)
         if not self._keeps:
-            reading.gives_all()
+            reading.revoke_all()
         if life.instance_id and not self._member_id:
-            self._setting.chronicle.comes_again(life.group, life.instance_id, life)
+            self._setting.group_history.replaces_static_member(life.group, life.instance_id, life)
             self._came_again = self._keeps
         asked_ns = reading.now_ns()
         try:
@@ -99,9 +99,9 @@ class ClassicMember:
         before, self._generation = self._generation, int(joined.generation_id)
         if life.instance_id and 0 <= before < self._generation - 1:
             # others may have owned it: the group does not wait for a static member
-            reading.gives_all()
+            reading.revoke_all()
         self._member_id = joined.member_id
-        life.told(self._generation, self._member_id)
+        life.set_epoch(self._generation, self._member_id)
         life.answered(asked_ns, is_settled=True, is_stored=False)
         await self._sync(joined)
 
@@ -111,7 +111,7 @@ class ClassicMember:
         self._left_out = self._came_again
         if joined.leader == self._member_id and not getattr(joined, "skip_assignment", False):
             given, self._came_again = self._share_out(joined), False
-            self._setting.chronicle.counts["generations"] += 1
+            self._setting.group_history.counts["generations"] += 1
         asked_ns = reading.now_ns()
         try:
             synced = await reading.calls.sync(
@@ -138,7 +138,7 @@ class ClassicMember:
         reading, life = self._reading, self._life
         said = assignment.user_data
         if said and int(said) != self._generation:
-            self._setting.chronicle.found.append(
+            self._setting.group_history.found.append(
                 f"StaleAssignment: {life.name} synced generation {self._generation} of "
                 f"{life.group}, and got the assignment of {int(said)}"
             )
@@ -147,8 +147,8 @@ class ClassicMember:
         if given:
             await reading.finish_work()
             await reading.commit(self._generation, given)
-        reading.gives(given)
-        reading.takes(place for place in target if place not in life.claims)
+        reading.revoke(given)
+        reading.assign(place for place in target if place not in life.claims)
         self._is_in = not given  # revoked partitions are assigned by another rebalance
         self._beat_ns = reading.now_ns()
         if self._generation > 1 and reading.is_late() and self._passes(OLD_GENERATION):
@@ -213,7 +213,7 @@ class ClassicMember:
         reading, life = self._reading, self._life
         asked_ns = reading.now_ns()
         self._beat_ns = asked_ns + self._setting.group.beat_ms * 1_000_000
-        loads = self._setting.chronicle.loads
+        loads = self._setting.group_history.loads
         before = loads()
         try:
             code = await reading.calls.heartbeat(
@@ -235,16 +235,16 @@ class ClassicMember:
         reading = self._reading
         reading.note(code)
         if code == calls.FENCED_INSTANCE:
-            reading.gives_all()
+            reading.revoke_all()
             if reading.is_late():
                 await reading.commit_late(self._member_id, max(0, self._generation))
-            raise Ended
+            raise MemberFenced
         if code in (calls.UNKNOWN_MEMBER, calls.ILLEGAL_GENERATION):
-            reading.gives_all()
+            reading.revoke_all()
             old, generation = self._member_id, self._generation
             self._is_in, self._generation = False, -1
             if code == calls.UNKNOWN_MEMBER:
-                self._life.shut_out(asked_ns)
+                self._life.evicted(asked_ns)
                 self._member_id = ""
                 if old and generation >= 0 and reading.is_late():
                     await reading.commit_late(old, generation)
@@ -257,7 +257,7 @@ class ClassicMember:
         reading, life = self._reading, self._life
         if self._generation >= 0:
             await reading.commit(self._generation)
-        reading.gives_all()
+        reading.revoke_all()
         if not self._member_id or life.instance_id:
             return
         for _ in range(LEAVE_TRIES):

@@ -17,25 +17,25 @@ from quorumlog.errors import (
 )
 from quorumlog.testing.checkers import Place
 
-from .history import Chronicle, Life
-from .member_reader import RETRY_S, Setting
+from .history import GroupHistory, MemberIncarnation
+from .member_reader import RETRY_S, MemberContext
 
 POLL_MS: Final = 300
 NEVER: Final = (UnknownServerError, OffsetOutOfRange)  # no fault explains these
 
 
-class _Noted(MemberStateMachine):
+class _RecordedMembership(MemberStateMachine):
     """The client's membership, with a record of the responses."""
 
-    life: Life
-    chronicle: Chronicle
+    life: MemberIncarnation
+    group_history: GroupHistory
     asked_ns: int = -1
 
     def beat(self, now_ms: int) -> GroupHeartbeat | None:
         """Return the next heartbeat, and record its time."""
         beat = super().beat(now_ms)
         if beat is not None:
-            self.asked_ns = self.chronicle.now_ns()
+            self.asked_ns = self.group_history.now_ns()
         return beat
 
     def answered(
@@ -50,7 +50,7 @@ class _Noted(MemberStateMachine):
         super().answered(beat, epoch=epoch, assignment=assignment, **said)
         if beat.is_leave:
             return
-        self.life.told(epoch)
+        self.life.set_epoch(epoch)
         target = assignment if assignment is not None else self.life.claims
         is_settled = all(place in target for place in self.life.claims)
         self.life.answered(self.asked_ns, is_settled=is_settled)
@@ -58,16 +58,16 @@ class _Noted(MemberStateMachine):
     def refused(self, beat: GroupHeartbeat, error: QuorumlogError, now_ms: int) -> None:
         """Apply an error, and record it."""
         if isinstance(error, UnknownMember) and beat.epoch > 0:
-            self.life.shut_out()
+            self.life.evicted()
         super().refused(beat, error, now_ms)
 
 
-class OwnMember:
+class ClientMember:
     """One process of a member."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: MemberContext) -> None:
         self._setting = setting
-        self._chronicle = setting.chronicle
+        self._group_history = setting.group_history
         self._life = setting.life()
         self._entropy = setting.runtime.entropy.stream("member")
         self._done: dict[Place, int] = {}  # the offsets after the processed records
@@ -83,7 +83,7 @@ class OwnMember:
                 try:
                     await self._turn(consumer)
                 except FencedInstance:
-                    self._chronicle.counts["ended"] += 1
+                    self._group_history.counts["ended"] += 1
                     break
                 except QuorumlogError as error:
                     self._note(error)
@@ -123,14 +123,14 @@ class OwnMember:
             max_poll_interval_ms=group.rebalance_ms,
         )
         membership = consumer.membership
-        noted = _Noted(
+        noted = _RecordedMembership(
             GroupSubscription(tuple(sorted(group.topics))),
             is_static=bool(plan.instance_id),
             poll_interval_ms=group.rebalance_ms,
             backoff_ms=membership._connection.backoff.wait_ms,
             now_ms=self._setting.runtime.clock.now_ms(),
         )
-        noted.life, noted.chronicle = self._life, self._chronicle
+        noted.life, noted.group_history = self._life, self._group_history
         membership.member = noted
         self._life.member_id = consumer.member_id
         return consumer
@@ -138,7 +138,7 @@ class OwnMember:
     # --- callbacks ---
 
     def _on_assigned(self, places: list[Place]) -> None:
-        self._life.takes(places)
+        self._life.assign(places)
 
     async def _on_revoked(self, consumer: AsyncGroupConsumer, places: list[Place]) -> None:
         longest_ms = 2 * self._setting.behaviour.work_ms[1]  # pending work takes a while
@@ -147,7 +147,7 @@ class OwnMember:
         self._on_lost(places)
 
     def _on_lost(self, places: list[Place]) -> None:
-        self._life.gives(places)
+        self._life.revoke(places)
         for place in places:
             self._done.pop(place, None)
             self._stored.pop(place, None)
@@ -164,21 +164,21 @@ class OwnMember:
         for place, some in found.items():
             claim = self._life.claims.get(place)
             if claim is None:
-                self._chronicle.found.append(
+                self._group_history.found.append(
                     f"NotOwned: {self._life.name} gets records of {place} after its revocation"
                 )
                 continue
             # The client stops in time by itself: records that it returns belong to it.
-            claim.proven_ns = max(claim.proven_ns, self._chronicle.now_ns())
+            claim.proven_ns = max(claim.proven_ns, self._group_history.now_ns())
             reader = f"{self._life.name}@{claim.began_ns}"
-            self._setting.history.poll(reader, place, some, at=self._chronicle.now_ns())
+            self._setting.history.poll(reader, place, some, at=self._group_history.now_ns())
         if records:
             await asyncio.sleep(self._entropy.uniform(*behaviour.work_ms) / 1000)
         for place, some in found.items():
-            self._chronicle.works(self._life, place, some[0][0], some[-1][0] + 1)
+            self._group_history.processed(self._life, place, some[0][0], some[-1][0] + 1)
             if place in self._life.claims:
                 self._done[place] = some[-1][0] + 1
-        now_ns = self._chronicle.now_ns()
+        now_ns = self._group_history.now_ns()
         if now_ns >= self._commit_ns:
             pause_ms = self._entropy.uniform(*behaviour.commit_ms)
             self._commit_ns = now_ns + int(pause_ms * 1e6)
@@ -196,7 +196,9 @@ class OwnMember:
         numbers: list[int] = []
         offsets: dict[Place, CommittedOffset] = {}
         for place, offset in news.items():
-            number, note = self._chronicle.commits(self._life.group, self._life.name, place, offset)
+            number, note = self._group_history.send_commit(
+                self._life.group, self._life.name, place, offset
+            )
             numbers.append(number)
             offsets[place] = CommittedOffset(offset, note)
         if not news:
@@ -208,12 +210,12 @@ class OwnMember:
             self._note(error)
             return
         for number in numbers:
-            self._chronicle.committed(number)
+            self._group_history.committed(number)
         for place, offset in news.items():
             if place in self._life.claims:
                 self._stored[place] = offset
 
     def _note(self, error: QuorumlogError) -> None:
-        self._chronicle.errors[type(error).__name__] += 1
+        self._group_history.errors[type(error).__name__] += 1
         if isinstance(error, NEVER):
-            self._chronicle.found.append(f"NoFault: no fault explains {error!r}")
+            self._group_history.found.append(f"NoFault: no fault explains {error!r}")

@@ -8,18 +8,18 @@ from quorumlog.errors import QuorumlogError
 from quorumlog.testing.checkers import Place
 
 from . import calls
-from .member_reader import Ended, Reading, Setting
+from .member_reader import MemberContext, MemberFenced, MemberReader
 
 LEAVE_TRIES: Final = 3
 OLD_EPOCH: Final = 0.3  # fraction of late commits that follow an epoch
 
 
-class BeatingMember:
+class ConsumerMember:
     """One process of a member."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: MemberContext) -> None:
         self._setting = setting
-        self._reading = Reading.of(setting)
+        self._reading = MemberReader.of(setting)
         self._life = self._reading.life
         self._member_id = str(uuid.UUID(bytes=setting.runtime.entropy.token(16)))
         self._epoch = 0
@@ -34,8 +34,8 @@ class BeatingMember:
             while not self._setting.stop.is_set():
                 await self._turn()
             await self._leave()
-        except Ended:
-            self._setting.chronicle.counts["ended"] += 1
+        except MemberFenced:
+            self._setting.group_history.counts["ended"] += 1
         finally:
             self._life.ends()
             self._reading.close()
@@ -86,7 +86,7 @@ class BeatingMember:
             return
         self._said = owned
         before, self._epoch = self._epoch, int(answer.member_epoch)
-        life.told(self._epoch, self._member_id)
+        life.set_epoch(self._epoch, self._member_id)
         target = await self._target(answer.assignment)
         given = [] if target is None else [place for place in life.claims if place not in target]
         life.answered(asked_ns, is_settled=not given)
@@ -117,8 +117,8 @@ class BeatingMember:
         if given:
             await reading.finish_work()
             await reading.commit(self._epoch, given)
-            reading.gives(given)
-        reading.takes(place for place in target if place not in self._life.claims)
+            reading.revoke(given)
+        reading.assign(place for place in target if place not in self._life.claims)
 
     def _by_id(self, owned: tuple[Place, ...]) -> list[dict[str, Any]]:
         by_topic: dict[str, list[int]] = {}
@@ -131,14 +131,14 @@ class BeatingMember:
         reading = self._reading
         reading.note(code)
         if code == calls.FENCED_INSTANCE:
-            reading.gives_all()
-            raise Ended
+            reading.revoke_all()
+            raise MemberFenced
         if code in (calls.UNKNOWN_MEMBER, calls.FENCED_EPOCH):
-            reading.gives_all()
+            reading.revoke_all()
             before, self._epoch = self._epoch, 0
             self._beat_ns = 0
             if code == calls.UNKNOWN_MEMBER and before > 0:
-                self._life.shut_out()
+                self._life.evicted()
             if before > 0 and reading.is_late():
                 await reading.commit_late(self._member_id, before)
         await reading.pause()
@@ -149,7 +149,7 @@ class BeatingMember:
         if self._epoch <= 0:
             return
         await reading.commit(self._epoch)
-        reading.gives_all()
+        reading.revoke_all()
         goes_with = -2 if life.instance_id else -1
         for _ in range(LEAVE_TRIES):
             try:

@@ -26,7 +26,7 @@ CONTROLLERS_ONLY: Final = 0.3  # probability that brokers without the controller
 ONE_WAY: Final = 0.3  # probability that one direction stays open
 
 
-class CoordinatorNemesis(ClusterFaultInjector):
+class CoordinatorFaultInjector(ClusterFaultInjector):
     """A fault injector of clusters that also injects faults of coordinators."""
 
     def __init__(

@@ -13,7 +13,7 @@ from quorumlog.testing.checkers import Place
 from ..kafka.client import KafkaClient
 from . import calls
 from .calls import GroupCalls
-from .kept_offsets import Keeper, Kept
+from .kept_offsets import KeptGroup, KeptOffsets
 
 GROUP_ID_NOT_FOUND: Final = 69
 PAUSE_S: Final = 0.3
@@ -22,11 +22,11 @@ NOTHING: Final = (-1, "")
 
 
 @dataclass(slots=True)
-class Passer:
+class DeletedGroups:
     """A program that sends one request at a time, and starts a new group after an unknown
     outcome. So the expected offset is always known."""
 
-    keeper: Keeper  # checks the groups that stay deleted
+    kept_offsets: KeptOffsets  # checks the groups that stay deleted
     bootstrap: str
     is_over: bool = False
     rounds: int = 0
@@ -43,17 +43,17 @@ class Passer:
             group = f"passing-{self._number}"
             asking = GroupCalls(runtime, client, group, timeout_ms=2_000)
             if await self._live(asking, group):
-                self.keeper.kept.insert(0, Kept(group, is_deleted=True))
+                self.kept_offsets.kept.insert(0, KeptGroup(group, is_deleted=True))
             asking.close()
         client.close()
 
     async def _live(self, asking: GroupCalls, group: str) -> bool:
         """Run the cycles of one group. Return True if it is certainly deleted."""
         for _ in range(ROUNDS):
-            told = await self._commit(asking)
-            if told is None:
+            stored = await self._commit(asking)
+            if stored is None:
                 return False
-            await self._look_twice(asking, group, told)
+            await self._look_twice(asking, group, stored)
             if not await self._delete(asking):
                 return False
             self.rounds += 1
@@ -67,11 +67,11 @@ class Passer:
         self._offset += 1
         mine = (self._offset, f"p{self._offset}")
         try:
-            codes = await asking.commit("", "", -1, {self.keeper.place: mine})
+            codes = await asking.commit("", "", -1, {self.kept_offsets.place: mine})
         except QuorumlogError as error:
-            self.keeper.chronicle.errors[type(error).__name__] += 1
+            self.kept_offsets.group_history.errors[type(error).__name__] += 1
             codes = {}
-        if codes.get(self.keeper.place) == calls.NONE:
+        if codes.get(self.kept_offsets.place) == calls.NONE:
             return mine
         await asyncio.sleep(PAUSE_S)
         return None
@@ -81,7 +81,7 @@ class Passer:
         try:
             code = await asking.delete_group()
         except QuorumlogError as error:
-            self.keeper.chronicle.errors[type(error).__name__] += 1
+            self.kept_offsets.group_history.errors[type(error).__name__] += 1
             code = calls.NOT_AVAILABLE
         if code in (calls.NONE, GROUP_ID_NOT_FOUND):
             return True
@@ -89,24 +89,26 @@ class Passer:
         return False
 
     async def _look_twice(self, asking: GroupCalls, group: str, expected: tuple[int, str]) -> None:
-        await self._check(asking, group, self.keeper.place, expected)
+        await self._check(asking, group, self.kept_offsets.place, expected)
         await asyncio.sleep(PAUSE_S)
-        await self._check(asking, group, self.keeper.place, expected)
+        await self._check(asking, group, self.kept_offsets.place, expected)
 
     async def _check(
         self, asking: GroupCalls, group: str, place: Place, expected: tuple[int, str]
     ) -> None:
         """Fetch the offset, and compare it with the expected one."""
-        chronicle = self.keeper.chronicle
+        group_history = self.kept_offsets.group_history
         try:
             code, found = await asking.fetch([place])
         except QuorumlogError as error:
-            chronicle.errors[type(error).__name__] += 1
+            group_history.errors[type(error).__name__] += 1
             return
         if code:
             return
-        chronicle.counts["passing looks"] += 1
+        group_history.counts["passing looks"] += 1
         seen = (found[place].offset, found[place].note)
         if seen != expected:
             name = "Resurrected" if expected == NOTHING else "LostOffset"
-            chronicle.found.append(f"{name}: {seen} is committed in {group}, {expected} must be")
+            group_history.found.append(
+                f"{name}: {seen} is committed in {group}, {expected} must be"
+            )

@@ -7,41 +7,41 @@ from typing import Any
 from quorumlog.errors import QuorumlogError
 
 from .classic_member import PROTOCOLS
-from .history import Life
-from .member_reader import Reading, Setting
-from .plan import Kind
+from .history import MemberIncarnation
+from .member_reader import MemberContext, MemberReader
+from .plan import MemberKind
 
 AHEAD = 1_000_003
 """The distance of a forged epoch from the true one; no group of a run reaches it."""
 
 
-class Liar:
+class RequestForger:
     """Sends forged requests to the coordinator of one group."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: MemberContext) -> None:
         self._setting = setting
-        self._reading = Reading.of(setting)
+        self._reading = MemberReader.of(setting)
 
     async def run(self) -> None:
         """Send forged requests until stopped."""
-        reading, chronicle = self._reading, self._setting.chronicle
+        reading, group_history = self._reading, self._setting.group_history
         await reading.look()
         while not self._setting.stop.is_set():
             pause_ms = reading.entropy.uniform(*self._setting.behaviour.lie_ms)
             await asyncio.sleep(pause_ms / 1000)
-            lives = [
+            incarnations = [
                 life
-                for life in chronicle.lives
+                for life in group_history.incarnations
                 if life.group == reading.life.group and life.epoch > 0 and life.member_id
             ]
-            if not lives:
+            if not incarnations:
                 continue
-            chronicle.counts["lies"] += 1
-            await self._lie(lives[reading.entropy.below(len(lives))])
+            group_history.counts["lies"] += 1
+            await self._lie(incarnations[reading.entropy.below(len(incarnations))])
         reading.life.ends()
         reading.close()
 
-    async def _lie(self, life: Life) -> None:
+    async def _lie(self, life: MemberIncarnation) -> None:
         kind = self._reading.entropy.below(5)
         try:
             if kind == 0:
@@ -58,7 +58,7 @@ class Liar:
         except QuorumlogError as error:
             self._reading.note(error)
 
-    async def _sync(self, life: Life) -> None:
+    async def _sync(self, life: MemberIncarnation) -> None:
         answer: Any = await self._reading.calls.sync(
             life.member_id,
             life.instance_id,
@@ -69,9 +69,9 @@ class Liar:
         )
         self._check(int(answer.error_code), f"a sync of {life.name} with a wrong generation")
 
-    async def _beat(self, life: Life) -> None:
-        if self._setting.plan.kind in (Kind.EAGER, Kind.COOPERATIVE):
-            loads = self._setting.chronicle.loads
+    async def _beat(self, life: MemberIncarnation) -> None:
+        if self._setting.plan.kind in (MemberKind.EAGER, MemberKind.COOPERATIVE):
+            loads = self._setting.group_history.loads
             before = loads()
             code = await self._reading.calls.heartbeat(
                 life.member_id, life.instance_id, life.epoch + AHEAD
@@ -87,5 +87,5 @@ class Liar:
 
     def _check(self, code: int, what: str) -> None:
         if not code:
-            self._setting.chronicle.found.append(f"LieTaken: {what} was accepted")
+            self._setting.group_history.found.append(f"LieTaken: {what} was accepted")
         self._reading.note(code)

@@ -55,10 +55,10 @@ class Claim:
 
 
 @dataclass(slots=True, eq=False)
-class Life:
+class MemberIncarnation:
     """One process of a member: its partitions, and for how long they are certain."""
 
-    chronicle: "Chronicle"
+    group_history: "GroupHistory"
     group: str
     name: str
     session_ms: int
@@ -69,11 +69,11 @@ class Life:
     is_over: bool = False
     claims: dict[Place, Claim] = field(default_factory=dict)  # open ones
     # members with the static name that it requests
-    replaces: list["Life"] = field(default_factory=list)
+    replaces: list["MemberIncarnation"] = field(default_factory=list)
     is_coming: bool = False  # it requested its static name, and has no member id yet
     is_doubtful: bool = False  # another member requested its static name since: it may be fenced
     _replaced_ns: int = -1  # the time from which another member certainly has its static name
-    _replaced_by: "Life | None" = None
+    _replaced_by: "MemberIncarnation | None" = None
     _alive_ns: int = -1  # time of its last request that was answered as a member's
     _settled_ns: int = -1  # the same, without a rebalance in the response
     _kept_ns: int = -1  # the coordinator may not evict it before
@@ -87,7 +87,7 @@ class Life:
         self.served(asked_ns)
         if is_stored and self.replaces:
             for life in self.replaces:
-                life._replaced_ns, life._replaced_by = self.chronicle.now_ns(), self
+                life._replaced_ns, life._replaced_by = self.group_history.now_ns(), self
             self.replaces = []
         self._alive_ns = max(self._alive_ns, asked_ns)
         if is_settled:
@@ -100,29 +100,29 @@ class Life:
     def served(self, asked_ns: int) -> None:
         """Check that a request was not accepted after another member took its static name."""
         if 0 <= self._replaced_ns < asked_ns:
-            self.chronicle.found.append(
+            self.group_history.found.append(
                 f"TwinServed: {self.name} of {self.group} asks at {asked_ns / 1e6:.3f} ms and is "
                 f"accepted as {self.instance_id!r}, which another member has since "
                 f"{self._replaced_ns / 1e6:.3f}"
             )
 
-    def shut_out(self, asked_ns: int = -1) -> None:
+    def evicted(self, asked_ns: int = -1) -> None:
         """Check a response that it is no member: allowed only after a silent session or a missed
         rebalance.
 
         `asked_ns`: time of the request. If another current member has its static name by then, it
         must be fenced instead.
         """
-        now_ns = self.chronicle.now_ns()
+        now_ns = self.group_history.now_ns()
         younger = self._replaced_by
         if younger is not None and self._replaced_ns < asked_ns and now_ns < younger._kept_ns:
-            self.chronicle.found.append(
+            self.group_history.found.append(
                 f"Unfenced: {self.name} of {self.group} asks at {asked_ns / 1e6:.3f} ms and is "
                 f"rejected as no member; {younger.name} has its name {self.instance_id!r} "
                 f"since {self._replaced_ns / 1e6:.3f}, and it is to end"
             )
         if now_ns < self._kept_ns:
-            self.chronicle.found.append(
+            self.group_history.found.append(
                 f"ShutOut: {self.name} of {self.group} is rejected at {now_ns / 1e6:.3f} ms as "
                 f"no member, and must be one until {self._kept_ns / 1e6:.3f}"
             )
@@ -140,40 +140,40 @@ class Life:
     def _prove(self, claim: Claim) -> None:
         claim.proven_ns = max(claim.proven_ns, self._until_ns(), self._alive_ns)
 
-    def told(self, epoch: int, member_id: str = "") -> None:
+    def set_epoch(self, epoch: int, member_id: str = "") -> None:
         """Record its epoch and member id."""
         self.epoch = epoch
         self.member_id = member_id or self.member_id
         self.is_coming = False
 
-    def takes(self, places: Iterable[Place]) -> None:
+    def assign(self, places: Iterable[Place]) -> None:
         """Record that it owns these partitions from now on."""
-        now_ns = self.chronicle.now_ns()
+        now_ns = self.group_history.now_ns()
         for place in places:
             assert place not in self.claims, f"{self.name} has {place} already"
             claim = Claim(self.group, self.name, place, self.epoch, now_ns)
             if self.is_doubtful:
                 claim.ended_ns = now_ns  # a late response
             self.claims[place] = claim
-            self.chronicle.claims.append(claim)
+            self.group_history.claims.append(claim)
             self._prove(claim)
 
-    def gives(self, places: Iterable[Place]) -> None:
+    def revoke(self, places: Iterable[Place]) -> None:
         """Record that it no longer processes these partitions, before the coordinator is
         notified."""
-        now_ns = self.chronicle.now_ns()
+        now_ns = self.group_history.now_ns()
         for place in places:
             claim = self.claims.pop(place, None)
             if claim is not None:
                 claim.ended_ns = min(claim.ended_ns, now_ns)
 
-    def gives_all(self) -> None:
+    def revoke_all(self) -> None:
         """Record that it processes no partition any more."""
-        self.gives(list(self.claims))
+        self.revoke(list(self.claims))
 
     def ends(self) -> None:
         """Record that it has left, or ended."""
-        self.gives_all()
+        self.revoke_all()
         self.is_over = True
 
 
@@ -190,7 +190,7 @@ class Worked:
 
 
 @dataclass(frozen=True, slots=True)
-class Commitment:
+class CommitAttempt:
     """A commit that was sent to a coordinator."""
 
     number: int
@@ -203,14 +203,14 @@ class Commitment:
 
 
 @dataclass(slots=True)
-class Chronicle:
+class GroupHistory:
     """The history of a run."""
 
     now_ns: Callable[[], int]
-    lives: list[Life] = field(default_factory=list)
+    incarnations: list[MemberIncarnation] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     worked: list[Worked] = field(default_factory=list)
-    commitments: dict[int, Commitment] = field(default_factory=dict)  # by number
+    commitments: dict[int, CommitAttempt] = field(default_factory=dict)  # by number
     # committed offsets, by group and partition
     registers: Registers = field(default_factory=Registers)
     errors: Counter[str] = field(default_factory=Counter)
@@ -227,10 +227,10 @@ class Chronicle:
 
     def life(
         self, group: str, name: str, *, session_ms: int, rebalance_ms: int, instance_id: str = ""
-    ) -> Life:
+    ) -> MemberIncarnation:
         """Start a process of a member; its predecessors have ended."""
-        number = sum(life.name.partition("/")[0] == name for life in self.lives) + 1
-        life = Life(
+        number = sum(life.name.partition("/")[0] == name for life in self.incarnations) + 1
+        life = MemberIncarnation(
             self,
             group,
             f"{name}/{number}",
@@ -238,23 +238,25 @@ class Chronicle:
             rebalance_ms=rebalance_ms,
             instance_id=instance_id,
         )
-        self.lives.append(life)
+        self.incarnations.append(life)
         return life
 
-    def dies(self, name: str) -> None:
+    def process_ended(self, name: str) -> None:
         """Record the end of a member's process."""
-        for life in self.lives:
+        for life in self.incarnations:
             if life.name.partition("/")[0] == name and not life.is_over:
                 life.ends()
 
-    def comes_again(self, group: str, instance_id: str, newcomer: Life) -> None:
+    def replaces_static_member(
+        self, group: str, instance_id: str, newcomer: MemberIncarnation
+    ) -> None:
         """Record that a static member requests its name: its predecessor may be fenced from now
         on, without notice."""
         now_ns = self.now_ns()
         newcomer.replaces = []
         newcomer.is_coming, newcomer.is_doubtful = True, False
         newcomer._replaced_ns, newcomer._replaced_by = -1, None
-        for life in self.lives:
+        for life in self.incarnations:
             if life is newcomer or (life.group, life.instance_id) != (group, instance_id):
                 continue
             for claim in life.claims.values():
@@ -270,7 +272,7 @@ class Chronicle:
     # --- processing
     # --------------------------------------------------------------------------------
 
-    def works(self, life: Life, place: Place, start: int, end: int) -> None:
+    def processed(self, life: MemberIncarnation, place: Place, start: int, end: int) -> None:
         """Record that a member has processed [start, end) of a partition."""
         if start > (done_to := self.done_to(life.group, place)):
             self.found.append(
@@ -287,13 +289,13 @@ class Chronicle:
 
     # --- offsets -------------------------------------------------------------------------------
 
-    def commits(
+    def send_commit(
         self, group: str, who: str, place: Place, offset: int, *, is_honest: bool = True
     ) -> tuple[int, str]:
         """Record a commit that is sent; return its number and its metadata."""
         note = f"c{len(self.commitments) + 1}"
         number = self.registers.invoke(who, key_of(group, place), Write(_seen(offset, note)))
-        self.commitments[number] = Commitment(
+        self.commitments[number] = CommitAttempt(
             number, group, who, place, offset, is_honest, self.now_ns()
         )
         if not is_honest:
@@ -324,13 +326,13 @@ class Chronicle:
         if self.commitments[number].is_honest:
             self.registers.fail(number)
 
-    def asks(self, group: str, who: str, place: Place) -> int:
+    def fetch_offset(self, group: str, who: str, place: Place) -> int:
         """Record a fetch of a committed offset."""
         if group in self.unnoted:
             return -1
         return self.registers.invoke(who, key_of(group, place), Read())
 
-    def hears(self, number: int, group: str, place: Place, offset: int, note: str) -> None:
+    def offset_fetched(self, number: int, group: str, place: Place, offset: int, note: str) -> None:
         """Record a fetched offset; -1: none."""
         self.counts["fetches"] += 1
         key = (group, place)

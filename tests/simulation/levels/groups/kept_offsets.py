@@ -18,7 +18,7 @@ from quorumlog.testing.checkers import Place
 
 from ..kafka.client import KafkaClient
 from .calls import GroupCalls
-from .history import Chronicle
+from .history import GroupHistory
 
 TIMEOUT_MS: Final = 2_000
 RETRY_S: Final = 0.2
@@ -26,7 +26,7 @@ OLD: Final = 0.3  # probability of a fetch of an older group
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class KeptGroup:
     """A group, and its expected offset; 0: none."""
 
     group: str
@@ -36,22 +36,22 @@ class Kept:
 
 
 @dataclass(slots=True)
-class Keeper:
+class KeptOffsets:
     """The programs `put` and `look`, each on its own machine."""
 
-    chronicle: Chronicle
+    group_history: GroupHistory
     bootstrap: str
     place: Place
     pause_ms: tuple[int, int]  # between two commits, and between two fetches
     is_over: bool = False
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[KeptGroup] = field(default_factory=list)
 
     async def put(self, runtime: Runtime) -> None:
         """Commit until the run is over."""
         client, number = self._client(runtime), 0
         while not self.is_over:
             number += 1
-            kept = Kept(f"kept-{number}")
+            kept = KeptGroup(f"kept-{number}")
             self.kept.append(kept)
             calls = GroupCalls(runtime, client, kept.group, timeout_ms=TIMEOUT_MS)
             await self._fill(calls, kept, runtime)
@@ -65,7 +65,7 @@ class Keeper:
         """Fetch offsets until the run is over, mostly of the newest group."""
         client = self._client(runtime)
         calls: GroupCalls | None = None
-        newest: Kept | None = None
+        newest: KeptGroup | None = None
         while not self.is_over:
             await self._pause(runtime)
             if not self.kept:
@@ -109,27 +109,27 @@ class Keeper:
     async def _pause(self, runtime: Runtime) -> None:
         await asyncio.sleep(runtime.entropy.uniform(*self.pause_ms) / 1000)
 
-    async def _fill(self, calls: GroupCalls, kept: Kept, runtime: Runtime) -> None:
+    async def _fill(self, calls: GroupCalls, kept: KeptGroup, runtime: Runtime) -> None:
         """Commit to one group while all outcomes are known."""
         while not self.is_over and await self._commit(calls, kept):
             await self._pause(runtime)
 
-    async def _commit(self, calls: GroupCalls, kept: Kept) -> bool:
+    async def _commit(self, calls: GroupCalls, kept: KeptGroup) -> bool:
         """Commit the next offset. Return True if it is certainly stored."""
         kept.sent += 1
         offset = kept.sent
         try:
             codes = await calls.commit("", "", -1, {self.place: (offset, f"k{offset}")})
         except QuorumlogError as error:
-            self.chronicle.errors[type(error).__name__] += 1
+            self.group_history.errors[type(error).__name__] += 1
             return False
         if codes.get(self.place) != 0:
             return False
-        self.chronicle.counts["kept"] += 1
+        self.group_history.counts["kept"] += 1
         kept.sure = max(kept.sure, offset)
         return True
 
-    async def _look_once(self, runtime: Runtime, client: KafkaClient, kept: Kept) -> bool:
+    async def _look_once(self, runtime: Runtime, client: KafkaClient, kept: KeptGroup) -> bool:
         """Fetch on a new connection. Return True if there was a response."""
         calls = GroupCalls(runtime, client, kept.group, timeout_ms=TIMEOUT_MS)
         try:
@@ -137,17 +137,17 @@ class Keeper:
         finally:
             calls.close()
 
-    async def _look_at(self, calls: GroupCalls, kept: Kept) -> bool:
+    async def _look_at(self, calls: GroupCalls, kept: KeptGroup) -> bool:
         """Fetch, and compare with the expected offset. Return True if there was a response."""
         floor = kept.sure
         try:
             code, found = await calls.fetch([self.place])
         except QuorumlogError as error:
-            self.chronicle.errors[type(error).__name__] += 1
+            self.group_history.errors[type(error).__name__] += 1
             return False
         if code:
             return False
-        self.chronicle.counts["kept looks"] += 1
+        self.group_history.counts["kept looks"] += 1
         seen, note = max(0, found[self.place].offset), found[self.place].note
         if seen < floor:
             self._found(
@@ -164,4 +164,4 @@ class Keeper:
         return True
 
     def _found(self, what: str) -> None:
-        self.chronicle.found.append(what)
+        self.group_history.found.append(what)

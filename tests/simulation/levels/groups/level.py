@@ -28,12 +28,12 @@ from ..kafka.client import KafkaClient
 from ..node.level import CLIENTS, SAFETY_MS, Run, facts_of, judge, serve_with_core, settle
 from .calls import FoundOffset, GroupCalls
 from .checker import check_found, check_offsets, check_owners, check_work, unserved
-from .coordinator_faults import CoordinatorNemesis
-from .deleted_groups import Passer
-from .history import Chronicle
-from .kept_offsets import Keeper
-from .member_machines import Machines
-from .offset_expiry import Fader
+from .coordinator_faults import CoordinatorFaultInjector
+from .deleted_groups import DeletedGroups
+from .history import GroupHistory
+from .kept_offsets import KeptOffsets
+from .member_machines import MemberMachines
+from .offset_expiry import OffsetExpiry
 from .plan import OFFSETS_TOPIC, GroupPlan, GroupsPlan, draw_cluster, draw_groups, draw_writers
 
 COORDINATOR_LOG: Final = "quorumlog.groups"
@@ -59,11 +59,11 @@ class GroupsRun:
 
     run: Run
     plan: GroupsPlan
-    chronicle: Chronicle
-    machines: Machines
-    passer: Passer
-    keeper: Keeper
-    fader: Fader
+    group_history: GroupHistory
+    machines: MemberMachines
+    deleted_groups: DeletedGroups
+    kept_offsets: KeptOffsets
+    offset_expiry: OffsetExpiry
     _configure_at_ms: int = 0
 
     @classmethod
@@ -91,14 +91,14 @@ class GroupsRun:
         run.workload = draw_writers(entropy.stream("writers"))
         for node in run.cluster.nodes:
             node.config = replace(node.config, **settings)  # type: ignore[arg-type]
-        chronicle = Chronicle(now_ns=lambda: world.loop.now_ns)
-        chronicle.loads = lambda: loads_of(run.cluster)
-        chronicle.unnoted = {group.name for group in plan.groups if group.auto_commit}
-        machines = Machines(
-            world, run.cluster, plan, chronicle, run.notes.history, entropy.stream("machines")
+        group_history = GroupHistory(now_ns=lambda: world.loop.now_ns)
+        group_history.loads = lambda: loads_of(run.cluster)
+        group_history.unnoted = {group.name for group in plan.groups if group.auto_commit}
+        machines = MemberMachines(
+            world, run.cluster, plan, group_history, run.notes.history, entropy.stream("machines")
         )
         names = CLIENTS + machines.names
-        run.fault_injector = CoordinatorNemesis(
+        run.fault_injector = CoordinatorFaultInjector(
             run.cluster,
             fault_plan,
             entropy.stream("nemesis"),
@@ -107,15 +107,23 @@ class GroupsRun:
             session_ms=plan.groups[0].session_ms,
         )
         bootstrap = run.cluster.kafka_bootstrap
-        keeper = Keeper(chronicle, bootstrap, (topics[0], 0), plan.behaviour.keep_ms)
-        fader = Fader(
-            chronicle,
+        kept_offsets = KeptOffsets(group_history, bootstrap, (topics[0], 0), plan.behaviour.keep_ms)
+        offset_expiry = OffsetExpiry(
+            group_history,
             bootstrap,
             (topics[0], 0),
             plan.groups[0].session_ms,
             clocks_jumped=lambda: bool(run.fault_injector.happened[ClusterFault.CLOCK]),
         )
-        made = cls(run, plan, chronicle, machines, Passer(keeper, bootstrap), keeper, fader)
+        made = cls(
+            run,
+            plan,
+            group_history,
+            machines,
+            DeletedGroups(kept_offsets, bootstrap),
+            kept_offsets,
+            offset_expiry,
+        )
         run.look = made.look
         return made
 
@@ -123,7 +131,7 @@ class GroupsRun:
         """Update the members and check for violations."""
         self.machines.look()
         self._configure()
-        check_found(self.chronicle)
+        check_found(self.group_history)
 
     def _configure(self) -> None:
         """Set the configs of the offsets topic, once it exists."""
@@ -141,10 +149,10 @@ class GroupsRun:
         run, world = self.run, self.run.world
         run.start()
         outside = [
-            world.node(CLIENTS[-1]).attach(self.passer.run, name="passing"),
-            world.node(CLIENTS[0]).attach(self.keeper.put, name="keeping"),
-            world.node(CLIENTS[-1]).attach(self.keeper.look, name="looking"),
-            world.node(CLIENTS[0]).attach(self.fader.run, name="fading"),
+            world.node(CLIENTS[-1]).attach(self.deleted_groups.run, name="passing"),
+            world.node(CLIENTS[0]).attach(self.kept_offsets.put, name="keeping"),
+            world.node(CLIENTS[-1]).attach(self.kept_offsets.look, name="looking"),
+            world.node(CLIENTS[0]).attach(self.offset_expiry.run, name="fading"),
         ]
         end_ms = max(SAFETY_MS, world.now_ms() + SAFETY_MS // 2)
         while world.now_ms() < end_ms:
@@ -153,7 +161,7 @@ class GroupsRun:
         served = serve_with_core(run, entropy)
         run.fault_injector.end_all(run.cluster.nodes)
         self.machines.calm()
-        self.passer.is_over = self.keeper.is_over = self.fader.is_over = True
+        self.deleted_groups.is_over = self.kept_offsets.is_over = self.offset_expiry.is_over = True
         run.wait(lambda: is_whole(run.cluster), CONVERGE_MS, "every replica is in sync")
         stored = settle(run)
         ends = {place: found[-1][0] + 1 for place, found in stored.items() if found}
@@ -163,13 +171,13 @@ class GroupsRun:
         )
         for one in outside:
             one.result()
-        looking = world.node(CLIENTS[-1]).attach(self.keeper.look_at_all, name="a last look")
+        looking = world.node(CLIENTS[-1]).attach(self.kept_offsets.look_at_all, name="a last look")
         run.wait(looking.done, LOOK_MS, "every kept offset is fetched")
         looking.result()
-        check_owners(self.chronicle.claims)
+        check_owners(self.group_history.claims)
         self._look_at_offsets(ends)
-        check_work(self.chronicle, self.plan.groups, stored)
-        check_offsets(self.chronicle)
+        check_work(self.group_history, self.plan.groups, stored)
+        check_offsets(self.group_history)
         judge(run, stored)
         return self.facts() | {"served": served}
 
@@ -178,13 +186,13 @@ class GroupsRun:
         left: list[str] = []
 
         def is_served() -> bool:
-            left[:] = unserved(self.chronicle, self.plan.groups, ends, are_told=False)
+            left[:] = unserved(self.group_history, self.plan.groups, ends, are_told=False)
             return not left
 
         try:
             self.run.wait(is_served, SERVED_MS, "every group is served")
         except NotReached as error:
-            check_owners(self.chronicle.claims)
+            check_owners(self.group_history.claims)
             raise NotReached(f"{error}\n  left to do: {left[:5]}") from None
 
     def _look_at_offsets(self, ends: dict[Place, int]) -> None:
@@ -227,7 +235,8 @@ class GroupsRun:
         asking = GroupCalls(runtime, client, group.name, timeout_ms=2_000)
         while True:
             numbers = {
-                place: self.chronicle.asks(group.name, "the last look", place) for place in places
+                place: self.group_history.fetch_offset(group.name, "the last look", place)
+                for place in places
             }
             try:
                 code, found = await asking.fetch(places)
@@ -239,23 +248,26 @@ class GroupsRun:
                 continue
             for place, number in numbers.items():
                 one = found[place]
-                self.chronicle.hears(number, group.name, place, one.offset, one.note)
+                self.group_history.offset_fetched(number, group.name, place, one.offset, one.note)
             client.close()
             asking.close()
             return found
 
     def facts(self) -> dict[str, int]:
         """Return the counts for a seed's line."""
-        chronicle = self.chronicle
+        group_history = self.group_history
         return facts_of(self.run) | {
             "members": len(self.plan.members),
-            "lives": len(chronicle.lives),
-            "claims": len(chronicle.claims),
+            "lives": len(group_history.incarnations),
+            "claims": len(group_history.claims),
             "happened": self.machines.happened.total(),
-            "group_errors": chronicle.errors.total(),
-            "passed": self.passer.rounds,
-            "kept_groups": len(self.keeper.kept),
-            **{name.replace(" ", "_"): chronicle.counts[name] for name in sorted(chronicle.counts)},
+            "group_errors": group_history.errors.total(),
+            "passed": self.deleted_groups.rounds,
+            "kept_groups": len(self.kept_offsets.kept),
+            **{
+                name.replace(" ", "_"): group_history.counts[name]
+                for name in sorted(group_history.counts)
+            },
         }
 
 
@@ -277,7 +289,7 @@ def play(
 ) -> dict[str, int]:
     """Run a seed; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")
-    with broken_terms() as broken:
+    with internal_errors() as broken:
         facts = GroupsRun.of(world, entropy, plan=plan, fault_plan=fault_plan).play(entropy)
     if broken:
         raise Violation("BrokenTerm", f"a coordinator failed and reloaded its state: {broken[0]}")
@@ -285,7 +297,7 @@ def play(
 
 
 @contextmanager
-def broken_terms() -> Iterator[list[str]]:
+def internal_errors() -> Iterator[list[str]]:
     """Collect internal errors that coordinators log: they continue, and report them only there."""
     found: list[str] = []
 

@@ -14,18 +14,18 @@ from quorumlog.testing.checkers import History
 from ...checkers.violation import Violation
 from ...cluster.nodes import Cluster
 from .classic_member import ClassicMember
-from .client_member import OwnMember
-from .consumer_member import BeatingMember
-from .forged_requests import Liar
-from .history import Chronicle
-from .member_reader import Setting
-from .plan import GroupsPlan, Kind, MemberPlan
+from .client_member import ClientMember
+from .consumer_member import ConsumerMember
+from .forged_requests import RequestForger
+from .history import GroupHistory
+from .member_reader import MemberContext
+from .plan import GroupsPlan, MemberKind, MemberPlan
 
 LATE: Final = 0.5  # probability that members of KIP-848 start late in a group of both protocols ...
 LATE_MS: Final = (3_000, 9_000)  # ... which is a classic group until then
 # of a member that stopped cleanly, or was fenced by its static name
 RESTART_MS: Final = (300, 3_000)
-LIAR: Final = "liar"
+FORGER: Final = "liar"
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +41,7 @@ class MemberMachine:
     resume_at_ms: int = -1  # end of a pause, -1: none
 
 
-class Machines:
+class MemberMachines:
     """All members of a run."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Machines:
         world: SimWorld,
         cluster: Cluster,
         plan: GroupsPlan,
-        chronicle: Chronicle,
+        group_history: GroupHistory,
         history: History,
         entropy: SimEntropy,
     ) -> None:
@@ -57,17 +57,17 @@ class Machines:
         self._world = world
         self._cluster = cluster
         self._plan = plan
-        self._chronicle = chronicle
+        self._group_history = group_history
         self._history = history
         self._entropy = entropy
         self._next_ms = 0
         self._is_calm = False
         self._machines = [MemberMachine(member, world.node(member.name)) for member in plan.members]
         for group in plan.groups:
-            liar = MemberPlan(
-                name=f"{LIAR}-{group.name}", group=group.name, kind=group.members[0].kind
+            forger = MemberPlan(
+                name=f"{FORGER}-{group.name}", group=group.name, kind=group.members[0].kind
             )
-            self._machines.append(MemberMachine(liar, world.node(liar.name), is_liar=True))
+            self._machines.append(MemberMachine(forger, world.node(forger.name), is_liar=True))
 
         for group in plan.groups:
             late = entropy.stream(f"late/{group.name}")
@@ -125,14 +125,14 @@ class Machines:
         stop = machine.stop = asyncio.Event()
         group = self._plan.group(machine.plan.group)
         places = [place for place in self._cluster.options.places if place[0] in group.topics]
-        setting = Setting(
+        setting = MemberContext(
             runtime=runtime,
             plan=machine.plan,
             group=group,
             behaviour=self._plan.behaviour,
             bootstrap=self._cluster.kafka_bootstrap,
             grpc_bootstrap=self._cluster.bootstrap,
-            chronicle=self._chronicle,
+            group_history=self._group_history,
             history=self._history,
             places=places,
             stop=stop,
@@ -159,7 +159,7 @@ class Machines:
 
     def _kill(self, machine: MemberMachine, until_ms: int) -> None:
         machine.sim.crash()
-        self._chronicle.dies(machine.plan.name)
+        self._group_history.process_ended(machine.plan.name)
         machine.start_at_ms = until_ms
 
     def _leave(self, machine: MemberMachine, until_ms: int) -> None:
@@ -180,14 +180,16 @@ class Machines:
         machine.sim.attach(tell, name="stop")
 
 
-def member_of(setting: Setting, *, lies: bool) -> Liar | OwnMember | BeatingMember | ClassicMember:
+def member_of(
+    setting: MemberContext, *, lies: bool
+) -> RequestForger | ClientMember | ConsumerMember | ClassicMember:
     """Return a member of its plan's kind, or a client that forges requests."""
     if lies:
-        return Liar(setting)
+        return RequestForger(setting)
     match setting.plan.kind:
-        case Kind.OWN:
-            return OwnMember(setting)
-        case Kind.BEATING:
-            return BeatingMember(setting)
+        case MemberKind.OWN:
+            return ClientMember(setting)
+        case MemberKind.BEATING:
+            return ConsumerMember(setting)
         case _:
             return ClassicMember(setting)

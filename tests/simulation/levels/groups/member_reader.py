@@ -13,8 +13,8 @@ from quorumlog.testing.checkers import History, Place
 from ..kafka.client import METADATA, KafkaClient
 from . import calls
 from .calls import GroupCalls
-from .history import Chronicle, Life
-from .plan import Behaviour, GroupPlan, MemberPlan
+from .history import GroupHistory, MemberIncarnation
+from .plan import GroupPlan, MemberBehaviour, MemberPlan
 
 RETRY_S: Final = 0.2
 TOPIC_IDS_SINCE: Final = 12  # the version of Metadata requests: it returns topic ids
@@ -33,28 +33,28 @@ REFUSED: Final = frozenset(
 )
 
 
-class Ended(Exception):
+class MemberFenced(Exception):
     """The member is fenced: another one has its static name."""
 
 
 @dataclass(slots=True)
-class Setting:
+class MemberContext:
     """The parameters of a member."""
 
     runtime: Runtime
     plan: MemberPlan
     group: GroupPlan
-    behaviour: Behaviour
+    behaviour: MemberBehaviour
     bootstrap: str  # Kafka listeners
     grpc_bootstrap: str
-    chronicle: Chronicle
+    group_history: GroupHistory
     history: History  # of the reads
     places: list[Place]  # partitions of the group's topics
     stop: asyncio.Event  # set for a clean leave
 
-    def life(self) -> Life:
+    def life(self) -> MemberIncarnation:
         """Start a process in the history."""
-        life = self.chronicle.life(
+        life = self.group_history.life(
             self.group.name,
             self.plan.name,
             session_ms=self.group.session_ms,
@@ -77,11 +77,11 @@ class Setting:
 
 
 @dataclass(slots=True)
-class Reading:
+class MemberReader:
     """Reads the partitions of a member, and commits the processed offsets."""
 
-    setting: Setting
-    life: Life
+    setting: MemberContext
+    life: MemberIncarnation
     client: KafkaClient
     calls: GroupCalls
     entropy: Entropy
@@ -90,7 +90,7 @@ class Reading:
     _claims: int = 0
 
     @classmethod
-    def of(cls, setting: Setting) -> "Reading":
+    def of(cls, setting: MemberContext) -> "MemberReader":
         """Start a member's consumption."""
         client = setting.client()
         return cls(
@@ -108,27 +108,27 @@ class Reading:
 
     def now_ns(self) -> int:
         """Return the virtual time."""
-        return self.setting.chronicle.now_ns()
+        return self.setting.group_history.now_ns()
 
-    def takes(self, places: Iterable[Place]) -> None:
+    def assign(self, places: Iterable[Place]) -> None:
         """Record newly owned partitions."""
-        self.life.takes(sorted(places))
+        self.life.assign(sorted(places))
 
-    def gives(self, places: Iterable[Place]) -> None:
+    def revoke(self, places: Iterable[Place]) -> None:
         """Record revoked partitions."""
         for place in list(places):
             self.positions.pop(place, None)
             self.stored.pop(place, None)
-            self.life.gives([place])
+            self.life.revoke([place])
 
-    def gives_all(self) -> None:
+    def revoke_all(self) -> None:
         """Record that all partitions are revoked."""
-        self.gives(list(self.life.claims))
+        self.revoke(list(self.life.claims))
 
     def note(self, error: QuorumlogError | int) -> None:
         """Count an error."""
         name = f"kafka {error}" if isinstance(error, int) else type(error).__name__
-        self.setting.chronicle.errors[name] += 1
+        self.setting.group_history.errors[name] += 1
 
     async def look(self) -> None:
         """Refresh the metadata."""
@@ -148,8 +148,10 @@ class Reading:
         places = [place for place in self.life.claims if place not in self.positions]
         if not places:
             return
-        chronicle, group = self.setting.chronicle, self.life.group
-        numbers = {place: chronicle.asks(group, self.life.name, place) for place in places}
+        group_history, group = self.setting.group_history, self.life.group
+        numbers = {
+            place: group_history.fetch_offset(group, self.life.name, place) for place in places
+        }
         try:
             code, found = await self.calls.fetch(places, member_id=self.life.member_id, epoch=epoch)
         except QuorumlogError as error:
@@ -160,7 +162,7 @@ class Reading:
             return
         for place, number in numbers.items():
             offset = found[place].offset
-            chronicle.hears(number, group, place, offset, found[place].note)
+            group_history.offset_fetched(number, group, place, offset, found[place].note)
             if place in self.life.claims:
                 self.positions[place] = max(0, offset)
                 self.stored[place] = offset
@@ -187,7 +189,7 @@ class Reading:
         places = self.setting.places
         place = places[self.entropy.below(len(places))]
         offset = FAR + self.entropy.below(1_000)
-        self.setting.chronicle.counts["late commits"] += 1
+        self.setting.group_history.counts["late commits"] += 1
         await self._commit(epoch, {place: offset}, is_honest=False, member_id=member_id)
 
     def is_late(self) -> bool:
@@ -197,11 +199,11 @@ class Reading:
     async def _commit(
         self, epoch: int, offsets: dict[Place, int], *, is_honest: bool, member_id: str = ""
     ) -> dict[Place, int]:
-        chronicle, life = self.setting.chronicle, self.life
+        group_history, life = self.setting.group_history, self.life
         numbers: dict[Place, int] = {}
         noted: dict[Place, tuple[int, str]] = {}
         for place, offset in offsets.items():
-            number, note = chronicle.commits(
+            number, note = group_history.send_commit(
                 life.group, life.name, place, offset, is_honest=is_honest
             )
             numbers[place] = number
@@ -218,11 +220,11 @@ class Reading:
             life.served(asked_ns)
         for place, code in codes.items():
             if not code:
-                chronicle.committed(numbers[place])
+                group_history.committed(numbers[place])
             else:
                 self.note(code)
                 if code in REFUSED:
-                    chronicle.refused(numbers[place])
+                    group_history.refused(numbers[place])
         return codes
 
     async def finish_work(self) -> None:
@@ -262,7 +264,7 @@ class Reading:
 
     def _check_fetched(self, place: Place, code: int) -> None:
         if code == calls.OFFSET_OUT_OF_RANGE:
-            self.setting.chronicle.found.append(
+            self.setting.group_history.found.append(
                 f"OffsetOutOfRange: {self.life.name} got a position for {place} at "
                 f"{self.positions.get(place)}, which is out of range"
             )
@@ -277,7 +279,7 @@ class Reading:
         self.setting.history.poll(reader, place, new, at=self.now_ns())
         await asyncio.sleep(self.entropy.uniform(*behaviour.work_ms) / 1000)
         end = new[-1][0] + 1
-        self.setting.chronicle.works(self.life, place, position, end)
+        self.setting.group_history.processed(self.life, place, position, end)
         if self.life.claims.get(place) is claim:
             self.positions[place] = end
 

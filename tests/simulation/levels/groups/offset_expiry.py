@@ -24,7 +24,7 @@ from quorumlog.testing.checkers import Place
 from ..kafka.client import KafkaClient
 from . import calls
 from .calls import GroupCalls
-from .history import CLOCK_ERROR, NS_PER_MS, Chronicle
+from .history import CLOCK_ERROR, NS_PER_MS, GroupHistory
 
 TIMEOUT_MS: Final = 2_000
 PAUSE_S: Final = 0.3
@@ -39,7 +39,7 @@ NOTHING: Final = (-1, "")
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _StoredOffset:
     """A stored commit."""
 
     offset: int
@@ -48,10 +48,10 @@ class _Told:
 
 
 @dataclass(slots=True)
-class Fader:
+class OffsetExpiry:
     """The program."""
 
-    chronicle: Chronicle
+    group_history: GroupHistory
     bootstrap: str
     place: Place
     session_ms: int  # of members
@@ -80,7 +80,7 @@ class Fader:
                 else:
                     await self._with_member(asking, runtime)
             except QuorumlogError as error:
-                self.chronicle.errors[type(error).__name__] += 1
+                self.group_history.errors[type(error).__name__] += 1
             asking.close()
             await asyncio.sleep(PAUSE_S)
         client.close()
@@ -91,13 +91,13 @@ class Fader:
         """Commit, fetch, and commit again before or after the expiry."""
         for _ in range(ROUNDS):
             kept_ms = runtime.entropy.uniform(*ALONE_MS)
-            told = await self._commit(asking, ("", -1), int(kept_ms))
-            if told is None:
+            stored = await self._commit(asking, ("", -1), int(kept_ms))
+            if stored is None:
                 return
-            sure_ns = told.asked_ns * (1 - APART) + kept_ms * CLOCK_ERROR * NS_PER_MS
-            end_ns = told.asked_ns + runtime.entropy.uniform(0, LATEST) * kept_ms * NS_PER_MS
-            while self.chronicle.now_ns() < end_ns and not self.is_over:
-                await self._look(asking, told, 0 if self.clocks_jumped() else sure_ns)
+            sure_ns = stored.asked_ns * (1 - APART) + kept_ms * CLOCK_ERROR * NS_PER_MS
+            end_ns = stored.asked_ns + runtime.entropy.uniform(0, LATEST) * kept_ms * NS_PER_MS
+            while self.group_history.now_ns() < end_ns and not self.is_over:
+                await self._look(asking, stored, 0 if self.clocks_jumped() else sure_ns)
                 await asyncio.sleep(PAUSE_S)
 
     # --- with one ---------------------------------------------------------------------------------
@@ -106,22 +106,22 @@ class Fader:
         """Join, commit with a short retention, and stay: while the member certainly is one, its
         offset must be there."""
         is_classic = bool(runtime.entropy.below(2))
-        asked_ns = self.chronicle.now_ns()
+        asked_ns = self.group_history.now_ns()
         member = await (self._join if is_classic else self._beat_first)(asking, runtime)
         if member is None:
             return
-        told = await self._commit(asking, member, int(runtime.entropy.uniform(*WITH_MEMBER_MS)))
-        if told is None:
+        stored = await self._commit(asking, member, int(runtime.entropy.uniform(*WITH_MEMBER_MS)))
+        if stored is None:
             return
-        self.chronicle.counts["faders"] += 1
-        end_ns = told.asked_ns + runtime.entropy.uniform(*STAYS_MS) * NS_PER_MS
-        while self.chronicle.now_ns() < end_ns and not self.is_over:
-            await self._look(asking, told, asked_ns + self.session_ms * CLOCK_ERROR * NS_PER_MS)
+        self.group_history.counts["faders"] += 1
+        end_ns = stored.asked_ns + runtime.entropy.uniform(*STAYS_MS) * NS_PER_MS
+        while self.group_history.now_ns() < end_ns and not self.is_over:
+            await self._look(asking, stored, asked_ns + self.session_ms * CLOCK_ERROR * NS_PER_MS)
             await asyncio.sleep(PAUSE_S)
-            before, loads = self.chronicle.now_ns(), self.chronicle.loads()
+            before, loads = self.group_history.now_ns(), self.group_history.loads()
             if not await self._lives(asking, member, is_classic=is_classic):
                 return
-            if loads is not None and loads == self.chronicle.loads():
+            if loads is not None and loads == self.group_history.loads():
                 # otherwise the coordinator is loading, and accepts every heartbeat
                 asked_ns = before
 
@@ -174,30 +174,30 @@ class Fader:
 
     async def _commit(
         self, asking: GroupCalls, member: tuple[str, int], kept_ms: int
-    ) -> _Told | None:
+    ) -> _StoredOffset | None:
         """Commit a new offset; None: rejected. Raises QuorumlogError for an unknown outcome."""
         self._offset += 1
-        told = _Told(self._offset, f"f{self._offset}", self.chronicle.now_ns())
+        stored = _StoredOffset(self._offset, f"f{self._offset}", self.group_history.now_ns())
         codes = await asking.commit(
             member[0],
             "",
             member[1],
-            {self.place: (told.offset, told.note)},
+            {self.place: (stored.offset, stored.note)},
             retention_ms=kept_ms,
         )
-        return None if codes.get(self.place) else told
+        return None if codes.get(self.place) else stored
 
-    async def _look(self, asking: GroupCalls, told: _Told, sure_ns: float) -> None:
+    async def _look(self, asking: GroupCalls, stored: _StoredOffset, sure_ns: float) -> None:
         """Fetch the offset; it must be there until `sure_ns`."""
         code, found = await asking.fetch([self.place])
         if code:
             return
-        self.chronicle.counts["fading looks"] += 1
-        now_ns = self.chronicle.now_ns()
+        self.group_history.counts["fading looks"] += 1
+        now_ns = self.group_history.now_ns()
         seen = (found[self.place].offset, found[self.place].note)
-        if seen == (told.offset, told.note) or (seen == NOTHING and now_ns >= sure_ns):
+        if seen == (stored.offset, stored.note) or (seen == NOTHING and now_ns >= sure_ns):
             return
-        self.chronicle.found.append(
-            f"Faded: {seen} is committed in fading-{self._number} at {now_ns / 1e6:.3f} ms, {told} "
-            f"must be until {sure_ns / 1e6:.3f}"
+        self.group_history.found.append(
+            f"Faded: {seen} is committed in fading-{self._number} at {now_ns / 1e6:.3f} ms, "
+            f"{stored} must be until {sure_ns / 1e6:.3f}"
         )

@@ -20,7 +20,7 @@ SMALL_SEGMENTS: Final = {
 """With these configs the offsets topic is compacted repeatedly during the run."""
 
 
-class Kind(StrEnum):
+class MemberKind(StrEnum):
     """The protocols of members."""
 
     OWN = "own"  # the Python client
@@ -35,14 +35,14 @@ class MemberPlan:
 
     name: str  # of the machine
     group: str
-    kind: Kind
+    kind: MemberKind
     instance_id: str = ""  # of a static member
     is_twin: bool = False  # another member has the same static name: this one ends with the faults
 
     @property
     def is_classic(self) -> bool:
         """True for the classic protocol, in which a static member fences its predecessor."""
-        return self.kind in (Kind.EAGER, Kind.COOPERATIVE)
+        return self.kind in (MemberKind.EAGER, MemberKind.COOPERATIVE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class GroupPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Behaviour:
+class MemberBehaviour:
     """The behaviour of members, and their faults."""
 
     work_ms: tuple[int, int]  # processing time of one poll
@@ -79,7 +79,7 @@ class GroupsPlan:
     """The groups of a run."""
 
     groups: tuple[GroupPlan, ...]
-    behaviour: Behaviour
+    behaviour: MemberBehaviour
     settings: dict[str, int]  # of every node
     offsets_configs: dict[str, str] = field(default_factory=dict)  # of the offsets topic
 
@@ -93,16 +93,19 @@ class GroupsPlan:
         return next(group for group in self.groups if group.name == name)
 
 
-CASTS: Final = (
-    (Kind.OWN,),
-    (Kind.EAGER,),
-    (Kind.COOPERATIVE,),
-    (Kind.BEATING,),
-    (Kind.OWN, Kind.BEATING),
-    (Kind.OWN, Kind.COOPERATIVE),
-    (Kind.BEATING, Kind.EAGER),
-    (Kind.EAGER, Kind.BEATING),  # a static member and its twin are mostly the first kind
-    (Kind.COOPERATIVE, Kind.OWN),
+PROTOCOL_MIXES: Final = (
+    (MemberKind.OWN,),
+    (MemberKind.EAGER,),
+    (MemberKind.COOPERATIVE,),
+    (MemberKind.BEATING,),
+    (MemberKind.OWN, MemberKind.BEATING),
+    (MemberKind.OWN, MemberKind.COOPERATIVE),
+    (MemberKind.BEATING, MemberKind.EAGER),
+    (
+        MemberKind.EAGER,
+        MemberKind.BEATING,
+    ),  # a static member and its twin are mostly the first kind
+    (MemberKind.COOPERATIVE, MemberKind.OWN),
 )
 """The protocols in one group."""
 TWINS: Final = 0.8  # probability of a twin of a classic static member
@@ -170,7 +173,7 @@ def draw_groups(entropy: SimEntropy, topics: list[str]) -> GroupsPlan:
     for number in range(1 + entropy.below(2)):
         drawn = entropy.stream(f"group/{number}")
         name = f"g{number}"
-        kinds = CASTS[drawn.below(len(CASTS))]
+        kinds = PROTOCOL_MIXES[drawn.below(len(PROTOCOL_MIXES))]
         statics = drawn.chance(0.5)
         members = []
         for index in range(2 + drawn.below(4)):
@@ -197,7 +200,7 @@ def draw_groups(entropy: SimEntropy, topics: list[str]) -> GroupsPlan:
                 rebalance_ms=(3_000, 8_000)[drawn.below(2)],
                 beat_ms=beat_ms,
                 members=tuple(members),
-                auto_commit=Kind.OWN in kinds and drawn.chance(0.4),
+                auto_commit=MemberKind.OWN in kinds and drawn.chance(0.4),
             )
         )
     return GroupsPlan(
@@ -208,8 +211,8 @@ def draw_groups(entropy: SimEntropy, topics: list[str]) -> GroupsPlan:
     )
 
 
-def _draw_behaviour(entropy: SimEntropy) -> Behaviour:
-    return Behaviour(
+def _draw_behaviour(entropy: SimEntropy) -> MemberBehaviour:
+    return MemberBehaviour(
         work_ms=((0, 20), (10, 300))[entropy.below(2)],
         records_max=entropy.spread(1, 50),
         commit_ms=((50, 500), (500, 3_000))[entropy.below(2)],

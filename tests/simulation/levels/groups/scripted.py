@@ -29,10 +29,10 @@ from ...cluster.scripted import ScriptedCluster, options_of
 from ..kafka.client import METADATA, KafkaClient
 from .calls import ELSEWHERE, GroupCalls, codes_of
 from .checker import check_found, check_offsets, check_owners, check_work, unserved
-from .history import Chronicle, Life
+from .history import GroupHistory, MemberIncarnation
 from .member_machines import member_of
-from .member_reader import TOPIC_IDS_SINCE, Setting
-from .plan import OFFSETS_TOPIC, Behaviour, GroupPlan, Kind, MemberPlan
+from .member_reader import TOPIC_IDS_SINCE, MemberContext
+from .plan import OFFSETS_TOPIC, GroupPlan, MemberBehaviour, MemberKind, MemberPlan
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ REBALANCE_MS: Final = 4_000
 BEAT_MS: Final = 300
 SERVED_MS: Final = 60_000
 SETTLED_MS: Final = 1_500
-ATTENTIVE: Final = Behaviour(
+ATTENTIVE: Final = MemberBehaviour(
     work_ms=(0, 5),
     records_max=10,
     commit_ms=(100, 200),
@@ -62,16 +62,16 @@ SETTINGS: Final = {
 }
 
 
-class Scene:
+class ScriptedGroup:
     """The cluster, one group, and its members, each on its own machine."""
 
     def __init__(
         self,
         world: SimWorld,
-        kind: Kind,
+        kind: MemberKind,
         *,
         partitions: int = 4,
-        behaviour: Behaviour = ATTENTIVE,
+        behaviour: MemberBehaviour = ATTENTIVE,
         is_combined: bool = True,
         **settings: Any,
     ) -> None:
@@ -91,7 +91,7 @@ class Scene:
         for node in self.stage.cluster.nodes:
             node.config = replace(node.config, **(SETTINGS | settings))
         self.places = self.stage.options.places
-        self.chronicle = Chronicle(now_ns=lambda: world.loop.now_ns)
+        self.group_history = GroupHistory(now_ns=lambda: world.loop.now_ns)
         self.group = GroupPlan(
             name=GROUP,
             topics=(TOPIC,),
@@ -111,7 +111,12 @@ class Scene:
         self.ask(lambda calls: calls.fetch(self.places))
 
     def enter(
-        self, name: str, kind: Kind | None = None, *, instance_id: str = "", lies: bool = False
+        self,
+        name: str,
+        kind: MemberKind | None = None,
+        *,
+        instance_id: str = "",
+        lies: bool = False,
     ) -> None:
         """Start a member; `lies`: a client that forges requests of the others."""
         plan = MemberPlan(name=name, group=GROUP, kind=kind or self.kind, instance_id=instance_id)
@@ -130,7 +135,7 @@ class Scene:
     def kill(self, name: str) -> None:
         """Kill a member's process."""
         self.world.node(name).crash()
-        self.chronicle.dies(name)
+        self.group_history.process_ended(name)
 
     def hang(self, name: str) -> None:
         """Pause a member's process."""
@@ -159,7 +164,7 @@ class Scene:
         """Let time pass until the condition holds; raises NotReached, and Violation."""
 
         def holds() -> bool:
-            check_found(self.chronicle)
+            check_found(self.group_history)
             self._check_members()
             return condition()
 
@@ -176,7 +181,7 @@ class Scene:
         ends = self.ends()
         group = replace(self.group)
         self.until(
-            lambda: not unserved(self.chronicle, (group,), ends),
+            lambda: not unserved(self.group_history, (group,), ends),
             "the group is served",
         )
 
@@ -186,14 +191,14 @@ class Scene:
         seen: list[object] = [None, 0]
 
         def is_settled() -> bool:
-            lives = [self.life(name) for name in names]
-            now = [(life.epoch, sorted(life.claims)) for life in lives]
+            incarnations = [self.life(name) for name in names]
+            now = [(life.epoch, sorted(life.claims)) for life in incarnations]
             if now != seen[0]:
                 seen[:] = [now, self.world.now_ms()]
-            had = sorted(place for life in lives for place in life.claims)
+            had = sorted(place for life in incarnations for place in life.claims)
             since_ms = seen[1]
             assert isinstance(since_ms, int), f"{since_ms!r} is no time"
-            is_shared = all(life.claims for life in lives) and had == sorted(self.places)
+            is_shared = all(life.claims for life in incarnations) and had == sorted(self.places)
             return is_shared and self.world.now_ms() - since_ms >= SETTLED_MS
 
         self.until(
@@ -211,13 +216,13 @@ class Scene:
         self.until_served()
         self.judge()
         stored = self.stage.finish()
-        check_work(self.chronicle, (self.group,), stored)
+        check_work(self.group_history, (self.group,), stored)
 
     def judge(self) -> None:
         """Check the history of the members; raises Violation."""
-        check_found(self.chronicle)
-        check_owners(self.chronicle.claims)
-        check_offsets(self.chronicle)
+        check_found(self.group_history)
+        check_owners(self.group_history.claims)
+        check_offsets(self.group_history)
 
     # --- state
     # -------------------------------------------------------------------------------------
@@ -226,10 +231,12 @@ class Scene:
         """Return the coordinator of the group."""
         return self.stage.leader((OFFSETS_TOPIC, 0))
 
-    def life(self, name: str) -> Life:
+    def life(self, name: str) -> MemberIncarnation:
         """Return the newest process of a member."""
         return next(
-            life for life in reversed(self.chronicle.lives) if life.name.startswith(f"{name}/")
+            life
+            for life in reversed(self.group_history.incarnations)
+            if life.name.startswith(f"{name}/")
         )
 
     def held(self, name: str) -> set[Place]:
@@ -238,7 +245,7 @@ class Scene:
 
     def has_lived(self, name: str) -> bool:
         """Return True if a process of the member has started."""
-        return any(life.name.startswith(f"{name}/") for life in self.chronicle.lives)
+        return any(life.name.startswith(f"{name}/") for life in self.group_history.incarnations)
 
     def ends(self) -> dict[Place, int]:
         """Return the acknowledged ends of the partitions."""
@@ -265,14 +272,14 @@ class Scene:
     async def _run(self, plan: MemberPlan, lies: bool, runtime: Runtime) -> None:
         stop = self._stops[plan.name] = asyncio.Event()
         cluster = self.stage.cluster
-        setting = Setting(
+        setting = MemberContext(
             runtime=runtime,
             plan=plan,
             group=self.group,
             behaviour=self.behaviour,
             bootstrap=cluster.kafka_bootstrap,
             grpc_bootstrap=cluster.bootstrap,
-            chronicle=self.chronicle,
+            group_history=self.group_history,
             history=self.stage.notes.history,
             places=self.places,
             stop=stop,
@@ -295,13 +302,13 @@ class Scene:
         client.versions[METADATA] = TOPIC_IDS_SINCE
         calls = GroupCalls(runtime, client, group, timeout_ms=2_000)
         try:
-            return await _patiently(lambda: call(calls))
+            return await _with_retries(lambda: call(calls))
         finally:
             client.close()
             calls.close()
 
 
-async def _patiently(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+async def _with_retries(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Call until a serving coordinator responds."""
     while True:
         try:

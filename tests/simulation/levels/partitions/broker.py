@@ -58,7 +58,7 @@ class ModelLog:
 
 
 @dataclass(slots=True)
-class Disk:
+class ModelDisk:
     """The state that survives a process."""
 
     logs: dict[Place, ModelLog] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Disk:
 
 
 @dataclass(slots=True)
-class Asked:
+class FetchRequest:
     """A follower's fetch request."""
 
     follower: NodeId
@@ -94,7 +94,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class FetchResponse:
     """A leader's response with its records."""
 
     answer: FollowAnswer
@@ -102,7 +102,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedMetadata:
     """The effect of a metadata change on a broker."""
 
     taken: list[Place]  # partitions whose leadership changed
@@ -114,7 +114,7 @@ class ModelBroker:
 
     def __init__(self, node_id: NodeId, *, lag_time_max_ms: int) -> None:
         self.node_id = node_id
-        self.disk = Disk()
+        self.disk = ModelDisk()
         self.is_alive = False
         self.paused_until_us = 0
         self.life = 0
@@ -122,8 +122,10 @@ class ModelBroker:
         self.image: MetadataImage = EMPTY_IMAGE
         self.replicas: dict[Place, Partition] = {}
         self.led: dict[Place, None] = {}
-        self.parked: dict[Place, dict[NodeId, Asked]] = {}  # fetches that wait at this leader
-        self.looked: dict[Place, None] = {}  # partitions whose ISR may change
+        self.parked: dict[
+            Place, dict[NodeId, FetchRequest]
+        ] = {}  # fetches that wait at this leader
+        self.isr_candidates: dict[Place, None] = {}  # partitions whose ISR may change
         self.numbers: dict[Place, int] = {}  # of the newest fetch of each partition
         self._lag_time_max_ms = lag_time_max_ms
 
@@ -133,7 +135,7 @@ class ModelBroker:
         self.is_alive = True
         self.broker_epoch = Offset(-1)
         self.image = EMPTY_IMAGE
-        self.replicas, self.led, self.parked, self.looked = {}, {}, {}, {}
+        self.replicas, self.led, self.parked, self.isr_candidates = {}, {}, {}, {}
 
     def end(self, *, clean: bool) -> None:
         """End the process."""
@@ -152,7 +154,7 @@ class ModelBroker:
 
     # --- the metadata --------------------------------------------------------------------------
 
-    def apply(self, image: MetadataImage, touched: Iterable[Place], now_ms: int) -> Applied:
+    def apply(self, image: MetadataImage, touched: Iterable[Place], now_ms: int) -> AppliedMetadata:
         """Apply a later image; of the partitions held here only the touched ones differ. In the
         first image of a process all may differ."""
         before, self.image = self.image, image
@@ -160,7 +162,7 @@ class ModelBroker:
             touched = [*image.partitions_on(self.node_id)]
             for place in self.disk.logs.keys() - touched:
                 self._remove(place)
-        applied = Applied([], [])
+        applied = AppliedMetadata([], [])
         for place in touched:
             topic, state = image.topics_by_id[place[0]], image.partition(*place)
             if state is None or self.node_id not in state.replicas:
@@ -182,7 +184,7 @@ class ModelBroker:
         topic: TopicImage,
         state: PartitionImage,
         now_ms: int,
-        applied: Applied,
+        applied: AppliedMetadata,
     ) -> None:
         mark = self.replicas[place].high_watermark if place in self.led else None
         if self._take(place, topic, state, now_ms):
@@ -190,7 +192,7 @@ class ModelBroker:
         elif mark is not None and self.replicas[place].is_leader:
             applied.kept.append((place, mark))
         if self.replicas[place].is_leader:
-            self.led[place] = self.looked[place] = None
+            self.led[place] = self.isr_candidates[place] = None
         else:
             self.led.pop(place, None)
 
@@ -227,7 +229,7 @@ class ModelBroker:
 
     # --- as a follower -------------------------------------------------------------------------
 
-    def ask(self, place: Place) -> Asked | None:
+    def ask(self, place: Place) -> FetchRequest | None:
         """Return the next fetch of a partition, None if there is no leader to fetch from."""
         partition = self.replicas.get(place)
         if partition is None or partition.followed == NO_NODE or self.broker_epoch < 0:
@@ -235,7 +237,7 @@ class ModelBroker:
         assert partition.follower is not None, f"{partition.name} follows no leader"
         log = self.disk.log(place)
         self.numbers[place] = self.numbers.get(place, 0) + 1
-        return Asked(
+        return FetchRequest(
             follower=self.node_id,
             leader=partition.followed,
             place=place,
@@ -282,8 +284,8 @@ class ModelBroker:
     # --- as a leader ---------------------------------------------------------------------------
 
     def serve(
-        self, asked: Asked, *, entries_max: int, now_ms: int
-    ) -> tuple[Reply | None, PartitionProgress]:
+        self, asked: FetchRequest, *, entries_max: int, now_ms: int
+    ) -> tuple[FetchResponse | None, PartitionProgress]:
         """Serve a fetch; return its response and progress. No response: the fetch waits.
 
         Raises the partition's errors.
@@ -302,23 +304,25 @@ class ModelBroker:
             leader_end_offset=log.end,
         )
         if parts is not None:
-            return Reply(_answer(partition, parts, None), []), NO_PROGRESS
+            return FetchResponse(_answer(partition, parts, None), []), NO_PROGRESS
         progress = partition.fetched(asked.follower, fetch, now_ms)
         start = fetch.log_end_offset
         entries = log.entries[start : start + entries_max]
         if not entries and min(partition.high_watermark, start) <= asked.mark:
             self._park(asked)
             return None, progress
-        return Reply(_answer(partition, None, start if entries else None), entries), progress
+        return FetchResponse(
+            _answer(partition, None, start if entries else None), entries
+        ), progress
 
-    def _park(self, asked: Asked) -> None:
+    def _park(self, asked: FetchRequest) -> None:
         """Hold a fetch; a late one does not replace its follower's newer one."""
         held = self.parked.setdefault(asked.place, {})
         other = held.get(asked.follower)
         if other is None or other.number <= asked.number:
             held[asked.follower] = asked
 
-    def overtook(self, asked: Asked) -> Asked | None:
+    def take_newer_fetch(self, asked: FetchRequest) -> FetchRequest | None:
         """Remove and return a newer waiting fetch of the same follower, if there is one."""
         held = self.parked.get(asked.place, {})
         other = held.get(asked.follower)
@@ -326,7 +330,7 @@ class ModelBroker:
             return None
         return held.pop(asked.follower)
 
-    def holds(self, asked: Asked) -> bool:
+    def holds(self, asked: FetchRequest) -> bool:
         """Return True if a fetch waits here."""
         return self.parked.get(asked.place, {}).get(asked.follower) is asked
 

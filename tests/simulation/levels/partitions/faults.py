@@ -6,17 +6,19 @@ from typing import Final
 from quorumlog.ids import NodeId, Offset
 from quorumlog.metadata import AlterReassignments, BrokerStopping, ElectLeaders, Reassignment
 
-from .world import World
+from .world import PartitionWorld
 
 SECOND_US: Final = 1_000_000
 
 
-class Weather:
+class PartitionFaultInjector:
     """Injects drawn faults until the run heals."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: PartitionWorld) -> None:
         self.world = world
-        self._weak: dict[NodeId, None] = {}  # machines that lost power since everything was in sync
+        self._powerless: dict[
+            NodeId, None
+        ] = {}  # machines that lost power since everything was in sync
 
     def again(self, every_ms: int, fault: Callable[[], None]) -> None:
         """Inject a fault repeatedly until the run heals."""
@@ -48,14 +50,14 @@ class Weather:
 
     def _kill(self, node: NodeId, *, power: bool) -> None:
         """Kill a process, and cut its machine's power if requested and tolerable."""
-        power = power and self._weak_may_grow()
+        power = power and self._may_cut_power()
         self.world.note("power" if power else "crash", node)
-        self.world.lives.end(node, clean=False, back_us=self._absence_us())
+        self.world.lifecycle.end(node, clean=False, back_us=self._absence_us())
         if power:
-            self._weak[node] = None
+            self._powerless[node] = None
             self.world.brokers[node].disk.cut_power()
 
-    def strike(self) -> None:
+    def kill_replicas(self) -> None:
         """Kill some replicas of one partition, its leader included, within a few messages."""
         places = [state for _, state in self.world.partitions()]
         if not places:
@@ -66,14 +68,16 @@ class Weather:
             if node in self.world.brokers:
                 delay_us = self.world.random.randint(0, 10) * self.world.latency_us()
                 power = self.world.random.random() < 0.5
-                self.world.at(delay_us, self._struck, node, self.world.brokers[node].life, power)
+                self.world.at(
+                    delay_us, self._kill_scheduled, node, self.world.brokers[node].life, power
+                )
 
-    def _struck(self, node: NodeId, life: int, power: bool) -> None:
+    def _kill_scheduled(self, node: NodeId, life: int, power: bool) -> None:
         broker = self.world.brokers[node]
         if self.world.is_faulty and broker.is_alive and broker.life == life:
             self._kill(node, power=power)
 
-    def _weak_may_grow(self) -> bool:
+    def _may_cut_power(self) -> bool:
         """Return True if one more machine may lose unflushed data without violating the
         guarantee."""
         if self.world.options.fsync:
@@ -82,10 +86,10 @@ class Weather:
             broker.is_alive and self.world.controller.epoch_of(node) == broker.broker_epoch >= 0
             for node, broker in self.world.brokers.items()
         )
-        if self._weak and back and not self._unfinished_isr():
-            self._weak.clear()
+        if self._powerless and back and not self._unfinished_isr():
+            self._powerless.clear()
         lost_max = min(self.world.options.min_isr, self.world.options.replication_factor) - 1
-        return len(self._weak) < lost_max
+        return len(self._powerless) < lost_max
 
     def _unfinished_isr(self) -> bool:
         return any(
@@ -100,13 +104,15 @@ class Weather:
         node = self.world.random.choice(alive)
         broker = self.world.brokers[node]
         self.world.note("stop", node)
-        self.world.lives.attempt(BrokerStopping(broker_id=node, broker_epoch=broker.broker_epoch))
+        self.world.lifecycle.attempt(
+            BrokerStopping(broker_id=node, broker_epoch=broker.broker_epoch)
+        )
         self.world.at(self.world.latency_us() * 3, self._stopped, node, broker.life)
 
     def _stopped(self, node: NodeId, life: int) -> None:
         broker = self.world.brokers[node]
         if broker.is_alive and broker.life == life:
-            self.world.lives.end(node, clean=True, back_us=self._absence_us())
+            self.world.lifecycle.end(node, clean=True, back_us=self._absence_us())
 
     def pause(self) -> None:
         """Pause a process, possibly beyond its session."""
@@ -120,12 +126,15 @@ class Weather:
         if span_us > self.world.options.session_timeout_ms * 1000:
             self._fence_silent(node, broker.life, broker.broker_epoch)
             self.world.at(
-                span_us + self.world.latency_us(), self.world.lives.awake_again, node, broker.life
+                span_us + self.world.latency_us(),
+                self.world.lifecycle.unfence_after_pause,
+                node,
+                broker.life,
             )
 
     def _fence_silent(self, node: NodeId, life: int, epoch: Offset) -> None:
         self.world.at(
-            self.world.options.session_timeout_ms * 1000, self.world.lives.fence, node, epoch
+            self.world.options.session_timeout_ms * 1000, self.world.lifecycle.fence, node, epoch
         )
 
     def move(self) -> None:
@@ -140,7 +149,7 @@ class Weather:
         target = tuple(nodes[: self.world.options.replication_factor])
         wanted = target if self.world.random.random() < 0.8 else None
         self.world.note("move", index, *(wanted or ()))
-        self.world.lives.attempt(
+        self.world.lifecycle.attempt(
             AlterReassignments(
                 reassignments=(Reassignment(topic=name, partition=index, replicas=wanted),)
             )
@@ -148,4 +157,4 @@ class Weather:
 
     def elect(self) -> None:
         """Elect preferred leaders."""
-        self.world.lives.attempt(ElectLeaders())
+        self.world.lifecycle.attempt(ElectLeaders())

@@ -14,7 +14,7 @@ from ...checkers.violation import Violation
 from .broker import ModelBroker, ModelLog, Place, Value
 
 
-class Checks:
+class PartitionInvariants:
     """The committed and acknowledged records, and the checks against them."""
 
     def __init__(self) -> None:

@@ -8,13 +8,13 @@ from quorumlog.ids import Epoch, NodeId
 from quorumlog.metadata import AlterPartitions, IsrChange, PartitionsAltered
 
 from .broker import ModelBroker, Place
-from .world import World
+from .world import PartitionWorld
 
 
-class IsrTalk:
+class IsrUpdates:
     """The leaders' requests for ISR changes."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: PartitionWorld) -> None:
         self.world = world
         self._asking: dict[NodeId, bool] = {}  # brokers with a request in flight
 
@@ -33,7 +33,7 @@ class IsrTalk:
         for place in sorted(broker.led):
             progress = broker.replicas[place].tick(self.world.now_ms)
             self.world.traffic.progressed(broker, place, progress)
-            broker.looked[place] = None
+            broker.isr_candidates[place] = None
         self.ask_for_isr(broker.node_id)
         self.check_isr_later(broker, broker.life)
 
@@ -42,20 +42,20 @@ class IsrTalk:
         for place in broker.led:
             leader = broker.replicas[place].leader
             if leader is not None and len(leader.isr) < len(leader.replicas):
-                broker.looked[place] = None
+                broker.isr_candidates[place] = None
 
     def ask_for_isr(self, node: NodeId) -> None:
         """Request the ISR changes of this broker's reconsidered partitions."""
         broker = self.world.brokers[node]
-        if self._asking.get(node) or not broker.looked:
+        if self._asking.get(node) or not broker.isr_candidates:
             return
         asked = {
             place: proposal
-            for place in sorted(broker.looked)
+            for place in sorted(broker.isr_candidates)
             if place in broker.led
             and (proposal := broker.replicas[place].isr_proposal()) is not None
         }
-        broker.looked.clear()
+        broker.isr_candidates.clear()
         if not asked:
             return
         self._asking[node] = True
@@ -71,7 +71,7 @@ class IsrTalk:
             try:
                 if self.world.is_faulty and self.world.random.random() < self.world.options.loss:
                     raise NotController("another controller leads")
-                outcome = self.world.lives.submit(command)
+                outcome = self.world.lifecycle.submit(command)
             except QuorumlogError as error:
                 outcome = error
             if self.world.is_lost():
@@ -92,7 +92,7 @@ class IsrTalk:
             partition = broker.replicas.get(place)
             if partition is None:
                 continue
-            broker.looked[place] = None
+            broker.isr_candidates[place] = None
             if isinstance(result, QuorumlogError):
                 self.world.note(f"isr refused: {type(result).__name__}", broker.node_id, place[1])
                 progress = partition.isr_refused(proposal, result)

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Final
 
 from ...runs import Outcome
-from .run import ReplicationRun
+from .run import PartitionsRun
 
 FRAMES_SHOWN: Final = 6
 
 
 def play_partitions(seed: int, *, trace: Callable[[str], None] | None = None) -> Outcome:
     """Play a seed; a violation is part of the outcome."""
-    run, failure = ReplicationRun(seed, trace=trace), ""
+    run, failure = PartitionsRun(seed, trace=trace), ""
     try:
         run.play()
     except Exception as error:

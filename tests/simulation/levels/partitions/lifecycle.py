@@ -8,15 +8,15 @@ from quorumlog.ids import DirectoryId, NodeId, Offset
 from quorumlog.metadata import Command, FenceBroker, MetadataImage, RegisterBroker, UnfenceBroker
 
 from .broker import ModelBroker, Place
-from .world import World
+from .world import PartitionWorld
 
 SECOND_US: Final = 1_000_000
 
 
-class Lives:
+class BrokerLifecycle:
     """The processes and registrations of brokers, and the metadata they apply."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: PartitionWorld) -> None:
         self.world = world
         self.crashes = 0
 
@@ -89,7 +89,7 @@ class Lives:
         """Fence a registration."""
         self.attempt(FenceBroker(broker_id=node, broker_epoch=epoch))
 
-    def awake_again(self, node: NodeId, life: int) -> None:
+    def unfence_after_pause(self, node: NodeId, life: int) -> None:
         """Unfence a process that was paused beyond its session."""
         broker = self.world.brokers[node]
         if broker.is_alive and broker.life == life and broker.broker_epoch >= 0:

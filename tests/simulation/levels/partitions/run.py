@@ -15,19 +15,19 @@ from typing import Final
 from quorumlog.ids import TopicId
 from quorumlog.metadata import CreateTopic
 
-from .faults import Weather
-from .isr import IsrTalk
-from .lifecycle import Lives
+from .faults import PartitionFaultInjector
+from .isr import IsrUpdates
+from .lifecycle import BrokerLifecycle
 from .options import ReplicationOptions
 from .traffic import Traffic
-from .world import World
+from .world import PartitionWorld
 
 SECOND_US: Final = 1_000_000
 HEAL_US: Final = 60 * SECOND_US  # bound of the convergence after the faults
 SAFETY_US_MAX: Final = 120 * SECOND_US
 
 
-class ReplicationRun:
+class PartitionsRun:
     """A run of one seed; `play` raises Violation, or an AssertionError of the played code."""
 
     def __init__(
@@ -37,11 +37,11 @@ class ReplicationRun:
         options: ReplicationOptions | None = None,
         trace: Callable[[str], None] | None = None,
     ) -> None:
-        self.world = World(seed, options=options, trace=trace)
-        self.world.lives = Lives(self.world)
+        self.world = PartitionWorld(seed, options=options, trace=trace)
+        self.world.lifecycle = BrokerLifecycle(self.world)
         self.world.traffic = Traffic(self.world)
-        self.world.isr = IsrTalk(self.world)
-        self.weather = Weather(self.world)
+        self.world.isr = IsrUpdates(self.world)
+        self.faults = PartitionFaultInjector(self.world)
         self.facts: dict[str, int] = {}
 
     @property
@@ -67,7 +67,7 @@ class ReplicationRun:
             "brokers": self.world.options.brokers,
             "acks": self.world.checks.acks,
             "committed": sum(len(known) for known in self.world.checks.committed.values()),
-            "crashes": self.world.lives.crashes,
+            "crashes": self.world.lifecycle.crashes,
             "changes": self.world.controller.changes,
             "leaders": self.world.controller.moves,
         }
@@ -76,11 +76,11 @@ class ReplicationRun:
         """Start every broker, create the topics, and schedule the load and the faults."""
         options = self.world.options
         for node in self.world.brokers:
-            self.world.lives.start(node)
+            self.world.lifecycle.start(node)
         self.world.run(until_us=10 * SECOND_US, events=None)
         for number in range(options.topics):
             policy = "fsync" if options.fsync else "replicated"
-            self.world.lives.submit(
+            self.world.lifecycle.submit(
                 CreateTopic(
                     name=f"topic-{number}",
                     topic_id=TopicId(bytes([number + 1]) * 16),
@@ -95,16 +95,16 @@ class ReplicationRun:
         self.world.events = 0
         self.world.traffic.append_later()
         for every_ms, fault in (
-            (options.crash_every_ms, self.weather.crash),
-            (options.power_every_ms, self.weather.cut_power),
-            (options.strike_every_ms, self.weather.strike),
-            (options.stop_every_ms, self.weather.stop),
-            (options.pause_every_ms, self.weather.pause),
-            (options.move_every_ms, self.weather.move),
-            (options.elect_every_ms, self.weather.elect),
+            (options.crash_every_ms, self.faults.crash),
+            (options.power_every_ms, self.faults.cut_power),
+            (options.strike_every_ms, self.faults.kill_replicas),
+            (options.stop_every_ms, self.faults.stop),
+            (options.pause_every_ms, self.faults.pause),
+            (options.move_every_ms, self.faults.move),
+            (options.elect_every_ms, self.faults.elect),
         ):
             if every_ms:
-                self.weather.again(every_ms, fault)
+                self.faults.again(every_ms, fault)
 
     def heal(self) -> None:
         """End all faults and restart every broker."""
@@ -113,7 +113,7 @@ class ReplicationRun:
         for node, broker in self.world.brokers.items():
             broker.paused_until_us = 0
             if not broker.is_alive:
-                self.world.lives.start(node)
+                self.world.lifecycle.start(node)
 
     def _unfinished(self) -> list[str]:
         """Return the first conditions of convergence that do not hold."""

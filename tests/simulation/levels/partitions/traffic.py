@@ -8,8 +8,8 @@ from quorumlog.broker.waits import Wait
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import NodeId, Offset
 
-from .broker import Asked, ModelBroker, Place, Reply
-from .world import World
+from .broker import FetchRequest, FetchResponse, ModelBroker, Place
+from .world import PartitionWorld
 
 SECOND_US: Final = 1_000_000
 
@@ -18,7 +18,10 @@ class Traffic:
     """Fetches, responses and appends."""
 
     def __init__(
-        self, world: World, *, target: Callable[[], tuple[ModelBroker, Place] | None] | None = None
+        self,
+        world: PartitionWorld,
+        *,
+        target: Callable[[], tuple[ModelBroker, Place] | None] | None = None,
     ) -> None:
         """Create the traffic; `target` draws the partition of an append, by default any
         partition that is led."""
@@ -40,7 +43,7 @@ class Traffic:
         if self.world.is_faulty and self.world.random.random() < self.world.options.late:
             self.world.at(20 * self.world.latency_us(), self._serve, leader, asked, life)
 
-    def fetch_again_later(self, asked: Asked) -> None:
+    def fetch_again_later(self, asked: FetchRequest) -> None:
         """Repeat a fetch that gets no response.
 
         If messages are neither lost nor late, a fetch that waits at its leader is not repeated, so
@@ -49,7 +52,7 @@ class Traffic:
         life = self.world.brokers[asked.follower].life
         self.world.at(self.world.options.session_timeout_ms * 500, self._fetch_again, asked, life)
 
-    def _fetch_again(self, asked: Asked, life: int) -> None:
+    def _fetch_again(self, asked: FetchRequest, life: int) -> None:
         node, leader = asked.follower, self.world.brokers[asked.leader]
         broker = self.world.brokers[node]
         if broker.life != life or broker.numbers.get(asked.place) != asked.number:
@@ -58,10 +61,10 @@ class Traffic:
         if not (is_strict and leader.is_alive and leader.holds(asked)):
             self.world.when_awake(broker, life, self.fetch, node, life, asked.place)
 
-    def _serve(self, leader: ModelBroker, asked: Asked, life: int) -> None:
+    def _serve(self, leader: ModelBroker, asked: FetchRequest, life: int) -> None:
         self.world.when_awake(leader, leader.life, self._serve_now, leader, asked, life)
 
-    def _serve_now(self, leader: ModelBroker, asked: Asked, life: int) -> None:
+    def _serve_now(self, leader: ModelBroker, asked: FetchRequest, life: int) -> None:
         try:
             reply, progress = leader.serve(
                 asked,
@@ -74,27 +77,27 @@ class Traffic:
             )
             return  # the follower fetches again later
         self.progressed(leader, asked.place, progress)
-        leader.looked[asked.place] = None
+        leader.isr_candidates[asked.place] = None
         self.world.isr.ask_for_isr(leader.node_id)
         if reply is not None:
             self._reply(asked, life, reply)
-        held = leader.overtook(asked)
+        held = leader.take_newer_fetch(asked)
         if held is not None:  # its state is newer than that of this fetch
             self._serve_again(leader, held)
 
-    def _serve_again(self, leader: ModelBroker, held: Asked) -> None:
+    def _serve_again(self, leader: ModelBroker, held: FetchRequest) -> None:
         self.world.at(0, self._serve, leader, held, self.world.brokers[held.follower].life)
         self.fetch_again_later(held)
 
-    def _reply(self, asked: Asked, life: int, reply: Reply) -> None:
+    def _reply(self, asked: FetchRequest, life: int, reply: FetchResponse) -> None:
         if not self.world.is_lost():
             self.world.at(self.world.latency_us(), self._answered, asked, life, reply)
 
-    def _answered(self, asked: Asked, life: int, reply: Reply) -> None:
+    def _answered(self, asked: FetchRequest, life: int, reply: FetchResponse) -> None:
         broker = self.world.brokers[asked.follower]
         self.world.when_awake(broker, life, self._take, broker, asked, reply)
 
-    def _take(self, broker: ModelBroker, asked: Asked, reply: Reply) -> None:
+    def _take(self, broker: ModelBroker, asked: FetchRequest, reply: FetchResponse) -> None:
         place = asked.place
         partition = broker.replicas.get(place)
         if partition is None:

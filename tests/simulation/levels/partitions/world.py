@@ -13,23 +13,23 @@ from quorumlog.simulation.entropy import SimEntropy
 
 from .broker import ModelBroker, Place
 from .controller import ModelController
-from .invariants import Checks
+from .invariants import PartitionInvariants
 from .options import ReplicationOptions, draw
 
 if TYPE_CHECKING:
-    from .isr import IsrTalk
-    from .lifecycle import Lives
+    from .isr import IsrUpdates
+    from .lifecycle import BrokerLifecycle
     from .traffic import Traffic
 
 LINES_KEPT: Final = 60
 
 
-class World:
+class PartitionWorld:
     """The state of a run; the creator of the run sets its parts."""
 
-    lives: "Lives"
+    lifecycle: "BrokerLifecycle"
     traffic: "Traffic"
-    isr: "IsrTalk"
+    isr: "IsrUpdates"
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class World:
         *,
         options: ReplicationOptions | None,
         trace: Callable[[str], None] | None,
-        checks: Checks | None = None,
+        checks: PartitionInvariants | None = None,
     ) -> None:
         entropy = SimEntropy(f"partitions/{seed}")
         self.options = options or draw(entropy.stream("options"))
         self.random = Random(entropy.stream("events").below(1 << 62))
-        self.checks = checks or Checks()
+        self.checks = checks or PartitionInvariants()
         self.controller = ModelController(self.checks.decided)
         self.now_us = 0
         self.events = 0

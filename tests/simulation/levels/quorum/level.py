@@ -166,8 +166,8 @@ def play(world: SimWorld, *, bug: str = "") -> dict[str, int]:
         "members": len(cluster.members),
         "operations": len(run.notes.history),
         "done": run.notes.history.completed_count,
-        "epochs": cluster.chronicle.epochs_led,
-        "offsets": cluster.chronicle.end_offset,
+        "epochs": cluster.history.epochs_led,
+        "offsets": cluster.history.end_offset,
         "restarts": cluster.restarts,
         "wiped": cluster.wiped,
         "faults": fault_injector.happened.total(),
@@ -260,7 +260,7 @@ def judge(run: Run) -> None:
     found = linearizability_anomalies(run.notes.history.operations(), Register())
     assert not found, report(found)
     for command, offset in run.notes.offsets.items():
-        there = run.cluster.chronicle.offset_of(command)
+        there = run.cluster.history.offset_of(command)
         assert there == offset, f"{command[:40]!r} was reported at {offset}, and is at {there}"
     for member in run.cluster.members:
         member.sim.power_cut()  # only durable data count

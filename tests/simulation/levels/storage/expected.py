@@ -18,7 +18,7 @@ from quorumlog.records.batch import NO_PRODUCER
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ExpectedRecord:
     """A record as it was appended."""
 
     value: bytes | None  # None: a tombstone
@@ -31,11 +31,11 @@ class Kept:
     marker: MarkerType | None = None  # it ends its producer's transaction
 
 
-Content: TypeAlias = tuple[Kept | None, ...]
+Content: TypeAlias = tuple[ExpectedRecord | None, ...]
 """A log's records by offset; None for an offset without a record (a leader's compaction)."""
 
 
-class Life(Enum):
+class FolderState(Enum):
     """The states of a log's folder."""
 
     NEVER = "never"  # before the first append
@@ -45,11 +45,11 @@ class Life(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owed:
+class Expectation:
     """The expectation of a log at a moment."""
 
     topic_id: TopicId
-    life: Life = Life.NEVER
+    life: FolderState = FolderState.NEVER
     # possible contents: any prefix of one of them; newest last
     versions: tuple[Content, ...] = ((),)
     durable_end: int = 0  # least end offset after a power cut
@@ -65,35 +65,35 @@ class Owed:
 
 
 @dataclass(slots=True)
-class Book:
+class LogExpectations:
     """The expectations of one log over time."""
 
-    first: Owed
+    first: Expectation
     _moments: list[int] = field(default_factory=list)
-    _owed: list[Owed] = field(default_factory=list)
+    _expectations: list[Expectation] = field(default_factory=list)
 
-    def at(self, operation: int) -> Owed:
+    def at(self, operation: int) -> Expectation:
         """Return the expectation after a file operation."""
         index = bisect_right(self._moments, operation)
-        return self._owed[index - 1] if index else self.first
+        return self._expectations[index - 1] if index else self.first
 
     @property
-    def now(self) -> Owed:
+    def now(self) -> Expectation:
         """The current expectation."""
-        return self._owed[-1] if self._owed else self.first
+        return self._expectations[-1] if self._expectations else self.first
 
-    def write(self, operation: int, owed: Owed) -> None:
+    def write(self, operation: int, expectation: Expectation) -> None:
         """Add an expectation, valid from an operation on."""
         self._moments.append(operation)
-        self._owed.append(owed)
+        self._expectations.append(expectation)
 
     # --- reports of the workload ---
 
-    def asked(self, operation: int, records: Sequence[Kept | None]) -> None:
+    def asked(self, operation: int, records: Sequence[ExpectedRecord | None]) -> None:
         """Record an append request: its records may be found from now on."""
         now = self.now
         versions = (*now.versions[:-1], now.newest + tuple(records))
-        life = Life.DELETING if now.life is Life.DELETING else Life.THERE
+        life = FolderState.DELETING if now.life is FolderState.DELETING else FolderState.THERE
         self.write(operation, replace(now, versions=versions, life=life))
 
     def refused(self, operation: int, batch: int) -> None:
@@ -163,11 +163,11 @@ class Book:
 
     def deleting(self, operation: int) -> None:
         """Record a requested deletion."""
-        self.write(operation, replace(self.now, life=Life.DELETING))
+        self.write(operation, replace(self.now, life=FolderState.DELETING))
 
     def deleted(self, operation: int, next_topic: TopicId) -> None:
         """Record a completed deletion; the next log of this name belongs to another topic."""
-        self.write(operation, Owed(topic_id=next_topic, life=Life.GONE))
+        self.write(operation, Expectation(topic_id=next_topic, life=FolderState.GONE))
 
 
 def cut_at(content: Content, offset: int) -> int:
@@ -182,7 +182,7 @@ def cut_at(content: Content, offset: int) -> int:
     return end
 
 
-class Found(NamedTuple):
+class ReadRecord(NamedTuple):
     """A record as it was read."""
 
     key: bytes | None
@@ -197,33 +197,36 @@ class Stored:
 
     start_offset: int
     end_offset: int
-    records: Mapping[int, Found]
+    records: Mapping[int, ReadRecord]
 
 
 SHOWN: Final = 5
 
 
-def check_kept(name: str, owed: Owed, found: Stored, *, is_power_cut: bool) -> Content:
+def check_kept(
+    name: str, expectation: Expectation, found: Stored, *, is_power_cut: bool
+) -> Content:
     """Raise AssertionError unless a log is in a possible state after a crash; return its content
     as it was appended."""
-    need = owed.durable_end if is_power_cut else owed.written_end
+    need = expectation.durable_end if is_power_cut else expectation.written_end
     assert found.end_offset >= need, (
         f"acknowledged and lost from {name}: it ends at {found.end_offset}, not {need}"
     )
-    most = max(owed.start_least, min(owed.start_most, found.end_offset))
-    assert owed.start_least <= found.start_offset <= most, (
-        f"{name} starts at {found.start_offset}, not in [{owed.start_least}, {owed.start_most}]"
+    most = max(expectation.start_least, min(expectation.start_most, found.end_offset))
+    assert expectation.start_least <= found.start_offset <= most, (
+        f"{name} starts at {found.start_offset}, not in"
+        f" [{expectation.start_least}, {expectation.start_most}]"
     )
     problems = []
-    for version in reversed(owed.versions):
-        problem = _difference(owed, version, found)
+    for version in reversed(expectation.versions):
+        problem = _difference(expectation, version, found)
         if not problem:
             return version[: found.end_offset]
         problems.append(problem)
     raise AssertionError(f"lost from or invented in {name}: {'; or '.join(problems[:SHOWN])}")
 
 
-def _difference(owed: Owed, version: Content, found: Stored) -> str:
+def _difference(expectation: Expectation, version: Content, found: Stored) -> str:
     """Return the difference between the log and a prefix of this version, "" if there is none."""
     end = found.end_offset
     if end > len(version):
@@ -241,7 +244,7 @@ def _difference(owed: Owed, version: Content, found: Stored) -> str:
                 return f"{there!r} at {offset}, an offset without a record"
         elif there is None:
             may_go = kept.value is None or latest[kept.key] > offset
-            if not (owed.is_compacted and may_go):
+            if not (expectation.is_compacted and may_go):
                 return f"nothing at {offset}, where {kept!r} was"
         elif there != (kept.key, kept.value, kept.epoch, kept.marker):
             return f"{there!r} at {offset}, not {kept!r}"

@@ -30,8 +30,8 @@ from quorumlog.storage import AppendOrigin, Log
 from quorumlog.storage.inspect.directory_check import KnownMetadata, check
 from quorumlog.storage.shell import DataDirectory
 
-from .expected import Content, Found, Life, Stored, check_cleaned
-from .producers import Senders, check_producers
+from .expected import Content, FolderState, ReadRecord, Stored, check_cleaned
+from .producers import ProducerModels, check_producers
 from .reader import check_log, read_all
 from .workload import (
     CLUSTER,
@@ -42,7 +42,7 @@ from .workload import (
     NODE,
     QUIET_MS,
     STATE,
-    Story,
+    StorageWorkload,
     live,
     repeat,
 )
@@ -55,38 +55,42 @@ LIFE_MS_MAX: Final = 600_000
 
 
 @dataclass(slots=True)
-class Look:
+class StateCheck:
     """The check of one crash state."""
 
-    story: Story
+    workload: StorageWorkload
     moment: int  # the last file operation before the crash
     is_power_cut: bool
     is_used: bool = True  # append to the reopened logs, close and open them again
     recording: Recording | None = None  # ends with the recovery
-    senders: Senders = field(default_factory=Senders)  # producers of the log "once-0", as found
+    senders: ProducerModels = field(
+        default_factory=ProducerModels
+    )  # producers of the log "once-0", as found
 
     async def check(self, runtime: Runtime) -> None:
         """Open the directory, compare it with the expected state, use it and close it."""
-        story, moment = self.story, self.moment
-        if moment < story.formatted:
+        workload, moment = self.workload, self.moment
+        if moment < workload.formatted:
             await DataDirectory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NODE)
         async with runtime.tasks.scope("look") as scope:
             directory = await DataDirectory.open(runtime, scope, DATA, config=DIRECTORY)
             state = directory.load_file(STATE)
-            assert state in story.states_at(moment), f"{state!r} was never stored"
+            assert state in workload.states_at(moment), f"{state!r} was never stored"
             names = directory.log_names()
             opened: list[tuple[Log, Stored]] = []
-            for name, book in story.books.items():
-                owed = book.at(moment)
-                assert owed.life is not Life.GONE or name not in names, f"{name} came back"
-                log = await directory.open_log(name, CONFIGS[name], topic_id=owed.topic_id)
-                found, content = await check_log(
-                    directory, log, owed, is_power_cut=self.is_power_cut
+            for name, expected in workload.expectations.items():
+                expectation = expected.at(moment)
+                assert expectation.life is not FolderState.GONE or name not in names, (
+                    f"{name} came back"
                 )
-                check_epoch(log, content, may_be_unknown=name in story.cut_down)
+                log = await directory.open_log(name, CONFIGS[name], topic_id=expectation.topic_id)
+                found, content = await check_log(
+                    directory, log, expectation, is_power_cut=self.is_power_cut
+                )
+                check_epoch(log, content, may_be_unknown=name in workload.cut_down)
                 if name == "once-0":
                     self.senders = check_producers(log, content)
-                if owed.life is not Life.DELETING:
+                if expectation.life is not FolderState.DELETING:
                     opened.append((log, found))
             if self.recording is not None:
                 self.recording.stop()
@@ -94,7 +98,7 @@ class Look:
                 scope.cancel()
                 return
             used = {log.name: await self._use(directory, log, found) for log, found in opened}
-            await keep_house(directory, [log for log, _ in opened], used)
+            await clean_logs(directory, [log for log, _ in opened], used)
             await directory.close()
             await self._look_again(runtime, used)
 
@@ -103,14 +107,14 @@ class Look:
         assert log.flushed_end_offset == log.log_end_offset, f"{log.name}: found, but not durable"
         if log.name == "once-0":
             await self._repeat(directory, log)
-        epoch = max(self.story.epoch, log.latest_epoch)
+        epoch = max(self.workload.epoch, log.latest_epoch)
         record = Record(offset=0, timestamp_ms=1, key=b"k", value=b"after", headers=())
         content = encode_batch([record], base_offset=log.log_end_offset, leader_epoch=epoch)
         appended = await directory.append(
             log, content, leader_epoch=epoch, origin=AppendOrigin.CLIENT, flush=True
         )
         assert appended.base_offset == found.end_offset, f"{appended} after {found.end_offset}"
-        records = {**found.records, found.end_offset: Found(b"k", b"after", epoch)}
+        records = {**found.records, found.end_offset: ReadRecord(b"k", b"after", epoch)}
         return Stored(found.start_offset, found.end_offset + 1, records)
 
     async def _repeat(self, directory: DataDirectory, log: Log) -> None:
@@ -124,7 +128,7 @@ class Look:
             directory = await DataDirectory.open(runtime, scope, DATA, config=DIRECTORY)
             assert directory.was_clean, "closed, but not clean"
             for name, stored in used.items():
-                topic_id = self.story.books[name].at(self.moment).topic_id
+                topic_id = self.workload.expectations[name].at(self.moment).topic_id
                 log = await directory.open_log(name, CONFIGS[name], topic_id=topic_id)
                 again = await read_all(directory, log)
                 assert again == stored, f"{name} is not what was closed"
@@ -142,7 +146,7 @@ def check_epoch(log: Log, content: Content, *, may_be_unknown: bool) -> None:
     assert is_right, f"{log.name} is of epoch {log.latest_epoch}, not {epoch}"
 
 
-async def keep_house(directory: DataDirectory, logs: list[Log], used: dict[str, Stored]) -> None:
+async def clean_logs(directory: DataDirectory, logs: list[Log], used: dict[str, Stored]) -> None:
     """Run the cleaning that is due; the contents it leaves go to `used`."""
     for log in logs:
         log.note_high_watermark(log.log_end_offset)
@@ -183,22 +187,22 @@ class Tally:
     deeper: int = 0
 
 
-def record(world: SimWorld, effort: Effort) -> tuple[Story, Recording]:
+def record(world: SimWorld, effort: Effort) -> tuple[StorageWorkload, Recording]:
     """Run the workload of a seed; return its expectations and the recorded disk operations."""
     node = world.node("node")
     recording = Recording.attach(node.device)
-    story = Story(node, world.entropy.stream("story"), effort.steps)
+    workload = StorageWorkload(node, world.entropy.stream("story"), effort.steps)
     for life in range(LIVES):
-        play_life(world, node, story, life=life)
+        play_life(world, node, workload, life=life)
         assert node.exit_error is None, f"life {life} ended by {node.exit_error!r}"
-    return story, recording
+    return workload, recording
 
 
-def play_life(world: SimWorld, node: SimNode, story: Story, *, life: int) -> None:
+def play_life(world: SimWorld, node: SimNode, workload: StorageWorkload, *, life: int) -> None:
     """Run one process of the workload to its end."""
 
     async def main(runtime: Runtime) -> None:
-        await live(runtime, story, life=life)
+        await live(runtime, workload, life=life)
 
     node.spawn(main)
     world.run_until(lambda: not node.alive, virtual_ms=LIFE_MS_MAX, why="the end of a life")
@@ -207,61 +211,65 @@ def play_life(world: SimWorld, node: SimNode, story: Story, *, life: int) -> Non
 def play(world: SimWorld, *, effort: Effort | None = None) -> dict[str, int]:
     """Record a workload and check its crash states; raises AssertionError with the failing one."""
     effort = effort or Effort()
-    story, recording = record(world, effort)
+    workload, recording = record(world, effort)
     entropy = world.entropy.stream("wrecks")
     tally = Tally()
     seen: set[object] = set()  # contents with their expectations
     for operation in recording.operations[:: effort.every]:
         drawn = entropy.stream(f"{operation.number}")
-        owed = tuple(id(book.at(operation.number)) for book in story.books.values())
+        expectation = tuple(
+            id(expected.at(operation.number)) for expected in workload.expectations.values()
+        )
         for wreck in crash_states(
             operation.disk, drawn, draws=effort.draws, choices_max=effort.choices_max
         ):
             tally.made += 1
-            known = (owed, wreck.is_power_cut, content_digest(wreck.disk))
+            known = (expectation, wreck.is_power_cut, content_digest(wreck.disk))
             if known in seen:
                 continue
             seen.add(known)
             tally.states += 1
             is_used = tally.states % effort.used == 0
             is_deep = effort.deeper > 0 and tally.states % effort.deeper == 0
-            look = Look(story, operation.number, wreck.is_power_cut, is_used)
+            look = StateCheck(workload, operation.number, wreck.is_power_cut, is_used)
             try:
-                recovery = look_at(look, wreck.disk, is_recorded=is_deep)
-                tally.deeper += look_deeper(look, recovery, drawn)
+                recovery = check_state(look, wreck.disk, is_recorded=is_deep)
+                tally.deeper += check_recovery_crashes(look, recovery, drawn)
             except Exception as error:
                 error.add_note(explain(recording, operation, wreck))
                 raise
     return {
-        "operations": story.moment,
+        "operations": workload.moment,
         "states": tally.made,
         "looks": tally.states,
         "deeper": tally.deeper,
-        "batches": story.batches,
-        "repeated": story.repeated,
-        "removed": story.removed,
-        "cleaned": story.cleaned,
+        "batches": workload.batches,
+        "repeated": workload.repeated,
+        "removed": workload.removed,
+        "cleaned": workload.cleaned,
     }
 
 
-def look_at(look: Look, disk: Disk, *, is_recorded: bool = False) -> Sequence[DiskOperation]:
+def check_state(
+    look: StateCheck, disk: Disk, *, is_recorded: bool = False
+) -> Sequence[DiskOperation]:
     """Open a crash state in a new world; return its recovery's operations if requested."""
     with SimWorld(0) as world:
         node = world.node("node")
         node.device.disk = disk
-        if look.is_used and look.moment >= look.story.formatted:
-            prove_whole(node)  # a torn end is no damage
+        if look.is_used and look.moment >= look.workload.formatted:
+            check_directory(node)  # a torn end is no damage
         look.recording = Recording.attach(node.device) if is_recorded else None
         node.spawn(look.check)
         world.run_until(lambda: not node.alive, virtual_ms=LIFE_MS_MAX, why="a look")
         if node.exit_error is not None:
             raise node.exit_error
         if look.is_used:
-            prove_whole(node)
+            check_directory(node)
         return look.recording.operations if look.recording is not None else ()
 
 
-def prove_whole(node: SimNode) -> None:
+def check_directory(node: SimNode) -> None:
     """Run `check` on the directory; raises AssertionError with its problems."""
     node.start_process()
     report = check(node.runtime().files, DATA, known=KnownMetadata(compacted=COMPACTED))
@@ -270,7 +278,9 @@ def prove_whole(node: SimNode) -> None:
     node.crash()
 
 
-def look_deeper(look: Look, operations: Sequence[DiskOperation], entropy: SimEntropy) -> int:
+def check_recovery_crashes(
+    look: StateCheck, operations: Sequence[DiskOperation], entropy: SimEntropy
+) -> int:
     """Crash a recovery at each of its own operations."""
     count = 0
     for operation in operations[1:]:
@@ -278,9 +288,9 @@ def look_deeper(look: Look, operations: Sequence[DiskOperation], entropy: SimEnt
         for wreck in crash_states(operation.disk, drawn, draws=1, choices_max=0):
             count += 1
             is_power_cut = look.is_power_cut or wreck.is_power_cut
-            again = Look(look.story, look.moment, is_power_cut, is_used=False)
+            again = StateCheck(look.workload, look.moment, is_power_cut, is_used=False)
             try:
-                look_at(again, wreck.disk)
+                check_state(again, wreck.disk)
             except Exception as error:
                 error.add_note(f"... crashed again at {operation}, {wreck.name}")
                 raise
@@ -292,7 +302,7 @@ def explain(recording: Recording, operation: DiskOperation, wreck: CrashState) -
     return f"crash state: {wreck.name}, after operation\n{recording.around(operation.number)}"
 
 
-def play_hindered(
+def play_with_fault(
     world: SimWorld, *, number: int, fault: int, is_short: bool = False, steps: int = 12
 ) -> int:
     """Run a workload in which one operation fails with an errno, or writes only a part; then check
@@ -301,24 +311,26 @@ def play_hindered(
     A log may refuse later requests, but everything acknowledged must be there.
     """
     node = world.node("node")
-    story = Story(node, world.entropy.stream("story"), steps, is_hindered=True)
+    workload = StorageWorkload(node, world.entropy.stream("story"), steps, has_faults=True)
     recording = Recording.attach(node.device)
     if is_short:
         node.device.short_at = number
     else:
         node.device.faults_at[number] = fault
     for life in range(LIVES):
-        play_life(world, node, story, life=life)
+        play_life(world, node, workload, life=life)
         if node.exit_error is not None:
             if not isinstance(node.exit_error, QuorumlogError):
                 raise node.exit_error
-            story.errors += 1  # formatting or opening failed
+            workload.errors += 1  # formatting or opening failed
     last = recording.operations[-1]
     for wreck in crash_states(last.disk, world.entropy.stream("wrecks"), draws=2, choices_max=2):
         try:
-            look_at(Look(story, last.number, wreck.is_power_cut, is_used=True), wreck.disk)
+            check_state(
+                StateCheck(workload, last.number, wreck.is_power_cut, is_used=True), wreck.disk
+            )
         except Exception as error:
             error.add_note(f"fault {fault} at {recording.around(number)}\n")
             error.add_note(explain(recording, last, wreck))
             raise
-    return story.errors
+    return workload.errors

@@ -11,7 +11,7 @@ from quorumlog.records import MarkerType, Record, encode_batch, encode_marker
 from quorumlog.records.batch import NO_PRODUCER
 from quorumlog.storage import Log
 
-from .expected import Content, Kept
+from .expected import Content, ExpectedRecord
 
 IDEMPOTENT: Final = 1
 TRANSACTIONAL: Final = (2, 3)
@@ -20,32 +20,34 @@ REMEMBERED: Final = 5
 
 
 @dataclass(slots=True)
-class Sender:
+class ProducerModel:
     """The state of one producer."""
 
     next_sequence: int = 0
     transaction_start: int = -1  # first offset of the open transaction
-    batches: list[tuple[int, list[Kept]]] = field(default_factory=list)  # first offset, records
+    batches: list[tuple[int, list[ExpectedRecord]]] = field(
+        default_factory=list
+    )  # first offset, records
 
 
 @dataclass(slots=True)
-class Senders:
+class ProducerModels:
     """The producers of a log's content."""
 
-    by_id: dict[int, Sender] = field(default_factory=dict)
+    by_id: dict[int, ProducerModel] = field(default_factory=dict)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)  # id, first, last offset
 
     @staticmethod
-    def of(content: Content) -> "Senders":
+    def of(content: Content) -> "ProducerModels":
         """Return the producers of a log's records."""
-        senders = Senders()
+        senders = ProducerModels()
         for offset, kept in enumerate(content):
             if kept is not None and kept.producer != NO_PRODUCER:
                 senders._take(offset, kept)
         return senders
 
-    def _take(self, offset: int, kept: Kept) -> None:
-        sender = self.by_id.setdefault(kept.producer, Sender())
+    def _take(self, offset: int, kept: ExpectedRecord) -> None:
+        sender = self.by_id.setdefault(kept.producer, ProducerModel())
         if kept.marker is not None:
             if kept.marker is MarkerType.ABORT and sender.transaction_start >= 0:
                 self.aborted.append((kept.producer, sender.transaction_start, offset))
@@ -59,9 +61,9 @@ class Senders:
             sender.batches = [*sender.batches[1 - REMEMBERED :], (offset, [kept])]
         sender.next_sequence = kept.sequence + 1
 
-    def sender(self, producer: int) -> Sender:
+    def sender(self, producer: int) -> ProducerModel:
         """Return a producer; a new one has sequence 0 next."""
-        return self.by_id.get(producer, Sender())
+        return self.by_id.get(producer, ProducerModel())
 
     def first_undecided(self, end_offset: int) -> int:
         """Return the first offset of the oldest open transaction, the end if none is open."""
@@ -69,7 +71,7 @@ class Senders:
         return min(starts, default=end_offset)
 
 
-def batch_of(records: list[Kept], *, base_offset: int = 0) -> bytes:
+def batch_of(records: list[ExpectedRecord], *, base_offset: int = 0) -> bytes:
     """Return the encoded records of one batch, as their producer sends them."""
     first = records[0]
     if first.marker is not None:
@@ -96,9 +98,9 @@ def batch_of(records: list[Kept], *, base_offset: int = 0) -> bytes:
     )
 
 
-def check_producers(log: Log, content: Content) -> Senders:
+def check_producers(log: Log, content: Content) -> ProducerModels:
     """Raise AssertionError unless a log's producer state equals that of its content."""
-    senders = Senders.of(content)
+    senders = ProducerModels.of(content)
     end = log.log_end_offset
     log.note_high_watermark(end)
     stable = max(senders.first_undecided(end), log.log_start_offset)

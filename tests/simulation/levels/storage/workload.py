@@ -20,8 +20,8 @@ from quorumlog.simulation.world import SimNode
 from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
 from quorumlog.storage.shell import DataDirectory
 
-from .expected import Book, Kept, Owed, cut_at
-from .producers import IDEMPOTENT, TRANSACTIONAL, Senders, batch_of
+from .expected import Expectation, ExpectedRecord, LogExpectations, cut_at
+from .producers import IDEMPOTENT, TRANSACTIONAL, ProducerModels, batch_of
 from .reader import check_log
 
 DATA: Final = "/var/data"
@@ -63,14 +63,14 @@ QUIET_MS: Final = 2_500
 
 
 @dataclass(slots=True)
-class Story:
+class StorageWorkload:
     """The requests and responses of a directory, over its processes."""
 
     node: SimNode
     entropy: SimEntropy
     steps: int  # of each process
-    is_hindered: bool = False  # errors are drawn: a request may fail
-    books: dict[str, Book] = field(default_factory=dict)
+    has_faults: bool = False  # errors are drawn: a request may fail
+    expectations: dict[str, LogExpectations] = field(default_factory=dict)
     configs: dict[str, LogConfig] = field(default_factory=lambda: dict(CONFIGS))
     states: list[tuple[int, bytes | None]] = field(default_factory=lambda: [(0, None)])
     committed: dict[str, int] = field(default_factory=dict)
@@ -85,7 +85,9 @@ class Story:
     repeated: int = 0  # repeated batches
 
     def __post_init__(self) -> None:
-        self.books = {name: Book(Owed(topic_id=self.next_topic())) for name in CONFIGS}
+        self.expectations = {
+            name: LogExpectations(Expectation(topic_id=self.next_topic())) for name in CONFIGS
+        }
 
     @property
     def moment(self) -> int:
@@ -105,124 +107,135 @@ class Story:
         return {self.states[n][1] for n in past[answered[-1] :]} if answered else {None}
 
 
-async def live(runtime: Runtime, story: Story, *, life: int) -> None:
+async def live(runtime: Runtime, workload: StorageWorkload, *, life: int) -> None:
     """Run one process; the last one and every other one end with a close."""
-    if story.moment < story.formatted:
+    if workload.moment < workload.formatted:
         await DataDirectory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NODE)
-        story.formatted = story.moment
+        workload.formatted = workload.moment
     async with runtime.tasks.scope("life") as scope:
         directory = await DataDirectory.open(runtime, scope, DATA, config=DIRECTORY)
-        logs = {name: await open_log(directory, story, name) for name in CONFIGS}
-        for _ in range(story.steps):
-            name = sorted(logs)[story.entropy.below(len(logs))]
+        logs = {name: await open_log(directory, workload, name) for name in CONFIGS}
+        for _ in range(workload.steps):
+            name = sorted(logs)[workload.entropy.below(len(logs))]
             try:
-                await step(directory, story, logs, name)
+                await step(directory, workload, logs, name)
             except (QuorumlogError, OSError):  # errors of a checkpoint come from the disk
-                story.errors += 1
-                if not story.is_hindered:
+                workload.errors += 1
+                if not workload.has_faults:
                     raise
         if life % 2 == 0 or life == LIVES - 1:
             await directory.close()
         scope.cancel()
 
 
-async def open_log(directory: DataDirectory, story: Story, name: str) -> Log:
-    book = story.books[name]
-    log = await directory.open_log(name, story.configs[name], topic_id=book.now.topic_id)
-    if story.is_hindered:
+async def open_log(directory: DataDirectory, workload: StorageWorkload, name: str) -> Log:
+    expected = workload.expectations[name]
+    log = await directory.open_log(name, workload.configs[name], topic_id=expected.now.topic_id)
+    if workload.has_faults:
         # A refused append may be stored, and a failed truncation done: the found content counts
         # from now on.
-        _, content = await check_log(directory, log, book.now, is_power_cut=False)
-        book.reopened(story.moment, content)
-    book.durable(story.moment, log.flushed_end_offset)
-    log.note_high_watermark(min(story.committed.get(name, 0), log.log_end_offset))
+        _, content = await check_log(directory, log, expected.now, is_power_cut=False)
+        expected.reopened(workload.moment, content)
+    expected.durable(workload.moment, log.flushed_end_offset)
+    log.note_high_watermark(min(workload.committed.get(name, 0), log.log_end_offset))
 
     def moved() -> None:
-        if log.failure is None and story.books[name].now.topic_id == log.topic_id:
-            story.books[name].durable(story.moment, log.flushed_end_offset)
+        if log.failure is None and workload.expectations[name].now.topic_id == log.topic_id:
+            workload.expectations[name].durable(workload.moment, log.flushed_end_offset)
 
     directory.on_appended(log, moved)
     return log
 
 
-async def step(directory: DataDirectory, story: Story, logs: dict[str, Log], name: str) -> None:
+async def step(
+    directory: DataDirectory, workload: StorageWorkload, logs: dict[str, Log], name: str
+) -> None:
     """Run one drawn operation on one log."""
-    match story.entropy.below(18):
+    match workload.entropy.below(18):
         case 0:
-            await truncate(directory, story, logs[name])
+            await truncate(directory, workload, logs[name])
         case 1:
-            await delete_records(directory, story, logs[name])
+            await delete_records(directory, workload, logs[name])
         case 2:
             await directory.checkpoint()
         case 3:
             await directory.flush(logs[name])
-            story.books[name].durable(story.moment, logs[name].flushed_end_offset)
+            workload.expectations[name].durable(workload.moment, logs[name].flushed_end_offset)
         case 4:
-            await store_state(directory, story)
+            await store_state(directory, workload)
         case 5:
-            change_config(directory, story, logs[name])
+            change_config(directory, workload, logs[name])
         case 6:
-            await delete(directory, story, logs)
+            await delete(directory, workload, logs)
         case 7 | 8:
-            await keep_house(directory, story, logs)
+            await run_cleaning(directory, workload, logs)
         case _:
-            await write(directory, story, logs[name])
+            await write(directory, workload, logs[name])
 
 
-def commit(story: Story, log: Log) -> None:
+def commit(workload: StorageWorkload, log: Log) -> None:
     """Commit everything in a log."""
     log.note_high_watermark(log.log_end_offset)
-    story.committed[log.name] = log.high_watermark
+    workload.committed[log.name] = log.high_watermark
 
 
 # --- appends -------------------------------------------------------------------------------------
 
 
-async def write(directory: DataDirectory, story: Story, log: Log) -> None:
+async def write(directory: DataDirectory, workload: StorageWorkload, log: Log) -> None:
     """Append one of: a small batch, a large one, several at once; or start a new epoch."""
-    entropy = story.entropy
+    entropy = workload.entropy
     if log.name == "once-0":
-        await send(directory, story, log)
+        await send(directory, workload, log)
         return
     match entropy.below(9):
         case 0:
-            story.epoch += 1
+            workload.epoch += 1
         case 1:
-            await append(directory, story, log, size=1_000 + entropy.below(1_200))
-        case 2 | 3 | 4 if not story.is_hindered:
+            await append(directory, workload, log, size=1_000 + entropy.below(1_200))
+        case 2 | 3 | 4 if not workload.has_faults:
             sizes = [10 + entropy.below(500) for _ in range(2 + entropy.below(5))]
-            await asyncio.gather(*[append(directory, story, log, size=size) for size in sizes])
+            await asyncio.gather(*[append(directory, workload, log, size=size) for size in sizes])
         case _:
-            await append(directory, story, log, size=10 + entropy.below(300))
+            await append(directory, workload, log, size=10 + entropy.below(300))
 
 
-async def append(directory: DataDirectory, story: Story, log: Log, *, size: int) -> None:
+async def append(
+    directory: DataDirectory, workload: StorageWorkload, log: Log, *, size: int
+) -> None:
     """Append one batch; a follower's may leave a gap before it, a compacted log gets tombstones."""
-    entropy = story.entropy
-    story.batches += 1
+    entropy = workload.entropy
+    workload.batches += 1
     gap = entropy.below(4) if log.name == "gaps-0" else 0
     count = 1 + entropy.below(3)
     kept = []
     for index in range(count):
-        value: bytes | None = b"%d.%d " % (story.batches, index) + entropy.token(size // count)
+        value: bytes | None = b"%d.%d " % (workload.batches, index) + entropy.token(size // count)
         if log.name == "keys-0" and entropy.chance(0.15):
             value = None
-        kept.append(Kept(value, b"k%d" % entropy.below(4), story.epoch, story.batches))
-    await store(directory, story, log, kept, gap=gap)
+        kept.append(
+            ExpectedRecord(value, b"k%d" % entropy.below(4), workload.epoch, workload.batches)
+        )
+    await store(directory, workload, log, kept, gap=gap)
 
 
 async def store(
-    directory: DataDirectory, story: Story, log: Log, kept: list[Kept], *, gap: int = 0
+    directory: DataDirectory,
+    workload: StorageWorkload,
+    log: Log,
+    kept: list[ExpectedRecord],
+    *,
+    gap: int = 0,
 ) -> None:
     """Append the records of one batch, and record request and response."""
-    book = story.books[log.name]
-    base = len(book.now.newest) + gap
+    expected = workload.expectations[log.name]
+    base = len(expected.now.newest) + gap
     origin = AppendOrigin.REPLICATED if log.name == "gaps-0" else AppendOrigin.CLIENT
     if kept[0].marker is not None:
         origin = AppendOrigin.INTERNAL
-    is_sure = log.config.flush_policy is FlushPolicy.FSYNC or story.entropy.chance(0.2)
-    topic_id = book.now.topic_id
-    book.asked(story.moment, [*[None] * gap, *kept])
+    is_sure = log.config.flush_policy is FlushPolicy.FSYNC or workload.entropy.chance(0.2)
+    topic_id = expected.now.topic_id
+    expected.asked(workload.moment, [*[None] * gap, *kept])
     try:
         appended = await directory.append(
             log,
@@ -232,42 +245,44 @@ async def store(
             flush=is_sure,
         )
     except QuorumlogError:
-        book.refused(story.moment, kept[0].batch)
+        expected.refused(workload.moment, kept[0].batch)
         raise
-    assert topic_id == book.now.topic_id, f"{log.name} was deleted under an append"
+    assert topic_id == expected.now.topic_id, f"{log.name} was deleted under an append"
     assert appended.base_offset == base, f"{log.name}: {appended} where {base} was next"
-    book.written(story.moment, appended.next_offset)
+    expected.written(workload.moment, appended.next_offset)
     if is_sure:
-        book.durable(story.moment, appended.next_offset)
+        expected.durable(workload.moment, appended.next_offset)
 
 
-async def send(directory: DataDirectory, story: Story, log: Log) -> None:
+async def send(directory: DataDirectory, workload: StorageWorkload, log: Log) -> None:
     """Send a producer's next batch, a repeated batch, or the end of its transaction."""
-    entropy = story.entropy
+    entropy = workload.entropy
     producer = (IDEMPOTENT, *TRANSACTIONAL)[entropy.below(3)]
-    sender = Senders.of(story.books[log.name].now.newest).sender(producer)
+    sender = ProducerModels.of(workload.expectations[log.name].now.newest).sender(producer)
     if sender.batches and entropy.chance(0.3):
         base, records = sender.batches[entropy.below(len(sender.batches))]
         await repeat(directory, log, base, records)
-        story.repeated += 1
+        workload.repeated += 1
         return
-    story.batches += 1
+    workload.batches += 1
     if sender.transaction_start >= 0 and entropy.chance(0.6):
         kind = MarkerType.ABORT if entropy.chance(0.6) else MarkerType.COMMIT
-        end = Kept(None, None, story.epoch, story.batches, producer=producer, marker=kind)
-        await store(directory, story, log, [end])
+        end = ExpectedRecord(
+            None, None, workload.epoch, workload.batches, producer=producer, marker=kind
+        )
+        await store(directory, workload, log, [end])
         return
     count, size = 1 + entropy.below(3), 10 + entropy.below(400)
     await store(
         directory,
-        story,
+        workload,
         log,
         [
-            Kept(
-                b"%d.%d " % (story.batches, index) + entropy.token(size // count),
+            ExpectedRecord(
+                b"%d.%d " % (workload.batches, index) + entropy.token(size // count),
                 None,
-                story.epoch,
-                story.batches,
+                workload.epoch,
+                workload.batches,
                 producer=producer,
                 sequence=sender.next_sequence + index,
                 is_transactional=producer in TRANSACTIONAL,
@@ -277,7 +292,9 @@ async def send(directory: DataDirectory, story: Story, log: Log) -> None:
     )
 
 
-async def repeat(directory: DataDirectory, log: Log, base_offset: int, records: list[Kept]) -> None:
+async def repeat(
+    directory: DataDirectory, log: Log, base_offset: int, records: list[ExpectedRecord]
+) -> None:
     """Send a stored batch again: it gets its first response, and nothing is stored."""
     end = log.log_end_offset
     appended = await directory.append(
@@ -294,83 +311,85 @@ async def repeat(directory: DataDirectory, log: Log, base_offset: int, records: 
 # --- other operations ------------------------------------------------------------------------
 
 
-async def truncate(directory: DataDirectory, story: Story, log: Log) -> None:
+async def truncate(directory: DataDirectory, workload: StorageWorkload, log: Log) -> None:
     """Truncate above the committed offset."""
     span = log.log_end_offset - max(log.high_watermark, log.log_start_offset)
     if span == 0:
         return
-    offset = log.log_end_offset - story.entropy.below(min(span, 12)) - 1
-    book = story.books[log.name]
-    book.truncating(story.moment, offset)
-    if cut_at(book.now.newest, offset) <= log.log_start_offset:
-        story.cut_down.add(log.name)
+    offset = log.log_end_offset - workload.entropy.below(min(span, 12)) - 1
+    expected = workload.expectations[log.name]
+    expected.truncating(workload.moment, offset)
+    if cut_at(expected.now.newest, offset) <= log.log_start_offset:
+        workload.cut_down.add(log.name)
     await directory.truncate(log, offset)
-    if not story.is_hindered:
-        assert log.log_end_offset == len(book.now.newest), (
+    if not workload.has_faults:
+        assert log.log_end_offset == len(expected.now.newest), (
             f"{log.name} was truncated to another offset"
         )
-        book.truncated(story.moment)
+        expected.truncated(workload.moment)
 
 
-async def delete_records(directory: DataDirectory, story: Story, log: Log) -> None:
+async def delete_records(directory: DataDirectory, workload: StorageWorkload, log: Log) -> None:
     """Delete the first records."""
-    commit(story, log)
+    commit(workload, log)
     span = log.log_end_offset - log.log_start_offset
-    offset = log.log_start_offset + story.entropy.below(span + 1)
-    book = story.books[log.name]
-    book.starting(story.moment, offset)
+    offset = log.log_start_offset + workload.entropy.below(span + 1)
+    expected = workload.expectations[log.name]
+    expected.starting(workload.moment, offset)
     start = await directory.delete_records(log, offset)
     assert start >= offset, f"{log.name} starts at {start}, not {offset}"
-    book.started(story.moment, start)
+    expected.started(workload.moment, start)
 
 
-async def keep_house(directory: DataDirectory, story: Story, logs: dict[str, Log]) -> None:
+async def run_cleaning(
+    directory: DataDirectory, workload: StorageWorkload, logs: dict[str, Log]
+) -> None:
     """Run retention and compaction; return when they are idle."""
     for name, log in logs.items():
-        book = story.books[name]
-        commit(story, log)
-        book.starting(story.moment, log.last_stable_offset)
+        expected = workload.expectations[name]
+        commit(workload, log)
+        expected.starting(workload.moment, log.last_stable_offset)
         if log.config.compacted:
-            book.compacting(story.moment)
+            expected.compacting(workload.moment)
     before = {name: (log.log_start_offset, log.size_bytes) for name, log in logs.items()}
     directory.maintenance.check_soon()
     before_look = -1
-    while story.moment != before_look:
-        before_look = story.moment
+    while workload.moment != before_look:
+        before_look = workload.moment
         await asyncio.sleep(QUIET_MS / 1000)
     for name, log in logs.items():
         start, size = before[name]
         if log.failure is not None:
             continue
         if log.log_start_offset > start:
-            story.removed += 1
+            workload.removed += 1
             is_left = log.size_bytes >= log.config.retention_bytes
             assert is_left, f"{name}: retention left {log.size_bytes} bytes"
         elif log.size_bytes < size:
-            story.cleaned += 1
-        if log.segment_version % 2 == 0 and not story.is_hindered:
-            story.books[name].settled(story.moment, log.log_start_offset)
+            workload.cleaned += 1
+        if log.segment_version % 2 == 0 and not workload.has_faults:
+            workload.expectations[name].settled(workload.moment, log.log_start_offset)
 
 
-async def store_state(directory: DataDirectory, story: Story) -> None:
+async def store_state(directory: DataDirectory, workload: StorageWorkload) -> None:
     fields = '{"leaderId": -1, "leaderEpoch": %d, "votedId": -1, "votedDirectoryId": "", '
-    state = (fields % len(story.states) + '"data_version": 1}').encode()
-    story.states.append((story.moment, state))
+    state = (fields % len(workload.states) + '"data_version": 1}').encode()
+    workload.states.append((workload.moment, state))
     await directory.store_file(STATE, state)
-    story.states.append((story.moment, state))
+    workload.states.append((workload.moment, state))
 
 
-def change_config(directory: DataDirectory, story: Story, log: Log) -> None:
-    policy = story.configs[log.name].flush_policy
+def change_config(directory: DataDirectory, workload: StorageWorkload, log: Log) -> None:
+    policy = workload.configs[log.name].flush_policy
     other = FlushPolicy.REPLICATED if policy is FlushPolicy.FSYNC else FlushPolicy.FSYNC
-    story.configs[log.name] = replace(story.configs[log.name], flush_policy=other)
-    directory.configure(log, story.configs[log.name])
+    workload.configs[log.name] = replace(workload.configs[log.name], flush_policy=other)
+    directory.configure(log, workload.configs[log.name])
 
 
-async def delete(directory: DataDirectory, story: Story, logs: dict[str, Log]) -> None:
-    book = story.books["gone-0"]
-    book.deleting(story.moment)
+async def delete(directory: DataDirectory, workload: StorageWorkload, logs: dict[str, Log]) -> None:
+    expected = workload.expectations["gone-0"]
+    expected.deleting(workload.moment)
     await directory.delete_log(logs["gone-0"])
-    book.deleted(story.moment, story.next_topic())
-    story.committed.pop("gone-0", None)
-    logs["gone-0"] = await open_log(directory, story, "gone-0")
+    expected.deleted(workload.moment, workload.next_topic())
+    workload.committed.pop("gone-0", None)
+    logs["gone-0"] = await open_log(directory, workload, "gone-0")
