@@ -6,7 +6,8 @@ from typing import Final
 
 import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, is_fenced, plan, started
-from tests.simulation.cluster.nodes import DATA, ClusterNode
+from tests.simulation.cluster.machines import DATA
+from tests.simulation.cluster.nodes import ClusterNode
 from tests.simulation.cluster.scripted import ScriptedCluster
 
 pytestmark = pytest.mark.slow

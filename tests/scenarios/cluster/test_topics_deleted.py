@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from tests.scenarios.cluster.setting import PLACE, asked, in_sync, plan, started
 from tests.simulation.checkers.stored_batches import visible_folder
-from tests.simulation.cluster.nodes import DATA
+from tests.simulation.cluster.machines import DATA
 from tests.simulation.cluster.scripted import ScriptedCluster
 
 from quorumlog.errors import (

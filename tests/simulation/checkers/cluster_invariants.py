@@ -36,7 +36,8 @@ from quorumlog.broker.shell.replica_manager import ReplicaManager
 from quorumlog.metadata import MetadataImage, PartitionImage, TopicImage
 from quorumlog.simulation.process import Process
 
-from ..cluster.nodes import DATA, Cluster, ClusterNode
+from ..cluster.machines import DATA
+from ..cluster.nodes import Cluster, ClusterNode
 from ..cluster.options import TopicPlan
 from .stored_batches import PartitionFiles, StoredBatch, key_of
 from .violation import Violation

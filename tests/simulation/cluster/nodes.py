@@ -6,12 +6,11 @@ wiped machine returns with an empty disk under its old node id.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from quorumlog.errors import CorruptionError, QuorumlogError
+from quorumlog.errors import CorruptionError
 from quorumlog.ids import ClusterId, DirectoryId, NodeId
 from quorumlog.metadata import EMPTY_IMAGE, MetadataImage
 from quorumlog.metadata.commands import Command
@@ -23,43 +22,28 @@ from quorumlog.server.config import NodeConfig
 from quorumlog.server.directory_format import FormatOptions, initial_voters
 from quorumlog.server.node import Node, format_directory, is_formatted
 from quorumlog.simulation.entropy import SimEntropy
-from quorumlog.simulation.world import SimNode, SimWorld
+from quorumlog.simulation.world import SimWorld
 
-from ..checkers.data_directory import check_directory
 from ..checkers.violation import Violation
+from .machines import DATA, ClusterMachine, SimulatedCluster
 from .options import ClusterOptions
 
 CLUSTER_ID: Final = ClusterId("whole-clusters-of-nodes")
-DATA: Final = "/var/quorumlog"
-RESTART_MS: Final = (50, 3_000)  # before a supervisor restarts a process that ended by itself
 FIRST_CONTROLLER: Final = 101  # node id of the first controller-only node
 CLIENT_PORT: Final = 9094
 CONTROLLER_PORT: Final = 9093
 KAFKA_PORT: Final = 9092
 
 
-@dataclass(slots=True, eq=False)
-class ClusterNode:
+@dataclass(slots=True, eq=False, kw_only=True)
+class ClusterNode(ClusterMachine):
     """A machine of the cluster and its node."""
 
-    sim: SimNode
     config: NodeConfig
-    directory_id: DirectoryId
     forming: FormatOptions
     node: Node | None = None  # of the running process
     stop: asyncio.Event | None = None  # set for a clean stop
     is_ready: bool = False  # it serves its roles
-    is_paused: bool = False
-    restart_at_ms: int = -1  # time of the next restart; -1: running, or not to be restarted
-    excuse: str = ""  # the reason why it may end by itself now
-    excuse_ends_ms: int = -1  # -1: not before its repair
-    ends: Counter[str] = field(default_factory=Counter)  # ends by itself, by reason
-    gone: list[Voter] = field(default_factory=list)  # identities before its disk was wiped
-
-    @property
-    def name(self) -> str:
-        """The machine's name."""
-        return self.sim.name
 
     @property
     def node_id(self) -> NodeId:
@@ -82,9 +66,14 @@ class ClusterNode:
         return self.config.is_controller
 
     @property
-    def is_up(self) -> bool:
-        """True if its process runs and is not paused."""
-        return self.sim.alive and not self.is_paused
+    def raft(self) -> RaftNode | None:
+        """The Raft node of the running process; None if it has none yet."""
+        return None if self.node is None else self.node.parts.raft
+
+    def forget_process(self) -> None:
+        """Drop the references to a process that has ended."""
+        self.node = self.stop = None
+        self.is_ready = False
 
     @property
     def image(self) -> MetadataImage:
@@ -97,22 +86,20 @@ Identity: TypeAlias = tuple[str, DirectoryId]
 """A machine's boot id and directory id; a registration with other ones reveals a loss."""
 
 
-class Cluster:
+class Cluster(SimulatedCluster[ClusterNode]):
     """All nodes of a run."""
 
+    NEVER_EXCUSED = (AssertionError, CorruptionError)
+
     def __init__(self, world: SimWorld, options: ClusterOptions, entropy: SimEntropy) -> None:
-        self.world = world
+        super().__init__(world, entropy)
         self.options = options
-        self.restarts = 0
-        self.wiped = 0
         # recorded where an exception would be handled by a node
         self.violations: list[Violation] = []
         # Machines with losses that the controller has not learned of -> the identity of their last
         # registration; None: no registration ends the loss.
         self.damaged: dict[str, Identity | None] = {}
         self.recovering: set[str] = set()  # machines that lost data and are not in sync again
-        self._entropy = entropy
-        self._disks_made = 0
         self._rafts: dict[str, RaftNode] = {}  # of the last process, running or dead
         self._newest = EMPTY_IMAGE
         self.nodes = self._make_nodes()
@@ -141,15 +128,10 @@ class Cluster:
         """The bootstrap addresses of Kafka clients."""
         return ",".join(node.config.kafka_listeners[0] for node in self.brokers)
 
-    def start(self) -> None:
-        """Start every node."""
-        for node in self.nodes:
-            self.start_node(node)
-
-    def start_node(self, node: ClusterNode) -> None:
-        """Start a machine's next process."""
-        node.restart_at_ms = -1
-        node.sim.spawn(lambda runtime: self._run(node, runtime))
+    @property
+    def machines(self) -> list[ClusterNode]:
+        """All machines."""
+        return self.nodes
 
     # --- state ---------------------------------------------------------------------------------
 
@@ -168,25 +150,6 @@ class Cluster:
             self._rafts[node.name] = node.node.parts.raft
         return self._rafts.get(node.name)
 
-    def leader(self) -> ClusterNode | None:
-        """Return the running node that leads the quorum in the latest epoch."""
-        leading = [
-            (raft.epoch, node)
-            for node in self.nodes
-            if node.is_up
-            and node.node is not None
-            and (raft := node.node.parts.raft) is not None
-            and raft.is_leader
-        ]
-        return max(leading, key=lambda pair: pair[0])[1] if leading else None
-
-    def voters(self) -> VoterSet | None:
-        """Return the voters of the current leader; None without a leader."""
-        leader = self.leader()
-        if leader is None or leader.node is None or leader.node.parts.raft is None:
-            return None
-        return leader.node.parts.raft.voters
-
     # --- control -------------------------------------------------------------------------------
 
     def run(self, virtual_ms: int) -> None:
@@ -201,38 +164,7 @@ class Cluster:
         self._forget_damage()
         for node in self.nodes:
             self.raft_of(node)
-            if 0 <= node.excuse_ends_ms < self.world.now_ms() and node.sim.alive:
-                node.excuse, node.excuse_ends_ms = "", -1
-            self._supervise(node)
-
-    def restart_later(self, node: ClusterNode, after_ms: int) -> None:
-        """Schedule the restart of a dead node."""
-        assert not node.sim.alive, f"{node.name} is alive"
-        node.node, node.stop = None, None
-        node.is_ready = node.is_paused = False
-        node.restart_at_ms = self.world.now_ms() + after_ms
-
-    def kill(self, node: ClusterNode, *, power: bool, down_ms: int) -> None:
-        """Kill a process, or cut its machine's power; it is restarted after `down_ms`."""
-        if not node.sim.alive:
-            return
-        self.resume(node)
-        if power:
-            node.sim.power_cut()
-        else:
-            node.sim.crash()
-        self.restart_later(node, down_ms)
-
-    def pause(self, node: ClusterNode) -> None:
-        """Pause a node, as SIGSTOP does."""
-        node.is_paused = True
-        node.sim.pause()
-
-    def resume(self, node: ClusterNode) -> None:
-        """Resume a paused node."""
-        if node.is_paused and node.sim.alive:
-            node.sim.resume()
-        node.is_paused = False
+            self.supervise(node)
 
     def stop_in_order(self, node: ClusterNode) -> bool:
         """Stop a node cleanly, as by SIGTERM. Return True if it was running."""
@@ -244,23 +176,6 @@ class Cluster:
             stop.set()
 
         node.sim.attach(tell, name="stop")
-        return True
-
-    def ask_leader(self, name: str, ask: Callable[[RaftNode], Awaitable[None]]) -> bool:
-        """Run a call on the active controller, if there is one; its errors are only counted.
-        Return True if there was one."""
-        leader = self.leader()
-        if leader is None or leader.node is None or leader.node.parts.raft is None:
-            return False
-        raft = leader.node.parts.raft
-
-        async def do(runtime: Runtime) -> None:
-            try:
-                await ask(raft)
-            except QuorumlogError as error:
-                leader.ends[f"{name}:{type(error).__name__}"] += 1
-
-        leader.sim.attach(do, name=name)
         return True
 
     def ask_controller(self, command: Command) -> bool:
@@ -278,9 +193,7 @@ class Cluster:
     def wipe(self, node: ClusterNode) -> None:
         """Replace a dead node's disk by an empty one. A controller returns as a new member
         without a vote."""
-        node.gone.append(node.voter)
-        node.sim.wipe()
-        node.directory_id = self._new_directory_id()
+        super().wipe(node)
         node.forming = FormatOptions(directory_id=node.directory_id, voters=VoterSet(()))
         if node.is_controller:
             others = [one for one in self.controllers if one is not node]
@@ -289,11 +202,6 @@ class Cluster:
                 controller_voters=(),
                 controller_bootstrap=tuple(one.config.controller_listener for one in others),
             )
-        self.wiped += 1
-
-    def check_directories(self) -> int:
-        """Kill every node and check the data directories; return the number of notes."""
-        return sum(check_directory(node.sim, DATA) for node in self.nodes)
 
     def describe(self) -> str:
         """Return the state of the nodes and partitions, a line each."""
@@ -334,7 +242,7 @@ class Cluster:
                 for number in range(options.controllers)
             ]
             roles += [(number, ("broker",)) for number in range(1, options.brokers + 1)]
-        disks = {node_id: self._new_directory_id() for node_id, _ in roles}
+        disks = {node_id: self.new_directory_id() for node_id, _ in roles}
         voters = tuple(
             f"{node_id}@n{node_id}:{CONTROLLER_PORT}:{id_text(disks[node_id])}"
             for node_id, held in roles
@@ -376,7 +284,7 @@ class Cluster:
             sim=self.world.node(name), config=config, directory_id=directory_id, forming=forming
         )
 
-    async def _run(self, node: ClusterNode, runtime: Runtime) -> None:
+    async def run_process(self, node: ClusterNode, runtime: Runtime) -> None:
         """Run a process of a node, from its start to its clean stop."""
         stop = asyncio.Event()
         if not is_formatted(runtime, node.config):
@@ -404,37 +312,6 @@ class Cluster:
             told = (broker.boot_id, broker.directory_id)
             if told == _identity(node) != lost:
                 del self.damaged[node.name]
-
-    def _supervise(self, node: ClusterNode) -> None:
-        if node.sim.alive:
-            return
-        now_ms = self.world.now_ms()
-        if node.restart_at_ms >= 0:
-            if now_ms >= node.restart_at_ms:
-                self.restarts += 1
-                self.start_node(node)
-            return
-        sim = node.sim
-        if not sim.killed and (sim.exit_error is not None or sim.stops):
-            self._judge(node)
-        self.restart_later(node, self._entropy.spread(*RESTART_MS))
-
-    def _judge(self, node: ClusterNode) -> None:
-        """Check the reason for which a process ended by itself."""
-        error, stops = node.sim.exit_error, node.sim.stops
-        reason = f"{type(error).__name__}: {error}" if error is not None else f"stopped: {stops}"
-        node.sim.stops = []
-        node.ends[type(error).__name__ if error is not None else "stopped"] += 1
-        is_broken = isinstance(error, AssertionError | CorruptionError)
-        if not node.excuse or is_broken:
-            raise AssertionError(f"{node.name} ended by itself: {reason}") from error
-        if node.excuse == "sync":
-            # A failed sync leaves the page cache untrustworthy: cut the power.
-            node.sim.power_cut()
-
-    def _new_directory_id(self) -> DirectoryId:
-        self._disks_made += 1
-        return DirectoryId(self._entropy.stream(f"disk/{self._disks_made}").token(16))
 
 
 def nodes_up(nodes: list[ClusterNode]) -> Iterator[tuple[ClusterNode, Node]]:

@@ -5,14 +5,13 @@ the register service. The `QuorumCluster` starts them, checks the reasons of the
 restarts them like a supervisor. A wiped or damaged disk returns as another voter."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from quorumlog.errors import CorruptionError, QuorumlogError
-from quorumlog.ids import ClusterId, DirectoryId, NodeId, Offset
+from quorumlog.errors import CorruptionError
+from quorumlog.ids import ClusterId, NodeId, Offset
 from quorumlog.raftlog.config import RaftConfig
 from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
 from quorumlog.raftlog.shell.format import format_directory
@@ -20,29 +19,27 @@ from quorumlog.raftlog.shell.propose_service import ProposalService
 from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.entropy import SimEntropy
-from quorumlog.simulation.world import SimNode, SimWorld
+from quorumlog.simulation.world import SimWorld
 from quorumlog.storage import DirectoryConfig
 from quorumlog.storage.layout import META_PROPERTIES
 from quorumlog.storage.shell.data_directory import DataDirectory
 
-from ..checkers.data_directory import check_directory
 from ..checkers.quorum_invariants import (
     CommittedHistory,
     DurableLog,
     MessageInvariants,
     WatchedNode,
 )
+from .machines import DATA, ClusterMachine, SimulatedCluster
 from .registers import Applied, Registers, RegisterService
 
 CLUSTER_ID: Final = ClusterId("quorum-simulation-1234")
-DATA: Final = "/var/quorumlog"
 CONFIG: Final = DirectoryConfig()
 NOBODY: Final = VoterSet(())
 BUGS: Final = ("", "lying-disk", "stale-reads", "double-apply")
 """Planted bugs: skipped syncs, reads without the read index, commands proposed twice."""
 ASKED_MS: Final = 500
 """Time after which a request to the leader is in its log or never will be."""
-RESTART_MS: Final = (50, 3_000)  # before a supervisor restarts a process that ended by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,30 +58,17 @@ class QuorumOptions:
     snapshot_chunk_bytes: int
 
 
-@dataclass(slots=True, eq=False)
-class QuorumMember:
+@dataclass(slots=True, eq=False, kw_only=True)
+class QuorumMember(ClusterMachine):
     """A machine of the quorum and its identity."""
 
-    sim: SimNode
     node_id: NodeId
     address: str
-    directory_id: DirectoryId
     first_voters: VoterSet  # voters at formatting; empty: it joins
     node: RaftNode | None = None  # of the running process
     registers: Registers | None = None
-    restart_at_ms: int = -1  # time of the next restart; -1: running, or not to be restarted
-    is_paused: bool = False
-    excuse: str = ""  # the reason why it may end by itself now
-    excuse_ends_ms: int = -1  # -1: not before its repair
-    ends: Counter[str] = field(default_factory=Counter)  # ends by itself, by reason
     is_damaged: bool = False  # a bit of its disk was flipped: it must detect that
     last_voters: VoterSet = NOBODY  # in force by its log, at the last check
-    gone: list[Voter] = field(default_factory=list)  # identities before its disk was wiped
-
-    @property
-    def name(self) -> str:
-        """The machine's name."""
-        return self.sim.name
 
     @property
     def voter(self) -> Voter:
@@ -92,12 +76,21 @@ class QuorumMember:
         return Voter(self.node_id, self.directory_id)
 
     @property
+    def raft(self) -> RaftNode | None:
+        """The Raft node of the running process."""
+        return self.node
+
+    @property
     def is_up(self) -> bool:
-        """True if its process runs and is not paused."""
+        """True if its Raft node runs and its process is not paused."""
         return self.sim.alive and not self.is_paused and self.node is not None
 
+    def forget_process(self) -> None:
+        """Drop the references to a process that has ended."""
+        self.node = self.registers = None
 
-class QuorumCluster:
+
+class QuorumCluster(SimulatedCluster[QuorumMember]):
     """All members of a run."""
 
     def __init__(
@@ -105,19 +98,15 @@ class QuorumCluster:
     ) -> None:
         assert bug in BUGS, f"{bug} is none of {BUGS}"
         self.bug = bug
-        self.world = world
+        super().__init__(world, entropy)
         self.options = options
         self.history = CommittedHistory()
         self.watch = MessageInvariants(self.history)
-        self.restarts = 0
         self.asked_ms = 0  # time of the last request to the leader
-        self.wiped = 0
-        self._entropy = entropy
-        self._disks_made = 0
         world.fabric.on_sent = self.watch.on_sent
         count = options.voters + options.spares
         ids = [NodeId(number) for number in range(1, count + 1)]
-        disks = {node_id: self._new_directory_id() for node_id in ids}
+        disks = {node_id: self.new_directory_id() for node_id in ids}
         voters = VoterSet.of(
             (Voter(node_id, disks[node_id]), _address(node_id)) for node_id in ids[: options.voters]
         )
@@ -144,15 +133,10 @@ class QuorumCluster:
         """Return the member of a node id."""
         return self.members[node_id - 1]
 
-    def start(self) -> None:
-        """Start every member."""
-        for member in self.members:
-            self.start_member(member)
-
-    def start_member(self, member: QuorumMember) -> None:
-        """Start a member's next process."""
-        member.restart_at_ms = -1
-        member.sim.spawn(lambda runtime: self._run(member, runtime))
+    @property
+    def machines(self) -> list[QuorumMember]:
+        """All machines."""
+        return self.members
 
     # --- state ---------------------------------------------------------------------------------
 
@@ -161,16 +145,6 @@ class QuorumCluster:
         for member in self.members:
             if member.is_up and member.node is not None:
                 yield member, member.node
-
-    def leader(self) -> QuorumMember | None:
-        """Return the running leader of the latest epoch."""
-        leading = [(node.epoch, member) for member, node in self.nodes_up() if node.is_leader]
-        return max(leading, key=lambda pair: pair[0])[1] if leading else None
-
-    def voters(self) -> VoterSet | None:
-        """Return the voters of the current leader; None without a leader."""
-        leader = self.leader()
-        return leader.node.voters if leader is not None and leader.node is not None else None
 
     # --- control -------------------------------------------------------------------------------
 
@@ -182,38 +156,16 @@ class QuorumCluster:
         for violation in (*history.violations, *fabric.failed_handlers):
             raise AssertionError(f"{type(violation).__name__}: {violation}") from violation
         for member in self.members:
-            if 0 <= member.excuse_ends_ms < self.world.now_ms() and member.sim.alive:
-                member.excuse, member.excuse_ends_ms = "", -1
             if member.node is not None:
                 member.last_voters = member.node.voters
                 assert not member.is_damaged, f"{member.name} has not detected the flipped bit"
-            self._supervise(member)
-
-    def restart_later(self, member: QuorumMember, after_ms: int) -> None:
-        """Schedule the restart of a dead member."""
-        assert not member.sim.alive, f"{member.name} is alive"
-        member.node, member.registers, member.is_paused = None, None, False
-        member.restart_at_ms = self.world.now_ms() + after_ms
-
-    def pause(self, member: QuorumMember) -> None:
-        """Pause a member, as SIGSTOP does."""
-        member.is_paused = True
-        member.sim.pause()
-
-    def resume(self, member: QuorumMember) -> None:
-        """Resume a paused member."""
-        if member.is_paused and member.sim.alive:
-            member.sim.resume()
-        member.is_paused = False
+            self.supervise(member)
 
     def wipe(self, member: QuorumMember) -> None:
         """Replace a dead member's disk by an empty one; it returns as another voter."""
-        member.gone.append(member.voter)
-        member.sim.wipe()
-        member.directory_id = self._new_directory_id()
+        super().wipe(member)
         member.first_voters = NOBODY
         member.is_damaged = False
-        self.wiped += 1
         self._watch(member)
 
     def may_lose(self, member: QuorumMember) -> bool:
@@ -229,22 +181,11 @@ class QuorumCluster:
         return is_settled and left >= voters.majority and len(voters) >= 3
 
     def ask_leader(self, name: str, ask: Callable[[RaftNode], Awaitable[None]]) -> bool:
-        """Run a call on the leader, if there is one; its errors are only counted. Return True if
-        there was one."""
-        leader = self.leader()
-        if leader is None or leader.node is None:
-            return False
-        node = leader.node
-        self.asked_ms = self.world.now_ms()
-
-        async def do(runtime: Runtime) -> None:
-            try:
-                await ask(node)
-            except QuorumlogError as error:
-                leader.ends[f"{name}:{type(error).__name__}"] += 1
-
-        leader.sim.attach(do, name=name)
-        return True
+        """Run a call on the leader, as in every cluster, and record its time."""
+        has_asked = super().ask_leader(name, ask)
+        if has_asked:
+            self.asked_ms = self.world.now_ms()
+        return has_asked
 
     @property
     def gone(self) -> set[Voter]:
@@ -253,34 +194,12 @@ class QuorumCluster:
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _supervise(self, member: QuorumMember) -> None:
-        now_ms = self.world.now_ms()
-        if member.sim.alive:
-            return
-        if member.restart_at_ms >= 0:
-            if now_ms >= member.restart_at_ms:
-                self.restarts += 1
-                self.start_member(member)
-            return
-        sim = member.sim
-        if not sim.killed and (sim.exit_error is not None or sim.stops):
-            self._judge(member)
-        self.restart_later(member, self._entropy.spread(*RESTART_MS))
-
-    def _judge(self, member: QuorumMember) -> None:
-        """Check the reason for which a process ended by itself."""
-        error, stops = member.sim.exit_error, member.sim.stops
-        reason = f"{type(error).__name__}: {error}" if error is not None else f"stopped: {stops}"
-        member.sim.stops = []
-        member.ends[type(error).__name__ if error is not None else "stopped"] += 1
-        if member.is_damaged and isinstance(error, CorruptionError):
-            self.wipe(member)
-            return
-        if not member.excuse or isinstance(error, AssertionError):
-            raise AssertionError(f"{member.name} ended by itself: {reason}") from error
-        if member.excuse == "sync":
-            # A failed sync leaves the page cache untrustworthy: cut the power.
-            member.sim.power_cut()
+    def handles_exit(self, machine: QuorumMember, error: BaseException | None) -> bool:
+        """Wipe a damaged disk that the member has detected. Return True if this was one."""
+        if machine.is_damaged and isinstance(error, CorruptionError):
+            self.wipe(machine)
+            return True
+        return False
 
     def _watch(self, member: QuorumMember) -> None:
         self.watch.watch(
@@ -292,10 +211,6 @@ class QuorumCluster:
                 voters=lambda: _pairs(member),
             ),
         )
-
-    def _new_directory_id(self) -> DirectoryId:
-        self._disks_made += 1
-        return DirectoryId(self._entropy.stream(f"disk/{self._disks_made}").token(16))
 
     def _config(self, member: QuorumMember) -> RaftConfig:
         options = self.options
@@ -321,8 +236,9 @@ class QuorumCluster:
             batch_bytes_max=options.batch_bytes_max,
         )
 
-    async def _run(self, member: QuorumMember, runtime: Runtime) -> None:
+    async def run_process(self, machine: QuorumMember, runtime: Runtime) -> None:
         """Run a process of a member, from its start to its clean stop."""
+        member = machine
         if not runtime.files.exists(f"{DATA}/{META_PROPERTIES}"):
             await format_directory(
                 runtime,
@@ -359,10 +275,6 @@ class QuorumCluster:
                 await node.close()
                 await listener.close(0)
                 await directory.close()
-
-    def check_directories(self) -> int:
-        """Kill every member and check the data directories; return the number of notes."""
-        return sum(check_directory(member.sim, DATA) for member in self.members)
 
 
 @dataclass(frozen=True, slots=True)

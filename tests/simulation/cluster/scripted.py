@@ -31,7 +31,8 @@ from ..checkers.stored_batches import PartitionFiles, StoredBatch, key_of
 from ..faults.cluster_faults import NO_FAULTS, ClusterFaultInjector
 from ..levels.node.application import Application, Notes
 from .liveness import CONVERGE_MS, is_whole
-from .nodes import DATA, Cluster, ClusterNode
+from .machines import DATA
+from .nodes import Cluster, ClusterNode
 from .options import ClusterOptions, TopicPlan, Workload
 
 T = TypeVar("T")

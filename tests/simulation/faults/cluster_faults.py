@@ -23,7 +23,8 @@ from quorumlog.simulation.files import CrashPoint
 from quorumlog.simulation.process import Process
 from quorumlog.simulation.world import WALL_MS
 
-from ..cluster.nodes import DATA, Cluster, ClusterNode
+from ..cluster.machines import DATA
+from ..cluster.nodes import Cluster, ClusterNode
 from .cluster_bounds import may_cut_power, may_wipe
 
 STEP_MS: Final = 50

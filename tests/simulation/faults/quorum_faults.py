@@ -18,7 +18,8 @@ from quorumlog.simulation.barriers import Direction, apart, between
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.files import CrashPoint
 
-from ..cluster.quorum import DATA, QuorumCluster, QuorumMember
+from ..cluster.machines import DATA
+from ..cluster.quorum import QuorumCluster, QuorumMember
 
 STEP_MS: Final = 50
 MEMBER_CHECK_MS: Final = 500  # interval of the operator's checks of the voters
@@ -230,14 +231,8 @@ class QuorumFaultInjector:
         return True
 
     def _kill(self, member: QuorumMember, *, power: bool) -> None:
-        if not member.sim.alive:
-            return
-        self._cluster.resume(member)
-        if power:
-            member.sim.power_cut()
-        else:
-            member.sim.crash()
-        self._cluster.restart_later(member, self._span_ms())
+        if member.sim.alive:
+            self._cluster.kill(member, power=power, down_ms=self._span_ms())
 
     # --- devices ---
 
