@@ -1,15 +1,12 @@
-"""The fault injector of clusters: faults are drawn, injected at their time, and undone.
+"""The faults of clusters of whole nodes.
 
-Each class of faults is on or off for a whole run, and faults overlap. A cluster must be able to
+A cluster must be able to
 survive them (`cluster_bounds`): permanent losses are fewer than min.insync.replicas at once, and
 never include the disks of half of the quorum.
 """
 
 import errno
-import heapq
-from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -17,7 +14,6 @@ from quorumlog.ids import NodeId
 from quorumlog.metadata.commands import AlterReassignments, ElectLeaders, Reassignment
 from quorumlog.raftlog.shell import RaftNode
 from quorumlog.raftlog.voters import Voter
-from quorumlog.simulation.barriers import Direction, apart, between
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.files import CrashPoint
 from quorumlog.simulation.process import Process
@@ -26,11 +22,10 @@ from quorumlog.simulation.world import WALL_MS
 from ..cluster.machines import DATA
 from ..cluster.nodes import Cluster, ClusterNode
 from .cluster_bounds import may_cut_power, may_wipe
+from .injector import FaultInjector, FaultPlan
 
-STEP_MS: Final = 50
 VOTERS_CHECK_MS: Final = 500  # interval of the operator's checks of the voters
 SKEW_MS: Final = 20 * 60_000  # of UTC clocks; producers' timestamps may be an hour ahead
-EXCUSE_MS: Final = 3_000  # after a repair of a device, its errors may still be in flight
 
 
 Ask: TypeAlias = Callable[[RaftNode], Awaitable[None]]
@@ -63,19 +58,14 @@ class ClusterFault(StrEnum):
     ELECT = "elect"  # elect the preferred replicas
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultPlan:
-    """The classes, frequency and duration of faults."""
+ClusterFaultPlan: TypeAlias = FaultPlan[ClusterFault]
 
-    faults: tuple[ClusterFault, ...]  # enabled classes
-    pause_ms: tuple[int, int]  # between two faults
-    span_ms: tuple[int, int]  # duration of a fault
+NO_FAULTS: Final[ClusterFaultPlan] = FaultPlan(
+    faults=(), pause_ms=(1_000, 1_000), span_ms=(1_000, 1_000)
+)
 
 
-NO_FAULTS: Final = FaultPlan(faults=(), pause_ms=(1_000, 1_000), span_ms=(1_000, 1_000))
-
-
-def draw_fault_plan(entropy: SimEntropy) -> FaultPlan:
+def draw_fault_plan(entropy: SimEntropy) -> ClusterFaultPlan:
     """Draw the faults of a run (swarm testing): each class is on with an even chance."""
     drawn = entropy.stream("classes")
     faults = [fault for fault in ClusterFault if drawn.chance(0.5)]
@@ -86,60 +76,38 @@ def draw_fault_plan(entropy: SimEntropy) -> FaultPlan:
     )
 
 
-class ClusterFaultInjector:
+class ClusterFaultInjector(FaultInjector[ClusterNode, ClusterFault]):
     """Injects drawn faults into a cluster."""
 
-    def __init__(
-        self, cluster: Cluster, plan: FaultPlan, entropy: SimEntropy, clients: list[str]
-    ) -> None:
-        self.happened: Counter[str] = Counter()
-        self._cluster = cluster
-        self._world = cluster.world
-        self._plan = plan
-        self._entropy = entropy
-        self._clients = clients  # machines of the clients
-        self._due: list[tuple[int, int, Callable[[], None]]] = []  # (at, order, undo)
-        self._scheduled_kills: list[tuple[int, ClusterNode]] = []  # scheduled kills
-        self._sequence = 0
-        self._next_ms = 0
-        self._look_ms = 0
+    _cluster: Cluster
 
-    def step(self) -> None:
-        """Undo expired faults, and inject the next one if it is due."""
-        now_ms, plan = self._world.now_ms(), self._plan
-        while self._due and self._due[0][0] <= now_ms:
-            heapq.heappop(self._due)[2]()
+    def __init__(
+        self, cluster: Cluster, plan: ClusterFaultPlan, entropy: SimEntropy, clients: list[str]
+    ) -> None:
+        super().__init__(plan, entropy, clients)
+        self._cluster = cluster
+        self._scheduled_kills: list[tuple[int, ClusterNode]] = []  # (at, node)
+
+    def before_fault(self, now_ms: int) -> None:
+        """Kill the nodes that are to be killed now."""
         for at_ms, node in list(self._scheduled_kills):
             if at_ms <= now_ms:
                 self._scheduled_kills.remove((at_ms, node))
                 self._cluster.kill(node, power=False, down_ms=2_000 + self._span_ms())
-        if plan.faults and now_ms >= self._next_ms:
-            fault = plan.faults[self._entropy.below(len(plan.faults))]
-            if self._do(fault):
-                self.happened[fault] += 1
-            self._next_ms = now_ms + self._entropy.spread(*plan.pause_ms)
 
     def end_all(self, repaired: list[ClusterNode]) -> None:
         """Undo all faults; of the nodes, only `repaired` are repaired."""
-        while self._due:
-            heapq.heappop(self._due)[2]()
         self._scheduled_kills.clear()
-        self._world.fabric.barriers.open_all()
-        for node in repaired:
-            node.sim.crash_at(None)
-            self._cluster.resume(node)
-            node.sim.device.faults.clear()
-            node.sim.device.disk.capacity_bytes = None
-            node.sim.machine.device_slow_ms = 0
+        super().end_all(repaired)
 
     def maintain_voters(self) -> None:
         """Maintain the voters like an operator: remove voters with lost disks, add their
         replacements."""
-        now_ms = self._world.now_ms()
+        now_ms = self._now_ms()
         voters = self._cluster.voters()
-        if now_ms < self._look_ms or voters is None:
+        if now_ms < self._voters_check_ms or voters is None:
             return
-        self._look_ms = now_ms + VOTERS_CHECK_MS
+        self._voters_check_ms = now_ms + VOTERS_CHECK_MS
         for node in self._cluster.controllers:
             there = voters.with_node_id(node.node_id)
             if there is not None and there != node.voter:
@@ -152,18 +120,7 @@ class ClusterFaultInjector:
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _later(self, undo: Callable[[], None]) -> None:
-        """Schedule the end of a fault."""
-        self._undo_at(self._world.now_ms() + self._span_ms(), undo)
-
-    def _undo_at(self, at_ms: int, undo: Callable[[], None]) -> None:
-        self._sequence += 1
-        heapq.heappush(self._due, (at_ms, self._sequence, undo))
-
-    def _span_ms(self) -> int:
-        return self._entropy.spread(*self._plan.span_ms)
-
-    def _draw_target(self) -> ClusterNode:
+    def draw_target(self) -> ClusterNode:
         """Draw a node; half of the draws choose a leader."""
         nodes = self._cluster.nodes
         if self._entropy.chance(0.5):
@@ -181,7 +138,7 @@ class ClusterFaultInjector:
                 return self._cluster.node(leading[self._entropy.below(len(leading))])
         return nodes[self._entropy.below(len(nodes))]
 
-    def _do(self, fault: ClusterFault) -> bool:
+    def inject(self, fault: ClusterFault) -> bool:
         """Inject the fault. Return True if it took effect."""
         match fault:
             case ClusterFault.ALL | ClusterFault.MOST:
@@ -197,20 +154,19 @@ class ClusterFaultInjector:
             case ClusterFault.SLOW | ClusterFault.FULL | ClusterFault.SYNC | ClusterFault.WRITE:
                 return self._fail_device(fault)
             case ClusterFault.WIPE:
-                return self._wipe(self._draw_target())
+                return self._wipe(self.draw_target())
             case (
                 ClusterFault.ISOLATE
                 | ClusterFault.SPLIT
                 | ClusterFault.BRIDGE
-                | ClusterFault.CLIENTS
+                | ClusterFault.CLOG
+                | ClusterFault.BREAK
             ):
-                return self._cut_network(fault)
-            case ClusterFault.CLOG:
-                return self._clog()
-            case ClusterFault.BREAK:
-                return self._world.fabric.break_between(*self._two()) > 0
+                return self._fail_network(fault)
+            case ClusterFault.CLIENTS:
+                return self._close(self._clients, [self.draw_target().name])
             case ClusterFault.CLOCK:
-                machine = self._draw_target().sim.machine
+                machine = self.draw_target().sim.machine
                 machine.wall_ms = WALL_MS + self._entropy.below(2 * SKEW_MS) - SKEW_MS
                 return True
             case ClusterFault.MOVE | ClusterFault.ELECT | ClusterFault.TRANSFER:
@@ -258,13 +214,13 @@ class ClusterFaultInjector:
         brokers.pop(entropy.below(len(brokers)))
         after_ms = 0
         for node in brokers:
-            self._scheduled_kills.append((self._world.now_ms() + after_ms, node))
+            self._scheduled_kills.append((self._now_ms() + after_ms, node))
             after_ms += entropy.spread(50, 4_000)
         return True
 
     def _fail_process(self, fault: ClusterFault) -> bool:
         cluster, entropy = self._cluster, self._entropy
-        node = self._draw_target()
+        node = self.draw_target()
         if not node.is_up:
             return False
         match fault:
@@ -275,8 +231,7 @@ class ClusterFaultInjector:
             case ClusterFault.STOP:
                 return cluster.stop_in_order(node)
             case ClusterFault.PAUSE:
-                cluster.pause(node)
-                self._later(lambda: cluster.resume(node))
+                self._pause(node)
             case ClusterFault.POWER:
                 return self._cut_power(node)
             case _:
@@ -301,26 +256,21 @@ class ClusterFaultInjector:
     # --- devices ---
 
     def _fail_device(self, fault: ClusterFault) -> bool:
-        node, entropy = self._draw_target(), self._entropy
-        device, machine = node.sim.device, node.sim.machine
+        node, entropy = self.draw_target(), self._entropy
         if node.excuse or not node.sim.alive:
             return False
         match fault:
             case ClusterFault.SLOW:
-                machine.device_slow_ms = entropy.spread(2, 400)
-                self._later(lambda: setattr(machine, "device_slow_ms", 0))
+                self._slow_down(node)
             case ClusterFault.FULL:
-                disk, spare = device.disk, entropy.below(20_000)
-                disk.capacity_bytes = disk.used_bytes() + spare
-                node.excuse = "full"
-                self._later(lambda: self._repair_device(node))
+                self._fill_disk(node, lambda: self._repair_device(node))
             case _:
                 # The state after a failed device cannot be trusted: cut the power.
                 if not may_cut_power(self._cluster, node):
                     return False
                 self._cluster.note_damage(node)
                 number = errno.EIO if entropy.chance(0.8) else errno.ENOSPC
-                device.fail(fault.value, number, path_part=DATA, times=1)
+                node.sim.device.fail(fault.value, number, path_part=DATA, times=1)
                 node.excuse = "sync"
                 process = node.sim.process
                 self._later(lambda: self._repair_device(node, process))
@@ -332,10 +282,7 @@ class ClusterFaultInjector:
         A machine that met a failure may still end because of it; it is power-cycled, since its page
         cache cannot be trusted.
         """
-        device = node.sim.device
-        has_failed = node.excuse != "full" and not device.faults
-        device.faults.clear()
-        device.disk.capacity_bytes = None
+        has_failed = self._mend_device(node)
         if node.sim.process is not process:
             pass  # it ended because of the failure, and was power-cycled
         elif has_failed:
@@ -343,51 +290,6 @@ class ClusterFaultInjector:
         elif node.sim.alive:  # no operation failed
             self._cluster.damaged.pop(node.name, None)
             self._cluster.recovering.discard(node.name)
-        node.excuse_ends_ms = self._world.now_ms() + EXCUSE_MS
-
-    # --- the network ---
-
-    def _cut_network(self, fault: ClusterFault) -> bool:
-        entropy = self._entropy
-        names = [node.name for node in self._cluster.nodes] + self._clients
-        match fault:
-            case ClusterFault.ISOLATE:
-                one = self._draw_target().name
-                self._close(self._one_way([one], [name for name in names if name != one]))
-            case ClusterFault.SPLIT:
-                left = [name for name in names if entropy.chance(0.5)]
-                self._close(self._one_way(left, [name for name in names if name not in left]))
-            case ClusterFault.CLIENTS:
-                self._close(self._one_way(self._clients, [self._draw_target().name]))
-            case _:
-                one, other = self._two()
-                self._close(self._one_way([one], [other]))
-        return True
-
-    def _clog(self) -> bool:
-        barriers, entropy = self._world.fabric.barriers, self._entropy
-        names = [node.name for node in self._cluster.nodes] + self._clients
-        directions = between([name for name in names if entropy.chance(0.5)], names)
-        barriers.clog(directions, entropy.spread(20, 2_000))
-        self._later(lambda: barriers.clog(directions, 0))
-        return True
-
-    def _two(self) -> tuple[str, str]:
-        names = [node.name for node in self._cluster.nodes]
-        one = names.pop(self._entropy.below(len(names)))
-        return one, names[self._entropy.below(len(names))]
-
-    def _one_way(self, some: list[str], others: list[str]) -> list[Direction]:
-        """Return both directions, or one of them."""
-        kind = self._entropy.below(4)
-        if kind == 0:
-            return between(some, others)
-        return between(others, some) if kind == 1 else apart(some, others)
-
-    def _close(self, directions: list[Direction]) -> None:
-        barriers = self._world.fabric.barriers
-        barriers.close(directions)
-        self._later(lambda: barriers.open(directions))
 
 
 def _removing(voter: Voter) -> Ask:

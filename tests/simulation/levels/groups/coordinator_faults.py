@@ -8,7 +8,7 @@ from quorumlog.simulation.barriers import apart, between
 from quorumlog.simulation.entropy import SimEntropy
 
 from ...cluster.nodes import Cluster, ClusterNode
-from ...faults.cluster_faults import ClusterFaultInjector, FaultPlan
+from ...faults.cluster_faults import ClusterFaultInjector, ClusterFaultPlan
 from .plan import OFFSETS_TOPIC
 
 ACTS: Final = (
@@ -32,7 +32,7 @@ class CoordinatorFaultInjector(ClusterFaultInjector):
     def __init__(
         self,
         cluster: Cluster,
-        fault_plan: FaultPlan,
+        fault_plan: ClusterFaultPlan,
         entropy: SimEntropy,
         clients: list[str],
         *,
@@ -53,7 +53,7 @@ class CoordinatorFaultInjector(ClusterFaultInjector):
     def step(self) -> None:
         """Inject faults that are due."""
         super().step()
-        now_ms = self._world.now_ms()
+        now_ms = self._now_ms()
         if self._coordinators_ms is None or now_ms < self._act_ms:
             return
         self._act_ms = now_ms + self._drawn.spread(*self._coordinators_ms)
@@ -85,7 +85,10 @@ class CoordinatorFaultInjector(ClusterFaultInjector):
             case "elected":
                 return f"coordinator {act}" if cluster.ask_controller(ElectLeaders()) else ""
             case "late":
-                barriers, directions = self._world.fabric.barriers, between([node.name], others)
+                barriers, directions = (
+                    self._cluster.world.fabric.barriers,
+                    between([node.name], others),
+                )
                 barriers.clog(directions, drawn.spread(*LATE_MS))
                 self._later(lambda: barriers.clog(directions, 0))
                 self._scheduled_kills.append((now_ms + drawn.spread(*LAST_MS), node))
@@ -105,11 +108,11 @@ class CoordinatorFaultInjector(ClusterFaultInjector):
         for other in self._cluster.brokers:
             if other is not node:
                 self._cluster.kill(other, power=False, down_ms=down_ms)
-        self._undo_at(now_ms + down_ms, lambda: self._cut_off(node, self._world.now_ms()))
+        self._undo_at(now_ms + down_ms, lambda: self._cut_off(node, self._now_ms()))
 
     def _cut_off(self, node: ClusterNode, now_ms: int) -> None:
         """Cut a coordinator off from the others, while some clients reach only it."""
-        cluster, drawn, barriers = self._cluster, self._drawn, self._world.fabric.barriers
+        cluster, drawn, barriers = self._cluster, self._drawn, self._cluster.world.fabric.barriers
         others = [one.name for one in cluster.nodes if one is not node]
         alone = [name for name in self._clients if drawn.chance(HEARS_IT_ALONE)]
         lost = others

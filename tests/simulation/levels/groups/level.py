@@ -23,7 +23,7 @@ from quorumlog.testing.checkers import Place
 from ...checkers.violation import Violation
 from ...cluster.liveness import CONVERGE_MS, is_whole
 from ...cluster.nodes import Cluster
-from ...faults.cluster_faults import ClusterFault, FaultPlan, draw_fault_plan
+from ...faults.cluster_faults import ClusterFault, ClusterFaultPlan, draw_fault_plan
 from ..kafka.client import KafkaClient
 from ..node.level import CLIENTS, SAFETY_MS, Run, facts_of, judge, serve_with_core, settle
 from .calls import FoundOffset, GroupCalls
@@ -73,7 +73,7 @@ class GroupsRun:
         entropy: SimEntropy,
         *,
         plan: GroupsPlan | None = None,
-        fault_plan: FaultPlan | None = None,
+        fault_plan: ClusterFaultPlan | None = None,
     ) -> "GroupsRun":
         """Create a run's cluster, its producers and its groups."""
         first = plan or draw_groups(entropy.stream("groups"), ["any"])
@@ -285,7 +285,7 @@ def loads_of(cluster: Cluster) -> object:
 
 
 def play(
-    world: SimWorld, *, plan: GroupsPlan | None = None, fault_plan: FaultPlan | None = None
+    world: SimWorld, *, plan: GroupsPlan | None = None, fault_plan: ClusterFaultPlan | None = None
 ) -> dict[str, int]:
     """Run a seed; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")

@@ -32,7 +32,7 @@ from ...cluster.liveness import (
 )
 from ...cluster.nodes import Cluster
 from ...cluster.options import ClusterOptions, Workload, draw_options, draw_workload
-from ...faults.cluster_faults import ClusterFaultInjector, FaultPlan, draw_fault_plan
+from ...faults.cluster_faults import ClusterFaultInjector, ClusterFaultPlan, draw_fault_plan
 from .application import Application, Notes
 
 STEP_MS: Final = 50
@@ -82,7 +82,7 @@ class Run:
         entropy: SimEntropy,
         *,
         options: ClusterOptions | None = None,
-        fault_plan: FaultPlan | None = None,
+        fault_plan: ClusterFaultPlan | None = None,
     ) -> "Run":
         """Create a run's cluster and clients."""
         options = options or draw_options(entropy.stream("options"))
@@ -151,7 +151,10 @@ class Run:
 
 
 def play(
-    world: SimWorld, *, options: ClusterOptions | None = None, fault_plan: FaultPlan | None = None
+    world: SimWorld,
+    *,
+    options: ClusterOptions | None = None,
+    fault_plan: ClusterFaultPlan | None = None,
 ) -> dict[str, int]:
     """Run a seed; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")

@@ -25,7 +25,8 @@ from ...checkers.linearizability import linearizability_anomalies
 from ...checkers.models import Register
 from ...checkers.quorum_logs import compare_logs
 from ...cluster.quorum import QuorumCluster, QuorumMember, QuorumOptions
-from ...faults.quorum_faults import STEP_MS, QuorumFaultInjector, draw_fault_plan
+from ...faults.injector import STEP_MS
+from ...faults.quorum_faults import QuorumFaultInjector, draw_fault_plan
 from .clients import Notes, RegisterClient, RegisterWorkload
 
 SAFETY_MS: Final = 45_000
