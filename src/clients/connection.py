@@ -114,11 +114,11 @@ class Connection:
         *,
         deadline_ms: int | None = None,
         retry_on: Callable[[BaseException], bool] = is_retriable,
-        answers_soon: bool = False,
+        is_short: bool = False,
     ) -> R:
         """Call any broker; retry retriable errors until the deadline.
 
-        `answers_soon`: an attempt waits at most `LOOKUP_TIMEOUT_MS`, then the next broker is
+        `is_short`: an attempt waits at most `LOOKUP_TIMEOUT_MS`, then the next broker is
         called: a broker that takes longer may hang. At the deadline raises the last error that a
         broker returned, if there is one: it says more than a refused connection or a timeout, and
         a refused connection would wrongly claim that nothing was executed.
@@ -132,7 +132,7 @@ class Connection:
             addresses = self._any_addresses()
             address = addresses[self._next_broker % len(addresses)]
             timeout_ms = min(remaining_ms, self.config.request_timeout_ms)
-            if answers_soon and len(addresses) > 1:
+            if is_short and len(addresses) > 1:
                 timeout_ms, soon_ms = min(timeout_ms, soon_ms), 2 * soon_ms
             try:
                 return await self.channel(address).call(method, request, timeout_ms=timeout_ms)
@@ -351,7 +351,7 @@ class Connection:
                 names=[topic], min_metadata_offset=self.topology.metadata_offset
             ),
             deadline_ms=deadline_ms,
-            answers_soon=True,
+            is_short=True,
         )
         self.topology.saw_offset(answer.metadata_offset)
         self.topology.saw_brokers(answer.brokers)

@@ -88,11 +88,11 @@ class Attempts:
         self,
         *,
         refusals: tuple[type[BaseException], ...] = (),
-        is_worth_repeating: Callable[[BaseException], bool] = is_retriable,
+        is_retriable_change: Callable[[BaseException], bool] = is_retriable,
     ) -> None:
         self.is_outcome_unknown = False
         self._refusals = refusals
-        self._is_worth_repeating = is_worth_repeating
+        self._is_worth_repeating = is_retriable_change
 
     def retry_on(self, error: BaseException) -> bool:
         """Return True if the call is to be retried after this error."""
@@ -102,7 +102,7 @@ class Attempts:
         return again
 
 
-def is_worth_repeating(error: BaseException) -> bool:
+def is_retriable_change(error: BaseException) -> bool:
     """Return True if a retry may succeed; a topic that the controller does not have stays
     absent."""
     return is_retriable(error) and not is_absent(error)

@@ -29,7 +29,7 @@ from ...services import (
 from ..connection import Connection
 from ..consumer.assignment import Wanted
 from ..offsets import TopicPartition
-from ..retry import Attempts, is_absent, is_worth_repeating
+from ..retry import Attempts, is_absent, is_retriable_change
 from ..topology import check_topic, described_topic, invalid_response
 from .configs import (
     ClientQuotas,
@@ -220,7 +220,7 @@ class AsyncAdmin:
         """
         deadline_ms = self._connection.deadline_ms()
         topic = await self._describe_topic(name, deadline_ms)
-        attempts = Attempts(is_worth_repeating=is_worth_repeating)
+        attempts = Attempts(is_retriable_change=is_retriable_change)
         try:
             answer = await self._connection.call_any(
                 ADMIN_DELETE_TOPIC,
@@ -305,7 +305,7 @@ class AsyncAdmin:
             admin_pb2.AlterConfigsRequest(
                 topic=topic, changes=changes, validate_only=validate_only
             ),
-            retry_on=is_worth_repeating,
+            retry_on=is_retriable_change,
         )
         self._connection.topology.saw_offset(answer.metadata_offset)
         self._connection.topology.doubt(topic)
@@ -534,7 +534,7 @@ class AsyncAdmin:
                 ADMIN_DESCRIBE_LOG_DIRS,
                 admin_pb2.DescribeLogDirsRequest(topics=topics),
                 deadline_ms=deadline_ms,
-                retry_on=is_worth_repeating,
+                retry_on=is_retriable_change,
             )
             found += [decode_log_dir(answer.broker, directory) for directory in answer.directories]
         return found

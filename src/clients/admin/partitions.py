@@ -37,7 +37,7 @@ from ..offsets import (
     check_result_order,
     look_up,
 )
-from ..retry import Attempts, is_worth_repeating
+from ..retry import Attempts, is_retriable_change
 from ..topology import check_topic, invalid_response
 from .descriptions import Partition, Topic, decode_partition, decode_topic
 
@@ -93,7 +93,7 @@ async def create_partitions(
             assignments=assignment_list(assignments or ()),
             validate_only=validate_only,
         ),
-        retry_on=is_worth_repeating,
+        retry_on=is_retriable_change,
     )
     connection.topology.saw_offset(answer.metadata_offset)
     connection.topology.doubt(topic)
@@ -119,7 +119,7 @@ async def alter_reassignments(
 async def _alter_some(
     connection: Connection, parts: Sequence[pb.PartitionReassignment]
 ) -> list[PartitionOutcome]:
-    attempts = Attempts(is_worth_repeating=is_worth_repeating)
+    attempts = Attempts(is_retriable_change=is_retriable_change)
     answer = await connection.call_any(
         ADMIN_ALTER_REASSIGNMENTS,
         pb.AlterReassignmentsRequest(partitions=parts),
@@ -149,7 +149,7 @@ async def list_reassignments(connection: Connection, topics: Sequence[str]) -> l
         topics=topics, min_metadata_offset=connection.topology.metadata_offset
     )
     answer = await connection.call_any(
-        ADMIN_LIST_REASSIGNMENTS, request, retry_on=is_worth_repeating
+        ADMIN_LIST_REASSIGNMENTS, request, retry_on=is_retriable_change
     )
     connection.topology.saw_offset(answer.metadata_offset)
     return [
@@ -176,7 +176,7 @@ async def elect_leaders(
                 kind=pb.ELECTION_KIND_UNCLEAN if unclean else pb.ELECTION_KIND_PREFERRED,
                 partitions=parts[first : first + PARTS_MAX],
             ),
-            retry_on=is_worth_repeating,
+            retry_on=is_retriable_change,
         )
         connection.topology.saw_offset(answer.metadata_offset)
         outcomes += _outcomes(connection, answer.results)

@@ -25,11 +25,11 @@ class GrpcThreads:
     """State of gRPC's threads from one fork of this process to the next."""
 
     def __init__(self) -> None:
-        self._are_of_others = False  # the remaining threads belong to other code
+        self._are_foreign = False  # the remaining threads belong to other code
 
-    def expect_ours(self) -> None:
+    def expect_own(self) -> None:
         """Record that a client opens channels: remaining threads may be its own again."""
-        self._are_of_others = False
+        self._are_foreign = False
 
     def have_ended(self) -> bool:
         """Wait until the threads of closed channels have ended; return True if a fork is safe.
@@ -55,8 +55,8 @@ class GrpcThreads:
             if any(name == ENDING for name, _ in found):
                 if is_late:
                     return False
-            elif self._are_of_others or is_late or now - same_since > OTHERS_S:
-                self._are_of_others = True
+            elif self._are_foreign or is_late or now - same_since > OTHERS_S:
+                self._are_foreign = True
                 return True
             time.sleep(LOOK_S)
             before, found = found, natives()

@@ -76,7 +76,7 @@ class IoThread:
             STATE.refuse_broken_fork()
             if STATE.io is None:
                 STATE.install()
-                STATE.grpc_threads.expect_ours()
+                STATE.grpc_threads.expect_own()
                 io = cls()
                 io._thread.start()
                 io._ready.result()

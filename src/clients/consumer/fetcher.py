@@ -269,7 +269,7 @@ class ConsumerFetcher:
         self._calls[call] = None
         request = self._request(call, [leader for _, leader in parts])
         call.task = self._spawn(self._fetch(call, request), name=f"fetch from {address}")
-        call.task.add_done_callback(lambda _: self._ended(call))
+        call.task.add_done_callback(lambda _: self._call_ended(call))
 
     def _room(self, needed: int) -> int:
         """Return the free bytes of the budget, 0 if less than `needed`; drop data of paused
@@ -320,7 +320,7 @@ class ConsumerFetcher:
         except UnknownTopicOrPartition as error:  # after the wait for a new topic
             for reader in self.readers.values():
                 if reader.topic == topic:  # also readers that wait for a retry
-                    self._gone(reader, reader.generation, error)
+                    self._partition_gone(reader, reader.generation, error)
         except QuorumlogError as error:
             for reader, generation in parts:
                 self._failed(reader, generation, error)
@@ -333,7 +333,7 @@ class ConsumerFetcher:
     def _looked_up(self, reader: PartitionReader, generation: int, partitions: int) -> None:
         topic, partition = reader.topic, reader.partition
         if not 0 <= partition < partitions:
-            self._gone(reader, generation, absent(topic, partition, partitions))
+            self._partition_gone(reader, generation, absent(topic, partition, partitions))
         elif self._connection.leader_now(topic, partition) is None:
             self._connection.topology.doubt(topic)
             self._failed(reader, generation, leaderless(topic, partition))
@@ -426,7 +426,7 @@ class ConsumerFetcher:
             connection.topology.saw_offset(response.metadata_offset)
             self._take(call, response)
 
-    def _ended(self, call: _Call) -> None:
+    def _call_ended(self, call: _Call) -> None:
         """Release the budget and the partitions of an ended call."""
         del self._calls[call]
         if not call.is_merging:
@@ -460,7 +460,7 @@ class ConsumerFetcher:
                 continue
             reader.mark_healthy()
             reader.resets = 0
-            self._arrived(reader, result, records)
+            self._records_arrived(reader, result, records)
             if result.HasField("preferred_replica"):
                 reader.preferred_replica.named(address_of(result.preferred_replica), now_ms)
             # An empty response means that nothing is readable now, whatever the high watermark is.
@@ -469,7 +469,7 @@ class ConsumerFetcher:
                 reader.retry_ms = now_ms + EARLY_ANSWER_MS
         self.announce()
 
-    def _arrived(
+    def _records_arrived(
         self, reader: PartitionReader, result: log_pb2.FetchResult, records: bytes
     ) -> None:
         reader.high_watermark = result.high_watermark
@@ -580,7 +580,9 @@ class ConsumerFetcher:
         reader.retry_ms = now_ms + wait_ms
         self.announce()  # a poll with `until_end` gives up after `call_timeout_ms`
 
-    def _gone(self, reader: PartitionReader, generation: int, error: QuorumlogError) -> None:
+    def _partition_gone(
+        self, reader: PartitionReader, generation: int, error: QuorumlogError
+    ) -> None:
         """Raise once that the partition does not exist, then check for it periodically."""
         if reader.generation != generation:
             return

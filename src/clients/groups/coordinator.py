@@ -111,7 +111,7 @@ async def heartbeat(
         request,
         deadline_ms=clock.now_ms() + HEARTBEAT_MS,
         retry_on=is_to_be_repeated,
-        answers_soon=True,
+        is_short=True,
     )
     numbers = (answer.member_epoch, answer.heartbeat_interval_ms, answer.session_timeout_ms)
     if not beat.is_leave and (min(numbers[:2]) < 1 or numbers[2] < 0):
@@ -266,9 +266,9 @@ def to_commit(
         if type(number) is not int or not 0 <= number <= OFFSET_MAX:
             raise InvalidRequest(f"{number!r} is not an offset to commit: give 0 or more")
         if not (isinstance(place, tuple) and len(place) == 2 and _is_text(place[0])):
-            raise _no_partition(place)
+            raise _invalid_partition(place)
         if not _is_number(place[1]):
-            raise _no_partition(place)
+            raise _invalid_partition(place)
         if not (_is_text(given.note) and isinstance(given.topic_id, bytes)):
             raise InvalidRequest(f"{given!r} is not an offset to commit: give note as a str")
         if not (given.leader_epoch in (None, -1) or _is_number(given.leader_epoch)):
@@ -277,7 +277,7 @@ def to_commit(
     return found
 
 
-def _no_partition(place: Any) -> InvalidRequest:
+def _invalid_partition(place: Any) -> InvalidRequest:
     return InvalidRequest(
         f"{place!r} is not a partition: give offsets by (topic, partition), e.g. "
         "{('flights', 0): 42}"

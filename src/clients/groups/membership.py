@@ -377,15 +377,15 @@ class Membership:
                 continue
             match step.act:
                 case StepKind.REVOKE:
-                    await self._give(step)
+                    await self._revoke(step)
                 case StepKind.ASSIGN:
-                    await self._take(step)
+                    await self._assign(step)
                 case StepKind.LOSE:
-                    await self._lose(step.places)
+                    await self._drop_lost(step.places)
                     self.member.done(step)
             self._changed()
 
-    async def _give(self, step: RebalanceStep) -> None:
+    async def _revoke(self, step: RebalanceStep) -> None:
         self.delivered.recall(step.places)
         self._on_recall()
         readers = self._readers(step.places)
@@ -406,11 +406,11 @@ class Membership:
             await self._call_back(self._callbacks.on_revoked, step.places)
             self._drop(readers)
         else:
-            await self._lose(step.places)
+            await self._drop_lost(step.places)
         self.member.done(step)
 
-    async def _take(self, step: RebalanceStep) -> None:
-        stored = await self._stored(step)
+    async def _assign(self, step: RebalanceStep) -> None:
+        stored = await self._fetch_committed(step)
         if stored is None:
             self.member.done(step, has_failed=True)
             return
@@ -425,7 +425,7 @@ class Membership:
             self._parts.start_delivery(reader)
         self.member.done(step)
 
-    async def _lose(self, places: Collection[TopicPartition]) -> None:
+    async def _drop_lost(self, places: Collection[TopicPartition]) -> None:
         """Drop partitions that other members may own, then call back."""
         self.delivered.recall(places)
         self._on_recall()
@@ -475,7 +475,7 @@ class Membership:
         )
         return reader
 
-    async def _stored(
+    async def _fetch_committed(
         self, step: RebalanceStep
     ) -> Mapping[TopicPartition, CommittedOffset | None] | None:
         """Fetch the committed offsets, retrying; None if the step no longer applies."""
@@ -610,7 +610,7 @@ class Membership:
                 )
             await self._call_back(self._callbacks.on_revoked, places)
         elif readers:
-            await self._lose([(reader.topic, reader.partition) for reader in readers])
+            await self._drop_lost([(reader.topic, reader.partition) for reader in readers])
         self._drop(readers)
         self.member.leave()
         self._work.set()

@@ -8,8 +8,8 @@ Invariants: `buffered` is the sum of what all batches without an outcome hold. A
 `ready` exactly if `is_listed`; then it has something to send, and its turn.
 
 Not thread-safe: the blocking producer holds one lock around `accept` and the sender's calls.
-Appending a record may be interrupted between any two steps (Ctrl-C in a sending thread): `_mend`
-completes or undoes it before the interruption propagates.
+Appending a record may be interrupted between any two steps (Ctrl-C in a sending thread):
+`_complete_or_undo` completes or undoes it before the interruption propagates.
 """
 
 from array import array
@@ -135,7 +135,7 @@ class Accumulator:
                 self._close(batch.queue)
         except BaseException as error:
             if not isinstance(error, QuorumlogError):
-                self._mend()
+                self._complete_or_undo()
             raise
         return batch
 
@@ -164,7 +164,7 @@ class Accumulator:
             batch.size += size
             self.buffered += size + count * OBJECT_OVERHEAD
         except BaseException:
-            self._mend()
+            self._complete_or_undo()
             raise
         return batch, 1 + count
 
@@ -344,7 +344,7 @@ class Accumulator:
         """Remove an acknowledged part and return its batches, for the caller to complete."""
         queue = part.queue
         is_trusted = queue.numbering is not None and not queue.is_recovering
-        if not partition_queue.land(part, has_failed=False):
+        if not partition_queue.remove_from_flight(part, has_failed=False):
             return ()
         queue.failures = 0
         queue.last_error = None
@@ -362,7 +362,7 @@ class Accumulator:
         one.
         """
         queue, batches = part.queue, part.batches
-        if not partition_queue.land(part, has_failed=True):
+        if not partition_queue.remove_from_flight(part, has_failed=True):
             return ()
         if len(batches) > 1:
             for batch in batches:
@@ -373,7 +373,7 @@ class Accumulator:
         self._list(queue)
         return batches
 
-    def misplaced(
+    def sequence_refused(
         self, part: Part, error: QuorumlogError, *, is_fenced: bool
     ) -> tuple[bool, tuple[Batch, ...]]:
         """Handle the refusal of a sequence number, see `partition_queue.renumber`.
@@ -392,7 +392,7 @@ class Accumulator:
         if batch.count == 1:
             return False
         halves = split(batch)
-        partition_queue.land(part, has_failed=True)
+        partition_queue.remove_from_flight(part, has_failed=True)
         self._forget(batch)
         batch.become(halves)
         partition_queue.divide(batch.number, halves)
@@ -416,7 +416,7 @@ class Accumulator:
         """
         queue = part.queue
         was_recovering = queue.is_recovering
-        if not partition_queue.land(part, has_failed=True):
+        if not partition_queue.remove_from_flight(part, has_failed=True):
             return False
         partition_queue.bring_back(part)
         queue.last_error = error or queue.last_error
@@ -579,7 +579,7 @@ class Accumulator:
         self.buffered -= batch.held
         assert self.buffered >= 0, f"{self.buffered} bytes are buffered"
 
-    def _mend(self) -> None:
+    def _complete_or_undo(self) -> None:
         """Complete or undo the append of a record after an interruption between two steps."""
         for queue in self.ready:
             queue.is_listed = True

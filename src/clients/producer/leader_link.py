@@ -144,7 +144,7 @@ class LeaderLink:
         overdue_ms = min(flight.overdue_ms for flight in self._in_flight)
         if overdue_ms <= now_ms:
             if self._stream is not None:
-                self._lose(self._stream, StreamBroken(f"{self._address} does not answer"))
+                self._stream_broken(self._stream, StreamBroken(f"{self._address} does not answer"))
             return None
         oldest = self._in_flight[0]
         slow_ms = max(oldest.sent_ms, self._looked_ms) + SLOW_MS
@@ -155,7 +155,7 @@ class LeaderLink:
             self._owner.on_slow(self, list(topics))
         return min(slow_ms, overdue_ms)
 
-    def leave_if_deposed(self) -> None:
+    def abort_if_deposed(self) -> None:
         """Abort the stream if another broker leads a partition in flight.
 
         Only for batches with sequence numbers: others could be stored twice.
@@ -167,7 +167,7 @@ class LeaderLink:
             has_moved = leader is not None and leader.address != self._address
             if has_moved and part.queue.numbering is not None:
                 reason = f"{self._address} does not answer and is no longer the leader"
-                self._lose(self._stream, StreamBroken(reason))
+                self._stream_broken(self._stream, StreamBroken(reason))
                 return
 
     async def close(self) -> None:
@@ -238,7 +238,7 @@ class LeaderLink:
 
     def _is_in_time(self, part: Part) -> bool:
         """Return True if a part may still be delivered; otherwise hand it back as late."""
-        if self._useless_ms((part,)) > self._runtime.clock.now_ms():
+        if self._last_deadline_ms((part,)) > self._runtime.clock.now_ms():
             return True
         self._owner.on_late(part, NotSent("the deadline passed before the batch was encoded"))
         return False
@@ -275,7 +275,7 @@ class LeaderLink:
         )
 
     async def _send(self, encoded: list[tuple[Part, bytes]]) -> None:
-        until_ms = self._useless_ms([part for part, _ in encoded])
+        until_ms = self._last_deadline_ms([part for part, _ in encoded])
         try:
             stream = await self._open(until_ms)
         except QuorumlogError as error:
@@ -300,7 +300,7 @@ class LeaderLink:
         try:
             await stream.send(request)
         except QuorumlogError as error:
-            self._lose(stream, error)
+            self._stream_broken(stream, error)
             return
         if self._acks == log_pb2.ACKS_NONE and self._in_flight and self._in_flight[-1] is flight:
             self._in_flight.pop()
@@ -343,10 +343,10 @@ class LeaderLink:
         least `ANSWER_GRACE_MS` from now, so that a healthy broker is not given up.
         """
         now_ms = self._runtime.clock.now_ms()
-        useless_ms = self._useless_ms(parts)
+        useless_ms = self._last_deadline_ms(parts)
         return min(now_ms + timeout_ms + ANSWER_GRACE_MS, max(useless_ms, now_ms + ANSWER_GRACE_MS))
 
-    def _useless_ms(self, parts: Sequence[Part]) -> int:
+    def _last_deadline_ms(self, parts: Sequence[Part]) -> int:
         """Return the last delivery deadline of a batch in `parts`."""
         now_ms = self._runtime.clock.now_ms()
         unstamped_ms = now_ms + self._config.delivery_timeout_ms  # closed before its first stamp
@@ -382,7 +382,7 @@ class LeaderLink:
                 self._answered(response)
             raise StreamBroken(f"{self._address} ended the stream")
         except QuorumlogError as error:
-            self._lose(stream, error)
+            self._stream_broken(stream, error)
 
     def _answered(self, response: log_pb2.ProduceResponse) -> None:
         if not self._in_flight or self._in_flight[0].correlation_id != response.correlation_id:
@@ -399,7 +399,7 @@ class LeaderLink:
         for part, result in zip(flight.parts, response.results, strict=True):
             if result.HasField("error"):
                 error = decode_error(result.error)
-                _note_attempt(part, is_unknown=isinstance(error, UNKNOWN_OUTCOMES))
+                _record_attempt(part, is_unknown=isinstance(error, UNKNOWN_OUTCOMES))
                 self._owner.on_refused(part, error)
             else:
                 append_time_ms = result.log_append_time_ms or -1  # 0: not set by the broker
@@ -419,7 +419,7 @@ class LeaderLink:
                 f"{result.base_offset}"
             )
 
-    def _lose(self, stream: ProduceStream, error: QuorumlogError) -> None:
+    def _stream_broken(self, stream: ProduceStream, error: QuorumlogError) -> None:
         """Abort a stream; the outcome of its requests in flight is unknown."""
         if self._stream is not stream:
             return  # both tasks report the same break
@@ -428,7 +428,7 @@ class LeaderLink:
         lost, self._in_flight = self._in_flight, deque()
         for flight in lost:
             for part in flight.parts:
-                _note_attempt(part, is_unknown=not isinstance(error, NotSent))
+                _record_attempt(part, is_unknown=not isinstance(error, NotSent))
                 self._owner.on_refused(part, as_retriable(error))
         self._wake.set()
 
@@ -442,7 +442,7 @@ def as_retriable(error: QuorumlogError) -> QuorumlogError:
     return broken
 
 
-def _note_attempt(part: Part, *, is_unknown: bool) -> None:
+def _record_attempt(part: Part, *, is_unknown: bool) -> None:
     """Record that an attempt ended without an acknowledgement."""
     for batch in part.batches:
         batch.is_sent = False

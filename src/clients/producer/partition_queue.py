@@ -165,7 +165,7 @@ def take(queue: PartitionQueue, size_max: int, *, fresh_id: int, now_ms: int) ->
     return part
 
 
-def land(part: Part, *, has_failed: bool) -> bool:
+def remove_from_flight(part: Part, *, has_failed: bool) -> bool:
     """Remove a part from flight; return False if it was not (a closing producer has taken it
     back)."""
     queue = part.queue

@@ -39,7 +39,7 @@ from .batches import Batch
 from .leader_link import LeaderLink
 from .partition_queue import Part, PartitionQueue
 
-MISPLACED = (OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch)
+SEQUENCE_ERRORS = (OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch)
 """Errors for an unexpected sequence number of a batch."""
 
 IDLE_WAIT_MS = 60_000  # maximum wait between steps; every change wakes the task
@@ -67,7 +67,7 @@ class Sender:
         self._parked: dict[PartitionQueue, int] = {}  # with the end of the backoff, on now_ms()
         self._looked_up: dict[str, list[PartitionQueue]] = {}  # waiting queues by topic looked up
         self._look_ups: dict[asyncio.Task[None], None] = {}  # tasks, that of a producer id too
-        self._without_id: list[PartitionQueue] = []  # waiting for a producer id
+        self._awaiting_id: list[PartitionQueue] = []  # waiting for a producer id
         self._work = asyncio.Event()
         self._changes = Changes()
         self.requests = 0  # acknowledged parts of requests
@@ -148,7 +148,7 @@ class Sender:
             if isinstance(error, DuplicateSequence):
                 self.on_stored(part, -1)
                 return
-            if isinstance(error, MISPLACED):
+            if isinstance(error, SEQUENCE_ERRORS):
                 self._renumber(part, error)
                 return
         if not error.retriable:
@@ -174,7 +174,7 @@ class Sender:
         for topic in topics:
             with suppress(QuorumlogError):
                 await self._connection.refresh(topic)
-        link.leave_if_deposed()
+        link.abort_if_deposed()
 
     def _put_back(self, part: Part, error: QuorumlogError, *, reason: QuorumlogError) -> None:
         """Retry a part after a retriable error; `reason` is reported if it expires."""
@@ -198,7 +198,9 @@ class Sender:
         """Handle the refusal of a batch's sequence number."""
         is_fenced = isinstance(error, InvalidProducerEpoch)
         with self._lock:
-            is_parked, batches = self._accumulator.misplaced(part, error, is_fenced=is_fenced)
+            is_parked, batches = self._accumulator.sequence_refused(
+                part, error, is_fenced=is_fenced
+            )
         if batches:
             self.fail(batches, _unresolved(part.queue, error))
         else:
@@ -261,7 +263,7 @@ class Sender:
             with self._lock:
                 self._accumulator.park(queue)
             if self._connection.is_known(queue.topic):
-                if self._is_gone(queue):
+                if self._fail_if_gone(queue):
                     return
                 queue.failures += 1
                 queue.last_error = leaderless(queue.topic, queue.partition)
@@ -278,7 +280,7 @@ class Sender:
                 self._accumulator.hold(queue)
             return
         if self._accumulator.lacks_id(queue):
-            self._ask_id(queue)
+            self._await_producer_id(queue)
             return
         link = self._links.get(leader.address)
         if link is None:
@@ -289,7 +291,7 @@ class Sender:
             self._links[leader.address] = link
         link.offer(queue)
 
-    def _is_gone(self, queue: PartitionQueue) -> bool:
+    def _fail_if_gone(self, queue: PartitionQueue) -> bool:
         """Return True if the topic does not have the partition; its batches fail then."""
         layout = self._connection.topology.topic(queue.topic)
         if layout is None or queue.partition < len(layout.partitions):
@@ -329,21 +331,21 @@ class Sender:
 
     # --- lookups of producer ids and leaders -------------------------------------------------
 
-    def _ask_id(self, queue: PartitionQueue) -> None:
+    def _await_producer_id(self, queue: PartitionQueue) -> None:
         """Make the queue wait for another producer id; one is requested at a time."""
         with self._lock:
             self._accumulator.park(queue)
-        self._without_id.append(queue)
-        if len(self._without_id) == 1:
-            self._spawn(self._take_id(), name="producer id")
+        self._awaiting_id.append(queue)
+        if len(self._awaiting_id) == 1:
+            self._spawn(self._request_producer_id(), name="producer id")
 
-    async def _take_id(self) -> None:
+    async def _request_producer_id(self) -> None:
         failure: QuorumlogError | None = None
         try:
             self._accumulator.producer_id = await ask_producer_id(self._connection)
         except QuorumlogError as error:
             failure = error
-        waiting, self._without_id = self._without_id, []
+        waiting, self._awaiting_id = self._awaiting_id, []
         for queue in waiting:
             if failure is not None and failure.retriable:
                 queue.failures += 1
@@ -446,7 +448,7 @@ async def ask_producer_id(connection: Connection) -> int:
         answer = await connection.call_any(
             TRANSACTIONS_INIT_PRODUCER_ID,
             transactions_pb2.InitProducerIdRequest(),
-            answers_soon=True,
+            is_short=True,
         )
     except NotImplementedHere as error:
         raise NotImplementedHere(

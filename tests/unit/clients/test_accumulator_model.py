@@ -214,7 +214,7 @@ class Model(RuleBasedStateMachine):
             return
         part.batches[0].may_be_stored |= may_be_stored
         is_first = part is part.queue.parts[0] and not self._waits_before(part)
-        is_parked, lost = self.accumulator.misplaced(
+        is_parked, lost = self.accumulator.sequence_refused(
             part, OutOfOrderSequence("no"), is_fenced=is_fenced
         )
         assert is_first or not lost

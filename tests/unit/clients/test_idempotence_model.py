@@ -191,7 +191,7 @@ class Play:
             batch.complete(0)
         elif isinstance(result, OutOfOrderSequence | InvalidProducerEpoch):
             is_fenced = isinstance(result, InvalidProducerEpoch)
-            _, lost = self.accumulator.misplaced(part, result, is_fenced=is_fenced)
+            _, lost = self.accumulator.sequence_refused(part, result, is_fenced=is_fenced)
             assert all(each.may_be_stored for each in lost)
             self.fail(lost)
         else:

@@ -60,7 +60,7 @@ class Bench:
 
     def misplace(self, part: Part, error: QuorumlogError) -> tuple[Batch, ...]:
         is_fenced = isinstance(error, InvalidProducerEpoch)
-        _, lost = self.accumulator.misplaced(part, error, is_fenced=is_fenced)
+        _, lost = self.accumulator.sequence_refused(part, error, is_fenced=is_fenced)
         self.accumulator.unpark(self.queue)
         return lost
 
