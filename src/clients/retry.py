@@ -88,15 +88,15 @@ class Attempts:
         self,
         *,
         refusals: tuple[type[BaseException], ...] = (),
-        is_retriable_change: Callable[[BaseException], bool] = is_retriable,
+        may_retry: Callable[[BaseException], bool] = is_retriable,
     ) -> None:
         self.is_outcome_unknown = False
         self._refusals = refusals
-        self._is_worth_repeating = is_retriable_change
+        self._may_retry = may_retry
 
     def retry_on(self, error: BaseException) -> bool:
         """Return True if the call is to be retried after this error."""
-        again = self._is_worth_repeating(error)
+        again = self._may_retry(error)
         if again and not isinstance(error, self._refusals):
             self.is_outcome_unknown = True
         return again

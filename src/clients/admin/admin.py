@@ -220,7 +220,7 @@ class AsyncAdmin:
         """
         deadline_ms = self._connection.deadline_ms()
         topic = await self._describe_topic(name, deadline_ms)
-        attempts = Attempts(is_retriable_change=is_retriable_change)
+        attempts = Attempts(may_retry=is_retriable_change)
         try:
             answer = await self._connection.call_any(
                 ADMIN_DELETE_TOPIC,

@@ -119,7 +119,7 @@ async def alter_reassignments(
 async def _alter_some(
     connection: Connection, parts: Sequence[pb.PartitionReassignment]
 ) -> list[PartitionOutcome]:
-    attempts = Attempts(is_retriable_change=is_retriable_change)
+    attempts = Attempts(may_retry=is_retriable_change)
     answer = await connection.call_any(
         ADMIN_ALTER_REASSIGNMENTS,
         pb.AlterReassignmentsRequest(partitions=parts),
