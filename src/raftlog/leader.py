@@ -568,14 +568,23 @@ class Leader:
     # --- invariants ----------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
-        """Check the invariants of a leader; numbers as in docs/raft.md."""
+        """Check the invariants of a leader; numbers as in docs/raft.md.
+
+        1. A node leads only with its own durable vote in the epoch.
+        2. The leader's log ends in its epoch.
+        3. The invariant of each peer, see `Progress.check_invariants`.
+        4. The count of uncommitted bytes is the sum of the uncommitted sizes.
+        """
         state = self._state
         # 1. A node leads only with its own durable vote in the epoch (election safety).
-        assert state.writes.durable_state == HardState(state.epoch, state.me)
+        assert state.writes.durable_state == HardState(state.epoch, state.me), (
+            f"{state.writes.durable_state} in epoch {state.epoch}"
+        )
         # 2. The leader's log ends in its epoch, which its no-op opened.
-        assert state.log.last_epoch == state.epoch
+        assert state.log.last_epoch == state.epoch, f"{state.log.last_epoch} in {state.epoch}"
         # 4. The count of uncommitted bytes is the sum of the uncommitted sizes.
-        assert self.uncommitted_bytes == sum(size for _, size in self.uncommitted)
+        uncommitted = sum(size for _, size in self.uncommitted)
+        assert self.uncommitted_bytes == uncommitted, f"{self.uncommitted_bytes}, {uncommitted}"
         for progress in self.peers.values():
             progress.check_invariants(state.log.end_offset)
 

@@ -721,7 +721,12 @@ class Raft:
     # --- invariants ----------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
-        """Check the invariants of every state; numbers as in docs/raft.md. Cost O(peers)."""
+        """Check the invariants of the node; numbers as in docs/raft.md. Cost O(peers).
+
+        1 to 4 are those of a leader, 5 to 7 those of every role.
+        8. A candidate counts itself only when its vote is durable.
+        9. A follower's verified end is within its log.
+        """
         self._state.check_invariants()
         match self.role:
             case Leader() as role:

@@ -248,7 +248,12 @@ class RaftState:
     # --- invariants ----------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
-        """Check the invariants of every role; numbers as in docs/raft.md."""
+        """Check the invariants of every role; numbers as in docs/raft.md.
+
+        5. start <= applied <= handed out <= committed <= log end, and batches stay whole.
+        6. A lone voter commits nothing before it is durable.
+        7. Epoch and vote never go back, and the log's epochs never exceed the node's.
+        """
         self.log.check_invariants()
         # 5. start <= applied <= handed out <= committed <= log end; batches stay whole.
         offsets = (
@@ -262,8 +267,10 @@ class RaftState:
         assert self.log.is_boundary(self.high_watermark), f"hw {self.high_watermark}"
         # 6. A lone voter commits nothing before it is durable here.
         alone = self.is_alone and len(self.voters.at(self.high_watermark)) == 1
-        assert not alone or self.high_watermark <= self.writes.durable_end
+        assert not alone or self.high_watermark <= self.writes.durable_end, (
+            f"hw {self.high_watermark}, durable end {self.writes.durable_end}"
+        )
         # 7. Epoch and vote never go back. The log's epochs never exceed the node's epoch.
         assert self.writes.durable_epoch <= self.epoch, f"epoch {self.epoch} went back"
         assert self.log.last_epoch <= self.epoch, f"log epoch {self.log.last_epoch}"
-        assert self.writes.durable_end <= self.log.end_offset
+        assert self.writes.durable_end <= self.log.end_offset, f"{self.writes.durable_end}"

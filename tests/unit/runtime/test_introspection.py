@@ -246,7 +246,7 @@ def test_what_is_unknown_is_not_found_and_the_stream_goes_on() -> None:
             {"all_extension_numbers_of_type": "quorumlog.v1.Nothing"},
         ):
             (name,) = question.values()
-            assert await reflection.error(**question) == (not_found, f"no {name} here")
+            assert await reflection.error(**question) == (not_found, f"{name} not found")
         asked_for = reflection_pb2.ExtensionRequest(
             containing_type="quorumlog.v1.Error", extension_number=7
         )
@@ -351,7 +351,7 @@ def test_a_question_longer_than_any_name_is_refused_and_not_repeated(
         with pytest.raises(aio.AioRpcError) as caught:
             await call.read()
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert f"at most {QUESTION_MAX}" in (caught.value.details() or "")
+        assert f"the limit is {QUESTION_MAX}" in (caught.value.details() or "")
 
     with_server(client)
 
