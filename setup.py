@@ -80,7 +80,7 @@ MODULES = [
     "frontends/kafka/codecs/leaders",
     "frontends/kafka/codecs/primitives",
     "frontends/kafka/codecs/produce",
-    "frontends/kafka/offloaded_encoding",
+    "frontends/kafka/encoding_offload",
     "frontends/kafka/memory",
 ]
 

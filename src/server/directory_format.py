@@ -151,7 +151,7 @@ async def format_directory(
     )
 
 
-async def refuse_lost_metadata(directory: DataDirectory) -> None:
+async def check_metadata_not_lost(directory: DataDirectory) -> None:
     """Raise CorruptionError if an empty metadata log is beside partitions: the metadata log was
     lost.
 

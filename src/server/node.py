@@ -319,8 +319,8 @@ class Node:
         await session.unfenced.wait()
         await producer_ids.stock()
         listener.announce(is_ready=True)
-        self._life.opened(partial(self._leave, session, publisher))
-        self._life.opened(partial(_say_closing, listener))  # the first step of a stop
+        self._life.opened(partial(self._controlled_shutdown, session, publisher))
+        self._life.opened(partial(_announce_not_ready, listener))  # the first step of a stop
         return ListenerAddresses(
             data_dir=config.data_dir,
             grpc=listener.address,
@@ -377,7 +377,9 @@ class Node:
             controllers=Controllers(member.addresses, leader=lambda: member.raft.leader_id),
         )
 
-    async def _leave(self, session: BrokerSession, publisher: MetadataPublisher) -> None:
+    async def _controlled_shutdown(
+        self, session: BrokerSession, publisher: MetadataPublisher
+    ) -> None:
         """Transfer this broker's leaderships before it rejects requests (controlled shutdown), if
         there are other brokers."""
         me, timeout_ms = self._config.node_id, self._config.controlled_shutdown_timeout_ms
@@ -412,6 +414,6 @@ class Node:
         )
 
 
-async def _say_closing(listener: CallListener) -> None:
+async def _announce_not_ready(listener: CallListener) -> None:
     """Report not ready in health checks before anything closes."""
     listener.announce(is_ready=False)

@@ -23,7 +23,7 @@ from ..services import QUORUM_DESCRIBE
 from ..storage import DirectoryMeta
 from ..storage.shell.data_directory import DataDirectory
 from .config import NodeConfig
-from .directory_format import refuse_lost_metadata
+from .directory_format import check_metadata_not_lost
 from .lifecycle import Lifecycle
 
 APPLY_PATIENCE_MS: Final = 10_000  # until a start that applies the metadata log is logged
@@ -103,7 +103,7 @@ async def open_member(
         ),
     )
     if raft.log_end_offset == 0 and config.is_alone:
-        await refuse_lost_metadata(directory)
+        await check_metadata_not_lost(directory)
     machine.attach(raft)
     quorum = QuorumService(
         runtime, raft, cluster_id=meta.cluster_id, is_controller=config.is_controller
@@ -141,10 +141,10 @@ async def join(
     if isinstance(machine, ControllerShell):
         life.run(scope, "controller", machine.run, machine.close)
     await _wait_for_quorum(runtime, config, raft, member.cluster_id)
-    await apply_past(publisher, config.node_id)
+    await wait_for_committed_metadata(publisher, config.node_id)
 
 
-async def apply_past(publisher: MetadataPublisher, node_id: int) -> None:
+async def wait_for_committed_metadata(publisher: MetadataPublisher, node_id: int) -> None:
     """Wait until the metadata committed before the start is applied, and log the progress."""
     goal = publisher.committed_image.offset
     while True:
@@ -187,15 +187,13 @@ async def _wait_for_quorum(
             return await raft.wait_ready(wait_ms)
         except TimedOut as error:
             if raft.me not in raft.voters:
-                await _refuse_other_cluster(runtime, config, cluster_id)
+                await _check_same_cluster(runtime, config, cluster_id)
             if wait_ms > SOON_MS:
                 _LOG.warning("node.waits_for_quorum node=%d: %s", config.node_id, error)
             wait_ms, patience_ms = patience_ms, min(2 * patience_ms, 60_000)
 
 
-async def _refuse_other_cluster(
-    runtime: Runtime, config: NodeConfig, cluster_id: ClusterId
-) -> None:
+async def _check_same_cluster(runtime: Runtime, config: NodeConfig, cluster_id: ClusterId) -> None:
     """Raise InconsistentClusterId if the configured controllers belong to another cluster: waiting
     would not help."""
     answers = await asyncio.gather(

@@ -47,8 +47,8 @@ def answers_leave_when_they_are_ready(patch: pytest.MonkeyPatch) -> None:
             self._under_way.appendleft(request)
         honest(self)
 
-    honest = KafkaConnection._go_through
-    patch.setattr(KafkaConnection, "_go_through", send_ready)
+    honest = KafkaConnection._make_progress
+    patch.setattr(KafkaConnection, "_make_progress", send_ready)
 
 
 @pytest.mark.slow

@@ -181,9 +181,9 @@ def group_description(
     """Translate a group with its members."""
     members = []
     for member in sorted(group.members, key=lambda each: each.member_id):
-        told = _told_member(image, member)
+        told = _group_member(image, member)
         if group.is_classic and group.protocol_type == PROTOCOL_TYPE:
-            _fill_from_words(image, told, member)
+            _fill_from_metadata(image, told, member)
         members.append(told)
     return pb.GroupDescription(
         listing=pb.GroupListing(
@@ -200,7 +200,7 @@ def group_description(
     )
 
 
-def _told_member(image: MetadataImage, member: MemberDescription) -> pb.GroupMember:
+def _group_member(image: MetadataImage, member: MemberDescription) -> pb.GroupMember:
     told = pb.GroupMember(
         member_id=member.member_id,
         instance_id=member.instance_id or "",
@@ -219,7 +219,9 @@ def _told_member(image: MetadataImage, member: MemberDescription) -> pb.GroupMem
     return told
 
 
-def _fill_from_words(image: MetadataImage, told: pb.GroupMember, member: MemberDescription) -> None:
+def _fill_from_metadata(
+    image: MetadataImage, told: pb.GroupMember, member: MemberDescription
+) -> None:
     """Decode the subscription and assignment of a classic consumer group's member, if possible."""
     try:
         told.subscription.topics.extend(decode_subscription(member.subscription).topics)

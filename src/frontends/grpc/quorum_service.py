@@ -102,8 +102,8 @@ class QuorumService:
         _check(request.id, request.directory_id)
 
         async def here(status: QuorumStatus) -> pb.AddVoterResponse:
-            voter, address = self._newcomer(status, request)
-            await self._refuse_broker_alone(voter, address)
+            voter, address = self._new_voter(status, request)
+            await self._check_has_controller_role(voter, address)
             await self._member.add_voter(voter, address)
             return pb.AddVoterResponse(directory_id=voter.directory_id, address=address)
 
@@ -161,7 +161,7 @@ class QuorumService:
         timeout_ms = max(1, self._left_ms(context) - ANSWER_MS)
         return await self._leader_channel(status).call(method, request, timeout_ms=timeout_ms)
 
-    def _newcomer(self, status: QuorumStatus, request: pb.AddVoterRequest) -> tuple[Voter, str]:
+    def _new_voter(self, status: QuorumStatus, request: pb.AddVoterRequest) -> tuple[Voter, str]:
         """Return the voter to add and its address, from the request or from this node's state."""
         node_id = NodeId(request.id)
         if request.directory_id:
@@ -169,7 +169,7 @@ class QuorumService:
         else:
             following = [each for each in status.observers if each.member.node_id == node_id]
             if not following:
-                _refuse_voting(status, node_id)
+                _check_not_voter(status, node_id)
                 raise VoterLagging(
                     f"node {node_id}: it does not replicate the log; start it with"
                     " controller.bootstrap naming members of the quorum, then retry"
@@ -182,7 +182,7 @@ class QuorumService:
             )
         return voter, address
 
-    async def _refuse_broker_alone(self, voter: Voter, address: str) -> None:
+    async def _check_has_controller_role(self, voter: Voter, address: str) -> None:
         """Raise InvalidRequest if the node reports that it has no controller role. A node that does
         not answer passes."""
         channel = self._runtime.network.channel(address)
@@ -261,7 +261,7 @@ def _silence(each: MemberStatus) -> int:
     return 1 << 62 if each.heard_ms_ago is None else each.heard_ms_ago
 
 
-def _refuse_voting(status: QuorumStatus, node_id: NodeId) -> None:
+def _check_not_voter(status: QuorumStatus, node_id: NodeId) -> None:
     if any(each.member.node_id == node_id for each in status.voters):
         raise DuplicateVoter(
             f"node {node_id}: already a voter; after a disk change remove the voter, then add it"

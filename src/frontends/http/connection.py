@@ -35,7 +35,7 @@ class Server(Protocol):
     async def answer(self, request: HttpRequest) -> HttpResponse: ...
     def date(self) -> str: ...
     def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
-    def left(self, connection: "HttpConnection") -> None: ...
+    def connection_ended(self, connection: "HttpConnection") -> None: ...
 
 
 class HttpConnection:
@@ -49,7 +49,7 @@ class HttpConnection:
         self._request: HttpRequest | None = None  # not complete yet
         self._body_bytes = 0  # dropped bytes of its body
         self._is_answering = False
-        self._goes_on = False  # the next request follows the last response
+        self._awaits_next_request = False  # the next request follows the last response
         self._is_refused = False  # received bytes are dropped
         self._timer: asyncio.TimerHandle | None = None
         self._set_timer()
@@ -69,7 +69,7 @@ class HttpConnection:
 
     def sent(self) -> None:
         """Start the next request once the last response is sent."""
-        if self._goes_on and not self._connection.unsent_bytes():
+        if self._awaits_next_request and not self._connection.unsent_bytes():
             self._next_request()
 
     def closed(self, error: Exception | None) -> None:
@@ -77,7 +77,7 @@ class HttpConnection:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._server.left(self)
+        self._server.connection_ended(self)
 
     # --- for the server ------------------------------------------------------------------------
 
@@ -127,13 +127,13 @@ class HttpConnection:
         self._send(response, with_body=request.method != "HEAD")
         if self._machine.our_state is h11.DONE and not self._server.is_closing:
             self._set_timer()
-            self._goes_on = True
+            self._awaits_next_request = True
             self.sent()
         else:
             self._end()
 
     def _next_request(self) -> None:
-        self._goes_on = self._is_answering = False
+        self._awaits_next_request = self._is_answering = False
         try:
             self._machine.start_next_cycle()
         except h11.LocalProtocolError:  # the caller's side is broken or closed
@@ -191,7 +191,7 @@ class HttpConnection:
         self._timer = None
         if self._connection.unsent_bytes():
             self._connection.abort()
-        elif self._is_answering and not (self._goes_on or self._is_refused):
+        elif self._is_answering and not (self._awaits_next_request or self._is_refused):
             self._set_timer()  # the route is slow, not the caller
         else:
             self._connection.close()

@@ -114,7 +114,7 @@ class HttpServer:
         """Start a task for a request."""
         self._scope.spawn(work, name="http.answer")
 
-    def left(self, connection: "HttpConnection") -> None:
+    def connection_ended(self, connection: "HttpConnection") -> None:
         """Remove an ended connection."""
         self._connections.pop(connection, None)
 

@@ -14,8 +14,8 @@ from ...metadata.topic_configs import INT32_MAX, ConfigType
 from ...proto import admin_pb2 as pb
 from ...runtime.error_detail import decode_error
 from .api import Answer, BrokerContext, Call, Fields
+from .encoding_offload import encode_if_large
 from .error_codes import error_fields
-from .offloaded_encoding import encode_if_large
 from .per_item import check_count, outcomes, repeated, wait_applied
 
 TOPIC: Final = 2

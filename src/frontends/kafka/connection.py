@@ -52,10 +52,10 @@ class KafkaConnection:
         *("_connection", "_encoding_us", "_end_reason", "_frames", "_has_moved", "_invalid"),
         *(
             "_is_closing",
-            "_is_going",
+            "_is_advancing",
             "_is_over",
             "_large_held",
-            "_mute",
+            "_throttle_timer",
             "_quiet_since_ms",
             "_reads",
         ),
@@ -73,15 +73,15 @@ class KafkaConnection:
         self._invalid: QuorumlogError | None = None  # the invalid request behind the last valid one
         self._reads = True
         # the client is throttled until this timer fires
-        self._mute: asyncio.TimerHandle | None = None
+        self._throttle_timer: asyncio.TimerHandle | None = None
         self._is_closing = False  # no further request begins
-        self._is_going = False  # within `_go_on`
+        self._is_advancing = False  # within `_advance`
         self._is_over = False
         self._end_reason = CLIENT
         self._large_held = 0  # bytes of the server's memory for a frame that is being read
         self._encoding_us = 0  # time spent on encoding responses, charged with the next one
         self._taken = 0  # requests read so far
-        # For `look`, which records the time; the other methods only set the flag.
+        # For `check_progress`, which records the time; the other methods only set the flag.
         self._has_moved = False
         self._quiet_since_ms = self._slow_since_ms = server.now_ms()
         self._taken_seen = 0
@@ -100,13 +100,13 @@ class KafkaConnection:
         """Process the requests that are complete."""
         self._server.figures.received_bytes += count
         self._frames.received(count)
-        self._go_on()
+        self._advance()
 
     def sent(self) -> None:
         """Resume after responses were written to the socket."""
         self._has_moved = True
         if not self._reads:
-            self._go_on()
+            self._advance()
 
     def closed(self, error: Exception | None) -> None:
         """Drop all requests, except those that must still be appended (acks=0)."""
@@ -114,7 +114,7 @@ class KafkaConnection:
         self._drop()
         if left:
             self._server.spawn(self._carry_out(left))
-        self._server.left(self, self.client.listener, self._end_reason)
+        self._server.connection_ended(self, self.client.listener, self._end_reason)
 
     # --- for the server ------------------------------------------------------------------------
 
@@ -123,15 +123,15 @@ class KafkaConnection:
         if not self._is_over:
             self._is_closing = True
             self._end_reason = STOPPED
-            self._go_on()
+            self._advance()
 
     def unmute(self) -> None:
         """Stop throttling the client: its quotas have changed."""
-        if self._mute is not None:
-            self._mute.cancel()
-            self._speak_again()
+        if self._throttle_timer is not None:
+            self._throttle_timer.cancel()
+            self._end_throttle()
 
-    def look(self, now_ms: int) -> None:
+    def check_progress(self, now_ms: int) -> None:
         """End this connection if it made no progress for too long."""
         settings = self._server.broker.settings
         if self._is_over:
@@ -139,7 +139,7 @@ class KafkaConnection:
                 self._connection.abort()  # the client does not read the queued responses
             self._has_moved = False
             return
-        if self._has_moved or self._mute is not None or self._under_way:
+        if self._has_moved or self._throttle_timer is not None or self._under_way:
             self._has_moved = False
             self._quiet_since_ms = now_ms
         elif now_ms - self._quiet_since_ms >= settings.connections_idle_ms_max:
@@ -151,44 +151,44 @@ class KafkaConnection:
             return
         slow_ms = now_ms - self._slow_since_ms
         # received bytes, not the claimed size, which costs nothing
-        come_bytes = self._frames.large_come_bytes
-        if slow_ms >= settings.frame_ms_max + come_bytes // FRAME_BYTES_PER_MS_MIN:
+        received = self._frames.large_received_bytes
+        if slow_ms >= settings.frame_ms_max + received // FRAME_BYTES_PER_MS_MIN:
             self._end(SLOW, f"incomplete request for {slow_ms} ms")
 
     # --- requests ------------------------------------------------------------------------------
 
-    def _go_on(self) -> None:
+    def _advance(self) -> None:
         """Make all possible progress: send responses, begin requests, cut frames, read."""
-        if self._is_over or self._is_going:
+        if self._is_over or self._is_advancing:
             return  # the outer call continues
-        self._is_going = True
+        self._is_advancing = True
         try:
             try:
-                self._go_through()
+                self._make_progress()
             finally:
-                self._is_going = False
+                self._is_advancing = False
                 self._write_out()
-            self._read_or_not()
+            self._update_reading()
         except Exception as error:  # the caller may be a task of the node or another connection
             _LOG.error("kafka.connection_failed peer=%s", self.client.peer, exc_info=error)
             self._end_reason = BROKEN
             self._connection.abort()
 
-    def _read_or_not(self) -> None:
+    def _update_reading(self) -> None:
         """Keep the bytes that are not cut yet, and pause or resume reading."""
         if self._is_over:
             return
         self._frames.keep()
-        if self._ends_here():
+        if self._maybe_end():
             return
-        if self._reads is not (reads := self._is_roomy()):
+        if self._reads is not (reads := self._has_room()):
             self._reads = reads
             if reads:
                 self._connection.resume_reading()
             else:
                 self._connection.pause_reading()
 
-    def _go_through(self) -> None:
+    def _make_progress(self) -> None:
         waiting, under_way = self._waiting, self._under_way
         while True:
             while under_way and under_way[0].is_done:
@@ -198,27 +198,27 @@ class KafkaConnection:
             if waiting and self._may_begin(waiting[0]):
                 self._begin(waiting.popleft())
                 continue
-            if not self._is_roomy():
+            if not self._has_room():
                 return
             frame = self._next_frame()
             if frame is None:
                 return
             self._take(frame)
 
-    def _is_roomy(self) -> bool:
+    def _has_room(self) -> bool:
         """Return True if one more request may be read."""
-        if self._mute is not None or self._is_closing or self._invalid is not None:
+        if self._throttle_timer is not None or self._is_closing or self._invalid is not None:
             return False
         server = self._server
         if server.memory.is_full and not self._large_held:  # a large frame has its memory already
-            server.memory.wait(self, self._go_on)
+            server.memory.wait(self, self._advance)
             return False
         return (
             len(self._waiting) + len(self._under_way) < server.inflight_max
             and self._connection.unsent_bytes() < server.unsent_bytes_max
         )
 
-    def _ends_here(self) -> bool:
+    def _maybe_end(self) -> bool:
         """End the connection if no more responses are due; return True if it has ended."""
         if self._is_closing:
             # A client that waits for records or for other members loses nothing by asking another
@@ -262,7 +262,7 @@ class KafkaConnection:
         self._waiting.append(request)
 
     def _may_begin(self, request: Request) -> bool:
-        if self._mute is not None or self._is_closing:
+        if self._throttle_timer is not None or self._is_closing:
             return False
         under_way = self._under_way
         if under_way and not (request.api.begins_in_order and under_way[-1].is_placed):
@@ -293,7 +293,7 @@ class KafkaConnection:
         """Begin a request of the hot path after its preparation; later requests wait for it."""
         await waits
         self._place(request)
-        self._go_on()
+        self._advance()
 
     def _place(self, request: Request) -> None:
         """Begin a request of the hot path."""
@@ -307,7 +307,7 @@ class KafkaConnection:
                 request.task = self._server.spawn(self._work_on(request))
         except Exception as error:
             self._fail(request, error)
-        self._worked(request)
+        self._add_work(request)
         request.is_placed = True
 
     def _not_placed(self) -> list[Request]:
@@ -336,7 +336,7 @@ class KafkaConnection:
 
     def _done(self, request: Request, outcome: Answer | Exception) -> None:
         """Record the outcome of a request of the hot path."""
-        self._worked(request)
+        self._add_work(request)
         if isinstance(outcome, Exception):
             self._fail(request, outcome)
         else:
@@ -345,9 +345,9 @@ class KafkaConnection:
         if self._is_over:
             _release(request.answer)
         else:
-            self._go_on()
+            self._advance()
 
-    def _worked(self, request: Request) -> None:
+    def _add_work(self, request: Request) -> None:
         """Add the time for which a request occupied the event loop until now."""
         if request.work_began_us is not None:
             request.work_us += self._server.broker.runtime.clock.busy_us() - request.work_began_us
@@ -377,16 +377,16 @@ class KafkaConnection:
         if self._is_over:
             _release(request.answer)
         else:
-            self._go_on()
+            self._advance()
 
     async def _answer_of(self, request: Request) -> Answer:
         if request.body is None and not request.is_unreadable:  # not read by the hot path
             request.body = await self._body(request)
             if request.api.waits_for_others:
-                self._let_go(request)
+                self._release_memory(request)
         return await request.api.handle(self._server.broker, request)
 
-    def _let_go(self, request: Request) -> None:
+    def _release_memory(self, request: Request) -> None:
         """Give back the memory of a decoded request that may wait for long. The handler bounds what
         it keeps."""
         request.frame = memoryview(b"")
@@ -426,7 +426,7 @@ class KafkaConnection:
                     "kafka.answer_failed api=%s version=%d", request.api.name, request.version
                 )
                 failure = error
-        self._leave(request, failure)
+        self._finish(request, failure)
         if failure is not None:
             self._end(_reason_of(failure), failure)
 
@@ -452,7 +452,7 @@ class KafkaConnection:
         figures.answered += 1
         figures.took_ms.observe(server.now_ms() - request.began_ms)
         if throttle_ms:
-            self._keep_still(throttle_ms)
+            self._throttle(throttle_ms)
 
     def _send(
         self, request: Request, answer: Mapping[str, Any] | PreparedResponse, throttle_ms: int
@@ -492,22 +492,23 @@ class KafkaConnection:
             self._out = []
             self._connection.write(out)
 
-    def _keep_still(self, throttle_ms: int) -> None:
+    def _throttle(self, throttle_ms: int) -> None:
         """Stop reading for the throttle time: the client may ignore it."""
         loop = asyncio.get_running_loop()
-        if self._mute is not None:  # several responses in flight: the longest throttle time counts
-            throttle_ms = max(throttle_ms, int((self._mute.when() - loop.time()) * 1000))
-            self._mute.cancel()
-        self._mute = loop.call_later(throttle_ms / 1000, self._speak_again)
+        if self._throttle_timer is not None:
+            # Several responses were in flight: the longest throttle time counts.
+            throttle_ms = max(throttle_ms, int((self._throttle_timer.when() - loop.time()) * 1000))
+            self._throttle_timer.cancel()
+        self._throttle_timer = loop.call_later(throttle_ms / 1000, self._end_throttle)
 
-    def _speak_again(self) -> None:
-        self._mute = None
+    def _end_throttle(self) -> None:
+        self._throttle_timer = None
         self._has_moved = True
-        self._go_on()
+        self._advance()
 
     # --- the end -------------------------------------------------------------------------------
 
-    def _leave(self, request: Request, failure: Exception | None) -> None:
+    def _finish(self, request: Request, failure: Exception | None) -> None:
         """Update metrics and memory for a finished request."""
         figures = self._server.figures
         figures.open -= 1
@@ -517,12 +518,12 @@ class KafkaConnection:
 
     def _end(self, reason: str, why: object = None) -> None:
         """End the connection: the protocol has no response to an invalid request. Queued responses
-        are sent first; `look` bounds the time for that."""
+        are sent first; `check_progress` bounds the time for that."""
         if self._is_over:
             return
         self._end_reason = reason
         if why is not None:
-            self._server.tell(reason, self.client, why)
+            self._server.log_connection_end(reason, self.client, why)
         self._drop()
         self._write_out()
         self._has_moved = True
@@ -536,9 +537,9 @@ class KafkaConnection:
         if self._is_over:
             return
         self._is_over = True
-        if self._mute is not None:
-            self._mute.cancel()
-            self._mute = None
+        if self._throttle_timer is not None:
+            self._throttle_timer.cancel()
+            self._throttle_timer = None
         for request in (*self._under_way, *self._waiting):
             if request.is_done:
                 _release(request.answer)
@@ -546,7 +547,7 @@ class KafkaConnection:
                 request.task.cancel()
             elif request.abandon is not None:
                 request.abandon()
-            self._leave(request, None)
+            self._finish(request, None)
         self._under_way.clear()
         self._waiting.clear()
         memory = self._server.memory

@@ -53,7 +53,7 @@ class RequestFrameReader:
         return 0 if self._large is None else len(self._large)
 
     @property
-    def large_come_bytes(self) -> int:
+    def large_received_bytes(self) -> int:
         """The received bytes of the incomplete large frame."""
         return 0 if self._large is None else self._large_end
 
@@ -81,8 +81,8 @@ class RequestFrameReader:
                 return None
             frame, self._large = self._large.toreadonly(), None
             return frame
-        come = self._end - self._start
-        if come < SIZE.size:
+        received_bytes = self._end - self._start
+        if received_bytes < SIZE.size:
             return None
         (size,) = SIZE.unpack_from(self._source, self._start)
         if size < FRAME_BYTES_MIN:
@@ -90,11 +90,11 @@ class RequestFrameReader:
                 f"frame: the size is {size} bytes, the least is {FRAME_BYTES_MIN}; check that the"
                 " client speaks the Kafka protocol"
             )
-        if come < _HEAD.size:
+        if received_bytes < _HEAD.size:
             return None
-        self._judge(size)
+        self._check_size(size)
         begin = self._start + SIZE.size
-        if come >= SIZE.size + size:
+        if received_bytes >= SIZE.size + size:
             self._start = begin + size
             return memoryview(bytes(self._source[begin : self._start]))
         if size > LARGE_BYTES:
@@ -107,7 +107,7 @@ class RequestFrameReader:
             self._source = memoryview(bytes(self._scratch[self._start : self._end]))
             self._start, self._end = 0, len(self._source)
 
-    def _judge(self, size: int) -> None:
+    def _check_size(self, size: int) -> None:
         _, key = _HEAD.unpack_from(self._source, self._start)
         bytes_max = self._bytes_max(key)
         if size > bytes_max:

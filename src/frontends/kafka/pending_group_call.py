@@ -19,11 +19,11 @@ def begin_group_call(
     """Send a request to the coordinator (see `KafkaApi.begin`); return False if it needs a task."""
     if not broker.groups.has_topic:  # the topic is created first
         return False
-    _Waiting(broker, call, request, answer_of, done).begin()
+    _PendingCall(broker, call, request, answer_of, done).begin()
     return True
 
 
-class _Waiting:
+class _PendingCall:
     """One request until its response."""
 
     __slots__ = (
@@ -57,7 +57,7 @@ class _Waiting:
     def begin(self) -> None:
         """Send the request, and answer at once if the coordinator does."""
         try:
-            self._forget = self._broker.groups.submit(self._request, self._tell)
+            self._forget = self._broker.groups.submit(self._request, self._complete)
         except QuorumlogError as error:
             self._outcome = error
         if self._forget is None:
@@ -68,7 +68,7 @@ class _Waiting:
             self._step = self._broker.deadlines.add(self._expire, deadline_ms, clock)
             self._call.abandon = self._abandon
 
-    def _tell(self, outcome: Any) -> None:
+    def _complete(self, outcome: Any) -> None:
         """Store the result. The response is sent from the event loop and not from here: the
         coordinator is within its own call, and the response starts this connection's next
         request."""

@@ -20,7 +20,7 @@ _LOG: Final = logging.getLogger("quorumlog.kafka")
 PLAIN_REQUEST_BYTES_MAX: Final = 8 << 20
 """The size limit of requests without records: room for the names of a hundred thousand topics."""
 
-LOOK_MS_MAX: Final = 10_000
+CHECK_MS_MAX: Final = 10_000
 """The longest interval between two scans for connections without progress."""
 
 LINES_A_SECOND_MAX: Final = 10
@@ -48,7 +48,7 @@ class KafkaServer:
         self._listeners: list[Listener] = []
         self._connections: dict[KafkaConnection, None] = {}
         self._is_closing = False
-        self._looking: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
         self._told: dict[int, int] = {}  # log lines by second: of the newest second only
 
     async def listen(self, name: str, address: str) -> str:
@@ -69,8 +69,8 @@ class KafkaServer:
             connection.stop()
         for listener in self._listeners:
             await listener.close(max(0, end_ms - self.now_ms()))
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
 
     def unmute(self) -> None:
         """Stop throttling all clients: quotas have changed, and the next response of each carries
@@ -98,7 +98,7 @@ class KafkaServer:
         """Start a task of a connection."""
         return self._scope.spawn(work, name="kafka.request")
 
-    def tell(self, event: str, client: Client, why: object) -> None:
+    def log_connection_end(self, event: str, client: Client, why: object) -> None:
         """Log why a connection ends, at a limited rate."""
         second = self.now_ms() // 1_000
         lines = self._told.get(second, 0)
@@ -113,7 +113,7 @@ class KafkaServer:
                 why,
             )
 
-    def left(self, connection: KafkaConnection, listener: str, reason: str) -> None:
+    def connection_ended(self, connection: KafkaConnection, listener: str, reason: str) -> None:
         """Remove an ended connection."""
         del self._connections[connection]
         figures = self.figures.listeners[listener]
@@ -132,31 +132,33 @@ class KafkaServer:
             figures.refused += 1
             if not self._is_closing:
                 client = Client(peer=connection.peer, local="", listener=listener)
-                self.tell("full", client, f"{len(self._connections)} connections are open")
+                self.log_connection_end(
+                    "full", client, f"{len(self._connections)} connections are open"
+                )
             connection.abort()
             return _Refused()
         figures.accepted += 1
         figures.open += 1
         accepted = KafkaConnection(connection, self, listener)
         self._connections[accepted] = None
-        if self._looking is None:
-            self._look_later()
+        if self._check_timer is None:
+            self._schedule_check()
         return accepted
 
-    def _look_later(self) -> None:
+    def _schedule_check(self) -> None:
         settings = self.broker.settings
-        wait_ms = min(LOOK_MS_MAX, settings.connections_idle_ms_max // 4, settings.frame_ms_max)
+        wait_ms = min(CHECK_MS_MAX, settings.connections_idle_ms_max // 4, settings.frame_ms_max)
         loop = asyncio.get_running_loop()
-        self._looking = loop.call_later(max(wait_ms, 1) / 1_000, self._look)
+        self._check_timer = loop.call_later(max(wait_ms, 1) / 1_000, self._check_progress)
 
-    def _look(self) -> None:
+    def _check_progress(self) -> None:
         """End the connections without progress."""
-        self._looking = None
+        self._check_timer = None
         now_ms = self.now_ms()
         for connection in list(self._connections):
-            connection.look(now_ms)
+            connection.check_progress(now_ms)
         if self._connections:
-            self._look_later()
+            self._schedule_check()
 
 
 class _Refused:

@@ -40,7 +40,7 @@ class HttpEndpoints:
         self._stalls = StallMonitor(runtime.clock)
         self._tally = PartitionTally(NodeId(config.node_id))
         self._leader_changes = 0
-        self._looking = asyncio.Lock()  # one scrape at a time
+        self._scrape_lock = asyncio.Lock()  # one scrape at a time
         self._server: HttpServer | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -99,8 +99,8 @@ class HttpEndpoints:
     async def _metrics(self, request: HttpRequest) -> HttpResponse:
         accept = request.headers.get("accept", "")
         try:
-            async with self._looking:
-                scrape = await self._look()
+            async with self._scrape_lock:
+                scrape = await self._scrape()
             body, content_type = await self._runtime.tasks.offload(
                 "cpu", lambda: _expose(scrape, accept, self._with_process)
             )
@@ -110,7 +110,7 @@ class HttpEndpoints:
 
     # --- scrape --------------------------------------------------------------------------------
 
-    async def _look(self) -> Scrape:
+    async def _scrape(self) -> Scrape:
         """Collect the metrics of every open part."""
         parts = self._parts
         scrape = Scrape()
@@ -141,7 +141,7 @@ class HttpEndpoints:
     async def _collect_image(self, scrape: Scrape, image: MetadataImage) -> None:
         """Count partitions in steps, between which other tasks run."""
         parts, config = self._parts, self._config
-        for _ in self._tally.look(image):
+        for _ in self._tally.count_image(image):
             await asyncio.sleep(0)
         if config.is_broker:
             collectors.collect_led(scrape, self._tally)

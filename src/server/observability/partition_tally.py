@@ -74,7 +74,7 @@ class PartitionTally:
         self._node_id = node_id
         self._topics: dict[TopicId, TopicCounts] = {}
 
-    def look(self, image: MetadataImage) -> Iterator[None]:
+    def count_image(self, image: MetadataImage) -> Iterator[None]:
         """Count an image; yields after each step of about a millisecond. The caller runs it to the
         end before the next call."""
         topics: dict[TopicId, TopicCounts] = {}

@@ -133,7 +133,7 @@ def test_requests_that_say_nothing_or_too_much_are_refused(folder: str) -> None:
                 ([{"type": "user"}], "filter: empty"),
                 ([{"type": "user", "is_any": False}], "filter: empty"),
                 ([{"type": "ip", "is_any": True}], "'ip'"),
-                ([{"type": "user", "name": "a"}] * 1_000, "two filters are for user"),
+                ([{"type": "user", "name": "a"}] * 1_000, "more than one filter for user"),
             ]
             for filters, why in senseless:
                 with pytest.raises(InvalidRequest, match=why):

@@ -7,8 +7,8 @@ from ....proto import admin_pb2 as pb
 from ....proto import metadata_records_pb2
 from ....runtime.error_detail import decode_error
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..offloaded_encoding import encode_if_large
 from ..per_item import check_count, outcome, wait_applied
 
 

@@ -10,8 +10,8 @@ from ....errors import QuorumlogError
 from ....proto import admin_pb2 as pb
 from ...grpc.validation import check_assignments, check_partition
 from ..api import Answer, BrokerContext, Call, KafkaApi
+from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..offloaded_encoding import encode_if_large
 from ..per_item import (
     Place,
     by_topic,

@@ -8,9 +8,9 @@ from ....errors import GroupNotFound, QuorumlogError
 from ....metadata import MetadataImage
 from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call, Fields
 from ..authorized_operations import group_operations
+from ..encoding_offload import encode_if_large
 from ..error_codes import group_code
 from ..group_calls import partition_fields
-from ..offloaded_encoding import encode_if_large
 from ..per_item import outcomes
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1

@@ -20,8 +20,8 @@ from ....proto import admin_pb2 as pb
 from ...grpc.configs import describe_topic_configs
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..configs import created_configs
+from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..offloaded_encoding import encode_if_large
 from ..per_item import check_count, outcomes, repeated, wait_applied, with_timeout
 
 DEFAULT: Final = -1

@@ -11,8 +11,8 @@ from ....errors import InvalidRequest, QuorumlogError
 from ....proto import admin_pb2 as pb
 from ...grpc.validation import check_before_offset, check_partition
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..encoding_offload import encode_if_large
 from ..error_codes import code_of
-from ..offloaded_encoding import encode_if_large
 from ..per_item import (
     Place,
     by_topic,

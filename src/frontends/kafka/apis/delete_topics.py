@@ -11,8 +11,8 @@ from ....errors import InvalidRequest, QuorumlogError
 from ....metadata import MetadataImage
 from ....proto import admin_pb2 as pb
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..offloaded_encoding import encode_if_large
 from ..per_item import outcomes, repeated, wait_applied, with_timeout
 
 

@@ -7,8 +7,8 @@ from ....metadata.client_quotas import ENTITY_TYPES, QUOTAS
 from ....proto import admin_pb2 as pb
 from ....proto import metadata_records_pb2
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..offloaded_encoding import encode_if_large
 from ..per_item import outcome
 
 ELEMENTS_AN_ENTRY: Final = 1 + len(ENTITY_TYPES) + len(QUOTAS)

@@ -15,7 +15,7 @@ from ....runtime.error_detail import decode_error
 from ...grpc.configs import RESOURCES_MAX
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..configs import described_config, resource_of, result_of
-from ..offloaded_encoding import encode_if_large
+from ..encoding_offload import encode_if_large
 from ..per_item import outcome
 
 

@@ -9,8 +9,8 @@ from ....broker.groups.requests import DescribeGroup, GroupDescription, MemberDe
 from ....errors import GroupNotFound, QuorumlogError
 from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call, Fields
 from ..authorized_operations import group_operations
+from ..encoding_offload import encode_if_large
 from ..error_codes import group_code
-from ..offloaded_encoding import encode_if_large
 from ..per_item import outcomes
 
 DEAD: Final = "Dead"

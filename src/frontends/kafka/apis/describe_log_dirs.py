@@ -11,8 +11,8 @@ from typing import Any, Final
 from ....errors import QuorumlogError
 from ....proto import admin_pb2 as pb
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..encoding_offload import encode_if_large
 from ..error_codes import code_of
-from ..offloaded_encoding import encode_if_large
 from ..per_item import by_topic, outcome
 
 FIRST_WITH_ERROR: Final = 3

@@ -10,8 +10,8 @@ from ....errors import NotLeaderOrFollower, QuorumlogError, UnknownTopicOrPartit
 from ....metadata.topic_names import METADATA_TOPIC
 from ....proto import quorum_pb2 as pb
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..offloaded_encoding import encode_if_large
 from ..per_item import by_topic, outcome
 
 LISTENER: Final = "CONTROLLER"

@@ -14,8 +14,8 @@ from ....ids import NO_NODE
 from ....proto import admin_pb2 as pb
 from ...grpc.validation import check_partition
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, error_fields
-from ..offloaded_encoding import encode_if_large
 from ..per_item import (
     Place,
     by_topic,

@@ -13,7 +13,7 @@ from ..pending_group_call import begin_group_call
 read = read_heartbeat
 
 
-class HeartbeatResponse(PreparedResponse):
+class ClassicHeartbeatResponse(PreparedResponse):
     """An encoded response."""
 
     __slots__ = ("_code", "_version")
@@ -53,8 +53,8 @@ def _request(call: Call) -> ClassicHeartbeat:
     )
 
 
-def _answer(call: Call, outcome: QuorumlogError | None) -> HeartbeatResponse:
+def _answer(call: Call, outcome: QuorumlogError | None) -> ClassicHeartbeatResponse:
     """Return the response. While the coordinator loads, every member's heartbeat succeeds."""
     if outcome is None or isinstance(outcome, CoordinatorLoading):
-        return HeartbeatResponse(call.version, 0)
-    return HeartbeatResponse(call.version, group_code(outcome))
+        return ClassicHeartbeatResponse(call.version, 0)
+    return ClassicHeartbeatResponse(call.version, group_code(outcome))

@@ -8,9 +8,9 @@ from typing import Final
 
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..configs import BROKER, OTHERS, TOPIC
+from ..encoding_offload import encode_if_large
 from ..endpoints import endpoints
 from ..error_codes import UNSUPPORTED_VERSION
-from ..offloaded_encoding import encode_if_large
 
 _CLIENT_METRICS: Final = 16
 

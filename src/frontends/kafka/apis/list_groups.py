@@ -7,8 +7,8 @@ from typing import Final
 from ....broker.groups.requests import ListedGroup
 from ....errors import QuorumlogError
 from ..api import Answer, BrokerContext, Call, Fields
+from ..encoding_offload import encode_if_large
 from ..error_codes import group_code
-from ..offloaded_encoding import encode_if_large
 
 CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"

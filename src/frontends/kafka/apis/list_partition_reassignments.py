@@ -6,8 +6,8 @@ from typing import Any, Final
 from ....errors import QuorumlogError
 from ....proto import admin_pb2 as pb
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..offloaded_encoding import encode_if_large
 from ..per_item import by_topic, outcome, with_timeout
 
 

@@ -16,9 +16,9 @@ from ....proto import admin_pb2
 from ....runtime import CallContext
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..authorized_operations import cluster_operations, topic_operations
+from ..encoding_offload import encode_if_large
 from ..endpoints import BrokerEndpoint, controller_of, endpoints
 from ..error_codes import LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND, REPLICA_NOT_AVAILABLE, code_of
-from ..offloaded_encoding import encode_if_large
 from ..per_item import outcomes
 from ..topic_fields import missing_code, no_topic, place_fields
 

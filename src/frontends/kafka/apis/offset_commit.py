@@ -19,9 +19,9 @@ from ....errors import (
 )
 from ..api import Answer, BrokerContext, Call, Done, Fields, PreparedResponse
 from ..codecs.groups import Commit, encode_commit, read_commit
+from ..encoding_offload import encode_if_large
 from ..error_codes import UNSUPPORTED_VERSION, code_of, group_code
 from ..group_calls import NamedTopic, ask_coordinator, named_topic, slices
-from ..offloaded_encoding import encode_if_large
 from ..pending_group_call import begin_group_call
 
 read = read_commit

@@ -3,9 +3,9 @@
 from ....broker.groups.requests import DeleteOffsets
 from ....errors import QuorumlogError, UnknownTopicOrPartition
 from ..api import Answer, BrokerContext, Call
+from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, group_code
 from ..group_calls import ask_coordinator, slices
-from ..offloaded_encoding import encode_if_large
 from ..per_item import by_topic
 
 

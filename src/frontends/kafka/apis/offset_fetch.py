@@ -11,9 +11,9 @@ from ....broker.groups.requests import FetchOffsets, StoredOffset
 from ....errors import QuorumlogError
 from ....metadata import MetadataImage
 from ..api import Answer, BrokerContext, Call, Fields
+from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, group_code
 from ..group_calls import NO_OFFSET, NamedTopic, ask_coordinator, named_topic
-from ..offloaded_encoding import encode_if_large
 from ..per_item import by_topic
 
 _FAILS_AS_A_WHOLE: Final = 2  # the first version with a top-level error

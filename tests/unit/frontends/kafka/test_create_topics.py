@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.frontends.kafka.offloaded_encoding import ELEMENTS_ON_THE_LOOP_MAX
+from quorumlog.frontends.kafka.encoding_offload import ELEMENTS_ON_THE_LOOP_MAX
 from quorumlog.frontends.kafka.per_item import PARTS_AT_ONCE, PARTS_MAX
 from quorumlog.runtime import Runtime
 

@@ -45,7 +45,7 @@ def image_of(topics: dict[str, list[PartitionImage]], **configs: str) -> Metadat
 
 def counted(image: MetadataImage, *, node_id: NodeId = ME) -> PartitionTally:
     tally = PartitionTally(node_id)
-    for _ in tally.look(image):
+    for _ in tally.count_image(image):
         pass
     return tally
 
@@ -96,11 +96,11 @@ def test_topics_that_stayed_are_not_looked_at_again() -> None:
     states = {f"t{number}": [partition()] * 500 for number in range(10)}
     image = image_of(states)
     tally = PartitionTally(ME)
-    first = sum(1 for _ in tally.look(image))
+    first = sum(1 for _ in tally.count_image(image))
     changed = image_of({**states, "t0": [partition(isr=(1,))] * 500})
     topic = changed.topics_by_name["t0"]
     image = replace(image, topics_by_id=image.topics_by_id.set(topic, changed.topics_by_id[topic]))
-    second = sum(1 for _ in tally.look(image))
+    second = sum(1 for _ in tally.count_image(image))
 
     assert (first, second) == (5, 0)
     assert (tally.led.partitions, tally.led.under_replicated) == (5_000, 500)
@@ -109,14 +109,16 @@ def test_topics_that_stayed_are_not_looked_at_again() -> None:
 def test_a_topic_that_is_gone_is_not_counted_any_more() -> None:
     tally = PartitionTally(ME)
     for topics in ({"a": [partition()], "b": [partition()]}, {"a": [partition()]}):
-        for _ in tally.look(image_of(topics)):
+        for _ in tally.count_image(image_of(topics)):
             pass
 
     assert tally.everywhere.partitions == 1
 
 
 def test_a_large_topic_is_counted_in_steps() -> None:
-    steps = list(PartitionTally(ME).look(image_of({"t": [partition()] * (5 * COUNTED_A_STEP)})))
+    steps = list(
+        PartitionTally(ME).count_image(image_of({"t": [partition()] * (5 * COUNTED_A_STEP)}))
+    )
 
     assert len(steps) >= 5
 

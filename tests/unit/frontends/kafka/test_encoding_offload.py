@@ -8,7 +8,7 @@ from quorumlog import simulation
 from quorumlog.frontends.kafka import messages
 from quorumlog.frontends.kafka.api import FileRange
 from quorumlog.frontends.kafka.apis import APIS
-from quorumlog.frontends.kafka.offloaded_encoding import ELEMENTS_ON_THE_LOOP_MAX, EncodedResponse
+from quorumlog.frontends.kafka.encoding_offload import ELEMENTS_ON_THE_LOOP_MAX, EncodedResponse
 from quorumlog.runtime import Runtime
 
 from ..served_node import Run

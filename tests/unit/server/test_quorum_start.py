@@ -6,7 +6,7 @@ from quorumlog.ids import TopicId
 from quorumlog.metadata.shell import MetadataPublisher
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.runtime import Runtime
-from quorumlog.server.quorum import APPLY_PATIENCE_MS, apply_past
+from quorumlog.server.quorum import APPLY_PATIENCE_MS, wait_for_committed_metadata
 from quorumlog.simulation import run
 
 
@@ -19,7 +19,7 @@ def test_a_start_waits_for_its_past_however_long_that_takes() -> None:
         topic = pb.TopicRecord(topic_id=TopicId(b"t" * 16), name="t")
         value = pb.MetadataRecord(topic=topic).SerializeToString()
         publisher.committed(5, 1, [value])
-        await apply_past(publisher, 1)
+        await wait_for_committed_metadata(publisher, 1)
         assert publisher.applied_offset == 5
         assert runtime.clock.now_ms() - begun_ms >= 10 * APPLY_PATIENCE_MS
         publisher.close()
