@@ -270,7 +270,7 @@ def test_a_closed_pipe_ends_consume_quietly(address: str, topic: str) -> None:
         (["storage", "format", "--config", "/no/such/file"], "/no/such/file cannot be read"),
         (["topics", "list", "--bootstrap", "nonsense"], "give host:port"),
         (["topics", "list", "--bootstrap", "127.0.0.1:1"], "quorumlog dev"),
-        (["server"], "data.dir is missing"),
+        (["server"], "data.dir: missing"),
     ],
 )
 def test_an_error_is_one_sentence_and_exit_code_1(
