@@ -4,7 +4,7 @@ Such an append works like a follower's, with two differences: the batches get th
 (source epochs are meaningless here), and the append waits for this partition's followers. Four
 rules keep the copy correct:
 
-- The request has the copy's end offset as the mirror knows it, and is appended only there. A
+- The request has the copy's end offset as the mirror has it, and is appended only there. A
   repeat, a second mirror, or a leader that lost an unacknowledged end thus causes neither holes nor
   duplicates.
 - A gap in the batches is a gap in the source. Before the first one, the log durably records that it

@@ -135,13 +135,13 @@ class ClassicGroupMachine:
         together."""
         roster = self._generations.roster
         old = roster.members.get(request.member_id) or roster.by_instance(request.instance_id)
-        more = new_member(request.member_id, request).brought_bytes
-        more -= 0 if old is None else old.brought_bytes
+        more = new_member(request.member_id, request).stored_bytes
+        more -= 0 if old is None else old.stored_bytes
         limit = self._config.group_bytes_max
-        if more > 0 and roster.brought_bytes + more > limit:
+        if more > 0 and roster.stored_bytes + more > limit:
             raise GroupFull(
                 f"group {self.group!r}: the subscriptions of its members have"
-                f" {roster.brought_bytes + more} bytes, the limit is {limit}; subscribe to fewer"
+                f" {roster.stored_bytes + more} bytes, the limit is {limit}; subscribe to fewer"
                 " topics, or use several groups"
             )
 
@@ -286,10 +286,10 @@ class ClassicGroupMachine:
             (request.protocol_type, generations.roster.protocol_type),
             (request.protocol, generations.protocol),
         )
-        for said, true in pairs:
-            if said is not None and said != true:
+        for sent, expected in pairs:
+            if sent is not None and sent != expected:
                 raise InconsistentGroupProtocol(
-                    f"group {self.group!r}: the protocol is {true!r}, the member sent {said!r};"
+                    f"group {self.group!r}: the protocol is {expected!r}, the member sent {sent!r};"
                     " join again"
                 )
 

@@ -60,7 +60,7 @@ class ClassicMember:
     is_new: bool = False  # it has not been in a generation yet
 
     @property
-    def brought_bytes(self) -> int:
+    def stored_bytes(self) -> int:
         """The approximate stored size of its names and subscriptions."""
         names = (self.member_id, self.instance_id or "", self.client_id, self.client_host)
         return sum(map(len, names)) + sum(len(content) for _, content in self.protocols)
@@ -156,8 +156,8 @@ class Roster:
     """
 
     __slots__ = (
-        "_instances", "_supporters", "_topics", "brought_bytes", "members", "pending",
-        "protocol_type", "waiting_count",
+        "_instances", "_supporters", "_topics", "members", "pending", "protocol_type",
+        "stored_bytes", "waiting_count",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class Roster:
         self.pending: dict[str, None] = {}
         self.protocol_type = ""  # kept when the last member has left
         self.waiting_count = 0  # members with a waiting join
-        self.brought_bytes = 0  # approximate stored size of all members
+        self.stored_bytes = 0  # approximate stored size of all members
         self._instances: dict[str, str] = {}  # member id by instance id
         self._supporters: dict[str, int] = {}  # number of members by protocol
         self._topics: tuple[str | None, frozenset[str] | None] | None = None  # cache of `topics`
@@ -270,7 +270,7 @@ class Roster:
 
     def _count(self, member: ClassicMember, step: int) -> None:
         self._topics = None
-        self.brought_bytes += step * member.brought_bytes
+        self.stored_bytes += step * member.stored_bytes
         for name, _ in member.protocols:
             count = self._supporters.get(name, 0) + step
             if count:
@@ -347,8 +347,8 @@ class Roster:
         assert offers == self._supporters, f"{offers} counted, {self._supporters} kept"
         instances = {m.instance_id: m.member_id for m in self if m.instance_id is not None}
         assert instances == self._instances, f"{instances} found, {self._instances} kept"
-        brought = sum(member.brought_bytes for member in self)
-        assert brought == self.brought_bytes, f"{brought} bytes, {self.brought_bytes} counted"
+        brought = sum(member.stored_bytes for member in self)
+        assert brought == self.stored_bytes, f"{brought} bytes, {self.stored_bytes} counted"
         waiting = sum(1 for member in self if member.joining is not None)
         assert waiting == self.waiting_count, f"{waiting} wait, {self.waiting_count} counted"
         assert not self.pending.keys() & self.members.keys(), "pending and a member"

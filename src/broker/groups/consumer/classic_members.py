@@ -124,7 +124,7 @@ def heartbeat(
 def leave(core: GroupCore, request: LeaveGroup, image: MetadataImage, now_ms: int) -> Left:
     """Remove members of either protocol; each has an error of its own or None."""
     errors: list[QuorumlogError | None] = []
-    going: dict[str, None] = {}
+    leaving: dict[str, None] = {}
     for leaver in request.leavers:
         try:
             member_id = leaver.member_id
@@ -132,14 +132,14 @@ def leave(core: GroupCore, request: LeaveGroup, image: MetadataImage, now_ms: in
                 static = core.state.static_member(leaver.instance_id)
                 member_id = "" if static is None else static.member_id
             member = find_member(core.state, member_id, leaver.instance_id)
-            if member.member_id in going:
+            if member.member_id in leaving:
                 raise UnknownMember(f"member {member.member_id!r} has left already")
-            going[member.member_id] = None
+            leaving[member.member_id] = None
             errors.append(None)
         except (UnknownMember, FencedInstance) as error:
             errors.append(error)
-    if going:
-        core.fence(going, image, now_ms)
+    if leaving:
+        core.fence(leaving, image, now_ms)
     return Left(errors=tuple(errors))
 
 

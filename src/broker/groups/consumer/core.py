@@ -234,7 +234,7 @@ class GroupCore:
         targets: dict[TopicId, set[int]] = {}  # of the members so far
         specs = []
         for member_id, member in state.members.items():
-            names = state.wanted_topics(member)
+            names = state.member_topics(member)
             topics = ids.get(names)
             if topics is None:
                 topics = ids[names] = ids_of(names, self._watched)
@@ -260,7 +260,7 @@ class GroupCore:
         target = state.targets.get(member_id, {})
         if state.target_epoch < state.epoch:
             # The target is older than the subscription.
-            topics = ids_of(state.wanted_topics(member), self._watched)
+            topics = ids_of(state.member_topics(member), self._watched)
             target = {topic_id: target[topic_id] for topic_id in target if topic_id in topics}
         after = reconcile(
             current,

@@ -18,7 +18,7 @@ from ..records import ConsumerMember, CurrentAssignment, MemberState
 from ..requests import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerBeat, ConsumerHeartbeat
 from .core import JOIN, REVOKE, SYNC, GroupCore
 from .reconciliation import is_within
-from .state import GroupState, brought_bytes
+from .state import GroupState, stored_bytes
 from .subscriptions import check_pattern
 
 
@@ -185,8 +185,8 @@ def check_bytes(core: GroupCore, before: ConsumerMember | None, member: Consumer
     """Raise GroupFull if the subscriptions of all members are too large to be stored together."""
     if member is before:
         return
-    more = brought_bytes(member) - (0 if before is None else brought_bytes(before))
-    size, limit = core.state.brought_bytes + more, core.config.group_bytes_max
+    more = stored_bytes(member) - (0 if before is None else stored_bytes(before))
+    size, limit = core.state.stored_bytes + more, core.config.group_bytes_max
     if more > 0 and size > limit:
         raise GroupFull(
             f"group {core.group!r}: the subscriptions of its members have {size} bytes, the limit"

@@ -49,7 +49,7 @@ class GroupState:
     pattern_counts: dict[str, int] = field(default_factory=dict)  # subscribers by pattern
     assignor_counts: dict[str, int] = field(default_factory=dict)  # members that chose an assignor
     classic_count: int = 0  # members of the classic protocol
-    brought_bytes: int = 0  # approximate stored size of all members
+    stored_bytes: int = 0  # approximate stored size of all members
 
     # --- records ----------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class GroupState:
         self._count(member, -1)
 
     def _count(self, member: ConsumerMember, change: int) -> None:
-        self.brought_bytes += change * brought_bytes(member)
+        self.stored_bytes += change * stored_bytes(member)
         for topic in member.topics:
             _add(self.topic_counts, topic, change)
         if member.pattern:
@@ -173,7 +173,7 @@ class GroupState:
         of_topic = self.owners.get(topic_id)
         return None if of_topic is None else of_topic.get(index)
 
-    def wanted_topics(self, member: ConsumerMember) -> frozenset[str]:
+    def member_topics(self, member: ConsumerMember) -> frozenset[str]:
         """Return the topics that a member is subscribed to, by name or by its pattern."""
         resolved = self.patterns.get(member.pattern) if member.pattern else None
         return member.topics if resolved is None else member.topics | resolved.topics
@@ -241,7 +241,7 @@ class GroupState:
             assert member_id in self.members, f"{member_id} has a target and is not a member"
 
 
-def brought_bytes(member: ConsumerMember) -> int:
+def stored_bytes(member: ConsumerMember) -> int:
     """Return the approximate stored size of a member. O(its topics)."""
     face = member.classic
     names = (

@@ -319,7 +319,7 @@ class ReassignmentThrottle:
         self._throttle = Throttle(max(1, bytes_per_second)) if bytes_per_second >= 0 else None
         return True
 
-    def asked_bytes(self, wanted: int) -> int:
+    def fetch_bytes(self, wanted: int) -> int:
         """Return the fetch size of one partition, at most `wanted`."""
         if self._throttle is None:
             return wanted
@@ -639,7 +639,7 @@ class ReplicaFetcher:
         for followed in taken:
             if not followed.replica.is_given_up:
                 paced = followed.replica.is_moving_in
-                asked = self._throttle.asked_bytes(bytes_max) if paced else bytes_max
+                asked = self._throttle.fetch_bytes(bytes_max) if paced else bytes_max
                 followed.fill(parts.add(), asked)
         return request
 
