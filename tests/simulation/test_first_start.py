@@ -65,7 +65,7 @@ def survives(operation: int, *, power: bool, moment: str) -> bool:
 
 
 def within(world: SimWorld, server: SimNode, client: SimNode, main: Main) -> Any:
-    """What a client gets from a server that must not end meanwhile."""
+    """Return a client's response from a server that must not end meanwhile."""
     task = client.spawn(main)
     world.run_until(lambda: task.done() or not server.alive, virtual_ms=60_000, why=str(main))
     assert server.alive, f"the node failed: {server.exit_error!r} {server.stops}"

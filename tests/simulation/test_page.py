@@ -18,7 +18,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 
 
 def play(hash_seed: str) -> str:
-    """What the page's scenario prints under a PYTHONHASHSEED."""
+    """Return the output of the page's scenario under a PYTHONHASHSEED."""
     code = PAGE.partition("```python\n")[2].partition("```")[0]
     finished = subprocess.run(
         [sys.executable, "-c", code],

@@ -46,7 +46,7 @@ def what_is_sent_counts_as_stored(patch: pytest.MonkeyPatch) -> None:
 
 
 def repeats_are_swapped(patch: pytest.MonkeyPatch) -> None:
-    """What goes back to the queue goes behind what is younger; only numbers would tell."""
+    """Put batches that are sent again behind younger ones in the queue."""
 
     def bring_back(part: Part) -> None:
         queue = part.queue

@@ -106,7 +106,7 @@ def the_recovery_point_runs_ahead_of_the_sync(patch: pytest.MonkeyPatch) -> None
 
 
 def a_recovery_trusts_the_page_cache(patch: pytest.MonkeyPatch) -> None:
-    """What it found after a dead process is taken for durable, and never synced."""
+    """Treat the content found after a dead process as durable, and never sync it."""
     patch.setattr(recovery._Scan, "_finish", lambda scan: scan._activate())
 
 

@@ -63,8 +63,8 @@ class Model(Protocol):
         """Return True if the request takes effect in every state and overwrites it."""
 
     def unseen(self, operations: Sequence[Operation]) -> set[int]:
-        """Return the numbers of overwriting operations whose effect no other result shows: each
-        can be placed right before another overwriting operation, or at the end."""
+        """Return the numbers of overwriting operations with an effect that no other result
+        shows; each can be placed right before another overwriting operation, or at the end."""
 
     def explain(self, operations: Sequence[Operation]) -> str:
         """Return the name of the anomaly in one key's operations, "" if it has none."""

@@ -1,4 +1,4 @@
-"""Bounds of data loss: the machines whose disk or unflushed data may be lost now.
+"""Bounds of data loss: machines that may lose their disk or unflushed data now.
 
 An acknowledged record is on every replica of the maximal ISR, and that has at least
 min.insync.replicas members. So fewer losses than that at once leave an electable copy. A loss is

@@ -49,7 +49,7 @@ class ClassicMember:
         self._came_again = False
 
     async def run(self) -> None:
-        """Run until told to leave, or fenced."""
+        """Run until a request to leave, or until it is fenced."""
         await self._reading.look()
         try:
             while not self._setting.stop.is_set():

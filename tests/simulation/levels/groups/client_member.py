@@ -75,7 +75,7 @@ class ClientMember:
         self._commit_ns = 0
 
     async def run(self) -> None:
-        """Run until told to leave, or fenced."""
+        """Run until a request to leave, or until it is fenced."""
         log = await self._connect()
         consumer = self._consumer(log)
         try:

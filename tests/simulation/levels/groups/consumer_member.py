@@ -28,7 +28,7 @@ class ConsumerMember:
         self._commit_ns = 0
 
     async def run(self) -> None:
-        """Run until told to leave, or fenced."""
+        """Run until a request to leave, or until it is fenced."""
         await self._reading.look()
         try:
             while not self._setting.stop.is_set():
