@@ -1,10 +1,11 @@
-"""Spark: the PySpark data source `quorumlog` and what makes a session ready for it.
+"""The PySpark data source `quorumlog`, and the configuration of Spark sessions for it.
 
-A source in pure Python over Arrow, for `spark.read` and `spark.readStream`; no jar. `options`,
-`offsets`, `planning` and `admission` decide and know neither Spark nor a broker; `cluster` and
-`fetching` talk to brokers; `query_group` keeps a query's start and says how far it is,
-`retention_lease` holds retention back; `batches` makes Arrow of bytes; `source`, `batch`, `stream`
-and `tasks` are what Spark calls; `sessions` and `java` see that a session works.
+A source in pure Python over Arrow, for `spark.read` and `spark.readStream`, without a jar.
+`options`, `offsets`, `planning` and `admission` are pure and import neither Spark nor a client;
+`cluster` and `fetching` call brokers; `query_group` stores a query's start and commits its
+progress, `retention_lease` holds back retention; `batches` converts record batches to Arrow;
+`source`, `batch`, `stream` and `tasks` implement Spark's interfaces; `sessions` and `java` check
+and configure sessions.
 """
 
 from quorumlog.spark.sessions import configure, session

@@ -1,7 +1,7 @@
-"""How much of a stream's backlog the next micro-batch takes, and whether it waits.
+"""Limits of micro-batches: how much of the backlog the next one reads, and whether it waits.
 
-Spark takes one limit from a Python source, and none that waits for records; so all limits are
-applied where the source says up to where the next micro-batch goes. Pure: the time comes in.
+Spark accepts one limit from a Python source, and none that waits for records. So the source applies
+all limits when it returns the end of the next micro-batch. Pure: time is an argument.
 """
 
 from collections.abc import Mapping
@@ -12,21 +12,21 @@ from quorumlog.spark.options import Limits
 from quorumlog.spark.planning import limit_rows
 
 RECORD_BYTES: int = 1_000
-"""What a record is taken for where nothing is known of its partition."""
+"""Assumed size of a record of a partition without statistics."""
 
 PAUSE_MS_MIN: int = 2
 PAUSE_MS_MAX: int = 50
-"""The first rest between looks in vain, and the longest; each is twice the one before."""
+"""Bounds of the pause after a poll without new records; it doubles each time."""
 
 
 class Density(NamedTuple):
-    """What a log takes on disk: so many bytes for so many offsets."""
+    """The size of a log on disk, and the number of its offsets."""
 
     size_bytes: int
     offsets: int
 
     def bytes_of(self, offsets: int) -> int:
-        """About how many bytes so many offsets take, rounded up."""
+        """Return the approximate size of a number of offsets, rounded up."""
         if self.offsets <= 0 or self.size_bytes <= 0:
             return offsets * RECORD_BYTES
         return -(-offsets * self.size_bytes // self.offsets)
@@ -36,7 +36,7 @@ UNKNOWN = Density(0, 0)
 
 
 class Admission:
-    """The limits of one query, and since when records wait."""
+    """The limits of one query, and the time since when records wait."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -52,12 +52,11 @@ class Admission:
         now_ms: int,
         waits: bool = True,
     ) -> Offsets | None:
-        """Return where the next micro-batch ends; None: it waits for more records.
+        """Return the end of the next micro-batch, None to wait for more records.
 
-        Every partition of `latest` must be in `starts`. The first micro-batch never waits; the next
-        ones do, for `offsets_min` records and no longer than `delay_ms_max` since the first that
-        waits was seen. `now_ms` is monotonic. With `waits` false nothing waits: no more records are
-        to come.
+        Every partition of `latest` must be in `starts`. The first micro-batch never waits. Later
+        ones wait for `offsets_min` records, at most `delay_ms_max` after the first waiting record
+        was found. `now_ms` is monotonic. Without `waits` no micro-batch waits.
         """
         backlog = sum(max(end - starts[place], 0) for place, end in latest.items())
         if backlog and waits and self._has_to_wait(backlog, now_ms):
@@ -83,19 +82,19 @@ class Admission:
 
 
 class Pace:
-    """How long a query rests between looks for new records that found none: Spark alone would look
-    a hundred times a second, which costs driver and brokers a tenth of a core for an idle query."""
+    """The pause between polls without new records. Spark polls a hundred times a second, which
+    costs a tenth of a core on driver and brokers for an idle query."""
 
     def __init__(self) -> None:
         self._looked_ms = 0
         self._pause_ms = 0
 
     def rest_ms(self, now_ms: int) -> int:
-        """Return how long to wait before the next look; `now_ms` is monotonic."""
+        """Return the time until the next poll; `now_ms` is monotonic."""
         return max(self._looked_ms + self._pause_ms - now_ms, 0)
 
     def looked(self, now_ms: int, *, found: bool) -> None:
-        """The look is over. The first one in vain is followed by the next at once."""
+        """Record a poll. The first one without records is followed by the next at once."""
         self._looked_ms = now_ms
         longer_ms = min(max(2 * self._pause_ms, PAUSE_MS_MIN), PAUSE_MS_MAX)
         self._pause_ms = 0 if found else longer_ms
@@ -107,8 +106,8 @@ def limit_bytes(
     densities: Mapping[TopicPartition, Density],
     bytes_max: int,
 ) -> Offsets:
-    """Return ends that take about `bytes_max`, each partition by its share of the backlog's bytes,
-    and at least one offset where there is any.
+    """Return ends that read about `bytes_max`, in proportion to each partition's backlog in bytes,
+    and at least one offset of each partition with a backlog.
 
     Every partition of `ends` must be in `starts`.
     """

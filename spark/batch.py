@@ -1,8 +1,7 @@
-"""The batch reader: what `spark.read` plans on the driver and runs on executors.
+"""The batch reader of `spark.read`: planning on the driver, reading on executors.
 
 Spark plans a DataFrame once, at its first action: a second action on the same DataFrame (or on a
-view of it) reads the same offsets again, also where `latest` has moved on. A new `load()` plans
-anew.
+view of it) reads the same offsets, even if `latest` has advanced. A new `load()` plans again.
 """
 
 import logging
@@ -30,17 +29,17 @@ class BatchReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Resolve every position now and return one task for each range, as a list.
+        """Resolve every position and return one task per range.
 
-        Raises InvalidConfig, UnknownTopicOrPartition or OffsetOutOfRange; Lost when no broker
-        answers.
+        Raises InvalidConfig, UnknownTopicOrPartition or OffsetOutOfRange; Lost if no broker
+        responds.
         """
         options = self._options
         cluster = Cluster(options.bootstrap)
         leaders = cluster.leaders(options.selection)
         start_times = times_wanted(options.start, leaders)
         end_times = times_wanted(options.end, leaders)
-        # The end first: a record that comes meanwhile is none of this read, whatever its time.
+        # The bounds first: records that arrive during the lookup are not part of this read.
         bounds = cluster.bounds(leaders, options.isolation)
         started = within(cluster.offsets_at(start_times, leaders, options.isolation), bounds)
         ended = within(cluster.offsets_at(end_times, leaders, options.isolation), bounds)

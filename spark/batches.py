@@ -1,8 +1,8 @@
-"""From record batches as the broker stores them to Arrow batches as Spark takes them.
+"""Conversion of stored record batches to Arrow batches for Spark.
 
-Spark wants 10,000 to 65,000 rows at a time: fewer cost it a fixed price each, more do not fit its
-caches. So small answers are joined before decoding, and what decodes to more is sliced. Slices and
-the columns that are equal in every row (topic, partition) share memory. Knows no broker.
+Spark works best with 10,000 to 65,000 rows per batch: smaller batches have a fixed cost each,
+larger ones exceed its caches. So small responses are joined before decoding, and large results are
+sliced. Slices and constant columns (topic, partition) share memory. Performs no I/O.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from quorumlog.spark.offsets import TopicPartition
 ROWS_MIN: Final = 10_000
 ROWS_MAX: Final = 65_000
 BYTES_MAX: Final = 8 * 1024 * 1024
-"""Joined answers are decoded once they hold this many bytes, however few rows those are."""
+"""Joined responses of this size are decoded, even with fewer than ROWS_MIN rows."""
 
 _DECODED_AS: Final = {
     "key": "key",
@@ -30,21 +30,21 @@ _DECODED_AS: Final = {
     "timestampType": "timestamp_type",
     "headers": "headers",
 }
-"""From a column of the source to the codec's name of it; the others are equal in every row."""
+"""The codec's name of each column of the source; the other columns are constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole record batches to decode together, from offset `start` on."""
+    """Whole record batches to decode together, from offset `start`."""
 
     batches: bytes
     start: int
 
 
 class Gather:
-    """Joins answers of a broker into chunks that decode to a good number of rows.
+    """Joins responses of a broker into chunks that decode to at least ROWS_MIN rows.
 
-    Holds at most BYTES_MAX bytes and one answer.
+    Holds at most BYTES_MAX bytes and one response.
     """
 
     def __init__(self) -> None:
@@ -54,10 +54,10 @@ class Gather:
         self._rows = 0
 
     def add(self, batches: bytes, start: int) -> Iterator[Chunk]:
-        """Take an answer read from offset `start`; yield the chunks that are full.
+        """Add a response read from offset `start`; yield full chunks.
 
-        Cuts only between record batches, so a chunk has more than ROWS_MAX rows when one batch
-        takes it there. Raises CorruptionError when the answer is not whole batches.
+        Cuts only between record batches, so that the last batch of a chunk may exceed ROWS_MAX.
+        Raises CorruptionError if the response has an incomplete batch.
         """
         taken = 0
         for position, header in iterate_batches(batches):
@@ -76,7 +76,7 @@ class Gather:
                 yield self._cut()
 
     def rest(self) -> Iterator[Chunk]:
-        """Yield what is left, if anything is."""
+        """Yield the last chunk, if there is one."""
         if self._waiting:
             yield self._cut()
 
@@ -93,13 +93,13 @@ class Gather:
 
 
 class Assembler:
-    """Makes Arrow batches of exactly the columns that a schema asks for, of one partition."""
+    """Builds Arrow batches with the columns of a schema, for one partition."""
 
     def __init__(self, schema: StructType, columns: tuple[str, ...], place: TopicPartition) -> None:
         """`columns` are the source's names of the schema's fields, in order."""
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._columns = columns
-        # At least one column, whose length says how many rows there are.
+        # At least one column, whose length is the number of rows.
         self._decoded = tuple(_DECODED_AS[name] for name in columns if name in _DECODED_AS)
         self._decoded = self._decoded or ("offset",)
         self._same = {
@@ -108,8 +108,8 @@ class Assembler:
         }
 
     def decode(self, chunk: Chunk, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the chunk's records below offset `end`, at most ROWS_MAX at a time; never an empty
-        batch. Raises CorruptionError."""
+        """Yield the chunk's records below offset `end`, in non-empty batches of at most ROWS_MAX
+        rows. Raise CorruptionError."""
         decoded = decode_arrow(
             chunk.batches, start_offset=chunk.start, end_offset=end, columns=self._decoded
         )

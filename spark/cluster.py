@@ -1,7 +1,7 @@
-"""What the driver and the tasks ask of brokers, through channels that block.
+"""Calls of the driver and of tasks to brokers, over blocking channels.
 
-Spark's Python processes have no event loop. They are forked and reused, so channels are kept per
-process: a module-level pool, made anew after a fork, since a channel does not survive one.
+Spark's Python processes have no event loop. They are forked and reused, so channels are pooled per
+process: a fork gets new channels, since a channel does not survive a fork.
 """
 
 import itertools
@@ -50,28 +50,28 @@ R = TypeVar("R", bound=Message)
 
 
 class Leader(NamedTuple):
-    """Where a partition's calls go, and of which topic it is."""
+    """The leader's address of a partition, and the id of its topic."""
 
     address: str  # "host:port"
-    topic_id: bytes  # a topic of this name with another id is another topic
+    topic_id: bytes  # another id is another topic
 
 
 CALL_TIMEOUT_MS: Final = 30_000
 ATTEMPTS_MAX: Final = 8
-"""How often a call is made before its error stands; with the pauses that is about 7 s, in which
-another broker leads what a dead one did (broker.session.timeout.ms is 3 s)."""
+"""The maximum number of attempts of a call, about 7 s with pauses: enough for a failover with the
+broker.session.timeout.ms of 3 s."""
 
 PATIENT_ATTEMPTS_MAX: Final = 18
-"""Likewise, where a query cannot go on without an answer: about 27 s."""
+"""The same for calls that a query cannot continue without: about 27 s."""
 
 PAUSE_MS: Final = 100
 PAUSE_MS_MAX: Final = 2_000
-"""The first pause between attempts, and the longest; each is twice the one before."""
+"""Bounds of the pause between attempts, which doubles each time."""
 
 logger = logging.getLogger(__name__)
 
-# The module-level state of this room: Spark hands a worker process from task to task and from job
-# to job, and nothing else in it lives that long.
+# Module-level state: Spark reuses a worker process for many tasks and jobs, and only module state
+# survives between them.
 _channels: dict[tuple[int, str], SyncChannel] = {}
 _answered: set[tuple[int, tuple[str, ...]]] = set()
 
@@ -91,11 +91,11 @@ def repeat(
     attempts_max: int = ATTEMPTS_MAX,
     patience_ms: int = 0,
 ) -> T:
-    """Return what `job(attempt)` returns, repeating it while it fails with a retriable error.
+    """Return the result of `job(attempt)`, retrying it after retriable errors.
 
-    Attempts count from 0, with doubling pauses between. There are `attempts_max`, and more until
-    `patience_ms` have passed, unless brokers say that what is asked of does not exist; the last
-    error stands. Who is to wait for long is told once, in the log.
+    Attempts count from 0, with doubling pauses. There are `attempts_max`, and more until
+    `patience_ms` have passed, except after UnknownTopicOrPartition; then raises the last error.
+    Logs one warning before the additional attempts.
     """
     until_s = time.monotonic() + patience_ms / 1000
     for attempt in itertools.count():
@@ -120,26 +120,26 @@ def repeat(
 
 
 def pause(attempt: int) -> None:
-    """Wait after an attempt that failed; they count from 0."""
+    """Sleep after failed attempt number `attempt`, counted from 0."""
     time.sleep(min(PAUSE_MS * 2 ** min(attempt, 16), PAUSE_MS_MAX) / 1000)
 
 
 class Cluster:
-    """The brokers behind some bootstrap addresses. Cheap to make; the channels are pooled."""
+    """The cluster behind bootstrap addresses. Cheap to create; channels are pooled."""
 
     def __init__(self, bootstrap: Sequence[str], *, patience_ms: int = 0) -> None:
-        """`patience_ms`: for how long, at least, it asks again while no broker answers. Only once
-        one has, in this process: who was told a wrong address is to hear of it soon."""
+        """`patience_ms` is the minimum time of retries while no broker responds. It applies only
+        after a first response in this process, so that a wrong address fails soon."""
         self._bootstrap = tuple(bootstrap)  # "host:port", at least one
         self._patience_ms = patience_ms
 
     @property
     def patience_ms(self) -> int:
-        """For how long it is asked again now."""
+        """The minimum time of retries that applies now."""
         return self._patience_ms if (os.getpid(), self._bootstrap) in _answered else 0
 
     def has_answered(self) -> None:
-        """Remember that there are brokers."""
+        """Record that a broker has responded."""
         _answered.add((os.getpid(), self._bootstrap))
 
     def _repeat(self, what: str, job: Callable[[int], T], *, attempts_max: int = ATTEMPTS_MAX) -> T:
@@ -148,17 +148,17 @@ class Cluster:
         return found
 
     def cluster_id(self) -> str:
-        """Return which cluster it is."""
+        """Return the cluster id."""
         request = admin_pb2.DescribeClusterRequest()
         return self.call("describe_cluster", ADMIN_DESCRIBE_CLUSTER, request).cluster_id
 
     def leaders(
         self, selection: Selection, *, must_exist: bool = True
     ) -> dict[TopicPartition, Leader]:
-        """Return the partitions of a selection, in order, and each one's leader.
+        """Return the partitions of a selection, in order, with their leaders.
 
-        Raises UnknownTopicOrPartition when a topic, or an assigned partition, does not exist, if it
-        `must_exist`; a pattern may match nothing.
+        With `must_exist`, raises UnknownTopicOrPartition for a topic or an assigned partition that
+        does not exist; a pattern may match no topic.
         """
         match selection:
             case Assigned(places):
@@ -169,7 +169,7 @@ class Cluster:
                 for place in places:
                     if place not in known:
                         raise UnknownTopicOrPartition(
-                            "option 'assign' names this partition, the topic does not have it",
+                            "the partition in option 'assign' does not exist",
                             topic=place.topic,
                             partition=place.partition,
                         )
@@ -180,7 +180,7 @@ class Cluster:
                 return self._described(self._matching(pattern), must_exist=False)
 
     def leader(self, place: TopicPartition) -> Leader:
-        """Return a partition's leader as it is now, asking once; raises UnknownTopicOrPartition."""
+        """Return a partition's current leader without retries; raise UnknownTopicOrPartition."""
         return self._leaders_now((place,), 0)[place]
 
     def _leaders_now(
@@ -191,7 +191,7 @@ class Cluster:
         for place in wanted:
             if place not in known:
                 raise UnknownTopicOrPartition(
-                    "the topic does not have this partition any more",
+                    "the partition does not exist any more",
                     topic=place.topic,
                     partition=place.partition,
                 )
@@ -200,18 +200,18 @@ class Cluster:
     def bounds(
         self, leaders: Mapping[TopicPartition, Leader], isolation: Isolation
     ) -> dict[TopicPartition, Bounds]:
-        """Return what can be read of each partition now."""
-        # Earliest first: retention may cut the log between the two, never shorten its end.
+        """Return the current bounds of each partition."""
+        # Earliest first: retention may move the start between the two calls, never the end.
         earliest = self.earliest(leaders, isolation)
         latest = self.latest(leaders, isolation)
         return {place: Bounds(earliest=earliest[place], latest=latest[place]) for place in leaders}
 
     def earliest(self, leaders: Mapping[TopicPartition, Leader], isolation: Isolation) -> Offsets:
-        """Return the log start of each partition."""
+        """Return the log start offset of each partition."""
         return self._bound(EARLIEST, leaders, isolation)
 
     def latest(self, leaders: Mapping[TopicPartition, Leader], isolation: Isolation) -> Offsets:
-        """Return the end of what may be read of each partition."""
+        """Return the end of the readable offsets of each partition."""
         return self._bound(LATEST, leaders, isolation)
 
     def _bound(
@@ -226,11 +226,11 @@ class Cluster:
         leaders: Mapping[TopicPartition, Leader],
         isolation: Isolation,
     ) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after a time for each partition (None: there is none); the
-        times -2 and -1 ask for the bounds.
+        """Return the first offset at or after a time for each partition, None if there is none; the
+        times -2 and -1 stand for the bounds.
 
-        Raises UnknownTopicOrPartition where one is gone since their leaders were looked up, and
-        OffsetOutOfRange where a topic was made anew.
+        Raises UnknownTopicOrPartition for a partition deleted since `leaders` was looked up, and
+        OffsetOutOfRange for a recreated topic.
         """
 
         def ask(attempt: int) -> dict[TopicPartition, int | None] | UnknownTopicOrPartition:
@@ -238,7 +238,7 @@ class Cluster:
             if attempt:
                 try:
                     now = self._leaders_now(times_ms, attempt)
-                except UnknownTopicOrPartition as gone:  # a look-up knows: it is not repeated
+                except UnknownTopicOrPartition as gone:  # certain after a lookup: no retry
                     return gone
             for place in times_ms:
                 check_same_topic(place, leaders[place].topic_id, now[place].topic_id)
@@ -258,7 +258,7 @@ class Cluster:
         return answer
 
     def densities(self, leaders: Mapping[TopicPartition, Leader]) -> dict[TopicPartition, Density]:
-        """Return what each partition takes on its leader's disk, as far as the leaders say it."""
+        """Return the size and offset count of each partition on its leader's disk, if available."""
         topics = sorted({place.topic for place in leaders})
         found: dict[TopicPartition, Density] = {}
         for address in dict.fromkeys(leader.address for leader in leaders.values()):
@@ -273,7 +273,7 @@ class Cluster:
         return found
 
     def configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return what is set for each topic that exists."""
+        """Return the non-default configs of each topic that exists."""
         request = admin_pb2.DescribeTopicsRequest(names=list(topics))
         response = self.call("describe_topics", ADMIN_DESCRIBE_TOPICS, request)
         return {
@@ -291,7 +291,7 @@ class Cluster:
         attempts_max: int = ATTEMPTS_MAX,
         timeout_ms: int = CALL_TIMEOUT_MS,
     ) -> R:
-        """Call any broker that answers, as `repeat` does; an attempt takes `timeout_ms` at most."""
+        """Call any broker, with retries as in `repeat`; `timeout_ms` bounds one attempt."""
 
         def ask(attempt: int) -> R:
             return self._call(method, request, attempt, timeout_ms)
@@ -334,7 +334,7 @@ class Cluster:
     def _call(
         self, method: Method[Q, R], request: Q, attempt: int, timeout_ms: int = CALL_TIMEOUT_MS
     ) -> R:
-        """Call any broker that answers: each bootstrap address in turn, another first each time."""
+        """Try each bootstrap address in turn, starting with another one in each attempt."""
         count = len(self._bootstrap)
         failure: QuorumlogError | None = None
         for index in range(count):
@@ -343,9 +343,9 @@ class Cluster:
                 return channel_to(address).call(method, request, timeout_ms=timeout_ms)
             except (Lost, TimedOut) as error:
                 failure = error
-        assert failure is not None, "there is at least one bootstrap address"
+        assert failure is not None, "no bootstrap address"
         raise type(failure)(
-            f"no broker answers at {', '.join(self._bootstrap)} (option 'bootstrap'): {failure}"
+            f"no broker responds at {', '.join(self._bootstrap)} (option 'bootstrap'): {failure}"
         ) from failure
 
 
@@ -395,11 +395,11 @@ def _list_offsets(
 
 
 def check_same_topic(place: TopicPartition, before: bytes, now: bytes) -> None:
-    """Raise OffsetOutOfRange when a topic has another id than before."""
+    """Raise OffsetOutOfRange if a topic has another id than before."""
     if before != now:
         raise OffsetOutOfRange(
-            "the topic was deleted and created anew: the offsets of the read are those of the "
-            "topic before; begin a new read, a stream with a new checkpoint",
+            "the topic was deleted and recreated, so the offsets of the read are invalid; start a "
+            "new read, or a stream with a new checkpoint",
             topic=place.topic,
             partition=place.partition,
         )

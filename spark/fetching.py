@@ -1,7 +1,7 @@
-"""The bytes of one range: subscribed to at the partition's leader, and again after a fault.
+"""Fetching of one range from the partition's leader, with retries after faults.
 
-`Fetching` resumes where it was when a stream breaks or the leadership moves. `one_ahead` makes the
-next item of any iterator while the one before is used.
+`Fetching` resumes at its position when a stream breaks or the leadership moves. `one_ahead`
+prefetches the next item of any iterator in a thread.
 """
 
 import logging
@@ -58,35 +58,35 @@ class Fetching:
     ) -> None:
         self._cluster = cluster
         self._range = part
-        self._leader = leader  # of the topic that was planned for, whoever it is
+        self._leader = leader  # current leader, with the id of the planned topic
         self._isolation = isolation
         self._fail_on_data_loss = fail_on_data_loss
         self._position = part.start  # next offset to read
-        self._failures = 0  # since the last answer
-        self._failing_since_s = 0.0  # on time.monotonic(): when the first of them was
+        self._failures = 0  # since the last response
+        self._failing_since_s = 0.0  # time of the first of them, on time.monotonic()
         self._stream: SyncStream[log_pb2.SubscribeResponse] | None = None
         self._is_cancelled = False
 
-    def answers(self) -> Iterator[tuple[bytes, int]]:
-        """Yield whole record batches and the offset that they were read from, up to the range's
-        end; the first and the last batch may reach beyond the range.
+    def responses(self) -> Iterator[tuple[bytes, int]]:
+        """Yield whole record batches with the offset that they were read from, up to the range's
+        end; the first and the last batch may extend beyond the range.
 
-        A retriable fault is repaired by asking again where it stopped, ATTEMPTS_MAX times without
-        an answer between, and for as long as the cluster has patience. With `fail_on_data_loss`
-        raises OffsetOutOfRange when retention has removed what was asked for, and
-        UnknownTopicOrPartition when the topic is deleted, also if there is another one of its name;
-        else it says so in the log and goes on where the log starts, or ends.
+        Retriable errors cause a retry from the current position: at most ATTEMPTS_MAX times without
+        a response, and for at least the cluster's `patience_ms`. With `fail_on_data_loss` raises
+        OffsetOutOfRange if retention has deleted records of the range, and UnknownTopicOrPartition
+        if the topic was deleted, even if a new one has its name. Otherwise logs the loss and
+        continues at the log start, or ends.
         """
         while self._position < self._range.end and not self._is_cancelled:
             try:
                 yield from self._subscribed()
             except OffsetOutOfRange as error:
-                self._skip_what_is_gone(error)
+                self._skip_deleted(error)
             except QuorumlogError as error:
                 self._survive(error)
 
     def cancel(self) -> None:
-        """End `answers()` now, also while it waits for a broker. A second call does nothing."""
+        """Stop `responses()`, also while it waits for a broker. Idempotent."""
         self._is_cancelled = True
         if self._stream is not None:
             self._stream.close()
@@ -102,7 +102,7 @@ class Fetching:
             topic_id=self._leader.topic_id,
         )
         self._stream = channel_to(self._leader.address).stream(LOG_SUBSCRIBE, [request])
-        if self._is_cancelled:  # meanwhile: `cancel` did not see this stream
+        if self._is_cancelled:  # cancel() ran before this stream existed
             self._stream.close()
         try:
             for response in self._stream:
@@ -116,14 +116,14 @@ class Fetching:
         finally:
             self._stream.close()
         raise StreamBroken(
-            f"the broker ended the stream at offset {self._position}, before the range's end at "
-            f"{self._range.end}",
+            f"the broker ended the stream at offset {self._position}, before the end of the range "
+            f"at {self._range.end}",
             topic=self._range.place.topic,
             partition=self._range.place.partition,
         )
 
     def _survive(self, error: QuorumlogError) -> None:
-        """Prepare another attempt, or raise the error."""
+        """Prepare a retry, or raise the error."""
         if self._is_cancelled:
             return
         now_s = time.monotonic()
@@ -145,11 +145,11 @@ class Fetching:
         except UnknownTopicOrPartition as gone:
             self._end_without_topic(gone)
             return
-        except QuorumlogError as failure:  # to be asked again, where the next attempt fails too
+        except QuorumlogError as failure:  # looked up again if the next attempt fails
             if not failure.retriable:
                 raise
             return
-        if leader.topic_id != self._leader.topic_id:  # deleted, and created anew
+        if leader.topic_id != self._leader.topic_id:  # deleted and recreated
             self._end_without_topic(error)
             return
         self._leader = leader
@@ -158,7 +158,7 @@ class Fetching:
         place = self._range.place
         if self._fail_on_data_loss:
             raise UnknownTopicOrPartition(
-                f"the partition was deleted, read up to offset {self._position}. "
+                f"the partition was deleted after it was read up to offset {self._position}. "
                 f"{FAIL_ON_DATA_LOSS}",
                 topic=place.topic,
                 partition=place.partition,
@@ -166,7 +166,7 @@ class Fetching:
         logger.warning("spark.data_loss place=%s deleted_at=%d", place, self._position)
         self._position = self._range.end
 
-    def _skip_what_is_gone(self, error: OffsetOutOfRange) -> None:
+    def _skip_deleted(self, error: OffsetOutOfRange) -> None:
         place = self._range.place
         leaders = {place: self._leader}
         log_start = self._cluster.earliest(leaders, self._isolation)[place]
@@ -183,15 +183,14 @@ class Fetching:
 
 
 def one_ahead(items: Iterator[T], *, cancel: Callable[[], None], timeout_ms: int) -> Iterator[T]:
-    """Yield the items, the next one being made in a thread while the caller uses one.
+    """Yield the items; a thread prefetches the next one while the caller uses one.
 
-    Raises TimedOut when an item takes longer than `timeout_ms`. However this ends, `cancel` is
-    called, which must make `items` end, and the thread is gone when this returns; if that takes
-    longer than END_SECONDS_MAX, soon after. It never keeps the process from ending, and then does
-    nothing.
+    Raises TimedOut if an item takes longer than `timeout_ms`. At the end, also after an error,
+    `cancel` is called, which must end `items`; the thread is then joined for at most
+    END_SECONDS_MAX. The daemon thread does not delay the end of the process.
     """
     wanted: SimpleQueue[bool] = SimpleQueue()
-    made: SimpleQueue[T | Exception | None] = SimpleQueue()  # None: there are no more
+    made: SimpleQueue[T | Exception | None] = SimpleQueue()  # None: the end
 
     def make() -> None:
         while wanted.get():
@@ -211,10 +210,10 @@ def one_ahead(items: Iterator[T], *, cancel: Callable[[], None], timeout_ms: int
             yield item
     except Empty:
         raise TimedOut(
-            f"no broker sent anything for {timeout_ms} ms (option 'pollTimeoutMs')"
+            f"no data from a broker for {timeout_ms} ms (option 'pollTimeoutMs')"
         ) from None
     finally:
-        # At the process's end daemons stand still, maybe with a lock in hand that cancel() wants;
+        # While the process ends, daemon threads are frozen and may hold a lock that cancel() needs;
         # the connection ends with the process.
         if not sys.is_finalizing():
             cancel()

@@ -1,7 +1,7 @@
-"""Finds the Java that Spark runs on.
+"""Lookup of the Java installation for Spark.
 
-Spark's launcher takes JAVA_HOME, else `java` on the path, and fails in riddles when that is
-missing or too old; this looks in the usual places and says it in one sentence.
+Spark's launcher uses JAVA_HOME, else `java` on the path, and fails with obscure errors if it is
+missing or too old. This module also searches the usual folders and reports one clear error.
 """
 
 import re
@@ -24,8 +24,8 @@ _START_SECONDS_MAX: Final = 20
 
 
 def find_java(environment: Mapping[str, str]) -> Path:
-    """Return the home of a Java of version 17 or later: JAVA_HOME's, else that of `java` on the
-    path, else one in a usual place. Raises EnvironmentUnusable."""
+    """Return the home of Java 17 or later: JAVA_HOME, else that of `java` on the path, else one in
+    a usual folder. Raise EnvironmentUnusable."""
     seen: dict[Path, int | None] = {}
     for home in _candidates(environment):
         if home in seen:
@@ -37,14 +37,14 @@ def find_java(environment: Mapping[str, str]) -> Path:
     raise EnvironmentUnusable(
         f"Spark needs Java {JAVA_VERSION_MIN} or later, "
         + (f"but {' and '.join(old)}" if old else "but no Java was found")
-        + f": install one, for example openjdk-{JAVA_VERSION_MIN}-jre-headless, and set JAVA_HOME"
+        + f"; install one, for example openjdk-{JAVA_VERSION_MIN}-jre-headless, and set JAVA_HOME"
     )
 
 
 def java_version(home: Path) -> int | None:
-    """Return the major version of the Java in a home (8 for "1.8"), None when it does not run."""
+    """Return the major version of the Java in a home (8 for "1.8"), None if it does not run."""
     try:
-        told = subprocess.run(
+        result = subprocess.run(
             [str(home / "bin" / "java"), "-version"],
             capture_output=True,
             text=True,
@@ -53,7 +53,7 @@ def java_version(home: Path) -> int | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.search(r'version "(?:1\.)?([0-9]+)', told.stderr + told.stdout)
+    match = re.search(r'version "(?:1\.)?([0-9]+)', result.stderr + result.stdout)
     return int(match[1]) if match else None
 
 

@@ -1,9 +1,8 @@
 """Offsets of many partitions, and their JSON form.
 
-The form is the one users of Spark's Kafka connector write: `{"topic": {"0": 23, "1": -1}}`, an
-offset being the *next to read*. What we write has its keys in sorted order: Spark compares a
-stream's offsets as text, and another order would look like new data.
-Owns no I/O and knows no Spark type.
+The form is that of Spark's Kafka connector: `{"topic": {"0": 23, "1": -1}}`, where an offset is the
+*next to read*. Written JSON has sorted keys: Spark compares a stream's offsets as text, and another
+order would look like new data. Pure; uses no Spark type.
 """
 
 import base64
@@ -17,7 +16,7 @@ from quorumlog.errors import InvalidConfig
 LATEST: Final = -1
 EARLIEST: Final = -2
 NUMBER_MAX: Final = 2**63 - 1
-"""What the protocol and Spark's LongType hold."""
+"""The maximum of the protocol and of Spark's LongType."""
 
 
 class TopicPartition(NamedTuple):
@@ -34,20 +33,20 @@ Offsets: TypeAlias = dict[TopicPartition, int]
 """The next offset to read of each partition."""
 
 OffsetsJson: TypeAlias = dict[str, dict[str, Any]]
-"""What `json.dumps` makes an offset text of: topic -> partition as text -> offset; with the text of
-what the offsets are of, see `StreamOffsets`."""
+"""The JSON object of offsets: topic -> partition as text -> offset, with ids; see
+`StreamOffsets`."""
 
 IDS: Final = "#ids"
 CLUSTER: Final = "#cluster"
-"""No names of topics: those have letters, digits, '.', '_' and '-'."""
+"""Not valid as topic names, which have letters, digits, '.', '_' and '-'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOffsets:
-    """Where a stream is, and of what: a topic that was deleted and created anew is another one, and
-    so are those of another cluster. What is not known is empty, or not there.
+    """The offsets of a stream with the ids of cluster and topics, which identify recreated topics
+    and other clusters. Unknown ids are empty or missing.
 
-    In JSON the ids stand beside the topics, under a name that is none:
+    In JSON the ids are next to the topics, under a name that no topic can have:
     `{"#ids": {"#cluster": "...", "topic": "..."}, "topic": {"0": 23}}`.
     """
 
@@ -56,28 +55,28 @@ class StreamOffsets:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> OffsetsJson:
-        """Return what a checkpoint holds, its keys in sorted order."""
+        """Return the JSON object of a checkpoint, with sorted keys."""
         topics = sorted({place.topic for place in self.offsets} & self.topic_ids.keys())
         ids = {CLUSTER: self.cluster} | {topic: self.topic_ids[topic] for topic in topics}
         return ({IDS: ids} if self.cluster and topics else {}) | to_json(self.offsets)
 
     @classmethod
     def from_json(cls, nested: Mapping[str, Mapping[str, Any]]) -> "StreamOffsets":
-        """Return what a checkpoint holds, also one that knows of no ids; raises InvalidConfig for
-        one of a version to come."""
+        """Return the offsets of a checkpoint, with or without ids. Raise InvalidConfig for the
+        format of a newer release."""
         ids = dict(nested.get(IDS, {}))
         cluster = ids.pop(CLUSTER, "")
         offsets = {topic: ends for topic, ends in nested.items() if topic != IDS}
         strange = sorted(topic for topic in offsets if topic.startswith("#"))
         if strange:
             raise InvalidConfig(
-                f"the checkpoint has {strange[0]!r}, so a newer version of quorumlog has written "
-                "it: run the query with that one"
+                f"the checkpoint has {strange[0]!r}, which a newer release of quorumlog has "
+                "written; run the query with that release"
             )
         return cls(offsets=from_json(offsets), cluster=cluster, topic_ids=ids)
 
     def made_anew(self, later: "StreamOffsets") -> set[str]:
-        """Return the topics that are others in `later`; none of another cluster."""
+        """Return the topics that have another id in `later`; none if it is of another cluster."""
         if not self.cluster or self.cluster != later.cluster:
             return set()
         return {
@@ -87,12 +86,12 @@ class StreamOffsets:
         }
 
     def id_of(self, topic: str) -> bytes:
-        """Return a topic's id, empty where it is not known."""
+        """Return a topic's id, empty if unknown."""
         text = self.topic_ids.get(topic, "")
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
     def without(self, topics: Collection[str]) -> "StreamOffsets":
-        """Return the same without some topics."""
+        """Return the offsets without some topics."""
         if not topics:
             return self
         offsets = {place: at for place, at in self.offsets.items() if place.topic not in topics}
@@ -100,7 +99,7 @@ class StreamOffsets:
 
 
 def topic_id_text(topic_id: bytes) -> str:
-    """Return a topic's id as it is written: 22 characters of base64url."""
+    """Return a topic's id as text: 22 characters of base64url."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
@@ -113,7 +112,7 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> OffsetsJson:
 
 
 def from_json(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Return the offsets of what `to_json` made (a checkpoint's JSON after `json.loads`)."""
+    """Return the offsets of an object that `to_json` returned (JSON after `json.loads`)."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in nested.items()
@@ -122,8 +121,8 @@ def from_json(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def parse_positions(option: str, text: str, *, lowest: int, meaning: str) -> Offsets:
-    """Parse an option's `{"topic": {"0": number}}`; numbers are >= `lowest`, and `meaning` says
-    what they are. Raises InvalidConfig naming the option."""
+    """Parse an option's `{"topic": {"0": number}}`; numbers are >= `lowest`, and `meaning` is the
+    hint of the error. Raise InvalidConfig with the option's name."""
     example = '{"topic": {"0": 23, "1": 42}}'
     nested = _load(option, text, example)
     if not isinstance(nested, dict) or not nested:
@@ -142,7 +141,7 @@ def parse_positions(option: str, text: str, *, lowest: int, meaning: str) -> Off
 
 
 def parse_assignment(option: str, text: str) -> tuple[TopicPartition, ...]:
-    """Parse `{"topic": [0, 1]}`, sorted; raises InvalidConfig naming the option."""
+    """Parse `{"topic": [0, 1]}`, sorted. Raise InvalidConfig with the option's name."""
     example = '{"topic": [0, 1]}'
     nested = _load(option, text, example)
     if not isinstance(nested, dict) or not nested:
@@ -170,7 +169,7 @@ def _partition(option: str, index: object) -> int:
         return int(index)
     if isinstance(index, int) and not isinstance(index, bool) and index >= 0:
         return index
-    _refuse(option, f"has {index!r} where a partition index, 0 or more, is wanted")
+    _refuse(option, f"has {index!r} instead of a partition index, 0 or more")
 
 
 def _refuse(option: str, what: str) -> NoReturn:

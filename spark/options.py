@@ -1,10 +1,10 @@
-"""The data source's options: their names, their values, and what is refused.
+"""The options of the data source: names, values, validation.
 
-Names and forms are those of Spark's Kafka connector, case-insensitive. Everything wrong, unknown,
-contradictory or not yet offered is refused by name, with what would be right; nothing is ignored.
-Differences to that connector, on purpose: `bootstrap` instead of `kafka.bootstrap.servers`,
-`isolationLevel` defaults to read_committed, and a stream that starts at `latest` needs a `groupId`.
-Owns no I/O and knows no Spark type.
+Names and forms are those of Spark's Kafka connector, case-insensitive. Invalid, unknown,
+contradictory and unsupported options are errors with a remedy; none is ignored. Intended
+differences to that connector: `bootstrap` instead of `kafka.bootstrap.servers`, `isolationLevel`
+defaults to read_committed, and a stream that starts at `latest` needs a `groupId`. Pure; uses no
+Spark type.
 """
 
 import difflib
@@ -29,14 +29,15 @@ from quorumlog.spark.offsets import (
 
 
 class Mode(enum.StrEnum):
-    """How the source is read."""
+    """The kinds of reads."""
 
     BATCH = "batch"
     STREAM = "stream"
 
 
 class Isolation(enum.StrEnum):
-    """Which records are seen: only decided ones, or all committed ones."""
+    """The isolation levels: records of committed transactions only, or all below the high
+    watermark."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
@@ -58,7 +59,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class SubscribedPattern:
-    """All partitions of the topics whose whole name matches; there may be none."""
+    """All partitions of the topics whose whole name matches, possibly none."""
 
     pattern: str
 
@@ -73,13 +74,13 @@ class AtEarliest:
 
 @dataclass(frozen=True, slots=True)
 class AtLatest:
-    """Every partition at its end, as it is when the read is planned."""
+    """Every partition at its end at planning time."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """Each partition at its own offset; -2 earliest, -1 latest. Must name exactly the partitions
-    read."""
+    """Each partition at its own offset; -2 is earliest, -1 latest. Must have exactly the selected
+    partitions."""
 
     offsets: Offsets
 
@@ -103,7 +104,7 @@ Position: TypeAlias = AtEarliest | AtLatest | AtOffsets | AtTimestamp | AtTimest
 
 
 class NoMatch(enum.StrEnum):
-    """What to do when no record is at or after a starting time."""
+    """The reaction if no record is at or after a starting time."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -111,29 +112,29 @@ class NoMatch(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much a micro-batch takes."""
+    """The limits of a micro-batch."""
 
     offsets_max: int | None = None  # >= 1
     bytes_max: int | None = None  # >= 1
-    offsets_min: int | None = None  # >= 1, at most offsets_max; fewer wait
-    delay_ms_max: int = 15 * 60 * 1000  # ... no longer than so
+    offsets_min: int | None = None  # >= 1, at most offsets_max; wait for this number
+    delay_ms_max: int = 15 * 60 * 1000  # the maximum wait for offsets_min
 
     @property
     def has_any(self) -> bool:
-        """Whether anything is limited."""
+        """True if there is a limit."""
         return any((self.offsets_max, self.bytes_max, self.offsets_min))
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionHold:
-    """Records that the query's group has not read are kept."""
+    """Exempts records that the query's group has not read from retention."""
 
-    bytes_max: int  # >= 1; of each partition's log: what makes it larger is not kept
+    bytes_max: int  # >= 1; partition size up to which records are held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """All options of one read, checked."""
+    """The validated options of one read."""
 
     mode: Mode
     bootstrap: tuple[str, ...]  # "host:port", at least one; tried in this order
@@ -142,20 +143,19 @@ class ReadOptions:
     start_no_match: NoMatch
     end: Position  # always AtLatest for a stream
     fail_on_data_loss: bool
-    min_partitions: int | None  # >= 1; a hint: large ranges are split until about so many
-    max_records_per_partition: int | None  # >= 1; no range holds more offsets
-    limits: Limits  # of streams
-    group_id: str | None  # streams only; under it the query is seen
+    min_partitions: int | None  # >= 1; a hint for splitting large ranges
+    max_records_per_partition: int | None  # >= 1; maximum offsets per range
+    limits: Limits  # streams only
+    group_id: str | None  # streams only; group of the query's progress
     hold: RetentionHold | None  # only with a group
-    mirror_of: str | None  # streams only; the cluster whose offsets the brokers' topics have too
-    include_headers: bool | None  # None: not said
+    mirror_of: str | None  # streams only; the source cluster of mirror topics, with equal offsets
+    include_headers: bool | None  # None: not given
     isolation: Isolation
-    poll_timeout_ms: int  # >= 1; how long a task waits for the next bytes before it fails
+    poll_timeout_ms: int  # >= 1; time without data after which a task fails
 
     @property
     def starts_at_end(self) -> bool:
-        """Whether the start is somewhere at an end of the log, so that it would be another one when
-        it is looked up again."""
+        """True if the start depends on the end of a log, so that a second lookup may differ."""
         match self.start:
             case AtEarliest():
                 return False
@@ -177,7 +177,7 @@ _ENDS_ARE_FOR_BATCH: Final = (Mode.BATCH,)
 _STREAMS_ALONE: Final = (Mode.STREAM,)
 
 HELD_BYTES: Final = 10 << 30
-"""Of a partition's log, for retentionHold, unless it is said."""
+"""The default of retentionHoldBytes."""
 GROUP_LENGTH_MAX: Final = 1_000
 
 _OFFERED: Final[dict[str, _Option]] = {
@@ -231,23 +231,22 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
 }
 
 _CATALOG_TABLE: Final = (
-    "Spark keeps no options of a catalog table whose source is in Python, so the table could never "
+    "Spark does not store the options of a catalog table with a Python source, so the table cannot "
     "be read; use CREATE TEMPORARY VIEW ... USING quorumlog OPTIONS (...)"
 )
 
 _SELECTIONS: Final = ("assign", "subscribe", "subscribePattern")
 
 _NEEDS_GROUP: Final = (
-    "a stream that starts at 'latest' needs the option 'groupId': Spark asks for the start again "
-    "after a failed first batch, and the records between the two answers would be lost without an "
-    "error, so the start is kept at the broker under the query's group. Give each query a groupId "
-    "of its own, or say where to start with 'earliest' or explicit offsets"
+    "a stream that starts at 'latest' needs the option 'groupId': Spark looks up the start again "
+    "after a failed first batch, and records between the two lookups would be lost silently, so "
+    "the start is stored at the broker under the query's group; give each query its own groupId, "
+    "or start at 'earliest' or at explicit offsets"
 )
 
 
 def check_names(options: Mapping[str, str]) -> None:
-    """Refuse every option that is not offered, naming it and what would be right; raises
-    InvalidConfig."""
+    """Raise InvalidConfig, with a remedy, for an unknown or unsupported option."""
     if any(key.lower() == "provider" for key in options):
         raise InvalidConfig(_CATALOG_TABLE)
     for key in options:
@@ -265,12 +264,12 @@ def check_names(options: Mapping[str, str]) -> None:
 
 
 def parse_include_headers(options: Mapping[str, str]) -> bool | None:
-    """Return includeHeaders, None when it is not said."""
+    """Return includeHeaders, None if it is not given."""
     return _Given(options).boolean("includeHeaders")
 
 
 def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
-    """Check all options of a read; raises InvalidConfig naming the first wrong one."""
+    """Validate all options of a read; raise InvalidConfig for the first invalid one."""
     check_names(options)
     if not options:
         raise InvalidConfig(f"no option is given. Is this a catalog table? {_CATALOG_TABLE}")
@@ -305,13 +304,13 @@ def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
 
 
 class _Given:
-    """The options as given, looked up without case."""
+    """The given options, looked up case-insensitively."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
 
     def text(self, name: str) -> str | None:
-        """Return the option's text without surrounding blanks; an empty one is refused."""
+        """Return the option's text without surrounding blanks; raise InvalidConfig if empty."""
         value = self._values.get(name.lower())
         if value is None:
             return None
@@ -441,7 +440,7 @@ def _end(given: _Given) -> Position:
 
 
 def _timed(given: _Given, for_all: str, for_each: str) -> AtTimestamp | AtTimestamps | None:
-    """Return the position by time, if one is given; one time for all goes before one for each."""
+    """Return the position by time, None if not given; a time for all has precedence."""
     number = given.number(for_all, lowest=0)
     if number is not None:
         return AtTimestamp(number)

@@ -1,7 +1,7 @@
-"""What a read covers: positions become offsets, offsets become ranges, ranges become tasks.
+"""Planning of reads: positions to offsets, offsets to ranges, ranges to tasks. Pure.
 
-Pure: what the brokers said comes in as values, what to do goes out as values. The rules of
-splitting and of rate limiting are those of Spark's Kafka connector, in whole-number arithmetic.
+The rules of splitting and rate limiting are those of Spark's Kafka connector, in integer
+arithmetic.
 """
 
 import itertools
@@ -22,12 +22,12 @@ from quorumlog.spark.options import (
 )
 
 TASKS_MAX: Final = 100_000
-"""Most ranges of one read: the driver holds and pickles every one."""
+"""The maximum number of ranges of one read; the driver holds and pickles all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What can be read of a partition: the offsets in [earliest, latest)."""
+    """The readable offsets of a partition, [earliest, latest)."""
 
     earliest: int
     latest: int
@@ -35,7 +35,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """The offsets in [start, end) of one partition; compaction may have left fewer records."""
+    """The offsets [start, end) of one partition; a compacted log may have fewer records."""
 
     place: TopicPartition
     start: int
@@ -49,7 +49,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Ranges to read, and what is missing: sentences to log, never empty strings."""
+    """The ranges to read, and descriptions of lost records for the log."""
 
     ranges: tuple[Range, ...]
     losses: tuple[str, ...] = ()
@@ -59,9 +59,9 @@ class Planned:
 
 
 def times_wanted(position: Position, places: Iterable[TopicPartition]) -> Offsets:
-    """Return the time in milliseconds to look up for each partition; empty when none is needed.
+    """Return the time in milliseconds to look up for each partition; empty if none is needed.
 
-    Raises InvalidConfig when a time for each partition does not name exactly the partitions.
+    Raises InvalidConfig if times per partition do not have exactly the partitions.
     """
     match position:
         case AtTimestamp(timestamp_ms):
@@ -84,9 +84,9 @@ def resolve(
 ) -> Offsets:
     """Return the offset of each partition of `bounds`.
 
-    `found` answers `times_wanted`: an offset, or None when no record is at or after the time.
-    Raises OffsetOutOfRange for such a None with NoMatch.ERROR, InvalidConfig when explicit
-    offsets do not name exactly the partitions.
+    `found` has the results for `times_wanted`: an offset, or None if no record is at or after the
+    time. Raises OffsetOutOfRange for None with NoMatch.ERROR, InvalidConfig if explicit offsets do
+    not have exactly the partitions.
     """
     match position:
         case AtEarliest():
@@ -109,7 +109,7 @@ def resolve(
 def within(
     found: Mapping[TopicPartition, int | None], bounds: Mapping[TopicPartition, Bounds]
 ) -> dict[TopicPartition, int | None]:
-    """Return what times found, nothing of it beyond the end of what is read."""
+    """Return the offsets found by time, limited to the end of each partition."""
     return {
         place: None if offset is None else min(offset, bounds[place].latest)
         for place, offset in found.items()
@@ -166,10 +166,10 @@ def plan_batch(
     *,
     fail_on_data_loss: bool,
 ) -> Planned:
-    """Return the non-empty ranges of a batch read, within what the log still holds.
+    """Return the non-empty ranges of a batch read, within the bounds of the logs.
 
-    A start beyond its end raises OffsetOutOfRange. So does an offset outside [earliest, latest]
-    when `fail_on_data_loss`; otherwise it is moved to the bound and told as a loss.
+    Raises OffsetOutOfRange for a start beyond its end. An offset outside [earliest, latest] raises
+    it too with `fail_on_data_loss`; otherwise it is moved to the bound and reported as a loss.
     """
     ranges: list[Range] = []
     losses: list[str] = []
@@ -207,14 +207,14 @@ def plan_stream(
     fail_on_data_loss: bool,
     losses: Sequence[str] = (),
 ) -> Planned:
-    """Return the non-empty ranges of one micro-batch, within what the logs still hold.
+    """Return the non-empty ranges of one micro-batch, within the bounds of the logs.
 
-    `log_starts` holds the log start of each partition that exists. A partition that only `ends`
-    has is new and read from there. One that only `starts` has is gone; but one that exists, and of
-    which nothing was read, came after the first micro-batch was planned, and is not. `losses` are
-    those that are known already. A start beyond its end raises OffsetOutOfRange, unless retention
-    has taken all up to it since its end was found. That, whatever else retention has taken, and a
-    partition that is gone, raise it when `fail_on_data_loss`; else they are told as losses.
+    `log_starts` has the log start of each existing partition. A partition only in `ends` is new and
+    read from its log start. A partition only in `starts` is lost, unless it exists and none of it
+    was read: then it was created after the first micro-batch was planned. `losses` are known
+    losses. Raises OffsetOutOfRange for a start beyond its end, unless retention deleted all records
+    up to it. Records deleted by retention and lost partitions raise it too with
+    `fail_on_data_loss`; otherwise they are reported as losses.
     """
     ranges: list[Range] = []
     losses = list(losses)
@@ -270,7 +270,7 @@ def _lost(place: TopicPartition, loss: str) -> OffsetOutOfRange:
 def check_progress(
     starts: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
 ) -> None:
-    """Raise OffsetOutOfRange when a partition now ends before where the stream already is."""
+    """Raise OffsetOutOfRange if a partition ends below the stream's position."""
     for place in sorted(set(starts) & set(latest)):
         if starts[place] > latest[place]:
             raise _beyond(place, starts[place], latest[place], "the end of the log")
@@ -282,12 +282,11 @@ def check_progress(
 def split(
     ranges: Sequence[Range], *, min_partitions: int | None, max_records: int | None
 ) -> list[Range]:
-    """Cut ranges into tasks, keeping order and dropping no offset.
+    """Split ranges into tasks in order, without losing offsets.
 
-    First no range holds more than `max_records` offsets. Then, while that gives fewer than
-    `min_partitions` ranges, large ones are cut in proportion to their size and small ones stay
-    whole, so that about `min_partitions` come out: it is a hint. Raises InvalidConfig above
-    TASKS_MAX.
+    First, ranges are split to at most `max_records` offsets. If there are then fewer than
+    `min_partitions` ranges, large ones are split in proportion to their size into approximately
+    `min_partitions`. Raises InvalidConfig above TASKS_MAX.
     """
     tasks = [part for part in ranges if part.size > 0]
     if max_records is not None:
@@ -340,9 +339,9 @@ def _check_tasks(option: str, count: int) -> None:
 def limit_rows(
     starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], rows_max: int
 ) -> Offsets:
-    """Return ends that take about `rows_max` offsets, each partition by its share of the backlog.
+    """Return ends that read about `rows_max` offsets, in proportion to each partition's backlog.
 
-    A share below one is rounded up, so that small partitions never starve; the others are rounded
+    A share below one is rounded up, so that small partitions make progress; others are rounded
     down. Every partition of `ends` must be in `starts`.
     """
     backlog = {place: max(end - starts[place], 0) for place, end in ends.items()}

@@ -1,10 +1,10 @@
-"""A streaming query's group at the broker: where the query starts, and how far it has come.
+"""The consumer group of a streaming query: its stored start and its committed progress.
 
-Spark asks a Python source for the initial offset again when the first micro-batch failed, and tells
-it neither the query's id nor its checkpoint. So a start that would be another one by then is stored
-under the query's group and a digest of what it depends on, and forgotten at the first proof that
-batch 0 is committed. How far the query has come is committed to the group itself, where tools see
-its lag; the query never waits long for that, and never fails over it.
+Spark requests the initial offset again after a failed first micro-batch, and passes the source
+neither the query's id nor its checkpoint. So a start at `latest` is stored under a group named by
+the query's group and a digest of its options, and deleted at the first proof that batch 0 is
+committed. The query commits its progress to its own group, where tools show its lag; a failed
+commit delays the query briefly and never fails it.
 """
 
 import hashlib
@@ -30,36 +30,36 @@ from quorumlog.spark.offsets import Offsets, TopicPartition
 from quorumlog.spark.options import ReadOptions, Subscribed
 
 OFFSETS_A_CALL: Final = 1_000
-"""So many are stored together or not at all."""
+"""The maximum number of offsets that one call commits atomically."""
 
 TELL_TIMEOUT_MS = 1_000
-"""How long a query waits for the broker to take how far it has come."""
+"""Timeout of a commit of the query's progress."""
 
 FIRST_ATTEMPTS_MAX: Final = 4
-"""How often it is tried the first time: it may be what makes the topic of offsets."""
+"""Attempts of the first commit, which may create the offsets topic."""
 
 TELL_AGAIN_S: Final = 10.0
-"""For so long it does not try again after that has failed."""
+"""Pause after a failed commit of progress."""
 
 TELL_ANEW_S: Final = 600.0
-"""It is told again when it is so old, where nothing is new: offsets that nobody commits expire, and
-who deletes the group of a query that runs deletes it for so long."""
+"""Interval of repeated commits without progress: committed offsets expire otherwise, and a deleted
+group is restored."""
 
 LOOK_S: Final = 60.0
-"""So often it is looked, when there is something to tell, whether others tell of the group too."""
+"""Minimum interval of checks for other programs that commit to the group."""
 
 PART: Final = "part"
 COMPLETE: Final = "complete"
 PLANNED: Final = "planned"
-"""Notes beside stored starts: those of a start that was stored in several calls count once one of
-them is complete. From a planned one a micro-batch may have been planned; from no other."""
+"""Metadata of stored starts. The offsets of a start stored in several calls are valid once one is
+COMPLETE. PLANNED: a micro-batch may have been planned from the start."""
 
 logger = logging.getLogger(__name__)
 
 
 def start_digest(options: ReadOptions) -> str:
-    """Return what tells apart the starts of one group: 16 hexadecimal digits of what is read and
-    where that begins. Other options may change between two runs of a query."""
+    """Return a digest of the selection and start options, 16 hexadecimal digits, which identifies
+    a start of a group. Other options may change between two runs of a query."""
     selection = options.selection
     if isinstance(selection, Subscribed):
         selection = replace(selection, topics=tuple(sorted(selection.topics)))
@@ -77,29 +77,29 @@ def _sorted(position: object) -> str:
 
 
 class QueryGroup:
-    """The group of one run of a query. For one thread."""
+    """The group of one run of a query. Not thread-safe."""
 
     def __init__(self, cluster: Cluster, options: ReadOptions) -> None:
-        """`options` name a group."""
-        assert options.group_id is not None, "a query without a group has none to tell"
+        """`options` must have a group_id."""
+        assert options.group_id is not None, "no groupId"
         self.name = options.group_id
         self._cluster = cluster
         self._start_group = f"{START_GROUP_PREFIX}{start_digest(options)}.{options.group_id}"
-        self._may_have_start = options.starts_at_end  # one may be stored that is of no use any more
-        self._start: Offsets | None = None  # as it is stored; None: not known, or none is
-        self._is_planned = False  # it is stored that a micro-batch may have been planned from it
-        self._is_first = False  # this run has asked where the query starts: batch 0 is to be run
-        self._told: Offsets | None = None  # how far the query has come, as far as the broker knows
-        self._told_s = 0.0  # when it was told, on time.monotonic()
-        self._looked_s = time.monotonic()  # when it was looked for others
-        self._silent_until_s = 0.0  # on time.monotonic()
+        self._may_have_start = options.starts_at_end  # a stored start may have to be deleted
+        self._start: Offsets | None = None  # the stored start; None: unknown, or none
+        self._is_planned = False  # the start is stored with PLANNED
+        self._is_first = False  # this run has requested the start: batch 0 is not committed
+        self._told: Offsets | None = None  # the progress committed last
+        self._told_s = 0.0  # time of that commit, on time.monotonic()
+        self._looked_s = time.monotonic()  # time of the last check for other programs
+        self._silent_until_s = 0.0  # no commits before, on time.monotonic()
 
     # --- the start -----------------------------------------------------------------------------
 
     def start(self, resolve: Callable[[], Offsets]) -> Offsets:
-        """Return where the query starts: what is stored, else what `resolve` says, which is then
-        stored. Raises what keeps it from being read or stored, and InvalidConfig where there is no
-        partition, so that nothing can be stored."""
+        """Return the stored start, else the result of `resolve`, which is then stored. Raise the
+        error of reading or storing it, and InvalidConfig without partitions, since an empty start
+        cannot be stored."""
         self._is_first = True
         if self._start is None:
             self._start = self._stored_start(attempts_max=PATIENT_ATTEMPTS_MAX)
@@ -110,7 +110,7 @@ class QueryGroup:
             if not found:
                 raise InvalidConfig(
                     "option 'startingOffsets' is 'latest' and no topic matches yet; use "
-                    "'earliest': what matches later is read from its first record, here as there"
+                    "'earliest': topics that match later are read from their first record anyway"
                 )
             if len(found) > OFFSETS_A_CALL:
                 self._store_start(found, PART)
@@ -119,8 +119,7 @@ class QueryGroup:
         return self._start
 
     def starts_anew(self, topics: Collection[str], starts: Offsets) -> None:
-        """Start elsewhere in some topics, which are others now; raises what keeps that from being
-        stored."""
+        """Replace the start of recreated topics; raise the error of storing it."""
         if self._start is None or not self._may_have_start:
             return
         kept = {place: at for place, at in self._start.items() if place.topic not in topics}
@@ -130,25 +129,24 @@ class QueryGroup:
         self._start = found
 
     def plans(self) -> None:
-        """A micro-batch is about to be planned. Where it is the first, that is stored beside the
-        start; raises what keeps it from being."""
+        """Record that a micro-batch is about to be planned. For the first one, mark the stored
+        start as PLANNED; raise the error of storing it."""
         if self._is_first and not self._is_planned and self._start is not None:
             self._store_start(self._start, PLANNED)
             self._is_planned = True
 
     def check_planned(self) -> None:
-        """A micro-batch that was planned is about to be run. Raises InvalidConfig where it is the
-        first one, and was planned from another start than the one that `start` returned."""
+        """Raise InvalidConfig if the first micro-batch was planned from another start than the one
+        that `start` returned."""
         if self._is_first and not self._is_planned:
             raise InvalidConfig(
-                "the start of the first micro-batch is not known any more: another run of the "
-                f"query planned it, and no start of it is stored under the group {self.name!r} for "
-                "what is read now. Were the groupId, the topics or the starting options others "
-                "then? Say them again, or begin with a new checkpoint"
+                "the start of the first micro-batch is unknown: another run of the query planned "
+                f"it, and the group {self.name!r} has no stored start for these options; use the "
+                "groupId, topics and starting options of that run, or a new checkpoint"
             )
 
     def _store_start(self, start: Offsets, note: str) -> None:
-        must_exist = note != PLANNED  # what was deleted since it was stored is no reason to wait
+        must_exist = note != PLANNED  # do not wait for topics deleted since
         places = sorted(start)
         for begin in range(0, len(places), OFFSETS_A_CALL):
             part = {place: start[place] for place in places[begin : begin + OFFSETS_A_CALL]}
@@ -171,7 +169,7 @@ class QueryGroup:
     def _stored(
         self, group: str, *, attempts_max: int = 1, timeout_ms: int = TELL_TIMEOUT_MS
     ) -> dict[TopicPartition, tuple[int, str]]:
-        """Return the offsets that a group has committed, and the notes beside them."""
+        """Return the committed offsets of a group and their metadata."""
         answer = self._cluster.call(
             "fetch_offsets",
             GROUPS_FETCH_OFFSETS,
@@ -192,8 +190,8 @@ class QueryGroup:
     # --- progress ------------------------------------------------------------------------------
 
     def begins(self, start: Mapping[TopicPartition, int], *, must: bool) -> None:
-        """Tell where the query begins, so that its lag is seen before its first micro-batch has
-        ended. Raises what keeps it from being told where it `must` be."""
+        """Commit the start of the query, so that its lag is visible before the first micro-batch
+        ends. Raise the error if it `must` be committed."""
         if self._told == start:
             return
         if not must:
@@ -203,8 +201,8 @@ class QueryGroup:
         self._is_told(start)
 
     def reached(self, offsets: Mapping[TopicPartition, int], *, is_end: bool) -> None:
-        """Everything below these offsets is in committed micro-batches, if they are not where the
-        query starts; `is_end` says that a micro-batch ended there. Raises nothing."""
+        """Commit the progress: offsets below are in committed micro-batches, or the offsets are the
+        start. `is_end`: a micro-batch ended there. Raises no error."""
         now_s = time.monotonic()
         is_told = self._told == offsets and now_s < self._told_s + TELL_ANEW_S
         if (is_told and not self._may_have_start) or now_s < self._silent_until_s:
@@ -228,7 +226,7 @@ class QueryGroup:
         self._attempt("tell of", tell)
 
     def _look_for_others(self) -> None:
-        """Warn where the group is not where this query has left it. Raises nothing."""
+        """Log a warning if another program has committed to the group. Raises no error."""
         now_s = time.monotonic()
         if self._told is None or now_s < self._looked_s + LOOK_S:
             return
@@ -242,9 +240,9 @@ class QueryGroup:
             here = self._told.get(place, there)
             if there != here:
                 logger.warning(
-                    "spark.group_shared group=%s: %s is at %d there and at %d here, so another "
-                    "query or program commits it too. Give each a groupId of its own: else its "
-                    "lag is not what it seems, and what it has not read is not held",
+                    "spark.group_shared group=%s: %s is committed at %d, this query is at %d; "
+                    "another query or program commits to the group. Give each its own groupId: "
+                    "otherwise the lag is wrong and unread records are not held",
                     self.name,
                     place,
                     there,
@@ -261,7 +259,7 @@ class QueryGroup:
             if self._start is None:
                 self._start = self._stored_start(timeout_ms=TELL_TIMEOUT_MS)
             if self._start == offsets:
-                return  # no proof: the first micro-batch may be yet to come
+                return  # no proof: the first micro-batch may not be committed
         answer = self._cluster.call(
             "delete_groups",
             GROUPS_DELETE,
@@ -300,7 +298,7 @@ class QueryGroup:
         attempts_max: int = 1,
         timeout_ms: int = CALL_TIMEOUT_MS,
     ) -> None:
-        """Commit; partitions that are unknown there are left out, unless they `must_exist`."""
+        """Commit offsets; ignore partitions that do not exist, unless they `must_exist`."""
         places = sorted(offsets)
         for begin in range(0, len(places), OFFSETS_A_CALL):
             request = groups_pb2.CommitOffsetsRequest(

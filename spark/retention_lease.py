@@ -1,7 +1,7 @@
-"""The lease that keeps what a query has not read: taken, renewed, and never held for long without.
+"""The retention lease of a query, which exempts unread records from retention until it expires.
 
-It stands in the topics' config `retention.holds`, which is altered twice a day: brokers ask the
-query's group how far it has come. A query that ends leaves its lease to run out.
+It is an entry of the topic config `retention.holds`, renewed twice a day. Brokers use the committed
+offsets of the query's group. After the query ends its lease expires.
 """
 
 import logging
@@ -23,7 +23,7 @@ from quorumlog.settings.query_groups import (
 from quorumlog.spark.cluster import Cluster
 
 RENEW_MS: Final = 12 * 3600 * 1000
-"""A lease is renewed when it is so old; while that fails, it is tried again each minute."""
+"""Age at which a lease is renewed; after a failure it is retried every minute."""
 AGAIN_MS: Final = 60 * 1000
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def _wall_ms() -> int:
 
 
 class RetentionLease:
-    """The lease of one run of a query. For one thread."""
+    """The lease of one run of a query. Not thread-safe."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class RetentionLease:
         bytes_max: int,
         wall_ms: Callable[[], int] = _wall_ms,
     ) -> None:
-        """`wall_ms` says milliseconds since 1970 (UTC): a lease runs out by that, also while the
+        """`wall_ms` returns milliseconds since 1970 (UTC), by which a lease expires even while the
         machine sleeps."""
         self._cluster = cluster
         self._group = group
@@ -54,15 +54,13 @@ class RetentionLease:
         self._ids: dict[str, bytes] = {}  # by topic
 
     def take(self, topics: Mapping[str, bytes]) -> None:
-        """Take the lease on topics of which it was not asked before, given with their ids; raises
-        what it is refused with."""
+        """Take the lease on new topics, given with their ids; raise the error of a rejection."""
         self._forget_others(topics)
         for topic, text in self._lists(topics.keys() - self._due_ms.keys()).items():
             self._set(topic, text)
 
     def renew(self, topics: Mapping[str, bytes]) -> None:
-        """Renew what is due, and take it of topics that are new, also where one had their name;
-        raises nothing."""
+        """Renew due leases, and take those of new and recreated topics. Raises no error."""
         self._forget_others(topics)
         now_ms = self._wall_ms()
         due = {topic for topic in topics if self._is_due(topic, now_ms)}
@@ -77,7 +75,7 @@ class RetentionLease:
                 self._set(topic, text)
             except QuorumlogError as error:
                 logger.warning("spark.lease group=%s topic=%s: %s", self._group, topic, error)
-                if error.retriable:  # it was tried for long, and the query waits
+                if error.retriable:  # retried for long already, and the query waits
                     return
 
     def _forget_others(self, topics: Mapping[str, bytes]) -> None:
@@ -91,18 +89,17 @@ class RetentionLease:
         return not now_ms < due_ms <= now_ms + RENEW_MS  # later: the clock was set back
 
     def _lists(self, topics: Collection[str]) -> dict[str, str]:
-        """Return what retention.holds is for each of these topics that exists, by name."""
+        """Return retention.holds of each of these topics that exists, by name."""
         configs = self._cluster.configs(sorted(topics)) if topics else {}
         return {topic: configs[topic].get(RETENTION_HOLDS, "") for topic in sorted(configs)}
 
     def _set(self, topic: str, text: str) -> None:
-        """Take the lease on a topic with these holds, unless a run before this one took it
-        lately."""
+        """Take the lease on a topic with these holds, unless an earlier run took it recently."""
         now_ms = self._wall_ms()
         hold = Hold(self._group, now_ms + HOLD_MS_MAX, self._bytes_max)
         try:
             present = parse_holds(text)
-        except ValueError:  # of a newer version
+        except ValueError:  # written by a newer release
             present = ()
         for each in present:
             old_ms = hold.end_ms - each.end_ms
@@ -113,8 +110,8 @@ class RetentionLease:
         gone = outdated(present, hold, now_ms)
         others = [each for each in gone if each.group != self._group]
         own = [each for each in gone if each.group == self._group]
-        # Others write the list meanwhile, so each change is one of its own. What has ended may be
-        # in the way of the new lease; the old one goes once that has come.
+        # Other queries change the list concurrently, so each change is incremental. Expired leases
+        # are removed first, to make space; the old lease is removed after the new one is set.
         self._change(topic, admin_pb2.CONFIG_OPERATION_SUBTRACT, others)
         self._change(topic, admin_pb2.CONFIG_OPERATION_APPEND, [hold])
         self._change(topic, admin_pb2.CONFIG_OPERATION_SUBTRACT, own)

@@ -1,8 +1,8 @@
-"""The columns of the source, and which of them a read asks for.
+"""The columns of the source, and the selection of columns of a read.
 
-They are the Kafka connector's: names, types and order. Spark does not tell a Python source which
-columns a query needs, so a narrower schema given by the user is taken as the wish: what is not in
-it is not decoded.
+Names, types and order are those of Spark's Kafka connector. Spark does not pass the columns that a
+query needs to a Python source; so a narrower schema given by the user selects the columns to
+decode.
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ _BY_LOWER_NAME: Final = {name.lower(): name for name in _TYPES}
 
 
 def full_schema(*, include_headers: bool) -> StructType:
-    """Return all columns, with headers only when asked for."""
+    """Return all columns, headers only if requested."""
     names = [name for name in _TYPES if include_headers or name != HEADERS]
     return StructType([StructField(name, _TYPES[name]) for name in names])
 
@@ -48,8 +48,8 @@ def full_schema(*, include_headers: bool) -> StructType:
 def columns_wanted(schema: StructType, *, include_headers: bool | None) -> tuple[str, ...]:
     """Return the source's name of each column of a schema, in its order.
 
-    Names match without case. Raises InvalidConfig for a column that is unknown, twice there or of
-    another type, and for headers when `include_headers` is False.
+    Names match case-insensitively. Raises InvalidConfig for a column that is unknown, repeated or
+    of another type, and for headers if `include_headers` is False.
     """
     wanted: list[str] = []
     for field in schema.fields:
@@ -60,10 +60,10 @@ def columns_wanted(schema: StructType, *, include_headers: bool | None) -> tuple
         if field.dataType != _TYPES[name]:
             raise InvalidConfig(
                 f"column {name!r} is {_TYPES[name].simpleString()}, not "
-                f"{field.dataType.simpleString()}: read it as it is and cast it in the query"
+                f"{field.dataType.simpleString()}; read it with its type and cast it in the query"
             )
         if name in wanted:
-            raise InvalidConfig(f"column {name!r} is twice in the schema")
+            raise InvalidConfig(f"column {name!r} occurs more than once in the schema")
         if name == HEADERS and include_headers is False:
             raise InvalidConfig(
                 "column 'headers' is in the schema, but option 'includeHeaders' is false"

@@ -1,7 +1,7 @@
-"""Makes a Spark session ready for the source, or says in one sentence what is missing.
+"""Configuration of Spark sessions for the source, with checks of Java and Python.
 
-pyspark is imported inside the functions, so that importing `quorumlog.spark` costs nothing and
-says nothing where Spark is not installed.
+pyspark is imported inside the functions, so that importing `quorumlog.spark` is cheap and succeeds
+without Spark.
 """
 
 import json
@@ -24,8 +24,8 @@ is linear in the batch: at the default, writing a column of headers is quadratic
 value it does not measure."""
 
 UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
-"""Whether Spark and its Python workers talk over a Unix socket instead of TCP: about a third more
-rows a second. Must be set before the session starts."""
+"""Makes Spark and its Python workers use a Unix socket instead of TCP: about a third more rows per
+second. Must be set before the session starts."""
 
 _NEEDED: Final = ("quorumlog", "pyspark", "pyarrow", "pandas", "grpc")
 
@@ -36,12 +36,12 @@ def session(
     master: str = "local[*]",
     config: Mapping[str, str] | None = None,
 ) -> "SparkSession":
-    """Return a configured session on this machine whose workers run this very Python.
+    """Return a configured session on this machine whose workers run this Python interpreter.
 
     Works from a virtual environment that is not activated: PYSPARK_PYTHON becomes this
     interpreter unless it is set, and JAVA_HOME a Java of 17 or later, both in this process's
-    environment. With a `local` master the driver listens on 127.0.0.1 only. `config` goes before
-    everything set here. Raises EnvironmentUnusable.
+    environment. With a `local` master the driver listens on 127.0.0.1 only. `config` overrides the
+    settings made here. Raises EnvironmentUnusable.
     """
     try:
         from pyspark.sql import SparkSession
@@ -66,11 +66,10 @@ def session(
 
 
 def configure(spark: "SparkSession") -> None:
-    """Register the source `quorumlog` with a session and set what it needs.
+    """Register the source `quorumlog` with a session and set the required configs.
 
-    Checks the driver's Java and the workers' Python, and warns when the session could be faster.
-    A Spark Connect session's server cannot be looked at: there it only registers and sets.
-    Raises EnvironmentUnusable.
+    Checks the driver's Java and the workers' Python, and warns about slow settings. The server of a
+    Spark Connect session cannot be checked. Raises EnvironmentUnusable.
     """
     from quorumlog.spark.source import QuorumlogSource
 
@@ -101,9 +100,9 @@ def _check_driver(spark: "SparkSession") -> None:
 
 
 def check_worker_python(executable: str) -> None:
-    """Raise EnvironmentUnusable when an interpreter cannot run this program's Spark workers.
+    """Raise EnvironmentUnusable if an interpreter cannot run Spark workers.
 
-    It must start, be of this interpreter's minor version, and find quorumlog, pyspark, pyarrow,
+    It must start, have this interpreter's minor version, and find quorumlog, pyspark, pyarrow,
     pandas and grpc.
     """
     probe = (
@@ -115,10 +114,10 @@ def check_worker_python(executable: str) -> None:
         "starts, or start it by quorumlog.spark.session()"
     )
     try:
-        told = subprocess.run(
+        result = subprocess.run(
             [executable, "-c", probe], capture_output=True, text=True, timeout=60, check=True
         )
-        version, missing = json.loads(told.stdout)
+        version, missing = json.loads(result.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise EnvironmentUnusable(
             f"Spark's workers would run {executable!r}, which does not start ({error}); {remedy}"

@@ -1,9 +1,9 @@
-"""The data source that Spark finds under the name `quorumlog`.
+"""The data source that Spark registers under the name `quorumlog`.
 
 Spark pickles instances of these classes by reference into its planner and worker processes, so
-quorumlog must be installed wherever Python workers run. Nothing here talks to a broker before
-Spark asks for a plan, and the readers (with grpc behind them) are imported only then: Spark imports
-this module to look for sources, also for queries that do not use it.
+quorumlog must be installed on every Python worker. No broker is called before Spark requests a
+plan. The readers, which import grpc, are imported only then: Spark imports this module to find
+sources, also for queries that do not use it.
 """
 
 from typing import TYPE_CHECKING, NoReturn
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class QuorumlogSource(DataSource):
-    """Reads topics, in batches and as a stream."""
+    """The data source: batch and streaming reads of topics."""
 
     @classmethod
     def name(cls) -> str:
@@ -29,13 +29,13 @@ class QuorumlogSource(DataSource):
         return "quorumlog"
 
     def schema(self) -> StructType:
-        """Return the columns of a read that gives no schema; raises InvalidConfig for an option
-        that is not known."""
+        """Return the columns of a read without a schema; raise InvalidConfig for an unknown
+        option."""
         check_names(self.options)
         return full_schema(include_headers=parse_include_headers(self.options) is True)
 
     def reader(self, schema: StructType) -> "BatchReader":
-        """Return a reader of what the log holds; raises InvalidConfig for a wrong option."""
+        """Return the batch reader; raise InvalidConfig for an invalid option."""
         from quorumlog.spark.batch import BatchReader
 
         options = parse_options(self.options, Mode.BATCH)
@@ -43,7 +43,7 @@ class QuorumlogSource(DataSource):
         return BatchReader(options, schema, columns)
 
     def streamReader(self, schema: StructType) -> "StreamReader":
-        """Return a reader that goes on; raises InvalidConfig for a wrong option."""
+        """Return the stream reader; raise InvalidConfig for an invalid option."""
         from quorumlog.spark.stream import StreamReader
 
         options = parse_options(self.options, Mode.STREAM)
@@ -51,11 +51,11 @@ class QuorumlogSource(DataSource):
         return StreamReader(options, schema, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refuse: there is no sink yet."""
+        """Raise NotImplementedHere: there is no sink yet."""
         raise _no_sink()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refuse: there is no sink yet."""
+        """Raise NotImplementedHere: there is no sink yet."""
         raise _no_sink()
 
 

@@ -1,11 +1,11 @@
-"""The stream reader: offsets between micro-batches, and the tasks of each.
+"""The stream reader: offsets of micro-batches, and their tasks.
 
-Spark keeps one instance in a process of the driver for the life of a query: it answers for
-offsets and plans tasks. Other instances read, so nothing that `read` needs is state of this one.
+Spark keeps one instance in a driver process for the life of a query, which returns offsets and
+plans tasks. Other instances read, so `read` uses no mutable state.
 
-Spark logs only where a micro-batch ends. After a failed first batch it asks for the initial offset
-again, so that must not move: one at `latest` is stored under the query's group. A batch that would
-start beyond its end raises.
+Spark logs only the end of a micro-batch. After a failed first batch it requests the initial offset
+again, so that offset must not change: a start at `latest` is stored under the query's group. A
+batch that would start beyond its end is an error.
 """
 
 import logging
@@ -55,17 +55,17 @@ from quorumlog.spark.retention_lease import RetentionLease
 from quorumlog.spark.tasks import input_partitions, read_task
 
 LEADERS_AGE_MAX_S: Final = 1.0
-"""How long the partitions and leaders of a selection are taken for known: Spark asks for the latest
-offset up to a hundred times a second."""
+"""Maximum age of cached partitions and leaders: Spark requests the latest offset up to a hundred
+times a second."""
 
 DENSITIES_AGE_MAX_S: Final = 60.0
-"""How long it is taken for known what a partition's records take on disk."""
+"""Maximum age of cached log sizes."""
 
 logger = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Answers for offsets, plans tasks and reads them."""
+    """The stream reader of one query: offsets, plans and reads."""
 
     def __init__(self, options: ReadOptions, schema: StructType, columns: tuple[str, ...]) -> None:
         """`columns` are the source's names of the schema's fields."""
@@ -75,11 +75,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._leaders: dict[TopicPartition, Leader] = {}
         self._leaders_until = 0.0  # on time.monotonic()
         self._cluster = Cluster(options.bootstrap, patience_ms=options.poll_timeout_ms)
-        self._cluster_id = ""  # not asked for yet
-        self._first: StreamOffsets | None = None  # what initialOffset has returned
-        self._latest: Offsets | None = None  # as last asked for
-        self._target: StreamOffsets | None = None  # with Trigger.AvailableNow: where the query ends
-        self._absent: frozenset[str] = frozenset()  # topics that were read and are away now
+        self._cluster_id = ""  # empty: not looked up yet
+        self._first: StreamOffsets | None = None  # the result of initialOffset
+        self._latest: Offsets | None = None  # the last looked-up end offsets
+        self._target: StreamOffsets | None = None  # with Trigger.AvailableNow: the query's end
+        self._absent: frozenset[str] = frozenset()  # topics that were read and do not exist now
         self._admission = Admission(options.limits)
         self._pace = Pace()
         self._densities: dict[TopicPartition, Density] = {}
@@ -96,16 +96,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- offsets, on the driver ---
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query starts; the same answer again while nothing is removed, at
-        `latest` until its first micro-batch is committed.
+        """Return the start of a new query. A second call returns the same start while no records
+        are deleted, at `latest` until the first micro-batch is committed.
 
-        Raises OffsetOutOfRange for a start beyond the end of the log, or below its start when
-        failOnDataLoss is set; and what keeps a start from being stored, or retention from being
-        held.
+        Raises OffsetOutOfRange for a start beyond the end of the log, and with failOnDataLoss for
+        one below its start; also the errors of storing the start and of taking the lease.
         """
         leaders = self._look_up_leaders(must_exist=True)
         may_move = not self._options.fail_on_data_loss and not self._options.starts_at_end
-        if self._first is not None and not may_move:  # it is asked for twice in a run
+        if self._first is not None and not may_move:  # Spark calls this twice in a run
             now = self._of(leaders)
             if self._options.fail_on_data_loss:
                 self._check_made_anew(self._first, now)
@@ -134,13 +133,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {place: max(starts[place], bounds[place].earliest) for place in bounds}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next micro-batch ends: `start` while there are too few records for one.
+        """Return the end of the next micro-batch, or `start` while there are too few records.
 
-        Spark's `limit` says whether there are any; then all limits of the options count. What
-        retention has taken counts for none of them when failOnDataLoss is off. Raises
-        OffsetOutOfRange when a partition ends before `start`, or when `start` is of a topic that
-        was deleted and created anew, if failOnDataLoss is set; InvalidConfig when it is of another
-        cluster.
+        Unless Spark's `limit` is ReadAllAvailable, all limits of the options apply. Records deleted
+        by retention do not count if failOnDataLoss is off. Raises OffsetOutOfRange for a partition
+        that ends before `start`, and with failOnDataLoss for a recreated topic; InvalidConfig for
+        offsets of another cluster.
         """
         time.sleep(self._pace.rest_ms(_now_ms()) / 1000)
         end = self._next_end(start, limit)
@@ -176,8 +174,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if ends is None else as_dict(replace(latest, offsets=ends).to_json())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return that there is a limit, if one is set: Spark knows none that has bytes, or waits.
-        Trigger.Once does not ask."""
+        """Return ReadMaxRows if any limit is set: Spark has no limit by bytes or with a wait.
+        Trigger.Once does not call this."""
         limits = self._options.limits
         return (
             ReadMaxRows(limits.offsets_max or NUMBER_MAX) if limits.has_any else ReadAllAvailable()
@@ -192,8 +190,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._ask_latest()
 
     def _end_of_query(self, at: StreamOffsets, target: StreamOffsets) -> StreamOffsets:
-        """Return where the query ends with Trigger.AvailableNow. Spark asks for that before it asks
-        where a new query starts, which may be further on, and have partitions that are new."""
+        """Return the query's end with Trigger.AvailableNow. Spark requests it before the start of a
+        new query, which may be later and have new partitions."""
         ends = target.offsets
         there = {place: start for place, start in at.offsets.items() if place in self._leaders}
         if any(start > ends.get(place, -1) for place, start in there.items()):
@@ -209,10 +207,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of the micro-batch in [start, end); there may be none.
 
-        Raises OffsetOutOfRange for a start beyond its end, and for lost records when failOnDataLoss
-        is set: those that retention has taken, and those of a topic that was deleted and created
-        anew, before `end` was found or since. InvalidConfig for offsets of another cluster, and for
-        a first micro-batch whose start at `latest` is not known any more.
+        Raises OffsetOutOfRange for a start beyond its end. With failOnDataLoss also for lost
+        records: deleted by retention, or of a topic recreated before or after `end` was found.
+        InvalidConfig for offsets of another cluster, and for a first micro-batch whose start at
+        `latest` is unknown.
         """
         options = self._options
         at, to = self._decoded(start), self._decoded(end)
@@ -229,7 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             and options.starts_at_end
             and (options.fail_on_data_loss or to.offsets)
         ):
-            self._group.check_planned()  # where nothing is left to read, no start is needed
+            self._group.check_planned()  # without records to read no start is needed
         planned = plan_stream(
             at.offsets,
             to.offsets,
@@ -243,7 +241,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
         )
-        # A partition deleted since is still asked for: its task says so, or skips it.
+        # A partition deleted since still gets a task, which fails or skips it.
         anywhere = {
             part.place: Leader(options.bootstrap[0], to.id_of(part.place.topic)) for part in ranges
         }
@@ -252,33 +250,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _losses_by_name(
         self, at: StreamOffsets, to: StreamOffsets, now: StreamOffsets
     ) -> list[str]:
-        """Return what a micro-batch loses of topics that have only their name from those before."""
+        """Return the losses of a micro-batch caused by recreated topics."""
         gone, losses = to.made_anew(now), []
         for place, end in to.offsets.items():
             if place.topic in gone and at.offsets.get(place, 0) != end:
                 losses.append(
-                    f"{place}: records up to offset {end} are gone, the topic was deleted and "
-                    "created anew; what there is now comes with the next micro-batch"
+                    f"{place}: records up to offset {end} are lost, the topic was deleted and "
+                    "recreated; its new records are in the next micro-batch"
                 )
         anew = at.made_anew(to) - gone
         for place, start in at.offsets.items():
             if place.topic in anew:
                 losses.append(
-                    f"{place}: the topic was deleted and created anew after it was read up to "
-                    f"offset {start}; the new one is read from its first record"
+                    f"{place}: the topic was deleted and recreated after it was read up to offset "
+                    f"{start}; the new one is read from its first record"
                 )
         return losses
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Tell the query's group how far it has come. The checkpoint holds the progress: nothing
-        rests on this, and Spark calls it with the next micro-batch, if there is one."""
+        """Commit the progress to the query's group. The checkpoint has the progress, so this commit
+        is informative only; Spark calls it with the next micro-batch."""
         if self._group is not None:
             to = self._decoded(end)
             present = to.without(to.made_anew(self._of(self._leaders)))
             self._group.reached(present.offsets, is_end=True)
 
     def stop(self) -> None:
-        """Do nothing: the process ends with the query, and a lease runs out."""
+        """Do nothing: the process ends with the query, and its lease expires."""
 
     # --- reading, on executors ---
 
@@ -289,15 +287,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- the query's group ---
 
     def _follow(self, at: StreamOffsets, anew: Collection[str]) -> None:
-        """What is below these offsets is in micro-batches that are committed: say so, unless some
-        are of topics that were created anew, whose offsets are none of the group's any more."""
+        """Commit the progress to the group, unless topics were recreated, whose offsets in the
+        group are invalid; renew the lease."""
         if self._group is not None and not anew:
             self._group.reached(at.offsets, is_end=False)
         self._renew_lease()
 
     def _start_anew(self, topics: Collection[str]) -> None:
-        """Topics in which the query was to start at `latest` were created anew before its first
-        micro-batch was committed: those are read from their first record, there too."""
+        """Set the stored start of recreated topics to their log start, if they were recreated
+        before the first micro-batch was committed."""
         if self._group is None or not topics:
             return
         there = {place for place in self._leaders if place.topic in topics}
@@ -307,11 +305,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._lease is not None:
             self._lease.renew(_topics(self._known_leaders()))
 
-    # --- what the brokers say ---
+    # --- broker calls ---
 
     def _decoded(self, nested: Mapping[str, Mapping[str, Any]]) -> StreamOffsets:
-        """Return offsets of Spark's; raises InvalidConfig where they are of another cluster, unless
-        that is the one which this one mirrors: then nothing is said of which topics they are."""
+        """Return Spark's offsets. Raise InvalidConfig if they are of another cluster, except the
+        source cluster of option mirrorOf, whose topic ids are dropped."""
         found = StreamOffsets.from_json(nested)
         if found.cluster and not self._cluster_id:
             self._cluster_id = self._cluster.cluster_id()
@@ -320,16 +318,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if found.cluster == self._options.mirror_of:
             return replace(found, cluster="", topic_ids={})
         raise InvalidConfig(
-            f"the checkpoint's offsets are of the cluster {found.cluster!r}, and the brokers "
-            f"(option 'bootstrap') are of {self._cluster_id!r}. Where they mirror that cluster, so "
-            f"that their topics have its offsets, set the option 'mirrorOf' to {found.cluster!r}; "
-            "else begin with a new checkpoint"
+            f"the checkpoint is of cluster {found.cluster!r}, the brokers (option 'bootstrap') are "
+            f"of cluster {self._cluster_id!r}; if their topics mirror the former, set option "
+            f"'mirrorOf' to {found.cluster!r}, otherwise use a new checkpoint"
         )
 
     def _of(
         self, leaders: Mapping[TopicPartition, Leader], offsets: Offsets | None = None
     ) -> StreamOffsets:
-        """Return offsets of topics as they are now."""
+        """Return offsets with the current ids of cluster and topics."""
         if not self._cluster_id:
             self._cluster_id = self._cluster.cluster_id()
         ids = {topic: topic_id_text(topic_id) for topic, topic_id in _topics(leaders).items()}
@@ -338,9 +335,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check_made_anew(self, before: StreamOffsets, now: StreamOffsets) -> None:
         for topic in sorted(before.made_anew(now)):
             raise OffsetOutOfRange(
-                "the topic was deleted and created anew: the offsets of the read are those of the "
-                "topic before, and nothing of the new one is read. Begin with a new checkpoint; or "
-                "set failOnDataLoss to false, and the new one is read from its first record",
+                "the topic was deleted and recreated, so the offsets of the query are invalid; use "
+                "a new checkpoint, or set failOnDataLoss to false to read the new topic from its "
+                "first record",
                 topic=topic,
             )
 
@@ -356,8 +353,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._leaders
 
     def _asked(self, ask: Callable[[Mapping[TopicPartition, Leader]], Offsets]) -> Offsets:
-        """Return what is asked of the partitions there are; once more, where one that was there
-        before is gone, or of a topic that was created anew."""
+        """Return the result of `ask` for the current leaders; look them up again if a partition was
+        deleted or its topic recreated."""
         try:
             return ask(self._known_leaders())
         except (UnknownTopicOrPartition, OffsetOutOfRange):
@@ -371,7 +368,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _log_starts(
         self, places: Collection[TopicPartition]
     ) -> Callable[[Mapping[TopicPartition, Leader]], Offsets]:
-        """Return what asks where the logs of some partitions start, as far as they exist."""
+        """Return the function that looks up the log starts of some partitions that exist."""
 
         def ask(there: Mapping[TopicPartition, Leader]) -> Offsets:
             asked = {place: leader for place, leader in there.items() if place in places}
@@ -380,8 +377,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ask
 
     def _with_absent(self, at: StreamOffsets, latest: StreamOffsets) -> StreamOffsets:
-        """Return the latest offsets, with those of partitions which the options name and which are
-        away: so it is known what they were, should they come again."""
+        """Return the latest offsets, plus those of selected partitions that do not exist now, so
+        that their position is known if they appear again."""
         if isinstance(self._options.selection, SubscribedPattern):
             return latest
         names = _names(self._options.selection)
@@ -393,8 +390,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         absent = frozenset(str(place) for place in away)
         if absent - self._absent:
             logger.warning(
-                "spark.data_loss %s: does not exist now, and what was not read of it is lost; "
-                "it is read from its first record when it is created anew",
+                "spark.data_loss %s: does not exist now, its unread records are lost; it is read "
+                "from its first record if it is created again",
                 ", ".join(sorted(absent - self._absent)),
             )
         self._absent = absent
@@ -405,8 +402,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _read_from(self, starts: Offsets, latest: Offsets) -> Offsets:
-        """Return from where the records up to `latest` are read: partitions that are new from their
-        log start, and those that retention has overtaken too when failOnDataLoss is off."""
+        """Return the offsets from which records up to `latest` are read. New partitions start at
+        their log start; so do those with deleted records if failOnDataLoss is off."""
         behind = {
             place
             for place, end in latest.items()
@@ -421,7 +418,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             self._densities = self._cluster.densities(self._known_leaders())
         except QuorumlogError as error:
-            logger.warning("spark.densities error=%s: those from before are used", error)
+            logger.warning("spark.densities error=%s: the cached log sizes are used", error)
         self._densities_until = time.monotonic() + DENSITIES_AGE_MAX_S
         return self._densities
 
@@ -435,7 +432,7 @@ def _now_ms() -> int:
 
 
 def as_dict(offsets: OffsetsJson) -> dict[str, Any]:
-    """Return the same object under the type that Spark's interface names."""
+    """Return a copy with the type of Spark's interface."""
     return dict(offsets)
 
 

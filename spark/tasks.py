@@ -17,7 +17,7 @@ from quorumlog.spark.planning import Range
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one task reads, and which broker led the partition when that was planned."""
+    """The range of one task, and the partition's leader at planning time."""
 
     range: Range
     leader: Leader
@@ -26,7 +26,7 @@ class Task:
 def input_partitions(
     ranges: Sequence[Range], leaders: Mapping[TopicPartition, Leader]
 ) -> list[InputPartition]:
-    """Return the tasks in the form that Spark ships to executors."""
+    """Return the tasks as Spark's input partitions."""
     return [InputPartition(Task(part, leaders[part.place])) for part in ranges]
 
 
@@ -38,15 +38,15 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """Yield a task's records in offset order, in Arrow batches of at most 65,000 rows.
 
-    The next batch is made while Spark takes one, so a task holds two, and the bytes that one is
-    decoded from. A partition without a task (Spark makes one when a plan is empty) has no records.
+    The next batch is prefetched while Spark processes one, so a task holds two, and the bytes of
+    one. A partition without a task (Spark creates one for an empty plan) has no records.
     """
     task = partition.value
     if task is None:
         return
     assert isinstance(task, Task), f"not a task of this source: {task!r}"
     fetching = Fetching(
-        # Less than the time after which it is told that nobody sent anything: this knows why.
+        # Below the prefetch timeout, so that the error has the cause and not only the timeout.
         Cluster(options.bootstrap, patience_ms=options.poll_timeout_ms * 9 // 10),
         task.range,
         leader=task.leader,
@@ -60,7 +60,7 @@ def read_task(
 
 def _decoded(fetching: Fetching, assembler: Assembler, end: int) -> Iterator[pa.RecordBatch]:
     gather = Gather()
-    for batches, start in fetching.answers():
+    for batches, start in fetching.responses():
         for chunk in gather.add(batches, start):
             yield from assembler.decode(chunk, end)
     for chunk in gather.rest():

@@ -220,6 +220,6 @@ def test_a_topic_created_anew_stops_the_stream_unless_records_may_be_lost(
     log.admin.delete_topic(name)
     log.admin.create_topic(name)
     fill(log, name, range(20, 28))  # more than there were: the offset of the checkpoint is there
-    with pytest.raises(StreamingQueryException, match="created anew"):
+    with pytest.raises(StreamingQueryException, match="recreated"):
         stream.run(subscribe=name)
     assert stream.run(subscribe=name, failOnDataLoss="false") == [[*range(20, 28)]]

@@ -48,7 +48,7 @@ def test_missing_and_old_java_are_said_in_one_sentence(
     with pytest.raises(EnvironmentUnusable, match="needs Java 17 or later, but no Java was found"):
         find_java({"PATH": ""})
     old = make_java(tmp_path / "old", "11.0.1")
-    with pytest.raises(EnvironmentUnusable, match=r"but .*/old has 11: install one"):
+    with pytest.raises(EnvironmentUnusable, match=r"but .*/old has 11; install one"):
         find_java({"JAVA_HOME": str(old), "PATH": ""})
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint's offsets are of: topics deleted and created anew while a query runs and while
+"""What a checkpoint's offsets are of: topics deleted and recreated while a query runs and while
 it is down, topics away for a while, another cluster, checkpoints of other versions."""
 
 import contextlib
@@ -67,11 +67,11 @@ def test_a_topic_made_anew_while_a_query_is_down_fails_it(script: Any, records: 
     script.add(A, 5)
     end = json.loads(json.dumps(first_batch(script, **EARLIEST)))
     script.make_anew(records)
-    with pytest.raises(OffsetOutOfRange, match=r"t: .*created anew.*failOnDataLoss to false"):
+    with pytest.raises(OffsetOutOfRange, match=r"t: .*recreated.*failOnDataLoss to false"):
         reader(script, **EARLIEST).latestOffset(end, ALL)
     run = reader(script, **EARLIEST)
     run.prepareForTriggerAvailableNow()
-    with pytest.raises(OffsetOutOfRange, match=r"t: .*created anew"):
+    with pytest.raises(OffsetOutOfRange, match=r"t: .*recreated"):
         run.latestOffset(end, ALL)
 
 
@@ -87,7 +87,7 @@ def test_a_topic_made_anew_while_a_query_is_down_is_read_from_its_first_record_i
     end = run.latestOffset(start, run.getDefaultReadLimit())
     with caplog.at_level(logging.WARNING, "quorumlog.spark"):
         assert read(run, start, end) == [f"t-0@{offset}" for offset in range(records)]
-    assert "t-0: the topic was deleted and created anew after it was read up to offset 5" in (
+    assert "t-0: the topic was deleted and recreated after it was read up to offset 5" in (
         caplog.text
     )
     assert run.latestOffset(end, run.getDefaultReadLimit()) == end
@@ -105,7 +105,7 @@ def test_a_topic_made_anew_under_a_running_query_fails_it_or_is_read_from_its_fi
     for run in runs if age == "looked up again" else ():
         again_soon(run)
     strict, losing = runs
-    with pytest.raises(OffsetOutOfRange, match="created anew"):
+    with pytest.raises(OffsetOutOfRange, match="recreated"):
         strict.latestOffset(ends[0], ALL)
     end = losing.latestOffset(ends[1], ALL)
     assert read(losing, ends[1], end) == [f"t-0@{offset}" for offset in range(30)]
@@ -120,13 +120,13 @@ def test_a_batch_planned_of_a_topic_that_was_made_anew_since_fails_or_is_left_ou
     start = run.initialOffset()
     end = run.latestOffset(start, ALL)
     script.make_anew(30)
-    with pytest.raises(OffsetOutOfRange, match=r"t-0: records up to offset 10 are gone"):
+    with pytest.raises(OffsetOutOfRange, match=r"t-0: records up to offset 10 are lost"):
         reader(script, **EARLIEST).partitions(start, end)
     run = run if is_running else reader(script, **LOSING)
     again_soon(run)
     with caplog.at_level(logging.WARNING, "quorumlog.spark"):
         assert run.partitions(start, end) == []
-    assert "what there is now comes with the next micro-batch" in caplog.text
+    assert "its new records are in the next micro-batch" in caplog.text
     following = run.latestOffset(end, ALL)
     assert len(read(run, end, following)) == 30
 
@@ -141,7 +141,7 @@ def test_a_batch_that_goes_over_from_one_topic_to_the_next_is_planned_alike_agai
     end = reader(script, **LOSING).latestOffset(start, ALL)
     script.add(A, 4)
     assert read(reader(script, **LOSING), start, end) == [f"t-0@{offset}" for offset in range(4)]
-    with pytest.raises(OffsetOutOfRange, match="created anew after it was read up to offset 10"):
+    with pytest.raises(OffsetOutOfRange, match="recreated after it was read up to offset 10"):
         reader(script, **EARLIEST).partitions(start, end)
 
 
@@ -163,7 +163,7 @@ def test_what_a_first_batch_was_to_start_in_is_not_another_topic_meanwhile(scrip
     run = reader(script)
     run.initialOffset()
     script.make_anew(9)
-    with pytest.raises(OffsetOutOfRange, match="created anew"):
+    with pytest.raises(OffsetOutOfRange, match="recreated"):
         run.initialOffset()
 
 
@@ -336,7 +336,7 @@ def test_a_checkpoint_without_ids_is_gone_on_with_and_has_them_from_then_on(scri
     assert read(run, {"t": {"0": 3}}, end) == ["t-0@3", "t-0@4"]
     assert read(run, {"t": {"0": 3}}, {"t": {"0": 5}}) == ["t-0@3", "t-0@4"], "planned by it too"
     script.make_anew(9)
-    with pytest.raises(OffsetOutOfRange, match="created anew"):
+    with pytest.raises(OffsetOutOfRange, match="recreated"):
         reader(script, **EARLIEST).latestOffset(end, ALL)
 
 
@@ -345,7 +345,7 @@ def test_a_checkpoint_of_another_cluster_is_refused_unless_this_one_mirrors_it(s
     start = first_batch(script, **EARLIEST)
     script.cluster_id, script.topic_id = "cluster-2", b"9" * 16
     script.add(A, 2)
-    refusal = r"of the cluster 'cluster-1'.*'mirrorOf' to"
+    refusal = r"of cluster 'cluster-1'.*'mirrorOf' to"
     for options in (EARLIEST, LOSING, EARLIEST | {"mirrorOf": "cluster-3"}):
         with pytest.raises(InvalidConfig, match=refusal):
             reader(script, **options).latestOffset(start, ALL)
@@ -360,7 +360,7 @@ def test_a_checkpoint_of_another_cluster_is_refused_unless_this_one_mirrors_it(s
 
 def test_a_checkpoint_of_a_newer_version_is_refused_by_that(script: Any) -> None:
     script.add(A, 5)
-    with pytest.raises(InvalidConfig, match="'#more', so a newer version"):
+    with pytest.raises(InvalidConfig, match="'#more', which a newer release"):
         reader(script, **EARLIEST).latestOffset({"#more": {}, "t": {"0": 3}}, ALL)
 
 

@@ -216,7 +216,7 @@ def test_a_batch_that_another_run_planned_is_not_run_from_a_start_that_is_none_o
             again = reader(script, **options)
             assert again.initialOffset() == end
             assert positions(end) == {"t": {"0": 8}}
-            with pytest.raises(InvalidConfig, match="start of the first micro-batch is not known"):
+            with pytest.raises(InvalidConfig, match="start of the first micro-batch is unknown"):
                 again.partitions(again.initialOffset(), end)
 
 
@@ -230,7 +230,7 @@ def test_a_batch_refused_under_other_options_runs_under_those_it_was_planned_wit
     end = run.latestOffset(start, ALL)
     other = reader(script, startingOffsets='{"t": {"0": -1}}')
     other.initialOffset()
-    with pytest.raises(InvalidConfig, match="is not known any more"):
+    with pytest.raises(InvalidConfig, match="is unknown"):
         other.partitions(end, end)
     again = reader(script)
     (task,) = again.partitions(again.initialOffset(), end)
@@ -344,7 +344,7 @@ def test_two_queries_of_one_group_are_warned_of_each_other(
         other.latestOffset({"t": {"0": 4}}, ALL)
         one._group._looked_s -= LOOK_S
         one.latestOffset({"t": {"0": 3}}, ALL)
-    assert "group=q: t-0 is at 4 there and at 2 here" in caplog.text
+    assert "group=q: t-0 is committed at 4, this query is at 2" in caplog.text
     assert committed(script) == {A: 3}
 
 

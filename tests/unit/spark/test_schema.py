@@ -27,7 +27,7 @@ def test_a_schema_may_name_any_columns_in_any_order_and_case() -> None:
     ("add", "saying"),
     [
         (("valu", "binary"), "'valu' of the schema is unknown"),
-        (("value", "string"), "'value' is binary, not string: read it as it is and cast it"),
+        (("value", "string"), "'value' is binary, not string; read it with its type and cast it"),
         (("offset", "integer"), "'offset' is bigint, not int"),
     ],
 )
@@ -40,7 +40,7 @@ def test_no_column_a_column_twice_and_refused_headers_are_refused() -> None:
     with pytest.raises(InvalidConfig, match="no column"):
         columns_wanted(type(FULL)(), include_headers=None)
     twice = type(FULL)().add("value", "binary").add("VALUE", "binary")
-    with pytest.raises(InvalidConfig, match="'value' is twice"):
+    with pytest.raises(InvalidConfig, match="'value' occurs more than once"):
         columns_wanted(twice, include_headers=None)
     with pytest.raises(InvalidConfig, match="'includeHeaders' is false"):
         columns_wanted(FULL, include_headers=False)
