@@ -61,7 +61,7 @@ from .image import (
     PartitionImage,
     TopicImage,
 )
-from .replaying import replay, replay_batch
+from .replay import replay, replay_batch
 from .sessions import BrokerSessions
 from .topic_configs import (
     TOPIC_CONFIGS,

@@ -12,7 +12,7 @@ from ..ids import NodeId, TopicId
 from ..proto import metadata_records_pb2 as pb
 from .id_order import sorted_in_steps
 from .image import BrokerImage, MetadataImage, PartitionImage, TopicImage
-from .replaying import ImageDraft
+from .replay import ImageDraft
 
 COMPARED_A_STEP: Final = 500
 """The number of topics and partitions of a snapshot that one step compares with the old state."""

@@ -18,7 +18,7 @@ from ..proto import metadata_records_pb2 as pb
 from .client_quotas import quota_record, sorted_entities
 from .id_order import sorted_in_steps
 from .image import EMPTY_IMAGE, BrokerImage, MetadataImage, TopicImage
-from .replaying import ImageDraft
+from .replay import ImageDraft
 
 SLICE_RECORDS: Final = 250
 """Records per slice, about 2 ms of work."""

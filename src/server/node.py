@@ -40,7 +40,7 @@ from ..metadata.decisions.features import OWN_FEATURES
 from ..metadata.shell import (
     BrokerSession,
     BrokerSessionConfig,
-    Controllers,
+    ControllerLocator,
     MetadataPublisher,
 )
 from ..runtime import CallListener, Runtime, Scope
@@ -374,7 +374,7 @@ class Node:
                 session_timeout_ms=config.session_timeout_ms,
             ),
             publisher=publisher,
-            controllers=Controllers(member.addresses, leader=lambda: member.raft.leader_id),
+            controllers=ControllerLocator(member.addresses, leader=lambda: member.raft.leader_id),
         )
 
     async def _controlled_shutdown(

@@ -20,7 +20,7 @@ from ..commands import (
 )
 from ..decision import AnyDecision, Decision
 from ..image import BrokerImage, MetadataImage
-from ..replaying import replay
+from ..replay import replay
 from .elections import Loss, on_broker_back, on_broker_gone
 from .features import check_registration
 from .steps import Walk, decision_of

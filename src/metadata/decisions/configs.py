@@ -19,7 +19,7 @@ from ..commands import (
 )
 from ..decision import AnyDecision, Decision
 from ..image import MetadataImage, TopicImage
-from ..replaying import replay_batch
+from ..replay import replay_batch
 from ..topic_configs import MIRROR_SOURCE, TopicConfig, changed_list, check_changes, known_config
 from .elections import on_leaderless, on_topic_configs
 from .steps import Walk, decision_of

@@ -27,7 +27,7 @@ from ..commands import (
 )
 from ..decision import AnyDecision, ControllerConfig, Decision, LongDecision
 from ..image import MetadataImage, TopicImage
-from ..replaying import replay_batch
+from ..replay import replay_batch
 from ..topic_configs import check_configs
 from ..topic_names import (
     INTERNAL_TOPICS,

@@ -1,10 +1,10 @@
 """Connects the metadata to the quorum's log and the network: the controller role, the broker's
 session with the controller, and the publisher of changes within the node."""
 
+from .command_queue import Outcome
 from .controller import ControllerShell, ControllerShellConfig
-from .controllers import Controllers
-from .deciding import Outcome
-from .following import MetadataFollower
+from .controller_locator import ControllerLocator
+from .metadata_follower import MetadataFollower
 from .publisher import MetadataPublisher, Subscriber
 from .session import BrokerSession, BrokerSessionConfig
 
@@ -13,7 +13,7 @@ __all__ = [
     "BrokerSessionConfig",
     "ControllerShell",
     "ControllerShellConfig",
-    "Controllers",
+    "ControllerLocator",
     "MetadataFollower",
     "MetadataPublisher",
     "Outcome",

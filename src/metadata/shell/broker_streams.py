@@ -13,10 +13,10 @@ from ...runtime import CallContext, Clock, Stream
 from ..commands import BrokerStopping, Command, RegisterBroker, UnfenceBroker
 from ..image import BrokerImage
 from ..sessions import BrokerSessions
-from .applied import AppliedWaiters
-from .deciding import Deciding, Outcome
-from .errands import Errands
-from .fencing import Fencing
+from .applied_waiters import AppliedWaiters
+from .background_tasks import BackgroundTasks
+from .broker_fencer import BrokerFencer
+from .command_queue import CommandQueue, Outcome
 from .publisher import MetadataPublisher
 
 SessionStream = Stream[pb.BrokerSessionResponse, pb.BrokerSessionRequest]
@@ -28,21 +28,21 @@ class BrokerStreams:
     def __init__(
         self,
         clock: Clock,
-        deciding: Deciding,
+        commands: CommandQueue,
         sessions: BrokerSessions,
         *,
         publisher: MetadataPublisher,
         applied: AppliedWaiters,
-        errands: Errands,
-        fencing: Fencing,
+        tasks: BackgroundTasks,
+        fencer: BrokerFencer,
     ) -> None:
         self._clock = clock
-        self._deciding = deciding
+        self._commands = commands
         self._sessions = sessions
         self._publisher = publisher
         self._applied = applied
-        self._errands = errands
-        self._fencing = fencing
+        self._tasks = tasks
+        self._fencer = fencer
 
     async def serve(
         self, stream: SessionStream, registration: pb.BrokerRegistration, context: CallContext
@@ -57,14 +57,14 @@ class BrokerStreams:
         finally:
             self._sessions.disconnect(broker_id, number, self._clock.now_ms())
             self._applied.moved(broker_id)
-        broker = self._deciding.image.broker(broker_id)
+        broker = self._commands.image.broker(broker_id)
         if broker is not None and broker.epoch == broker_epoch and broker.stopping:
-            self._fencing.fence_soon(broker_id, broker_epoch, reason="stopped in order")
+            self._fencer.fence_soon(broker_id, broker_epoch, reason="stopped in order")
 
     async def _register(self, registration: pb.BrokerRegistration) -> tuple[NodeId, Offset]:
-        self._deciding.check_active()
+        self._commands.check_active()
         broker_id = NodeId(registration.broker_id)
-        known = self._deciding.image.broker(broker_id)
+        known = self._commands.image.broker(broker_id)
         if (
             known is not None
             and known.incarnation_id != registration.incarnation_id
@@ -74,8 +74,8 @@ class BrokerStreams:
                 f"broker {broker_id} is registered by a live process at {known.grpc_address}; stop"
                 " it, or use another node.id"
             )
-        await self._deciding.submit(_register_command(registration))
-        broker = self._deciding.image.broker(broker_id)
+        await self._commands.submit(_register_command(registration))
+        broker = self._commands.image.broker(broker_id)
         if broker is None or broker.incarnation_id != registration.incarnation_id:
             raise StaleBrokerEpoch(
                 f"broker {broker_id}: another process registered it concurrently"
@@ -99,7 +99,7 @@ class BrokerStreams:
     ) -> pb.BrokerSessionResponse:
         if message.WhichOneof("event") != "heartbeat":
             raise InvalidRequest("broker session: only heartbeats can follow the registration")
-        self._deciding.check_active()
+        self._commands.check_active()
         heartbeat, now_ms = message.heartbeat, self._clock.now_ms()
         if not self._sessions.is_current(broker_id, number):
             raise StaleBrokerEpoch(f"the session of broker {broker_id} was replaced or has expired")
@@ -107,7 +107,7 @@ class BrokerStreams:
         self._sessions.heartbeat(broker_id, number, applied_offset=applied_offset, now_ms=now_ms)
         self._applied.moved(broker_id)
         response = self._response(broker_id, broker_epoch, heartbeat.sequence)
-        newest_offset = self._deciding.image.offset
+        newest_offset = self._commands.image.offset
         may_unfence = self._sessions.may_unfence(broker_id, newest_offset, fenced=response.fenced)
         if heartbeat.want_shutdown:
             if not response.shutdown_granted:
@@ -119,7 +119,7 @@ class BrokerStreams:
     def _response(
         self, broker_id: NodeId, broker_epoch: Offset, sequence: int
     ) -> pb.BrokerSessionResponse:
-        image = self._deciding.image
+        image = self._commands.image
         broker = image.broker(broker_id)
         if broker is None or broker.epoch != broker_epoch:
             raise StaleBrokerEpoch(f"broker {broker_id} is registered with another epoch")
@@ -136,7 +136,7 @@ class BrokerStreams:
         )
 
     def _submit_later(self, command: BrokerStopping | UnfenceBroker) -> None:
-        self._errands.start(command, lambda: self._run_command(command))
+        self._tasks.start(command, lambda: self._run_command(command))
 
     async def _run_command(self, command: BrokerStopping | UnfenceBroker) -> None:
         outcome = await self._try(command)
@@ -149,7 +149,7 @@ class BrokerStreams:
 
     async def _try(self, command: Command) -> Outcome | None:
         try:
-            return await self._deciding.submit(command)
+            return await self._commands.submit(command)
         except QuorumlogError:
             return None  # the next heartbeat causes it again
 

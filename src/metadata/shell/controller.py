@@ -30,14 +30,14 @@ from ..decision import ControllerConfig
 from ..isr_messages import alter_partitions_of, altered_response
 from ..sessions import BrokerSessions
 from ..translation import command_of
-from .answering import answer
-from .applied import AppliedWaiters
-from .balancing import Balancing
+from .applied_waiters import AppliedWaiters
+from .background_tasks import BackgroundTasks
+from .broker_fencer import BrokerFencer
 from .broker_streams import BrokerStreams, SessionStream
-from .deciding import Deciding, Outcome
-from .errands import Errands
-from .fencing import Fencing
+from .command_queue import CommandQueue, Outcome
+from .leader_balancer import LeaderBalancer
 from .publisher import MetadataPublisher
+from .relay_reply import answer
 
 _LOG = logging.getLogger("quorumlog.metadata")
 
@@ -80,19 +80,19 @@ class ControllerShell:
             now_ms=runtime.clock.now_ms(),
         )
         self._applied = AppliedWaiters(self._sessions.is_awaited)
-        self._deciding = Deciding(config=config.decisions, leader_id=self._known_leader)
-        publisher.foresee(self._deciding.foresee)
-        self._errands = Errands(runtime)
-        self._fencing = Fencing(runtime, self._deciding, self._sessions, self._errands)
-        self._balancing = Balancing(runtime.clock, self._deciding)
+        self._commands = CommandQueue(config=config.decisions, leader_id=self._known_leader)
+        publisher.foresee(self._commands.foresee)
+        self._tasks = BackgroundTasks(runtime)
+        self._fencer = BrokerFencer(runtime, self._commands, self._sessions, self._tasks)
+        self._balancer = LeaderBalancer(runtime.clock, self._commands)
         self._streams = BrokerStreams(
             runtime.clock,
-            self._deciding,
+            self._commands,
             self._sessions,
             publisher=self._publisher,
             applied=self._applied,
-            errands=self._errands,
-            fencing=self._fencing,
+            tasks=self._tasks,
+            fencer=self._fencer,
         )
         self._leadership_listeners: list[Callable[[NodeId | None], None]] = []
 
@@ -103,7 +103,7 @@ class ControllerShell:
     @property
     def is_active(self) -> bool:
         """True while this node is the active controller."""
-        return self._deciding.is_active
+        return self._commands.is_active
 
     @property
     def leader_id(self) -> NodeId:
@@ -119,7 +119,7 @@ class ControllerShell:
     def committed(self, base_offset: int, epoch: int, values: list[bytes]) -> None:
         """See StateMachine."""
         self._publisher.committed(base_offset, epoch, values)
-        self._deciding.committed(self._publisher.committed_image)
+        self._commands.committed(self._publisher.committed_image)
 
     def leadership(self, leader_id: NodeId | None, epoch: int) -> None:
         """See StateMachine."""
@@ -127,15 +127,15 @@ class ControllerShell:
         if self._node is not None and leader_id == self._node.node_id:
             self._epoch = epoch
             unfinished = self._publisher.open_transaction
-            self._deciding.begin(self._node, image, open_transaction=unfinished)
-            self._fencing.begin_leadership()
-            self._balancing.begin_leadership()
+            self._commands.begin(self._node, image, open_transaction=unfinished)
+            self._fencer.begin_leadership()
+            self._balancer.begin_leadership()
             _LOG.info("controller.active epoch=%d offset=%d", epoch, image.offset)
         elif self._epoch is not None:
             _LOG.info("controller.resigned epoch=%d", self._epoch)
             self._epoch = None
-            self._deciding.end(image)
-            self._fencing.end_leadership()
+            self._commands.end(image)
+            self._fencer.end_leadership()
         for listener in self._leadership_listeners:
             listener(leader_id)
 
@@ -164,19 +164,19 @@ class ControllerShell:
 
     async def submit(self, command: Command) -> Outcome:
         """Decide, append and wait for the commit; see CommandQueue.submit for errors."""
-        return await self._deciding.submit(command)
+        return await self._commands.submit(command)
 
     async def run(self) -> None:
         """Run long decisions, fence failed brokers and balance leaders, until close()."""
         async with self._runtime.tasks.scope("controller") as scope:
-            scope.spawn(self._deciding.run(), name="controller.deciding")
-            scope.spawn(self._errands.run(), name="controller.errands")
-            scope.spawn(self._fencing.run(), name="controller.fencing")
-            scope.spawn(self._balancing.run(), name="controller.balancing")
+            scope.spawn(self._commands.run(), name="controller.deciding")
+            scope.spawn(self._tasks.run(), name="controller.errands")
+            scope.spawn(self._fencer.run(), name="controller.fencing")
+            scope.spawn(self._balancer.run(), name="controller.balancing")
 
     def close(self) -> None:
         """End run()."""
-        for part in (self._balancing, self._fencing, self._errands, self._deciding):
+        for part in (self._balancer, self._fencer, self._tasks, self._commands):
             part.close()
 
     # --- requests of brokers -------------------------------------------------------------------

@@ -10,7 +10,7 @@ from ...ids import NO_NODE, ClusterId, NodeId, Offset
 from ...proto import controller_pb2 as pb
 from ...runtime import Channel, Method, Runtime
 from ...services import CONTROLLER_ALTER_PARTITIONS, CONTROLLER_RELAY
-from .controllers import Controllers
+from .controller_locator import ControllerLocator
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -25,7 +25,7 @@ class ControllerCalls:
         *,
         cluster_id: ClusterId,
         broker_id: NodeId,
-        controllers: Controllers,
+        controllers: ControllerLocator,
         backoff_ms_min: int = 50,
         backoff_ms_max: int = 500,
     ) -> None:

@@ -25,9 +25,9 @@ from ...proto import admin_pb2, metadata_records_pb2
 from ...proto import controller_pb2 as pb
 from ...runtime import Runtime, Scope, Stream
 from ...services import CONTROLLER_BROKER_SESSION
-from ..knowledge import MetadataFreshness
+from ..metadata_freshness import MetadataFreshness
 from .controller_calls import ControllerCalls
-from .controllers import Controllers
+from .controller_locator import ControllerLocator
 from .publisher import MetadataPublisher
 
 _LOG = logging.getLogger("quorumlog.metadata")
@@ -72,7 +72,7 @@ class BrokerSession:
         *,
         config: BrokerSessionConfig,
         publisher: MetadataPublisher,
-        controllers: Controllers,
+        controllers: ControllerLocator,
     ) -> None:
         self._runtime = runtime
         self._config = config

@@ -28,7 +28,7 @@ from quorumlog.metadata import (
     TopicDeleted,
     decide,
 )
-from quorumlog.metadata.replaying import replay
+from quorumlog.metadata.replay import replay
 from quorumlog.proto import metadata_records_pb2 as pb
 
 Cluster = Any  # conftest.Cluster: importlib mode gives conftest no importable name

@@ -11,7 +11,7 @@ from quorumlog.ids import ClusterId, NodeId
 from quorumlog.metadata.shell import (
     BrokerSession,
     BrokerSessionConfig,
-    Controllers,
+    ControllerLocator,
     ControllerShell,
     ControllerShellConfig,
     MetadataPublisher,
@@ -81,7 +81,7 @@ class Stack:
             self.runtime,
             config=config,
             publisher=self.publisher,
-            controllers=Controllers.fixed({ONE: self.listener.address}),
+            controllers=ControllerLocator.fixed({ONE: self.listener.address}),
         )
         task = self.scope.spawn(session.run(), name="session")
         await session.unfenced.wait()

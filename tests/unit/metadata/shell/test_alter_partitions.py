@@ -28,7 +28,7 @@ from quorumlog.errors import (
     UnknownTopicId,
 )
 from quorumlog.ids import NodeId, Offset
-from quorumlog.metadata.shell import BrokerSession, Controllers
+from quorumlog.metadata.shell import BrokerSession, ControllerLocator
 from quorumlog.proto import controller_pb2 as pb
 from quorumlog.runtime import Runtime
 from quorumlog.runtime.error_detail import decode_error
@@ -135,7 +135,7 @@ def test_who_has_no_controller_hears_so_at_once_and_is_not_made_to_wait(run: Run
                 runtime,
                 config=stack.session_config(),
                 publisher=stack.publisher,
-                controllers=Controllers.fixed({ONE: "127.0.0.1:1"}),
+                controllers=ControllerLocator.fixed({ONE: "127.0.0.1:1"}),
             )
             with pytest.raises(NotController, match="not registered"):
                 await session.alter_partitions([], timeout_ms=CALL_MS)

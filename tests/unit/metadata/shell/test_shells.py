@@ -34,7 +34,7 @@ from quorumlog.ids import NO_NODE, ClusterId, DirectoryId, NodeId, Offset, Topic
 from quorumlog.metadata import CreateTopic, FenceBroker, ImageDelta, UnfenceBroker
 from quorumlog.metadata.shell import (
     BrokerSession,
-    Controllers,
+    ControllerLocator,
 )
 from quorumlog.proto import admin_pb2
 from quorumlog.proto import controller_pb2 as pb
@@ -327,7 +327,7 @@ def test_broker_of_another_cluster_is_refused(run: Run) -> None:
                 runtime,
                 config=config,
                 publisher=stack.publisher,
-                controllers=Controllers.fixed({ONE: stack.listener.address}),
+                controllers=ControllerLocator.fixed({ONE: stack.listener.address}),
             )
             with pytest.raises(InconsistentClusterId):
                 await session.run()

@@ -8,7 +8,7 @@ from ...errors import QuorumlogError
 from ...runtime import Clock
 from ..cluster_configs import cluster_number
 from ..commands import BalanceLeaders
-from .deciding import Deciding
+from .command_queue import CommandQueue
 
 _LOG = logging.getLogger("quorumlog.metadata")
 
@@ -16,12 +16,12 @@ CHECK_MS: Final = 1_000
 """Interval of the check whether a round is due; the configured interval may change any time."""
 
 
-class Balancing:
+class LeaderBalancer:
     """Submits BalanceLeaders periodically; run() must run."""
 
-    def __init__(self, clock: Clock, deciding: Deciding) -> None:
+    def __init__(self, clock: Clock, commands: CommandQueue) -> None:
         self._clock = clock
-        self._deciding = deciding
+        self._commands = commands
         self._begun_ms = clock.now_ms()  # start of the last round, or of the leadership
         self._closing = asyncio.Event()
 
@@ -36,7 +36,7 @@ class Balancing:
                 async with asyncio.timeout(CHECK_MS / 1000):
                     await self._closing.wait()
             except TimeoutError:
-                if self._deciding.is_active and self._is_due():
+                if self._commands.is_active and self._is_due():
                     await self._balance()
 
     def close(self) -> None:
@@ -44,15 +44,15 @@ class Balancing:
         self._closing.set()
 
     def _is_due(self) -> bool:
-        configs = self._deciding.image.cluster_configs
+        configs = self._commands.image.cluster_configs
         interval_s = cluster_number(configs, "leader.imbalance.check.interval.seconds")
         return self._clock.now_ms() - self._begun_ms >= interval_s * 1000
 
     async def _balance(self) -> None:
         self._begun_ms = self._clock.now_ms()
-        before = self._deciding.image.offset
+        before = self._commands.image.offset
         try:
-            outcome = await self._deciding.submit(BalanceLeaders())
+            outcome = await self._commands.submit(BalanceLeaders())
         except QuorumlogError as error:
             _LOG.info("controller.not_balanced reason=%s", error)
             return

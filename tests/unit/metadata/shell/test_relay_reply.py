@@ -16,7 +16,7 @@ from quorumlog.metadata import (
     TopicCreated,
     TopicImage,
 )
-from quorumlog.metadata.shell.answering import PARTITIONS_AT_ONCE, answer
+from quorumlog.metadata.shell.relay_reply import PARTITIONS_AT_ONCE, answer
 from quorumlog.metadata.translation import response_of
 from quorumlog.proto import controller_pb2 as pb
 from quorumlog.runtime import Runtime

@@ -6,7 +6,7 @@ from ...errors import NotController
 from ...ids import NO_NODE, NodeId
 
 
-class Controllers:
+class ControllerLocator:
     """The addresses of the controllers and the next one to call.
 
     A hint of a controller about the leader applies to one attempt. Otherwise the leader is that of
@@ -29,7 +29,7 @@ class Controllers:
         self._failed: NodeId | None = None  # the last one called, if the call failed
 
     @classmethod
-    def fixed(cls, addresses: Mapping[NodeId, str]) -> "Controllers":
+    def fixed(cls, addresses: Mapping[NodeId, str]) -> "ControllerLocator":
         """Return a locator with constant addresses."""
         return cls(lambda: addresses)
 

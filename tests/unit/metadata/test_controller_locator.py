@@ -4,14 +4,14 @@ import pytest
 
 from quorumlog.errors import NotController
 from quorumlog.ids import NodeId
-from quorumlog.metadata.shell import Controllers
+from quorumlog.metadata.shell import ControllerLocator
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 ALL = {ONE: "h:1", TWO: "h:2", THREE: "h:3"}
 
 
 def test_without_a_leader_the_controllers_take_turns() -> None:
-    controllers = Controllers.fixed(ALL)
+    controllers = ControllerLocator.fixed(ALL)
     asked = []
     for _ in range(4):
         node, address = controllers.choose()
@@ -22,7 +22,7 @@ def test_without_a_leader_the_controllers_take_turns() -> None:
 
 
 def test_a_leader_of_no_use_is_asked_every_other_time_and_the_others_in_turn() -> None:
-    controllers = Controllers(lambda: ALL, leader=lambda: TWO)
+    controllers = ControllerLocator(lambda: ALL, leader=lambda: TWO)
     asked = []
     for _ in range(8):
         node, _ = controllers.choose()
@@ -32,7 +32,7 @@ def test_a_leader_of_no_use_is_asked_every_other_time_and_the_others_in_turn() -
 
 
 def test_what_a_controller_says_of_the_leader_counts_for_one_attempt() -> None:
-    controllers = Controllers(lambda: ALL, leader=lambda: ONE)
+    controllers = ControllerLocator(lambda: ALL, leader=lambda: ONE)
     controllers.failed(ONE, hint=THREE)
     assert controllers.choose() == (THREE, "h:3")
     controllers.failed(THREE)
@@ -41,7 +41,7 @@ def test_what_a_controller_says_of_the_leader_counts_for_one_attempt() -> None:
 
 def test_a_leader_that_has_no_vote_any_more_is_not_asked() -> None:
     voters = dict(ALL)
-    controllers = Controllers(lambda: voters, leader=lambda: THREE)
+    controllers = ControllerLocator(lambda: voters, leader=lambda: THREE)
     del voters[THREE]
     assert controllers.choose() == (ONE, "h:1")
     controllers.failed(ONE, hint=THREE)
@@ -49,7 +49,7 @@ def test_a_leader_that_has_no_vote_any_more_is_not_asked() -> None:
 
 
 def test_where_none_is_known_that_is_said() -> None:
-    controllers = Controllers.fixed({ONE: ""})
+    controllers = ControllerLocator.fixed({ONE: ""})
     controllers.failed(ONE)
     with pytest.raises(NotController, match="no controller is known"):
         controllers.choose()

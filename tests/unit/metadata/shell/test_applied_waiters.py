@@ -8,7 +8,7 @@ from tests.unit.metadata.shell.stack import Run, started
 from quorumlog.errors import Overloaded, StaleMetadata
 from quorumlog.ids import NodeId, Offset
 from quorumlog.metadata.shell import publisher as publisher_module
-from quorumlog.metadata.shell.applied import AppliedWaiters
+from quorumlog.metadata.shell.applied_waiters import AppliedWaiters
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import run as run_simulated
 

@@ -1,6 +1,6 @@
 """Until when a broker knows all of the metadata."""
 
-from quorumlog.metadata.knowledge import MetadataFreshness
+from quorumlog.metadata.metadata_freshness import MetadataFreshness
 
 
 def known(freshness: MetadataFreshness) -> int | None:

@@ -30,7 +30,7 @@ from quorumlog.metadata import (
     LongDecision,
     MetadataImage,
 )
-from quorumlog.metadata.shell.deciding import RECORDS_AT_ONCE, Deciding
+from quorumlog.metadata.shell.command_queue import RECORDS_AT_ONCE, CommandQueue
 from quorumlog.proto import metadata_records_pb2 as records_pb
 from quorumlog.runtime import Runtime
 
@@ -74,13 +74,15 @@ class Decider:
 
 def deciding_on(
     runtime: Runtime, path: str, decider: Decider
-) -> AbstractAsyncContextManager[tuple[Stack, Deciding]]:
+) -> AbstractAsyncContextManager[tuple[Stack, CommandQueue]]:
     """A stack whose controller does nothing but hand on what is committed, and its decisions."""
 
     @asynccontextmanager
     async def context() -> Any:
         async with started(runtime, path, uncommitted_bytes_max=SMALL_BYTES) as stack:
-            deciding = Deciding(config=ControllerConfig(), leader_id=lambda: ONE, decide=decider)
+            deciding = CommandQueue(
+                config=ControllerConfig(), leader_id=lambda: ONE, decide=decider
+            )
             image = stack.publisher.committed_image
             deciding.begin(stack.raft, image, open_transaction=stack.publisher.open_transaction)
             running = stack.scope.spawn(deciding.run(), name="deciding")

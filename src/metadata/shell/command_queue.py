@@ -21,7 +21,7 @@ from ..commands import Command, Reply
 from ..controller import decide
 from ..decision import AnyDecision, ControllerConfig, Decision, LongDecision
 from ..image import EMPTY_IMAGE, MetadataImage
-from ..replaying import replay_batch
+from ..replay import replay_batch
 from .publisher import Foreseen
 
 RECORDS_AT_ONCE: Final = 100
@@ -81,7 +81,7 @@ class _Job:
             self.done.set_exception(error)
 
 
-class Deciding:
+class CommandQueue:
     """The newest image of a leadership and the commands that change it; run() executes long
     decisions."""
 

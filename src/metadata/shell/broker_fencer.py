@@ -15,8 +15,8 @@ from ...ids import NodeId, Offset
 from ...runtime import Runtime
 from ..commands import FenceBroker
 from ..sessions import BrokerSessions
-from .deciding import Deciding
-from .errands import Errands
+from .background_tasks import BackgroundTasks
+from .command_queue import CommandQueue
 
 _LOG = logging.getLogger("quorumlog.metadata")
 
@@ -24,22 +24,26 @@ PROBE_TIMEOUT_MS: Final = 500
 """Timeout of the probe of a listener."""
 
 
-class Fencing:
+class BrokerFencer:
     """Fences brokers with expired sessions or dead listeners; run() must run."""
 
     def __init__(
-        self, runtime: Runtime, deciding: Deciding, sessions: BrokerSessions, errands: Errands
+        self,
+        runtime: Runtime,
+        commands: CommandQueue,
+        sessions: BrokerSessions,
+        tasks: BackgroundTasks,
     ) -> None:
         self._runtime = runtime
-        self._deciding = deciding
+        self._commands = commands
         self._sessions = sessions
-        self._errands = errands
+        self._tasks = tasks
         self._leading = asyncio.Event()
         self._closing = asyncio.Event()
 
     def begin_leadership(self) -> None:
         """Start a leadership: every broker gets one timeout to connect."""
-        brokers = self._deciding.image.sorted_brokers()
+        brokers = self._commands.image.sorted_brokers()
         self._sessions.begin_leadership(brokers, self._runtime.clock.now_ms())
         self._leading.set()
 
@@ -67,7 +71,7 @@ class Fencing:
 
     def fence_soon(self, broker_id: NodeId, broker_epoch: Offset, *, reason: str) -> None:
         """Fence a registration in the background; `reason` is for the log."""
-        self._errands.start(
+        self._tasks.start(
             ("fence", broker_id, broker_epoch),
             lambda: self._fence(broker_id, broker_epoch, reason),
         )
@@ -75,20 +79,20 @@ class Fencing:
     def _check(self, now_ms: int) -> None:
         if not self._leading.is_set():
             return
-        self._sessions.cover(self._deciding.image.brokers.values(), now_ms)
+        self._sessions.cover(self._commands.image.brokers.values(), now_ms)
         for broker_id, broker_epoch in self._sessions.tick(now_ms):
             self.fence_soon(broker_id, broker_epoch, reason="silent")
         for broker_id, broker_epoch in self._sessions.suspects(now_ms):
             self._probe_soon(broker_id, broker_epoch)
 
     def _probe_soon(self, broker_id: NodeId, broker_epoch: Offset) -> None:
-        self._errands.start(
+        self._tasks.start(
             ("probe", broker_id, broker_epoch), lambda: self._probe(broker_id, broker_epoch)
         )
 
     async def _probe(self, broker_id: NodeId, broker_epoch: Offset) -> None:
         """Fence the broker if its listener refuses connections and it has not reconnected."""
-        broker = self._deciding.image.broker(broker_id)
+        broker = self._commands.image.broker(broker_id)
         if broker is None or broker.epoch != broker_epoch or broker.fenced:
             self._sessions.remove(broker_id, broker_epoch)
             return
@@ -100,7 +104,7 @@ class Fencing:
 
     async def _fence(self, broker_id: NodeId, broker_epoch: Offset, reason: str) -> None:
         try:
-            await self._deciding.submit(FenceBroker(broker_id=broker_id, broker_epoch=broker_epoch))
+            await self._commands.submit(FenceBroker(broker_id=broker_id, broker_epoch=broker_epoch))
         except QuorumlogError as error:
             _LOG.info("controller.not_fenced broker=%d reason=%s", broker_id, error)
             return

@@ -9,7 +9,7 @@ from ...runtime import Runtime, Scope
 Task: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
-class Errands:
+class BackgroundTasks:
     """Tasks by key; run() must run."""
 
     def __init__(self, runtime: Runtime) -> None:
