@@ -128,9 +128,9 @@ proto-check: setup ## fail when src/proto is not what proto/ generates
 	  && echo "src/proto is fresh"
 
 docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, the tables of docs/clients.md, docs/observability.md and docs/kafka.md
-	@page=$$($(BIN)/python -c "from quorumlog.cli.pages.configuration import configuration_page as page; print(page(), end='')") \
+	@page=$$($(BIN)/python -c "from quorumlog.cli.pages import configuration_page as page; print(page(), end='')") \
 	  && printf '%s\n' "$$page" > docs/configuration.md
-	@page=$$($(BIN)/python -c "from quorumlog.cli.pages.commands import cli_page as page; print(page(), end='')") \
+	@page=$$($(BIN)/python -c "from quorumlog.cli.pages import cli_page as page; print(page(), end='')") \
 	  && printf '%s\n' "$$page" > docs/cli.md
 	@page=$$($(BIN)/python -c "import sys; from quorumlog.clients.reference import with_tables as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/clients.md) && printf '%s\n' "$$page" > docs/clients.md

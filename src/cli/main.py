@@ -38,12 +38,12 @@ ENTRIES = {
     "server": Entry(NODES, "nodes", "server", "Run a node from a configuration file"),
     "produce": Entry(
         RECORDS,
-        "producing.command",
+        "produce.command",
         "produce",
         "Produce records from lines, JSON, CSV or raw bytes",
     ),
     "consume": Entry(
-        RECORDS, "consuming.command", "consume", "Consume records, to the terminal or to a file"
+        RECORDS, "consume.command", "consume", "Consume records, to the terminal or to a file"
     ),
     "completion": Entry(
         TOOLS,
@@ -60,7 +60,7 @@ ENTRIES = {
         "Show partition health, reassign replicas, elect leaders",
     ),
     "groups": Entry(
-        CLUSTER, "groups.command", "app", "List and describe consumer groups, reset their offsets"
+        CLUSTER, "groups", "app", "List and describe consumer groups, reset their offsets"
     ),
     "configs": Entry(
         CLUSTER, "configs", "app", "Describe and alter configs, describe broker settings"
@@ -69,11 +69,11 @@ ENTRIES = {
     "brokers": Entry(CLUSTER, "brokers", "brokers_app", "List, describe and unregister brokers"),
     "features": Entry(CLUSTER, "features", "app", "List and update feature levels"),
     "explain": Entry(
-        CLUSTER, "explaining.command", "app", "Explain why a replica, broker or group is unhealthy"
+        CLUSTER, "explain", "app", "Explain why a replica, broker or group is unhealthy"
     ),
     "cluster": Entry(NODES, "cluster.command", "app", "Run a local cluster; describe a cluster"),
     "mirror": Entry(
-        CLUSTER, "mirroring.command", "app", "Mirror topics from another cluster, offset for offset"
+        CLUSTER, "mirror", "app", "Mirror topics from another cluster, offset for offset"
     ),
     "quorum": Entry(CLUSTER, "quorum", "app", "Show the metadata quorum, change its voters"),
     "config": Entry(
@@ -82,10 +82,10 @@ ENTRIES = {
         "app",
         "Show effective settings and the source of each value",
     ),
-    "log": Entry(TOOLS, "log_files", "app", "Dump files of a data directory"),
-    "check": Entry(TOOLS, "checking", "check", "Check a data directory, and repair it"),
-    "diff": Entry(TOOLS, "comparing", "diff", "Compare two copies of a log, record by record"),
-    "bench": Entry(TOOLS, "bench.command", "app", "Benchmark produce, fetch and latency"),
+    "log": Entry(TOOLS, "log_dump", "app", "Dump files of a data directory"),
+    "check": Entry(TOOLS, "check", "check", "Check a data directory, and repair it"),
+    "diff": Entry(TOOLS, "diff", "diff", "Compare two copies of a log, record by record"),
+    "bench": Entry(TOOLS, "bench", "app", "Benchmark produce, fetch and latency"),
 }
 
 

@@ -86,6 +86,11 @@ def test_a_cluster_is_looked_at_moved_and_mended_by_commands(operator: Operator)
 
     operator.cluster("kill", "4")
     operator.until(lambda counts: counts["under-replicated"] == 3 and not counts["offline"])
+    waited = operator.run("partitions", "wait", "t", "--in-sync", "--timeout", "1", code=1)
+    assert not waited["in_sync"]
+    assert [(each["topic"], each["partition"]) for each in waited["partitions"]] == [
+        ("t", index) for index in range(3)
+    ]
     (found,) = operator.run("explain", "fenced")
     assert found["broker"] == 4
     assert "is down: nothing listens" in found["why"]
@@ -94,6 +99,7 @@ def test_a_cluster_is_looked_at_moved_and_mended_by_commands(operator: Operator)
 
     moved = operator.run("partitions", "reassign", "t", "--replication", "2", "--wait")
     assert {tuple(sorted(each["replicas"])) for each in moved["partitions"]} == {(2, 3)}
+    assert operator.run("partitions", "wait", "--in-sync")["in_sync"]
     counts = operator.until(lambda counts: not counts["under-replicated"])
     assert (counts["partitions"], counts["moving"]) == (3, 0)
     assert operator.run("brokers", "unregister", "4")["unregistered"] == 4

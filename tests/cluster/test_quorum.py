@@ -19,7 +19,7 @@ from tests.cluster.quorum_load import QuorumLoad
 from typer.testing import CliRunner, Result
 
 import quorumlog
-from quorumlog.cli.cluster.forming import Shape, form, new_cluster
+from quorumlog.cli.cluster.formation import Shape, form, new_cluster
 from quorumlog.cli.cluster.processes import ProcessIdentity, send
 from quorumlog.cli.main import app
 from quorumlog.clients import Quorum

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.cli.pages.commands import cli_page
+from quorumlog.cli.pages import cli_page
 from quorumlog.clients import ClientConfig, ConsumerConfig, ProducerConfig
 from quorumlog.clients.reference import table, with_tables
 from quorumlog.errors import ERRORS

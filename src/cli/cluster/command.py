@@ -29,7 +29,7 @@ from .state import (
 )
 
 if TYPE_CHECKING:
-    from .forming import Shape
+    from .formation import Shape
     from .probe import NodeHealth
 
 DATA_DIR = "quorumlog-cluster"
@@ -110,7 +110,7 @@ def up(
     until `quorumlog quorum add-voter`, as is a node whose data directory was deleted. Later starts
     keep the settings of --set.
     """
-    from .forming import Shape, check_settings, form
+    from .formation import Shape, check_settings, form
     from .probe import check_nodes, wait_serving
 
     if nodes is not None and controllers is not None:
@@ -247,7 +247,7 @@ def start(
     Without a majority of the voters, the command waits only until the node answers. A node whose
     data directory was deleted gets a new directory id and is an observer.
     """
-    from .forming import form
+    from .formation import form
     from .probe import wait_serving
 
     folder = os.path.abspath(data_dir)
@@ -280,7 +280,7 @@ def resume(
 
 def _planned(folder: str, shape: "Shape", racks: tuple[str, ...]) -> LocalCluster:
     """Return the cluster of a folder with the wanted nodes; nothing is written or started."""
-    from .forming import Shape, grown, new_cluster
+    from .formation import Shape, grown, new_cluster
 
     found = load_if_any(folder)
     if found is None:
@@ -342,7 +342,7 @@ def _sigint_deferred() -> Iterator[None]:
 
 def _environment() -> dict[str, str]:
     """Return this process's environment, without variables that differ from node to node."""
-    from .forming import OWN_SETTINGS
+    from .formation import OWN_SETTINGS
 
     variables = {variable_of(name) for name in OWN_SETTINGS}
     return {name: text for name, text in os.environ.items() if name not in variables}

@@ -19,6 +19,7 @@ from .reassignment import (
     make_plan,
     partitions_of_topics,
     topics_of,
+    wait_in_sync,
     wait_reassigned,
 )
 
@@ -122,6 +123,71 @@ def status(
             ],
             empty="",
         )
+
+
+@app.command(
+    short_help="Wait until partitions are in sync",
+    epilog="""\b
+Examples:
+  quorumlog partitions wait --in-sync                      # all partitions of the cluster
+  quorumlog partitions wait flights audit --in-sync --timeout 60
+""",
+)
+def wait(
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC...", help="Names of topics  [default: all]", autocompletion=topic_names
+        ),
+    ] = None,
+    in_sync: Annotated[
+        bool, typer.Option("--in-sync", help="Wait until every replica is in the ISR; required")
+    ] = False,
+    timeout: Annotated[
+        int,
+        typer.Option(
+            "--timeout", metavar="SECONDS", min=1, max=86_400, help="Maximum time to wait"
+        ),
+    ] = 300,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Wait until every partition has a leader and its full ISR, including internal topics.
+
+    The exit code is 0 when all are in sync. After --timeout it is 1, and the partitions that are
+    not in sync are listed.
+    """
+    from .. import settings
+
+    if not in_sync:
+        raise typer.BadParameter("give --in-sync, the condition to wait for")
+    with settings.open_log(bootstrap=bootstrap) as log:
+        count, lagging = wait_in_sync(log, topics or [], timeout)
+    if output is Output.JSON:
+        print_json(
+            {
+                "in_sync": not lagging,
+                "partitions": [_state_json(*each, states_of(each[1])) for each in lagging],
+            }
+        )
+    elif not lagging:
+        verb = "is" if count == 1 else "are"
+        typer.echo(f"{count_text(count, 'partition')} {verb} in sync.")
+    if not lagging:
+        return
+    if output is not Output.JSON:
+        for name, partition in lagging:
+            typer.echo(
+                f"{name}-{partition.partition}: ISR {list(partition.isr)} of replicas "
+                f"{list(partition.replicas)}",
+                err=True,
+            )
+        typer.echo(
+            f"quorumlog: {count_text(len(lagging), 'partition')} not in sync after {timeout} s; "
+            "`quorumlog explain not-isr` shows the cause",
+            err=True,
+        )
+    raise typer.Exit(EXIT_ERROR)
 
 
 @app.command(

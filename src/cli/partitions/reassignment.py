@@ -1,4 +1,4 @@
-"""Planning, cancellation and completion of reassignments."""
+"""Planning, cancellation and completion of reassignments, and the wait for in-sync partitions."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ...errors import InvalidRequest, TimedOut, UnknownTopicOrPartition
+from ...errors import InvalidRequest, QuorumlogError, TimedOut, UnknownTopicOrPartition
 from ..output import count_text
 from ..topic_names import check_partition, unknown_topic
 from .plans import (
@@ -21,7 +21,7 @@ from .plans import (
 )
 
 if TYPE_CHECKING:
-    from ...clients import PartitionOutcome, Topic
+    from ...clients import Partition, PartitionOutcome, Topic
     from ...clients.blocking import Log
 
 POLL_S = 0.5  # between two requests for the reassignments in progress
@@ -138,6 +138,38 @@ def wait_reassigned(log: "Log", places: Sequence[TopicPartition], seconds: float
             )
         if left:
             time.sleep(POLL_S)
+
+
+def wait_in_sync(
+    log: "Log", names: Sequence[str], seconds: float
+) -> "tuple[int, list[tuple[str, Partition]]]":
+    """Wait until every partition has a leader and all replicas in its ISR, at most `seconds`.
+    Replicas that a reassignment adds do not count.
+
+    `names` limits the topics; without names internal topics are included. Return the number of
+    partitions, and those that are not in sync at the end. Retriable errors, as during an election
+    or while the broker that is asked restarts, are retried until the time is over; then the last
+    one is raised. Raise UnknownTopicOrPartition for an unknown topic.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            topics = [topics_of(log, name)[0] for name in names] if names else topics_of(log, None)
+        except UnknownTopicOrPartition:
+            raise
+        except QuorumlogError as error:
+            if not error.retriable or time.monotonic() > end:
+                raise
+        else:
+            every = [(topic.name, each) for topic in topics for each in topic.partitions]
+            lagging = [each for each in every if not _is_in_sync(each[1])]
+            if not lagging or time.monotonic() > end:
+                return len(every), lagging
+        time.sleep(POLL_S)
+
+
+def _is_in_sync(partition: "Partition") -> bool:
+    return partition.leader is not None and not partition.is_under_replicated
 
 
 def _check_known(wanted: set[int], ids: set[int]) -> None:

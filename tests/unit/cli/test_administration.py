@@ -47,13 +47,15 @@ def test_a_topic_is_made_as_assigned_and_grows(address: str, topic: str) -> None
         (("partitions", "reassign", "none-such", "--drain", "1"), 1, "the topic does not exist"),
         (("partitions", "reassign", "--brokers", "4"), 1, "broker 4 is not registered"),
         (("partitions", "reassign", "--file", "/none/such"), 1, "cannot be read"),
+        (("partitions", "wait"), 2, "give --in-sync"),
+        (("partitions", "wait", "none-such", "--in-sync"), 1, "the topic does not exist"),
         (("partitions", "elect-leader", "-p", "0"), 2, "requires TOPIC"),
         (("partitions", "elect-leader", "t", "--unclean"), 2, "give TOPIC and each"),
         (("features", "update", "metadata.version"), 2, "give NAME=VALUE"),
         (("features", "update", "metadata.version=new"), 2, "give a whole number"),
         (("features", "update", "metadata.version=99"), 1, "not 99"),
         (("brokers", "unregister", "1"), 1, "is alive"),
-        (("brokers", "unregister", "9"), 1, "no broker is registered"),
+        (("brokers", "unregister", "9"), 1, "broker 9 is not registered"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_remedy(
@@ -85,6 +87,14 @@ def test_the_state_of_partitions_is_counted_and_told(address: str, topic: str) -
         "removing": [],
     }
     assert topic in succeed("partitions", "status", topic, "--all", address=address)
+
+
+def test_wait_returns_once_all_partitions_are_in_sync(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, "-p", "2", address=address)
+    wait = ("partitions", "wait", topic, "--in-sync")
+    assert succeed(*wait, address=address) == "2 partitions are in sync.\n"
+    found = json.loads(succeed("partitions", "wait", "--in-sync", "-o", "json", address=address))
+    assert found == {"in_sync": True, "partitions": []}
 
 
 def test_moves_are_planned_begun_and_refused_by_the_partition(

@@ -4,7 +4,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from quorumlog.cli.pages.configuration import configuration_page
+from quorumlog.cli.pages import configuration_page
 from quorumlog.cli.settings import CLIENT_SETTINGS
 from quorumlog.clients import ClientConfig, ConsumerConfig, ProducerConfig
 from quorumlog.metadata.cluster_configs import CLUSTER_CONFIGS

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.cli.consuming.record_lines import (
+from quorumlog.cli.consume.writers import (
     for_terminal,
     raw_writer,
     template_writer,
@@ -15,9 +15,8 @@ from quorumlog.cli.consuming.record_lines import (
     verbose_line,
 )
 from quorumlog.cli.escapes import encode_escaped, unescape
-from quorumlog.cli.producing.forms import RECORD_BYTES_MAX, Entry, InputFormat, read_entries
-from quorumlog.cli.producing.options import Format
-from quorumlog.cli.producing.pieces import split
+from quorumlog.cli.produce.options import Format
+from quorumlog.cli.produce.parsers import RECORD_BYTES_MAX, Entry, InputFormat, read_entries, split
 from quorumlog.cli.record_json import NewRecord, parse_record, record_line
 from quorumlog.cli.times import FromEnd, parse_offset_spec, timestamp_of
 from quorumlog.clients import ConsumerRecord

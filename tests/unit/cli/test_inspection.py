@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from quorumlog.cli.checking import known_topics
+from quorumlog.cli.check import known_topics
 from quorumlog.cli.main import app
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.proto import metadata_records_pb2 as pb

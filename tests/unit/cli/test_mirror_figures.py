@@ -1,6 +1,6 @@
 """The metrics of a mirror, and what they are counted from."""
 
-from quorumlog.cli.mirroring.figures import metrics_page
+from quorumlog.cli.mirror_runner import metrics_page
 from quorumlog.clients.mirror import CopyProgress, CopyState
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from quorumlog.cli.producing import report as module
-from quorumlog.cli.producing.report import InputPosition, Report
+from quorumlog.cli.produce import report as module
+from quorumlog.cli.produce.report import InputPosition, Report
 from quorumlog.cli.record_json import NewRecord
 from quorumlog.clients import Delivered
 

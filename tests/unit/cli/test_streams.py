@@ -17,10 +17,10 @@ import quorumlog
 from quorumlog.cli.completion import candidates
 from quorumlog.cli.main import app
 from quorumlog.cli.output import print_table
-from quorumlog.cli.producing.forms import InputFormat
-from quorumlog.cli.producing.options import Format, OnError
-from quorumlog.cli.producing.report import Report
-from quorumlog.cli.producing.sending import Sending
+from quorumlog.cli.produce.options import Format, OnError
+from quorumlog.cli.produce.parsers import InputFormat
+from quorumlog.cli.produce.report import Report
+from quorumlog.cli.produce.sender import Sending
 
 COMMAND = [sys.executable, "-m", "quorumlog.cli"]
 WAIT_S = 120.0
@@ -312,7 +312,7 @@ def test_a_bench_measures_all_that_was_asked_for_behind_its_warm_up(
 
 
 def test_percentiles_are_nearest_ranks() -> None:
-    from quorumlog.cli.bench.report import percentile
+    from quorumlog.cli.bench_report import percentile
 
     values = list(range(1, 1_001))
     assert [percentile(values, p) for p in (0.1, 50, 99, 99.9, 100)] == [1, 500, 990, 999, 1_000]

@@ -1,0 +1,243 @@
+"""`quorumlog bench produce|fetch|latency`: benchmarks of a cluster, run from this machine.
+
+Each run creates a topic, deletes it, and prints the results with the settings and the machine. One
+run is one sample.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from .options import BootstrapOption, Output, OutputOption
+from .produce.options import Acks, Compression
+
+app = typer.Typer(
+    help="Benchmark produce, fetch and latency.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+class Api(StrEnum):
+    """The client API that is measured."""
+
+    RECORD = "record"
+    ARROW = "arrow"
+
+
+RecordsOption = Annotated[
+    int,
+    typer.Option("--records", "-n", metavar="COUNT", min=1, help="Number of records to measure"),
+]
+SizeOption = Annotated[
+    int, typer.Option("--size", metavar="BYTES", min=1, help="Size of each record's value")
+]
+PartitionsOption = Annotated[
+    int, typer.Option("--partitions", metavar="NUMBER", min=1, help="Partitions of the topic")
+]
+ReplicationOption = Annotated[
+    int | None,
+    typer.Option(
+        "--replication",
+        metavar="NUMBER",
+        min=1,
+        help="Replicas of the topic  [default: the cluster's]",
+    ),
+]
+ConfigOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config", "-c", metavar="KEY=VALUE", help="Set a config of the topic; repeatable"
+    ),
+]
+WarmUpOption = Annotated[
+    int,
+    typer.Option(
+        "--warm-up", metavar="COUNT", min=0, help="Records to send or read before the measurement"
+    ),
+]
+AcksOption = Annotated[Acks, typer.Option("--acks", help="Replicas that must acknowledge a record")]
+CompressionOption = Annotated[
+    Compression,
+    typer.Option("--compression", help="Codec of batches; half of each value is random"),
+]
+KeepOption = Annotated[bool, typer.Option("--keep", help="Keep the topic and print its name")]
+ApiOption = Annotated[
+    Api, typer.Option("--api", help="Client API: record (one call per record) or arrow (tables)")
+]
+
+
+@app.command(
+    "produce",
+    short_help="Measure produce throughput and latency",
+    epilog="""\b
+Examples:
+  quorumlog bench produce
+  quorumlog bench produce --size 100 --api arrow --partitions 4
+  quorumlog bench produce --rate 20000 --linger 0 --config flush.policy=fsync
+""",
+)
+def bench_produce(
+    records: RecordsOption = 200_000,
+    size: SizeOption = 1_000,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", metavar="BYTES", min=1, help="Size of a full batch")
+    ] = 983_040,
+    linger: Annotated[
+        int,
+        typer.Option("--linger", metavar="MS", min=0, help="Time a batch waits for more records"),
+    ] = 5,
+    acks: AcksOption = Acks.ALL,
+    compression: CompressionOption = Compression.NONE,
+    partitions: PartitionsOption = 1,
+    replication: ReplicationOption = None,
+    config: ConfigOption = None,
+    producers: Annotated[
+        int,
+        typer.Option(
+            "--producers", metavar="NUMBER", min=1, help="Number of producers, one thread each"
+        ),
+    ] = 1,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate",
+            metavar="PER_SECOND",
+            min=0.1,
+            help="Records per second, all producers together  [default: unlimited]",
+        ),
+    ] = None,
+    api: ApiOption = Api.RECORD,
+    warm_up: WarmUpOption = 10_000,
+    keep: KeepOption = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Produce records and measure records and bytes per second, CPU time and latency.
+
+    Latency is the time from `send` to the acknowledgement. Without --rate it is mostly queueing
+    time.
+    """
+    from . import settings
+    from .bench_report import print_report
+    from .bench_runs import ProducePlan, bench_topic, run_produce
+
+    plan = ProducePlan(
+        records=records,
+        size=size,
+        batch_size=batch_size,
+        linger_ms=linger,
+        acks=acks.value,
+        compression=compression.value,
+        producers=producers,
+        rate=rate,
+        api=api.value,
+        warm_up=warm_up,
+    )
+    with (
+        settings.open_log(bootstrap=bootstrap) as log,
+        bench_topic(
+            log, partitions=partitions, replication=replication, configs=config or [], keep=keep
+        ) as topic,
+    ):
+        measured = run_produce(log, topic, plan)
+    print_report(measured, plan, partitions=partitions, as_json=output is Output.JSON)
+
+
+@app.command(
+    "fetch",
+    short_help="Measure fetch throughput",
+    epilog="""\b
+Examples:
+  quorumlog bench fetch
+  quorumlog bench fetch --api arrow --size 100 --records 1000000
+  quorumlog bench fetch --topic flights --records 50000
+""",
+)
+def bench_fetch(
+    records: RecordsOption = 200_000,
+    size: SizeOption = 1_000,
+    compression: CompressionOption = Compression.NONE,
+    partitions: PartitionsOption = 1,
+    replication: ReplicationOption = None,
+    config: ConfigOption = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            help="Read this existing topic from the beginning  [default: a new topic]",
+        ),
+    ] = None,
+    api: ApiOption = Api.RECORD,
+    warm_up: WarmUpOption = 10_000,
+    keep: KeepOption = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Fetch records and measure records and bytes per second, and CPU time.
+
+    A new topic is read right after it is written, so its records come from the page cache. Latency
+    is the time of one poll, or of one table.
+    """
+    from . import settings
+    from .bench_report import print_report
+    from .bench_runs import FetchPlan, bench_topic, fill, run_fetch
+    from .topic_names import partitions_of
+
+    plan = FetchPlan(
+        records=records, size=size, compression=compression.value, api=api.value, warm_up=warm_up
+    )
+    with settings.open_log(bootstrap=bootstrap) as log:
+        if topic is not None:
+            partitions = partitions_of(log, topic)
+            measured = run_fetch(log, topic, plan)
+        else:
+            with bench_topic(
+                log, partitions=partitions, replication=replication, configs=config or [], keep=keep
+            ) as name:
+                fill(log, name, plan)
+                measured = run_fetch(log, name, plan)
+    print_report(measured, plan, partitions=partitions, as_json=output is Output.JSON)
+
+
+@app.command(
+    "latency",
+    short_help="Measure the latency of single records at a steady rate",
+    epilog="""\b
+Examples:
+  quorumlog bench latency
+  quorumlog bench latency --records 5000 --rate 500 --config flush.policy=fsync
+""",
+)
+def bench_latency(
+    records: RecordsOption = 2_000,
+    size: SizeOption = 100,
+    acks: AcksOption = Acks.ALL,
+    replication: ReplicationOption = None,
+    config: ConfigOption = None,
+    rate: Annotated[
+        float,
+        typer.Option("--rate", metavar="PER_SECOND", min=0.1, help="Records per second"),
+    ] = 500.0,
+    warm_up: WarmUpOption = 200,
+    keep: KeepOption = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Send single records at a steady rate, and measure the time to acknowledgement and consumer.
+
+    Latency starts at the time a record was due, so that a stall counts for every record it delays.
+    """
+    from . import settings
+    from .bench_report import print_report
+    from .bench_runs import LatencyPlan, bench_topic, run_latency
+
+    plan = LatencyPlan(records=records, size=size, acks=acks.value, rate=rate, warm_up=warm_up)
+    with (
+        settings.open_log(bootstrap=bootstrap) as log,
+        bench_topic(
+            log, partitions=1, replication=replication, configs=config or [], keep=keep
+        ) as topic,
+    ):
+        measured = run_latency(log, topic, plan)
+    print_report(measured, plan, partitions=1, as_json=output is Output.JSON)

@@ -1,1 +1,0 @@
-"""`quorumlog explain`: causes of unhealthy replicas, brokers and groups, with remedies."""

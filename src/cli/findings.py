@@ -1,0 +1,214 @@
+"""Causes of replicas out of sync, partitions below min.insync.replicas and fenced brokers. Pure.
+
+Each finding names the partition or broker, the cause, and the remedy.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .output import count_text
+
+if TYPE_CHECKING:
+    from ..clients import Broker, Partition, PartitionReplicas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One unhealthy partition, broker or group, with its cause."""
+
+    what: str  # its name, as "t-0"; empty for a broker
+    why: str  # a sentence without its full stop
+    remedy: str  # a sentence without its full stop; empty: none
+    topic: str | None = None
+    partition: int | None = None
+    broker: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The finding as sentences."""
+        why = f"{self.what}: {self.why}" if self.what else self.why[0].upper() + self.why[1:]
+        return " ".join(f"{each}." for each in (why, self.remedy) if each)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerProbe:
+    """The result of probing one broker."""
+
+    is_refused: bool = False  # connection refused: nothing listens at its address
+    error: str = ""  # another error; empty: it answered
+    controller: int | None = None  # the controller of its session; None: no session
+    metadata_offset: int = -1  # end of the metadata that it has applied
+
+
+def not_in_sync(
+    topic: str,
+    partition: "Partition",
+    by_leader: "PartitionReplicas | None",
+    brokers: "Mapping[int, Broker]",
+) -> Iterator[Finding]:
+    """Yield a finding for each replica outside the ISR. `by_leader` is the replication state of the
+    partition's leader, None if it was not available."""
+    for node in partition.replicas:
+        if node not in partition.isr:
+            why, remedy = _not_in_sync_cause(node, partition, by_leader, brokers)
+            yield Finding(
+                what=f"{topic}-{partition.partition}",
+                why=why,
+                remedy=remedy,
+                topic=topic,
+                partition=partition.partition,
+                broker=node,
+            )
+
+
+def _not_in_sync_cause(
+    node: int,
+    partition: "Partition",
+    by_leader: "PartitionReplicas | None",
+    brokers: "Mapping[int, Broker]",
+) -> tuple[str, str]:
+    broker = brokers.get(node)
+    if broker is None:
+        return (
+            f"broker {node} is not registered: it was unregistered, or never started",
+            f"Start it, or move its replicas: `quorumlog partitions reassign --drain {node}`",
+        )
+    if broker.fenced or broker.stopping:
+        state = "is fenced" if broker.fenced else "is stopping"
+        return (
+            f"broker {node} {state}, which removes it from every ISR",
+            f"`quorumlog explain fenced {node}` shows the cause; the replica catches up after the "
+            "broker is back",
+        )
+    if partition.leader is None:
+        return (
+            f"the partition has no leader to replicate from; broker {node} is alive",
+            "`quorumlog explain under-min-isr` shows which replica can lead",
+        )
+    if by_leader is None or by_leader.error is not None:
+        error = (
+            "" if by_leader is None or by_leader.error is None else f" ({by_leader.error.message})"
+        )
+        return (
+            f"broker {node} is alive, but the leader, broker {partition.leader}, did not report "
+            f"its replication state{error}",
+            f"Check broker {partition.leader}, then retry",
+        )
+    reason = next((each.reason for each in by_leader.replicas if each.broker == node), "")
+    if not reason:
+        return f"broker {node} has just joined the ISR", ""
+    if node in partition.adding:
+        return (
+            reason,
+            "A reassignment adds the replica: it copies the log, limited by "
+            "replication.throttled.rate, and joins the ISR when it has caught up",
+        )
+    return (
+        reason,
+        "It joins the ISR once it has caught up; if it does not catch up, check the log, the "
+        f"metrics, the disk and the network of broker {node}",
+    )
+
+
+def under_min_isr(topic: str, partition: "Partition", brokers: "Mapping[int, Broker]") -> Finding:
+    """Return the finding for a partition that rejects acks=all, with the missing replicas."""
+    name, number = f"{topic}-{partition.partition}", partition.partition
+    if partition.leader is None:
+        why, remedy = _offline(topic, partition)
+    else:
+        away = [node for node in partition.replicas if node not in partition.isr]
+        in_sync = count_text(len(partition.isr), "replica")
+        why = (
+            f"{in_sync} in sync ({_nodes(partition.isr)}), but min.insync.replicas is "
+            f"{partition.min_isr}: acks=all fails, reads and acks=1 continue"
+        )
+        alive = {node for node in away if node in brokers and not brokers[node].fenced}
+        missing = [f"broker {node} ({'behind' if node in alive else 'fenced'})" for node in away]
+        remedy = (
+            f"Missing: {', '.join(missing)}; `quorumlog explain not-isr {topic} -p {number}` shows "
+            "the cause"
+            if away
+            else f"The partition has only {count_text(len(partition.replicas), 'replica')}: "
+            f"`quorumlog partitions reassign {topic} -p {number} --replication {partition.min_isr}`"
+        )
+    return Finding(what=name, why=why, remedy=remedy, topic=topic, partition=number)
+
+
+def _offline(topic: str, partition: "Partition") -> tuple[str, str]:
+    number = partition.partition
+    if partition.elr:
+        return (
+            "no leader: no live replica has all acknowledged records",
+            f"Start {_nodes(partition.elr, 'or')}, which has all acknowledged records and becomes "
+            "leader",
+        )
+    last = partition.last_known_elr
+    was = f"; {_nodes(last, 'and')} had them last" if last else ""
+    start = f"Start {_nodes(last, 'or')} with its old disk; if that is lost, " if last else ""
+    unclean = f"`quorumlog partitions elect-leader {topic} -p {number} --unclean`"
+    return (
+        f"no leader, and no replica is known to have all acknowledged records{was}",
+        f"{start}{unclean} elects a live replica and loses the records that it lacks",
+    )
+
+
+def fenced(broker: "Broker", probe: BrokerProbe) -> Finding:
+    """Return the cause of a broker's fencing, or that it is not fenced."""
+    why, remedy = _fencing_cause(broker, probe)
+    return Finding(what="", why=why, remedy=remedy, broker=broker.id)
+
+
+def _fencing_cause(broker: "Broker", probe: BrokerProbe) -> tuple[str, str]:
+    name, address = f"broker {broker.id}", broker.grpc_address
+    if not broker.fenced and not broker.stopping:
+        return f"{name} is not fenced", ""
+    restart = f"`quorumlog server`, or `quorumlog cluster start {broker.id}`"
+    if probe.is_refused:
+        state = "was shut down" if broker.stopping else "is down"
+        return f"{name} {state}: nothing listens at {address}", f"Start it: {restart}"
+    if probe.error:
+        return (
+            f"{name} does not answer at {address} ({probe.error.partition(';')[0]}): the process "
+            "is paused or overloaded, or the network to it is down",
+            f"Check its machine and its log; if the process has exited, start it: {restart}",
+        )
+    if broker.stopping:
+        return f"{name} is shutting down and transfers its leaderships", ""
+    if probe.metadata_offset < broker.broker_epoch:
+        return (
+            f"{name} is running and catching up with the metadata: it has applied offset "
+            f"{probe.metadata_offset} and registered at {broker.broker_epoch}",
+            "Wait; it is unfenced once it has applied its own registration",
+        )
+    if probe.controller is None:
+        return (
+            f"{name} is running but has no session with the active controller: its heartbeats do "
+            "not arrive",
+            "Check the network between it and the controllers, and `quorumlog quorum status`",
+        )
+    return (
+        f"{name} is running and has a session with controller {probe.controller}",
+        "Retry; it is unfenced at its next heartbeat",
+    )
+
+
+def not_registered(node: int, brokers: Iterable[int]) -> Finding:
+    """Return the finding for a broker that is not registered."""
+    registered = ", ".join(map(str, sorted(brokers))) or "none"
+    return Finding(
+        what="",
+        why=f"broker {node} is not registered; registered brokers: {registered}",
+        remedy="It never reached the active controller: check its log, and whether its "
+        "controller.bootstrap or controller.voters has the addresses of this cluster's controllers",
+        broker=node,
+    )
+
+
+def _nodes(nodes: Sequence[int], joined: str = "and") -> str:
+    """Return "broker 1", or "brokers 1 and 2"."""
+    if not nodes:
+        return "none"
+    if len(nodes) == 1:
+        return f"broker {nodes[0]}"
+    return f"brokers {', '.join(map(str, nodes[:-1]))} {joined} {nodes[-1]}"

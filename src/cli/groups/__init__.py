@@ -1,1 +1,0 @@
-"""`quorumlog groups`: list, describe and delete consumer groups, and reset their offsets."""

@@ -1,1 +1,0 @@
-"""`quorumlog mirror`: run a mirror, promote mirror topics, show their lag."""

@@ -1,1 +1,0 @@
-"""Generated pages of the documentation; `make docs` writes them."""

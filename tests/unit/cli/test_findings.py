@@ -1,0 +1,185 @@
+"""What is said of replicas, partitions and brokers that are not as they should be."""
+
+from typing import Any
+
+import pytest
+
+from quorumlog.cli.findings import BrokerProbe, fenced, not_in_sync, not_registered, under_min_isr
+from quorumlog.clients import Broker, Partition, PartitionReplicas, Replica
+from quorumlog.errors import Lost, QuorumlogError
+
+
+def partition(**fields: Any) -> Partition:
+    settled: dict[str, Any] = {
+        "partition": 0,
+        "leader": 1,
+        "leader_epoch": 0,
+        "partition_epoch": 0,
+        "replicas": (1, 2, 3),
+        "isr": (1, 2),
+        "min_isr": 2,
+        "elr": (),
+        "last_known_elr": (),
+        "adding": (),
+        "removing": (),
+        "recovering": False,
+    }
+    return Partition(**(settled | fields))
+
+
+def broker(number: int, **fields: Any) -> Broker:
+    settled: dict[str, Any] = {
+        "id": number,
+        "grpc_address": f"b{number}:9094",
+        "rack": "",
+        "fenced": False,
+        "broker_epoch": 40,
+        "stopping": False,
+    }
+    return Broker(**(settled | fields))
+
+
+def brokers(**fields: Any) -> dict[int, Broker]:
+    """Three, the last of which is as said."""
+    return {1: broker(1), 2: broker(2), 3: broker(3, **fields)}
+
+
+def told(reason: str = "", error: QuorumlogError | None = None) -> PartitionReplicas:
+    return PartitionReplicas(
+        topic="t",
+        partition=0,
+        leader=1,
+        high_watermark=5,
+        min_isr=2,
+        replicas=(
+            Replica(broker=3, log_end_offset=3, caught_up_ms_ago=9, in_sync=False, reason=reason),
+        ),
+        error=error,
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "seen", "known", "words"),
+    [
+        (partition(), told(), {1: broker(1)}, ["3 is not registered", "--drain 3"]),
+        (partition(), told(), brokers(fenced=True), ["3 is fenced", "explain fenced 3"]),
+        (partition(), told(), brokers(stopping=True), ["3 is stopping", "catches up after"]),
+        (
+            partition(leader=None, isr=(), elr=(1, 2), replicas=(3, 1, 2)),
+            None,
+            {3: broker(3)},
+            ["no leader", "explain under-min-isr"],
+        ),
+        (partition(), told(error=Lost("cut")), brokers(), ["did not report", "(cut)"]),
+        (partition(), None, brokers(), ["did not report"]),
+        (partition(), told("broker 3 is 7 behind"), brokers(), ["3 is 7 behind", "check the log"]),
+        (
+            partition(adding=(3,)),
+            told("broker 3 is 7 behind"),
+            brokers(),
+            ["3 is 7 behind", "A reassignment adds the replica", "replication.throttled.rate"],
+        ),
+        (partition(), told(""), brokers(), ["has just joined the ISR"]),
+    ],
+)
+def test_a_replica_out_of_sync_is_told_with_its_reason_and_the_remedy(
+    state: Partition, seen: PartitionReplicas | None, known: dict[int, Broker], words: list[str]
+) -> None:
+    finding = next(iter(not_in_sync("t", state, seen, known)))
+    assert (finding.topic, finding.partition, finding.broker) == ("t", 0, 3)
+    assert finding.text.startswith("t-0: broker 3 ") or "no leader" in finding.text
+    for word in words:
+        assert word in finding.text
+
+
+def test_replicas_in_sync_are_not_spoken_of() -> None:
+    assert list(not_in_sync("t", partition(isr=(1, 2, 3)), None, brokers())) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (
+            partition(isr=(1,)),
+            [
+                "1 replica in sync (broker 1)",
+                "min.insync.replicas is 2",
+                "broker 2 (behind), broker 3 (fenced)",
+            ],
+        ),
+        (
+            partition(replicas=(1,), isr=(1,)),
+            ["The partition has only 1 replica", "partitions reassign t -p 0 --replication 2"],
+        ),
+        (
+            partition(leader=None, isr=(), elr=(1, 3)),
+            ["no leader:", "Start brokers 1 or 3, which has all acknowledged records"],
+        ),
+        (
+            partition(leader=None, isr=(), last_known_elr=(2,)),
+            ["broker 2 had them last", "Start broker 2", "--unclean"],
+        ),
+        (
+            partition(leader=None, isr=()),
+            ["no replica is known to have all", "elect-leader t -p 0 --unclean"],
+        ),
+    ],
+)
+def test_a_partition_under_its_min_isr_is_told_with_who_is_missing(
+    state: Partition, words: list[str]
+) -> None:
+    finding = under_min_isr("t", state, brokers(fenced=True))
+    assert (finding.topic, finding.partition) == ("t", 0)
+    for word in ["t-0: ", *words]:
+        assert word in finding.text, finding.text
+
+
+@pytest.mark.parametrize(
+    ("state", "seen", "words"),
+    [
+        (
+            {},
+            BrokerProbe(controller=1, metadata_offset=50),
+            "is not fenced.",
+        ),
+        ({"fenced": True}, BrokerProbe(is_refused=True), "is down: nothing listens at b3:9094."),
+        (
+            {"fenced": True, "stopping": True},
+            BrokerProbe(is_refused=True),
+            "Broker 3 was shut down: nothing listens",
+        ),
+        (
+            {"fenced": True},
+            BrokerProbe(error="took the connection and says nothing; check that"),
+            "does not answer at b3:9094 (took the connection and says nothing): the process is",
+        ),
+        ({"stopping": True}, BrokerProbe(controller=1, metadata_offset=50), "is shutting down"),
+        (
+            {"fenced": True},
+            BrokerProbe(controller=1, metadata_offset=39),
+            "has applied offset 39 and registered at 40. Wait",
+        ),
+        (
+            {"fenced": True},
+            BrokerProbe(metadata_offset=40),
+            "has no session with the active controller",
+        ),
+        (
+            {"fenced": True},
+            BrokerProbe(controller=2, metadata_offset=40),
+            "has a session with controller 2. Retry",
+        ),
+    ],
+)
+def test_a_fenced_broker_is_told_by_what_becomes_of_asking_it(
+    state: dict[str, Any], seen: BrokerProbe, words: str
+) -> None:
+    finding = fenced(broker(3, **state), seen)
+    assert finding.broker == 3
+    assert finding.text.startswith("Broker 3 ")
+    assert words in finding.text
+
+
+def test_a_broker_that_nobody_knows_is_told_with_those_that_are_known() -> None:
+    assert "registered brokers: 1, 2." in not_registered(9, [2, 1]).text
+    assert "registered brokers: none." in not_registered(9, []).text
