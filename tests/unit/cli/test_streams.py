@@ -395,7 +395,7 @@ def test_names_of_topics_are_completed_where_one_may_stand(
 class CtrlC:
     """Comes once, before a line of a record's way through `produce`."""
 
-    WAY = ("_send", "giving", "sent", "settle_done", "settle_all", "_settle")
+    WAY = ("_send", "sending", "sent", "settle_done", "settle_all", "_settle")
 
     def __init__(self, lines: int) -> None:
         self._lines_left = lines
@@ -410,7 +410,9 @@ class CtrlC:
 
     def _enter(self, frame: FrameType, event: str, value: Any) -> Any:
         code = frame.f_code
-        return self._line if "producing" in code.co_filename and code.co_name in self.WAY else None
+        return (
+            self._line if "cli/produce/" in code.co_filename and code.co_name in self.WAY else None
+        )
 
     def _line(self, frame: FrameType, event: str, value: Any) -> Any:
         if event == "line" and not self.has_come:
