@@ -302,9 +302,9 @@ def table(report: dict[str, Any]) -> str:
     sentence = (
         f"{report['seconds']:,.0f} seconds, {report['calm_s']:,.0f} of them without a fault; "
         f"{report['sent']:,} records sent, {report['acknowledged']:,} acknowledged, "
-        f"{report['stored']:,} stored, {report['handed_out']:,} handed out to readers; "
+        f"{report['stored']:,} stored, {report['handed_out']:,} returned to readers; "
         f"lost, doubled, reordered, invented: {report['anomalies']}. {report['starts']} starts "
-        f"of nodes, {report['directories']} directories whole, replicas equal. Errors told to "
+        f"of nodes, {report['directories']} directories whole, replicas equal. Errors returned to "
         f"clients: {', '.join(f'{n} {name}' for name, n in report['errors'].items()) or 'none'}."
     )
     skipped = [f"Not permitted on this machine: {'; '.join(report['skipped'])}."]
