@@ -269,7 +269,7 @@ def test_a_server_needs_a_formatted_directory_of_its_own_cluster(tmp_path: Path)
 def test_dev_does_not_listen_where_clients_could_not_be_sent(tmp_path: Path) -> None:
     code = DEV.replace("data_dir=sys.argv[1]", 'data_dir=sys.argv[1], host="0.0.0.0"')
     with process(code, str(tmp_path / "data"), "0", "0") as running:
-        assert "0.0.0.0 is every interface" in running.refusal()
+        assert "0.0.0.0: every interface cannot be advertised" in running.refusal()
     assert not (tmp_path / "data").exists()
 
 

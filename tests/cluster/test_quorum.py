@@ -282,4 +282,4 @@ def test_a_node_that_cannot_start_says_why(cluster: Cluster) -> None:
     assert refused.exit_code == 1
     told = json.loads(refused.stderr)
     assert told["error"] == "DIRECTORY_MISMATCH"
-    assert "node 1 does not run" in told["message"]
+    assert "node 1 exited" in told["message"]

@@ -79,7 +79,7 @@ def test_a_crash_costs_nothing_and_a_lost_replica_is_told(cluster: Any, tmp_path
 
 
 def test_a_command_that_fails_ends_the_demo_with_its_sentence(nodes: Any, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"quorumlog cluster status .* holds no cluster"):
+    with pytest.raises(SystemExit, match=r"quorumlog cluster status .* has no cluster"):
         nodes.run_all([("cluster", "status", "--data-dir", str(tmp_path))])
 
 

@@ -168,7 +168,7 @@ def test_a_topic_forgotten_between_slices_is_asked_for_again(with_log: With) -> 
         await producer.ensure_topic("t")
         await log.admin.delete_topic("t")
         reader = pa.RecordBatchReader.from_batches(rows.schema, batches())
-        with pytest.raises(RowsNotDelivered, match="unknown topic") as caught:
+        with pytest.raises(RowsNotDelivered, match="the topic does not exist") as caught:
             await producer.send_arrow("t", reader, value="v")
         assert (list(caught.value.failed), caught.value.unsent_from) == ([0], 1)
         await producer.close(flush=False)
