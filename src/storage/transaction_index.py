@@ -174,7 +174,8 @@ def decode_aborted(
         is_possible = (
             version == VERSION
             and entry.producer_id >= 0
-            and 0 <= entry.first_offset <= entry.last_offset
+            # A marker follows the first record. A power cut may leave a file of zeros.
+            and 0 <= entry.first_offset < entry.last_offset
             and last < entry.last_offset
             and 0 <= entry.last_stable_offset <= entry.last_offset + 1
         )
