@@ -187,17 +187,20 @@ def log_names(files: "Files", path: str) -> list[str]:
 
 def topic_of_folder(files: "Files", folder: str) -> TopicId | None:
     """Return the topic id in a log's folder; None if it is missing."""
-    meta = meta_of_folder(files, folder)
+    meta, _ = meta_of_folder(files, folder)
     return None if meta is None else meta.topic_id
 
 
-def meta_of_folder(files: "Files", folder: str) -> PartitionMeta | None:
-    """Return the metadata in a log's folder; None if it is missing."""
+def meta_of_folder(files: "Files", folder: str) -> tuple[PartitionMeta | None, bytes]:
+    """Return the metadata in a log's folder, None if it is missing, and the bytes of its file."""
     path = join(folder, PARTITION_METADATA)
+    content = b""
     try:
-        return decode_partition_metadata(read_file(files, path), path)
+        content = read_file(files, path)
+        return decode_partition_metadata(content, path), content
     except (FileNotFoundError, CorruptionError):
-        return None  # torn before its first flush: no acknowledged record is in the folder
+        # torn before its first flush: no acknowledged record is in the folder
+        return None, content
 
 
 def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) -> LogState:
@@ -212,7 +215,7 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
         state.unsynced_bytes_max = wanted
         return state
     folder = recovery.folder
-    there = meta_of_folder(files, folder)
+    there, found = meta_of_folder(files, folder)
     if there is not None and there.topic_id != topic_id:
         raise StorageError(f"{folder} belongs to another topic of this name")
     was_flushed = recovery.is_clean or recovery.recovery_point > 0
@@ -232,9 +235,9 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
         return state
     if gaps_below is not None:
         state.gaps_below = min(gaps_below, state.segments[-1].base_offset)
-    if there is None or (stored, said) != (wanted, state.gaps_below):
+    content = encode_partition_metadata(topic_id, wanted, state.gaps_below)
+    if found != content:  # other values, or a torn file whose topic id is whole
         is_needed = there is None or is_wider(wanted, stored)
-        content = encode_partition_metadata(topic_id, wanted, state.gaps_below)
         if store_meta(files, folder, content, is_needed=is_needed):
             return state
         state.unsynced_bytes_max, state.gaps_below = stored, said

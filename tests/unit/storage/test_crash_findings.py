@@ -3,18 +3,22 @@
 import asyncio
 from collections.abc import Sequence
 
-from quorumlog.ids import ClusterId, NodeId
+from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import Faults, SimWorld
 from quorumlog.storage import AppendOrigin, Log, LogConfig
 from quorumlog.storage.append import write_fully
+from quorumlog.storage.checkpoints import encode_partition_metadata
+from quorumlog.storage.data_directory_state import recover_log
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.flush import perform_flush
 from quorumlog.storage.index import IndexCache
+from quorumlog.storage.layout import PARTITION_METADATA, join
 from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.shell import DataDirectory
+from quorumlog.storage.small_files import read_file, write_file
 
 GAPS = LogConfig(compacted=True)
 
@@ -143,3 +147,29 @@ def test_a_log_whose_first_segment_was_lost_unsynced_does_not_begin_with_the_sec
             assert len(machine.log.segment_bases) > 1
             machine.node.power_cut()
             assert machine.open().log_start_offset == 0
+
+
+def test_recovery_replaces_a_torn_partition_metadata_with_a_whole_topic_id() -> None:
+    """The first of two writes was lost. The recovery accepted the values and synced the zeros."""
+    topic = TopicId(b"t" * 16)
+    whole = encode_partition_metadata(topic)
+    with SimWorld(0) as world:
+        machine = Machine(world, LogConfig())
+        machine.open()
+        machine.append([0])
+        files = machine.node.runtime().files
+        path = join("/t-0", PARTITION_METADATA)
+        write_file(files, path, bytes(7) + whole[7:])
+        recovery = Recovery(
+            folder="/t-0",
+            config=LogConfig(),
+            is_clean=False,
+            recovery_point=0,
+            log_start_offset=0,
+            torn_bytes_max=None,
+            wall_ms=0,
+        )
+        assert recover_log(files, recovery, topic).log_end_offset == 1
+        machine.node.power_cut()
+        machine.node.start_process()
+        assert read_file(machine.node.runtime().files, path) == whole
