@@ -236,7 +236,7 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
     if gaps_below is not None:
         state.gaps_below = min(gaps_below, state.segments[-1].base_offset)
     content = encode_partition_metadata(topic_id, wanted, state.gaps_below)
-    if found != content:  # other values, or a torn file whose topic id is whole
+    if found != content:  # other values, or torn outside the topic id
         is_needed = there is None or is_wider(wanted, stored)
         if store_meta(files, folder, content, is_needed=is_needed):
             return state
@@ -327,9 +327,9 @@ def truncate_log(
         cut = find_truncation_point(truncation)
         point = 0 if cut.is_empty else cut.end_offset
         if points.get(name, 0) > point:
-            points[name] = point
+            lowered = {**points, name: point}  # a copy: a repeated call must store it again
             try:
-                replace_file(files, path, RECOVERY_POINTS, encode_offsets(points))
+                replace_file(files, path, RECOVERY_POINTS, encode_offsets(lowered))
             except OSError as error:
                 return _no_room(path, error)
         perform_truncation(files, truncation, cut)

@@ -466,22 +466,24 @@ class DataDirectory:
                 return None
             stored = self._checkpoints.stored.recovery_points
             points = dict(stored)
-            # Whatever the outcome, no checkpoint may store the former content again.
+            # Until the outcome is known, no checkpoint may store the former content again.
             begun.append((truncation, stored.pop(log.name, 0)))
             self._checkpoints.stored.epochs.pop(log.name, None)
             files = self._runtime.files
             return partial(truncate_log, files, self.path, points, log.name, truncation)
 
         def end(cut: TruncationPoint | CorruptionError | DiskFull | None) -> None:
+            if cut is None:
+                return
+            truncation, recovery_point = begun[0]
+            stored = self._checkpoints.stored.recovery_points
             if isinstance(cut, CorruptionError | DiskFull):
-                log.cancel_truncate(begun[0][0])
+                log.cancel_truncate(truncation)
+                stored[log.name] = recovery_point  # on the disk too: a retry must lower it
                 raise cut
-            if cut is not None:
-                truncation, recovery_point = begun[0]
-                log.complete_truncate(truncation, cut)
-                stored = self._checkpoints.stored.recovery_points
-                stored[log.name] = min(recovery_point, cut.end_offset)
-                queue.moved()
+            log.complete_truncate(truncation, cut)
+            stored[log.name] = min(recovery_point, cut.end_offset)
+            queue.moved()
 
         queue = self._queue_of(log)
         self.maintenance.cancel_cleaning(log)

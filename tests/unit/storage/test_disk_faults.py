@@ -27,13 +27,21 @@ FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
 
 
 def simulated(
-    main: Callable[[Runtime, SimNode], Coroutine[Any, Any, Any]], *, faults: Faults | None = None
+    *mains: Callable[[Runtime, SimNode], Coroutine[Any, Any, Any]], faults: Faults | None = None
 ) -> None:
+    """Run each `main` in a process of its own, which is killed at the end."""
     with SimWorld(0, faults=faults) as world:
         node = world.node("n")
-        task = node.spawn(lambda runtime: main(runtime, node))
-        world.run_until(task, virtual_ms=600_000)
-        task.result()
+        for main in mains:
+
+            async def process(runtime: Runtime, main: Any = main) -> None:
+                await main(runtime, node)
+
+            task = node.spawn(process)
+            world.run_until(task, virtual_ms=600_000)
+            task.result()
+            if node.alive:
+                node.crash()
 
 
 def test_a_full_disk_refuses_appends_until_there_is_room(kit: Kit, batch: MakeBatch) -> None:
@@ -234,3 +242,31 @@ def test_an_fsync_log_never_has_more_than_two_groups_unsynced(kit: Kit, batch: M
             assert group < most <= 2 * group, "pipelined, and bounded"
 
     simulated(main, faults=Faults(lane_stall=0.3, lane_stall_ms=(5, 20)))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+def test_a_repeated_truncation_lowers_the_recovery_point(
+    kit: Kit, batch: MakeBatch, number: int
+) -> None:
+    """The first attempt cannot store the recovery point and changes nothing. If the second one
+    leaves it above the log end, the log counts as corrupt after a crash."""
+
+    async def first(runtime: Runtime, node: SimNode) -> None:
+        async with kit.opened(runtime, "/data", close=False) as directory:
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            for value in (b"a", b"b", b"c"):
+                await kit.append(directory, log, batch(1, value=value))
+            await directory.checkpoint()
+            node.device.fail("create", number, path_part="recovery-point", times=1)
+            if number == errno.ENOSPC:  # without descriptors, the directory repeats it
+                with pytest.raises(DiskFull):
+                    await directory.truncate(log, 1)
+                assert await kit.values(directory, log) == [b"a-0", b"b-0", b"c-0"]
+            await directory.truncate(log, 1)
+
+    async def second(runtime: Runtime, _: SimNode) -> None:
+        async with kit.opened(runtime, "/data") as directory:
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            assert await kit.values(directory, log) == [b"a-0"]
+
+    simulated(first, second)

@@ -135,6 +135,19 @@ class LogExpectations:
         now = self.now
         self.write(operation, replace(now, versions=(now.newest,)))
 
+    def not_truncated(self, operation: int, before: Expectation) -> None:
+        """Record that the requested truncation changed nothing: the log is as `before` it."""
+        now = self.now
+        self.write(
+            operation,
+            replace(
+                now,
+                versions=before.versions,
+                durable_end=max(now.durable_end, before.durable_end),
+                written_end=max(now.written_end, before.written_end),
+            ),
+        )
+
     def starting(self, operation: int, offset: int) -> None:
         """Record that records below an offset may be removed from now on."""
         now = self.now

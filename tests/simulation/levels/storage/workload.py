@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from quorumlog.errors import QuorumlogError
+from quorumlog.errors import DiskFull, QuorumlogError
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records import MarkerType
 from quorumlog.records.compression import Codec
@@ -318,10 +318,15 @@ async def truncate(directory: DataDirectory, workload: StorageWorkload, log: Log
         return
     offset = log.log_end_offset - workload.entropy.below(min(span, 12)) - 1
     expected = workload.expectations[log.name]
+    before = expected.now
     expected.truncating(workload.moment, offset)
     if cut_at(expected.now.newest, offset) <= log.log_start_offset:
         workload.cut_down.add(log.name)
-    await directory.truncate(log, offset)
+    try:
+        await directory.truncate(log, offset)
+    except DiskFull:
+        expected.not_truncated(workload.moment, before)
+        raise
     if not workload.has_faults:
         assert log.log_end_offset == len(expected.now.newest), (
             f"{log.name} was truncated to another offset"
