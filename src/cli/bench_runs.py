@@ -88,7 +88,7 @@ def bench_topic(
     configs: Sequence[str],
     keep: bool,
 ) -> Iterator[str]:
-    """Create a topic for a run, and delete it afterwards unless `keep`."""
+    """Create a topic for a run, and delete it afterwards, also after an error, unless `keep`."""
     name = f"quorumlog-bench-{os.getpid()}-{random.randrange(2**32):08x}"
     try:
         log.admin.create_topic(

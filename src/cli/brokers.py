@@ -129,8 +129,8 @@ def unregister(
 ) -> None:
     """Remove the registration of a broker that does not come back. The broker must be down.
 
-    Its replicas stay assigned until they are moved, preferably first: `quorumlog partitions
-    reassign --drain ID`.
+    Its replicas count no more, but stay assigned until they are moved, preferably first:
+    `quorumlog partitions reassign --drain ID`.
     """
     from . import settings
 

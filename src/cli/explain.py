@@ -89,8 +89,6 @@ def why_fenced(
     broker itself."""
     from . import settings
 
-    pass
-
     with settings.open_log(bootstrap=bootstrap) as log:
         brokers = {each.id: each for each in log.admin.describe_cluster().brokers}
     if broker is not None and broker not in brokers:
@@ -156,8 +154,6 @@ def why_kept(
     from time import time
 
     from . import settings
-
-    pass
 
     with settings.open_log(bootstrap=bootstrap) as log:
         found = retention_holds(

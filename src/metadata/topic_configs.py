@@ -262,7 +262,7 @@ _ROWS: Final = (
     _whole(
         "retention.bytes",
         -1,
-        "Size above which the oldest segments of a partition are deleted; -1: no limit. Applies to"
+        "The oldest segments are deleted while at least this size remains; -1: no limit. Applies to"
         " cleanup.policy delete.",
         unit="bytes",
         low=-1,

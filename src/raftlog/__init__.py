@@ -1,9 +1,9 @@
 """The metadata quorum: a Raft log, and the node in `shell` that stores and replicates it.
 
-A pure core (`core`, entry point `Raft`) takes messages, time and proposals and returns `Ready`
-rounds. The shell performs them on a data directory and a network. `formats` has the byte formats of
-both. The package is independent of topics and brokers: the metadata is one state machine on its
-log.
+A pure core (entry point `Raft` in `raft`) takes messages, time and proposals and returns `Ready`
+rounds. The shell performs them on a data directory and a network. `codec`, `framing`,
+`control_records`, `snapshot` and `quorum_state` have the byte formats. The package is independent
+of topics and brokers: the metadata is one state machine on its log.
 """
 
 from .config import METADATA_LOG_NAME, RaftConfig

@@ -37,6 +37,7 @@ class TaskScope:
         return self
 
     def spawn(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """Start a child task named "<scope>/<name>"."""
         if self._parent is None or self._left:
             work.close()
             raise AssertionError(

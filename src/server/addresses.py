@@ -143,8 +143,8 @@ def id_text(raw: bytes) -> str:
 
 
 def parse_id(text: str, where: str) -> DirectoryId:
-    """Return the 16 bytes of 22 characters of base64url. Raises InvalidConfig with a message starts
-    with `where`."""
+    """Return the 16 bytes of 22 characters of base64url. Raises InvalidConfig with a message that
+    starts with `where`."""
     try:
         raw = base64.urlsafe_b64decode(text + "==")
     except (binascii.Error, ValueError):

@@ -180,10 +180,10 @@ def format_storage(
 ) -> DirectoryMeta:
     """Format the data directory of a configuration, for a new cluster unless one is named.
 
-    The quorum is the result of `forming.first_voters` for the configuration and the two flags.
-    Formatting is idempotent. Raises InvalidRequest for contradictions, DirectoryMismatch if the
-    directory belongs to another cluster, node or directory id, DirectoryUnusable if it cannot be
-    written.
+    The quorum is the result of `directory_format.initial_voters` for the configuration and the two
+    flags. Formatting is idempotent. Raises InvalidRequest for contradictions, DirectoryMismatch if
+    the directory belongs to another cluster, node or directory id, DirectoryUnusable if it cannot
+    be written.
     """
     forming = initial_voters(config, standalone=standalone, no_initial_voters=no_initial_voters)
 

@@ -112,7 +112,8 @@ def stopping(image: MetadataImage, command: BrokerStopping) -> AnyDecision:
 
 
 def unregister(image: MetadataImage, command: UnregisterBroker) -> AnyDecision:
-    """Remove the registration of a broker that is lost with its disks.
+    """Remove the registration of a broker that is lost with its disks: none of its replicas counts
+    any more.
 
     Its replicas stay assigned until a reassignment moves them.
     """

@@ -48,7 +48,7 @@ class ControllerCalls:
         return channel
 
     def leader_changed(self, leader_id: NodeId | None) -> None:
-        """Abandon calls to a controller that does not lead any more, which may hang."""
+        """Abandon calls to a controller that does not lead any more, which may hang (R28)."""
         now = asyncio.get_running_loop().time()
         for bound, target in self._in_flight.items():
             if leader_id not in (None, target):

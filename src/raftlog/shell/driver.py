@@ -506,7 +506,7 @@ class Driver:
 
     @contextmanager
     def _fail_stop(self) -> Iterator[None]:
-        """End the node and raise GaveUp if the storage fails. State machine errors are not
+        """End the node and raise WriteAbandoned if the storage fails. State machine errors are not
         caught."""
         try:
             yield

@@ -29,7 +29,7 @@ _Step: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class WriteAbandoned(Exception):
-    """The node ended while a round waited for space on the disk."""
+    """The storage failed, or the node ended while a round waited for space on the disk."""
 
 
 class Persister:
@@ -57,7 +57,7 @@ class Persister:
         """Perform effects 1 to 5 of a round. Return False if its snapshot is corrupt and the rest
         is durable.
 
-        Raise the storage's errors and GaveUp.
+        Raise the storage's errors and WriteAbandoned.
         """
         steps: deque[_Step] = deque()
         if ready.hard_state is not None:

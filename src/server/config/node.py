@@ -87,8 +87,8 @@ class NodeConfig(
             )
         if self.is_alone:
             raise InvalidConfig(
-                "controller.bootstrap: empty on a node without the role controller; give host:port"
-                " of controllers"
+                "node.roles: a node without the role controller needs controller.bootstrap; give"
+                " host:port of controllers"
             )
 
     def _check_addresses(self) -> None:

@@ -56,7 +56,7 @@ def test_a_file_that_is_not_toml_is_named() -> None:
         ({"data.dir": "/d", "node.roles": []}, "node.roles: []"),
         ({"data.dir": "/d", "node.roles": ["observer"]}, "give controller, broker, or both"),
         ({"data.dir": "/d", "node.roles": "broker"}, "give a list of text"),
-        ({"data.dir": "/d", "node.roles": ["broker"]}, "controller.bootstrap: empty"),
+        ({"data.dir": "/d", "node.roles": ["broker"]}, "needs controller.bootstrap"),
         (
             {
                 "data.dir": "/d",
