@@ -442,7 +442,10 @@ def unreadable_error(
 
 
 def out_of_range_error(error: QuorumlogError) -> OffsetOutOfRange:
-    """Return the error for an offset out of range, with a remedy for the application."""
+    """Return the error for an offset out of range, with a remedy for the application.
+
+    The command line replaces the remedy, which it finds by the text "; seek".
+    """
     return OffsetOutOfRange(
         f"{error.message}; seek to an existing offset, 'earliest' or 'latest', or set "
         "on_out_of_range",

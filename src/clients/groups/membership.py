@@ -280,8 +280,8 @@ class Membership:
                             await self._changes.wait()
                 else:
                     raise self.member.failure or TimedOut(
-                        f"joining group {self.joining.group} timed out after {wait_ms} ms; check "
-                        "that its coordinator is alive"
+                        f"joining group {self.joining.group} timed out after {wait_ms} ms,"
+                        " callbacks not counted; check that its coordinator is alive"
                     )
         finally:
             self.end_poll()

@@ -2,9 +2,9 @@
 
 One coordinator task routes queues that have something to send, closes lingered batches, parks
 queues that must wait and fails expired batches. One `LeaderLink` per broker owns the Produce
-stream. A queue is in exactly one place: listed in the accumulator, offered to a link, waiting for
-a lookup, or parked here. All its batches in flight are at one link. This preserves the order over
-retries and leader changes.
+stream. A queue is in exactly one place: listed in the accumulator, offered to a link, in flight at
+a link, waiting for a lookup, or parked here. All its batches in flight are at one link. This
+preserves the order over retries and leader changes.
 """
 
 import asyncio

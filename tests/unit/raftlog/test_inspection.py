@@ -84,7 +84,7 @@ def test_a_log_without_the_snapshot_of_what_came_before_is_found() -> None:
         node = filled(world)
         node.device.disk.remove(ONE)
         [(kind, _, what)] = findings(node)
-        assert (kind, "no snapshot" in what) == ("metadata-snapshot-wrong", True)
+        assert (kind, "no snapshot ends" in what) == ("metadata-snapshot-wrong", True)
         node.device.disk.remove(TWO)
         [(kind, _, what)] = findings(node)
         assert (kind, "no snapshot has the state" in what) == ("metadata-snapshot-wrong", True)
