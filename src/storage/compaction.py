@@ -428,7 +428,7 @@ def read_body(
     rules: CompactionRules,
     take: Callable[[Body], T],
 ) -> T:
-    """Return `take(body)` of a batch. If the records are unreadable, raise Unreadable for a
+    """Return `take(body)` of a batch. If the records are unreadable, raise UnreadableRecords for a
     compressed batch, CorruptionError for another one."""
     try:
         return take(batch_body(piece, position, header, inflate_limit=rules.inflate_bytes_max))

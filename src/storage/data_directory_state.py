@@ -1,7 +1,7 @@
 """Operations on the files of a data directory: plain functions for the write lane.
 
 Formatting, opening (lock, leftovers, checkpoints), recovering and deleting a log's folder, writing
-the clean-shutdown marker. All functions wait for the device; `shell.directory` schedules them.
+the clean-shutdown marker. All functions wait for the device; `shell.data_directory` schedules them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -160,7 +160,7 @@ class Segments:
         )
 
     def truncate(self, truncation: Truncation, cut: TruncationPoint, config: LogConfig) -> None:
-        """Apply a performed truncation."""
+        """Apply a durably performed truncation."""
         truncation.lease.release()
         kept = 0 if cut.is_empty else len(self._all) - len(truncation.removed)
         for segment in self._all[kept:]:
@@ -208,7 +208,7 @@ class Segments:
         )
 
     def apply_removal(self, removal: Removal) -> None:
-        """Apply a performed removal."""
+        """Apply a durably performed removal."""
         count = len(removal.log_paths)
         for segment in self._all[:count]:
             self.size_bytes -= segment.size

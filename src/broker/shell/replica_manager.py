@@ -555,7 +555,7 @@ class ReplicaManager:
     def find_nowait(
         self, specs: Sequence[FetchSpec], *, min_bytes: int, max_bytes: int
     ) -> list[FoundRecords] | None:
-        """Locate records without waiting; see `ReplicaReader.find_nowait`."""
+        """Locate records without waiting, else return None; see `ReplicaReader`."""
         return self._reads.find_nowait(specs, min_bytes=min_bytes, max_bytes=max_bytes)
 
     async def list_offsets(self, specs: Sequence[OffsetSpec]) -> list[OffsetOutcome]:

@@ -46,7 +46,7 @@ class BrokerContext:
     settings: KafkaSettings
     throttling: ClientQuotaManager = field(
         default_factory=ClientQuotaManager
-    )  # debts of clients; see `charging`
+    )  # debts of clients; see `quota_charge`
     deadlines: RequestDeadlines = field(default_factory=RequestDeadlines)  # of waiting requests
 
     @property

@@ -26,7 +26,8 @@ _NOTHING: Final = memoryview(b"")
 class RequestFrameReader:
     """Cuts the bytes of one connection into frames; see `runtime.ports.ByteProtocol` for the calls.
 
-    After `received`, call `next` until it returns None, and `keep` before another connection reads.
+    After `received`, call `next` while another frame is wanted; it returns None if none is
+    complete. Call `keep` before another connection reads.
     """
 
     __slots__ = ("_bytes_max", "_end", "_large", "_large_end", "_scratch", "_source", "_start")

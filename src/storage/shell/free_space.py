@@ -21,13 +21,13 @@ from ...runtime.ports import Runtime, Scope
 MIB: Final = 1024 * 1024
 
 SHARE_MAX: Final = 32
-"""The reserve is at most this fraction of the disk (3 %), so that small disks remain usable."""
+"""The reserve is at most one part in this many of the disk (3 %): small disks remain usable."""
 
 RESUME_SHARE: Final = 4
-"""Appends resume when the reserve plus this fraction of it is free."""
+"""Appends resume when the reserve plus one part in this many of it is free."""
 
 CHECKS_PER_RESERVE: Final = 16
-"""Free space is checked after writing this fraction of the reserve."""
+"""Free space is checked after writing one part in this many of the reserve."""
 
 UNCHECKED_BYTES_MIN: Final = 64 * 1024
 

@@ -83,7 +83,7 @@ class LogCleaner:
 
     async def clean(self, queue: AppendQueue, dirt: LogToClean) -> None:
         """Run one cleaning of the dirty part of a log. Raises the errors of the log or its disk,
-        and Stale if the run was stopped or the log was truncated since the plan."""
+        and StalePlan if the run was stopped or the log was truncated since the plan."""
         assert self._queue is None, "two cleaning runs at once"
         self._queue = queue
         self._stopped.clear()
@@ -113,7 +113,7 @@ class LogCleaner:
     async def _sources(self, queue: AppendQueue, dirt: LogToClean) -> tuple[SourceSegment, ...]:
         """List the segments to read; a log may have 10,000, so the loop yields in between.
 
-        Raises Stale if the log was truncated since the plan.
+        Raises StalePlan if the log was truncated since the plan.
         """
         log = queue.log
         sources: list[SourceSegment] = []
@@ -225,7 +225,7 @@ class LogCleaner:
 
     async def _swap(self, queue: AppendQueue, group: CleanedGroup) -> None:
         """Replace the sources of a group. Raises OSError with the log unchanged, StorageError if
-        the log failed, Stale."""
+        the log failed, StalePlan."""
         log = queue.log
         begun: list[Swap] = []
         refused: list[Exception] = []

@@ -147,7 +147,10 @@ def leave(core: GroupCore, request: LeaveGroup, image: MetadataImage, now_ms: in
 
 
 def check_join(core: GroupCore, request: JoinGroup) -> ConsumerSubscription:
-    """Validate a join without regard to the member; return the subscription."""
+    """Validate a join without regard to the member; return the subscription.
+
+    Raises InconsistentGroupProtocol and InvalidSessionTimeout.
+    """
     _check_protocols(core.state, request)
     low, high = core.config.session_timeout_min_ms, core.config.session_timeout_max_ms
     if not low <= request.session_timeout_ms <= high:

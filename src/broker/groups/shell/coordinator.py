@@ -275,7 +275,7 @@ class GroupCoordinator:
         return CoordinatorShard(self._deps, partition, Epoch(epoch))
 
     async def close(self) -> None:
-        """End every groups; pending requests fail with NotCoordinator."""
+        """End every coordinator shard; pending requests fail with NotCoordinator."""
         self._is_closed = True
         shards, self._shards = self._shards, {}
         for shard in shards.values():
