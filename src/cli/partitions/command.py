@@ -152,7 +152,8 @@ def wait(
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Wait until every partition has a leader and its full ISR, including internal topics.
+    """Wait until every partition has a leader and all replicas in its ISR, including internal
+    topics. Replicas that a reassignment adds do not count.
 
     The exit code is 0 when all are in sync. After --timeout it is 1, and the partitions that are
     not in sync are listed.
