@@ -23,8 +23,6 @@ SIMULATION = "tests/simulation/"
 SMALL_MODULE_LINES = 120
 PUBLIC_METHODS_MAX = 15
 
-# Stems in -ing that are terms of the field or of the file format (docs/glossary.md).
-ING_TERMS = frozenset({"string", "ring", "ping", "encoding", "framing", "mapping"})
 CLAUSE = re.compile(
     r"^((return )?(what|whether|how|where|who|whose|whom|which)|when|if|that|as|of|for|with|so|none"
     r"|this and)\b",
@@ -213,12 +211,8 @@ def repeated_class_names() -> list[str]:
 
 
 def stems_in_ing() -> list[str]:
-    """Module stems and folder names in -ing that are no term of the glossary."""
-    return [
-        module.path
-        for module in product()
-        if module.stem.endswith("ing") and module.stem not in ING_TERMS
-    ]
+    """Module stems in -ing."""
+    return [module.path for module in product() if module.stem.endswith("ing")]
 
 
 def _import_path(module: Module, node: ast.ImportFrom) -> str:
