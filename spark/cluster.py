@@ -15,9 +15,9 @@ from typing import Final, NamedTuple, TypeVar
 from google.protobuf.message import Message
 
 from quorumlog.errors import (
-    Lost,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    OutcomeUnknown,
     QuorumlogError,
     TimedOut,
     UnknownTopicOrPartition,
@@ -341,7 +341,7 @@ class Cluster:
             address = self._bootstrap[(attempt + index) % count]
             try:
                 return channel_to(address).call(method, request, timeout_ms=timeout_ms)
-            except (Lost, TimedOut) as error:
+            except (OutcomeUnknown, TimedOut) as error:
                 failure = error
         assert failure is not None, "no bootstrap address"
         raise type(failure)(

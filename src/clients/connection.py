@@ -14,11 +14,11 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from ..errors import (
+    ConnectionFailed,
     InvalidRequest,
-    Lost,
     NotImplementedHere,
     NotLeaderOrFollower,
-    NotSent,
+    OutcomeUnknown,
     QuorumlogError,
     Stopping,
     TimedOut,
@@ -62,7 +62,7 @@ class Connection:
         self._retrier = Retrier(runtime.clock, self.backoff)
 
     async def open(self) -> None:
-        """Discover the brokers; raise Lost if none answers within connect_timeout_ms.
+        """Discover the brokers; raise OutcomeUnknown if none answers within connect_timeout_ms.
 
         A controller without client services is accepted too: it serves the Quorum service.
         """
@@ -73,7 +73,7 @@ class Connection:
                 admin_pb2.DescribeClusterRequest(),
                 deadline_ms=deadline_ms,
             )
-        except Lost as error:
+        except OutcomeUnknown as error:
             raise type(error)(
                 f"no broker answers at {','.join(self._bootstrap)} ({error.message}): check the "
                 "address, or start one with `quorumlog dev`"
@@ -144,13 +144,16 @@ class Connection:
             except QuorumlogError as error:
                 if error.retriable:
                     self._next_broker += 1
-                if not isinstance(error, NotSent) and self.runtime.clock.now_ms() < deadline_ms:
+                if (
+                    not isinstance(error, ConnectionFailed)
+                    and self.runtime.clock.now_ms() < deadline_ms
+                ):
                     said = error
                 raise
 
         try:
             return await self._repeat(attempt, deadline_ms, retry_on)
-        except (NotSent, TimedOut):
+        except (ConnectionFailed, TimedOut):
             if said is None:
                 raise
             raise said from None

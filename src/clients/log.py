@@ -46,8 +46,8 @@ class AsyncLog:
     async with quorumlog.aio.connect("127.0.0.1:9094") as log: ...
     log = await quorumlog.aio.connect("127.0.0.1:9094")  # then: await log.close()
     ```
-    Entering or awaiting it connects to a broker, or raises Lost. Leaving it closes its producers
-    and consumers, newest first.
+    Entering or awaiting it connects to a broker, or raises OutcomeUnknown. Leaving it closes its
+    producers and consumers, newest first.
     """
 
     def __init__(
@@ -298,7 +298,7 @@ class AsyncLog:
     # --- opening and closing -----------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect to a broker; raise Lost if none answers within connect_timeout_ms."""
+        """Connect to a broker; raise OutcomeUnknown if none answers within connect_timeout_ms."""
         assert self._scope is None, "the client is open already"
         async with AsyncExitStack() as stack:
             if self._on_close is not None:

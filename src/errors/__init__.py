@@ -66,8 +66,8 @@ from .groups import (
 from .mirroring import MirrorDiverged, MirrorOutOfPlace, MirrorTopic, NotMirror
 from .network import (
     AddressInUse,
-    Lost,
-    NotSent,
+    ConnectionFailed,
+    OutcomeUnknown,
     Overloaded,
     Stopping,
     StreamBroken,
@@ -173,7 +173,7 @@ __all__ = [
     "InvalidTopic",
     "InvalidTxnState",
     "InvalidUpdateVersion",
-    "Lost",
+    "OutcomeUnknown",
     "MemberIdRequired",
     "MessageTooLarge",
     "NewLeaderElected",
@@ -186,7 +186,7 @@ __all__ = [
     "NotEnoughReplicasAfterAppend",
     "NotImplementedHere",
     "NotLeaderOrFollower",
-    "NotSent",
+    "ConnectionFailed",
     "OffsetNotAvailable",
     "OffsetNoteTooLarge",
     "OffsetOutOfRange",

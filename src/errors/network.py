@@ -3,12 +3,16 @@
 from .base import QuorumlogError
 
 
-class Lost(QuorumlogError, code=13, name="NETWORK_EXCEPTION", status="UNAVAILABLE", retriable=True):
+class OutcomeUnknown(
+    QuorumlogError, code=13, name="NETWORK_EXCEPTION", status="UNAVAILABLE", retriable=True
+):
     """The outcome of the call is unknown: it may have been executed. Retry idempotent calls; check
     the state before others."""
 
 
-class NotSent(Lost, code=13, name="NOT_SENT", status="UNAVAILABLE", retriable=True):
+class ConnectionFailed(
+    OutcomeUnknown, code=13, name="NOT_SENT", status="UNAVAILABLE", retriable=True
+):
     """The peer refused the connection, so the call was not executed. Check the address, and that
     the node runs."""
 

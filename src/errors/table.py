@@ -61,8 +61,8 @@ from .groups import (
 from .mirroring import MirrorDiverged, MirrorOutOfPlace, MirrorTopic, NotMirror
 from .network import (
     AddressInUse,
-    Lost,
-    NotSent,
+    ConnectionFailed,
+    OutcomeUnknown,
     Overloaded,
     Stopping,
     StreamBroken,
@@ -116,8 +116,8 @@ from .storage import (
 )
 
 ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
-    Lost,
-    NotSent,
+    OutcomeUnknown,
+    ConnectionFailed,
     StreamBroken,
     AddressInUse,
     TimedOut,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from ..errors import AddressInUse, Lost, NotSent, Overloaded, StreamBroken
+from ..errors import AddressInUse, ConnectionFailed, OutcomeUnknown, Overloaded, StreamBroken
 from .files import RealFile
 from .ports import Buffer, ByteConnection, ByteProtocol, File, Listener, Tasks
 from .range_sender import (
@@ -82,13 +82,15 @@ class ByteNetwork:
         return listener
 
     async def connect_bytes(self, address: str, factory: ProtocolFactory) -> ByteConnection:
-        """Connect. Raise NotSent if refused, otherwise Lost."""
+        """Connect. Raise ConnectionFailed if refused, otherwise OutcomeUnknown."""
         try:
             connected, where = await connect(address)
         except ConnectionRefusedError as error:
-            raise NotSent(f"{address}: connection refused; check that the node runs") from error
+            raise ConnectionFailed(
+                f"{address}: connection refused; check that the node runs"
+            ) from error
         except OSError as error:
-            raise Lost(f"{address}: {error}") from error
+            raise OutcomeUnknown(f"{address}: {error}") from error
         peer = name_of(where)
         connection = _Connection(connected, peer, self._lanes(), self._connections)
         connection.start(factory)

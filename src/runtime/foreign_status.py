@@ -2,17 +2,17 @@
 
 Such a status has a code and a text for gRPC's developers. Here it becomes a typed error with a
 remedy. The code alone decides whether the call may have been executed, unless the text proves that
-there was no connection: then it is NotSent. The texts are those of grpc's core. A changed text
-makes a message less specific, never wrong. Pure.
+there was no connection: then it is ConnectionFailed. The texts are those of grpc's core. A changed
+text makes a message less specific, never wrong. Pure.
 """
 
 from typing import Final
 
 from ..errors import (
-    Lost,
+    ConnectionFailed,
     MessageTooLarge,
     NotImplementedHere,
-    NotSent,
+    OutcomeUnknown,
     QuorumlogError,
     TimedOut,
 )
@@ -36,7 +36,7 @@ def explain_status(
 ) -> QuorumlogError:
     """Return the error for a status by its name and text.
 
-    `unknown` is the class for an unknown outcome: Lost or StreamBroken.
+    `unknown` is the class for an unknown outcome: OutcomeUnknown or StreamBroken.
     """
     where = f"{path} at {address}"
     if code == "DEADLINE_EXCEEDED":
@@ -55,7 +55,7 @@ def explain_status(
             f"{where}: {code}: {text}; brokers need no credentials: check proxies in between"
         )
     if code == "UNKNOWN" and _NO_ADDRESS in text:
-        return NotSent(f"{address!r}: not an address; use host:port")
+        return ConnectionFailed(f"{address!r}: not an address; use host:port")
     if code == "UNAVAILABLE":
         refusal = _no_connection(text, address)
         if refusal is not None:
@@ -84,30 +84,30 @@ def _no_connection(text: str, address: str) -> QuorumlogError | None:
     if text.startswith(_NO_NAME):
         host = address.rpartition(":")[0] or address
         if "://" in address:
-            return NotSent(f"{address!r}: not an address; use host:port without a scheme")
-        return NotSent(f"{address}: the name {host} does not resolve; check the address")
+            return ConnectionFailed(f"{address!r}: not an address; use host:port without a scheme")
+        return ConnectionFailed(f"{address}: the name {host} does not resolve; check the address")
     if not text.startswith(_NO_CONNECTION):
         return None
     if _HTTP1 in text:
-        return NotSent(f"{address}: a web server's port; use the broker's gRPC port")
+        return ConnectionFailed(f"{address}: a web server's port; use the broker's gRPC port")
     if _NOT_HTTP2 in text:
-        return NotSent(f"{address}: not a gRPC server; check the address and port")
+        return ConnectionFailed(f"{address}: not a gRPC server; check the address and port")
     if _REFUSED in text:
-        return NotSent(f"{address}: connection refused; check that the broker runs")
+        return ConnectionFailed(f"{address}: connection refused; check that the broker runs")
     if _SILENT in text:
-        return NotSent(
+        return ConnectionFailed(
             f"{address}: connected without a response; check that it is a broker's gRPC port, and "
             "whether the broker hangs"
         )
     if _NO_HANDSHAKE in text:
-        return Lost(
+        return OutcomeUnknown(
             f"{address}: no response to connection attempts; check the address, that the machine "
             "is up, and that no firewall is in between"
         )
     if any(words in text for words in _HUNG_UP):
-        return NotSent(
+        return ConnectionFailed(
             f"{address}: the connection was closed at once; check that it is a broker's gRPC port: "
             "a TLS port does this too, and brokers use plain text"
         )
     reason = text.rpartition("last error: ")[2]
-    return Lost(f"{address}: not reachable ({reason}); check the address and the network")
+    return OutcomeUnknown(f"{address}: not reachable ({reason}); check the address and the network")

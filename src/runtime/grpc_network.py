@@ -1,9 +1,9 @@
 """Calls and streams over gRPC, for asyncio and blocking clients and for servers.
 
 It translates between grpc and the ports: a status with a `quorumlog.v1.Error` in its details is the
-handler's typed error, DEADLINE_EXCEEDED is TimedOut, a refused connection is NotSent. Any other end
-of a call has an unknown outcome: Lost, or StreamBroken for a stream. Messages are serialized once
-and not queued or copied here.
+handler's typed error, DEADLINE_EXCEEDED is TimedOut, a refused connection is ConnectionFailed. Any
+other end of a call has an unknown outcome: OutcomeUnknown, or StreamBroken for a stream. Messages
+are serialized once and not queued or copied here.
 
 Three properties of grpc shape the code. A second server binds a used port silently unless
 SO_REUSEPORT is off. The stream of a disconnected client briefly looks like one that ended cleanly
@@ -20,10 +20,10 @@ from google.protobuf.message import DecodeError, Message
 
 from ..errors import (
     AddressInUse,
+    ConnectionFailed,
     CorruptionError,
     InvalidRequest,
-    Lost,
-    NotSent,
+    OutcomeUnknown,
     QuorumlogError,
     StreamBroken,
     TimedOut,
@@ -432,15 +432,16 @@ class _GrpcChannel:
             raw = await invoke(sent, timeout=timeout_ms / 1000)
         except aio.AioRpcError as error:
             self._maybe_allow_longer(used, error)
-            raise decode_failure(error, path, self._address, Lost) from error
+            raise decode_failure(error, path, self._address, OutcomeUnknown) from error
         except asyncio.CancelledError:
             if is_cancelled_from_outside():
                 raise
-            raise Lost(f"{path} at {self._address}: the channel was closed") from None
+            raise OutcomeUnknown(f"{path} at {self._address}: the channel was closed") from None
         return _parse_response(method, raw)
 
     async def stream(self, method: Method[Q, R], *, timeout_ms: int) -> Stream[Q, R]:
-        """Open a stream and return when the connection is open. Raise Lost or NotSent only."""
+        """Open a stream and return when the connection is open. Raise OutcomeUnknown or
+        ConnectionFailed only."""
         path = method.path
         invoke = self._streams.get(path)
         if invoke is None:
@@ -450,15 +451,15 @@ class _GrpcChannel:
             await call.wait_for_connection()
         except aio.AioRpcError as error:
             self._maybe_allow_longer(used, error)
-            failure = decode_failure(error, path, self._address, Lost)
-            if isinstance(failure, Lost):
+            failure = decode_failure(error, path, self._address, OutcomeUnknown)
+            if isinstance(failure, OutcomeUnknown):
                 raise failure from error
             # The peer has answered already: `receive` raises its error.
         except asyncio.CancelledError:
             call.cancel()
             if is_cancelled_from_outside():
                 raise
-            raise Lost(f"{path} at {self._address}: the channel was closed") from None
+            raise OutcomeUnknown(f"{path} at {self._address}: the channel was closed") from None
         raw = _CallingStream(path, self._address, call)
         parse = partial(_parse_response, method)
         return MessageStream(path, parse, raw, self._message_size_max)
@@ -494,7 +495,7 @@ class _GrpcChannel:
 
     def _open(self) -> aio.Channel:
         if self._closed:
-            raise NotSent(f"{self._address}: the channel is closed")
+            raise ConnectionFailed(f"{self._address}: the channel is closed")
         if self._channel is None:
             options = channel_options(self._message_size_max, self._keepalive_ms, self._connect_ms)
             self._channel = aio.insecure_channel(self._address, options=options)
@@ -549,7 +550,7 @@ class SyncChannel:
             raw = invoke(request, timeout=timeout_ms / 1000)
         except grpc.RpcError as error:
             self._maybe_allow_longer(used, error)
-            raise decode_failure(error, method.path, self._address, Lost) from error
+            raise decode_failure(error, method.path, self._address, OutcomeUnknown) from error
         return _parse_response(method, raw)
 
     def stream(

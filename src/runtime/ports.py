@@ -333,16 +333,17 @@ class Channel(Protocol):
     timeout of an attempt grows while there is no response."""
 
     async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
-        """Call and wait. Raise the handler's error, TimedOut, or Lost (outcome unknown).
+        """Call and wait. Raise the handler's error, TimedOut, or OutcomeUnknown (outcome unknown).
 
-        A timeout of 0 has passed already. A refused connection may raise Lost's subclass NotSent.
+        A timeout of 0 has passed already. A refused connection may raise OutcomeUnknown's subclass
+        ConnectionFailed.
         """
 
     async def stream(self, method: Method[Q, R], *, timeout_ms: int) -> Stream[Q, R]:
         """Open a stream, which needs a connection but no round trip.
 
-        `timeout_ms` limits the stream's duration, 0 means no limit. Raise Lost or NotSent; errors
-        of the peer are raised by `receive`.
+        `timeout_ms` limits the stream's duration, 0 means no limit. Raise OutcomeUnknown or
+        ConnectionFailed; errors of the peer are raised by `receive`.
         """
 
     async def close(self) -> None:
@@ -425,7 +426,7 @@ class Network(Protocol):
     async def connect_bytes(
         self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
     ) -> ByteConnection:
-        """Connect. Raise NotSent if refused, otherwise Lost."""
+        """Connect. Raise ConnectionFailed if refused, otherwise OutcomeUnknown."""
 
     async def refuses(self, address: str, timeout_ms: int) -> bool:
         """Return True if a connection is refused; False on success, timeout and any other

@@ -407,7 +407,7 @@ class RealNetwork:
     async def connect_bytes(
         self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
     ) -> ByteConnection:
-        """Connect. Raise NotSent if refused, otherwise Lost."""
+        """Connect. Raise ConnectionFailed if refused, otherwise OutcomeUnknown."""
         return await self._bytes.connect_bytes(address, factory)
 
     async def refuses(self, address: str, timeout_ms: int) -> bool:

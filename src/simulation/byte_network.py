@@ -316,7 +316,7 @@ def listen_bytes(fabric: Fabric, process: Process, address: str, factory: Factor
 async def connect_bytes(
     fabric: Fabric, process: Process, address: str, factory: Factory
 ) -> SimConnection:
-    """Connect; raises NotSent when refused, Lost on a time-out."""
+    """Connect; raises ConnectionFailed when refused, OutcomeUnknown on a time-out."""
     end = await fabric.connect(process, address, "bytes", CONNECT_TOTAL_MS)
     connection = _connection(fabric, end, local=fabric.caller_name(process))
     connection.start(factory)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from ..errors import AddressInUse, Lost, NotSent
+from ..errors import AddressInUse, ConnectionFailed, OutcomeUnknown
 from .barriers import Barriers, Direction
 from .entropy import SimEntropy
 from .events import EventLog
@@ -332,7 +332,8 @@ class Fabric:
     # --- connecting ---
 
     async def connect(self, process: Process, address: str, kind: str, timeout_ms: int) -> LinkEnd:
-        """Connect; raises NotSent when refused, Lost without an answer in time."""
+        """Connect; raises ConnectionFailed when refused, OutcomeUnknown without an answer in
+        time."""
         self.record(process, "connect", address)
         entropy = self._entropy.stream(f"link/{self._links_made}")
         self._links_made += 1
@@ -354,15 +355,15 @@ class Fabric:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await answer
         except TimeoutError:
-            raise Lost(f"{address} does not answer") from None
+            raise OutcomeUnknown(f"{address} does not answer") from None
 
     async def refuses(self, process: Process, address: str, timeout_ms: int) -> bool:
         """Return True if a connection is refused in time, False if it is accepted or times out."""
         try:
             end = await self.connect(process, address, "", timeout_ms)
-        except NotSent:
+        except ConnectionFailed:
             return True
-        except Lost:
+        except OutcomeUnknown:
             return False
         end.shut("only asked")
         return False
@@ -411,7 +412,7 @@ class Fabric:
 
     def _refused(self, answer: "asyncio.Future[LinkEnd]", key: str) -> None:
         if not answer.done():
-            answer.set_exception(NotSent(f"{key} refuses connections"))
+            answer.set_exception(ConnectionFailed(f"{key} refuses connections"))
 
     # --- processes and machines ---
 

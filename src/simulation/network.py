@@ -13,10 +13,10 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from ..errors import (
+    ConnectionFailed,
     InvalidRequest,
-    Lost,
     NotImplementedHere,
-    NotSent,
+    OutcomeUnknown,
     QuorumlogError,
     StreamBroken,
     TimedOut,
@@ -77,7 +77,7 @@ class SimNetwork:
     async def connect_bytes(
         self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
     ) -> ByteConnection:
-        """Connect; raises NotSent when refused, Lost otherwise."""
+        """Connect; raises ConnectionFailed when refused, OutcomeUnknown otherwise."""
         self._process.check()
         return await connect_bytes(self._fabric, self._process, address, factory)
 
@@ -294,9 +294,9 @@ class _UnaryCall:
         return True
 
     def on_broken(self, reason: str) -> None:
-        """Fail the call with Lost."""
+        """Fail the call with OutcomeUnknown."""
         if not self.result.done():
-            self.result.set_exception(Lost(reason))
+            self.result.set_exception(OutcomeUnknown(reason))
 
 
 class _StreamCall:
@@ -379,7 +379,8 @@ class SimChannel:
         self._closed = False
 
     async def call(self, method: Method[Any, Any], request: Any, *, timeout_ms: int) -> Any:
-        """Call and wait; raises the handler's typed error, TimedOut, Lost or NotSent."""
+        """Call and wait; raises the handler's typed error, TimedOut, OutcomeUnknown or
+        ConnectionFailed."""
         self._process.check()
         assert not method.streaming, f"{method.path} is a stream"
         if timeout_ms <= 0:
@@ -411,8 +412,8 @@ class SimChannel:
             raise
 
     async def stream(self, method: Method[Any, Any], *, timeout_ms: int) -> SimStream:
-        """Open a stream; `timeout_ms` bounds its lifetime, 0 means no bound. Raises Lost,
-        NotSent."""
+        """Open a stream; `timeout_ms` bounds its lifetime, 0 means no bound. Raises OutcomeUnknown,
+        ConnectionFailed."""
         self._process.check()
         assert method.streaming, f"{method.path} is unary"
         try:
@@ -448,16 +449,16 @@ class SimChannel:
     # --- connecting ---
 
     async def _connected(self) -> _ClientConnection:
-        """Return the link, connecting if there is none; raises NotSent, Lost."""
+        """Return the link, connecting if there is none; raises ConnectionFailed, OutcomeUnknown."""
         if self._closed:
-            raise NotSent(f"the channel to {self._address} is closed")
+            raise ConnectionFailed(f"the channel to {self._address} is closed")
         if self._connection is not None and not self._connection.end.is_closed:
             return self._connection
         loop = self._fabric.loop
         if self._connecting is None:
             if loop.now_ns < self._retry_at_ns:
                 await asyncio.sleep(0)
-                raise NotSent(f"{self._address} failed a moment ago: {self._last_failure}")
+                raise ConnectionFailed(f"{self._address} failed a moment ago: {self._last_failure}")
             self._connecting = loop.create_task(
                 self._connect(), name=f"{self._process}/connect {self._address}"
             )
@@ -465,7 +466,7 @@ class SimChannel:
         attempt = self._connecting
         await ended(attempt)
         if attempt.cancelled():
-            raise NotSent(f"the channel to {self._address} is closed")
+            raise ConnectionFailed(f"the channel to {self._address} is closed")
         return attempt.result()
 
     async def _connect(self) -> _ClientConnection:

@@ -56,7 +56,7 @@ class RoutedNetwork:
     async def connect_bytes(
         self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
     ) -> ByteConnection:
-        """Connect; raises NotSent when refused, Lost otherwise.
+        """Connect; raises ConnectionFailed when refused, OutcomeUnknown otherwise.
 
         Through a relay a refused connection is made and then ends at once.
         """

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from quorumlog import simulation
-from quorumlog.errors import Lost, NotSent, QuorumlogError
+from quorumlog.errors import ConnectionFailed, OutcomeUnknown, QuorumlogError
 from quorumlog.frontends.kafka import messages
 from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.frontends.kafka.frames import SCRATCH_BYTES, RequestFrameReader
@@ -162,7 +162,7 @@ async def is_survived(runtime: Runtime, address: str, frame: bytes) -> str:
             async with asyncio.timeout(1):
                 await client.frame()
             return "answered"
-    except (ConnectionEnded, Lost, NotSent, QuorumlogError):
+    except (ConnectionEnded, OutcomeUnknown, ConnectionFailed, QuorumlogError):
         return "ended"
     except TimeoutError:
         return "waiting"  # it asked to wait, or for no answer

@@ -58,7 +58,7 @@ class ProducerIds:
                     await self._take_block(timeout_ms)
 
     async def take(self, *, timeout_ms: int) -> int:
-        """Return a new producer id; raise NotController, TimedOut, Stopping, Lost."""
+        """Return a new producer id; raise NotController, TimedOut, Stopping, OutcomeUnknown."""
         deadline_ms = self._clock.now_ms() + timeout_ms
         while self._next == self._end:
             async with self._turn(deadline_ms):

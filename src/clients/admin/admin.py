@@ -91,7 +91,7 @@ class AsyncAdmin:
     """The admin client; `AsyncLog.admin`.
 
     Every call ends within call_timeout_ms. If a broker is down or slow until then, the call raises
-    Lost or TimedOut.
+    OutcomeUnknown or TimedOut.
     """
 
     def __init__(self, connection: Connection) -> None:

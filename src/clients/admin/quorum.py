@@ -6,8 +6,8 @@ Brokers and controllers both serve it.
 from dataclasses import dataclass
 
 from ...errors import (
+    ConnectionFailed,
     DuplicateVoter,
-    NotSent,
     Overloaded,
     VoterChangePending,
     VoterLagging,
@@ -23,7 +23,7 @@ from ...services import (
 from ..connection import Connection
 from ..retry import Attempts
 
-_REFUSALS = (NotSent, Overloaded, VoterChangePending, VoterLagging)
+_REFUSALS = (ConnectionFailed, Overloaded, VoterChangePending, VoterLagging)
 """Retriable errors after which certainly nothing was changed. After NotController, or a call
 without a response, the outcome is unknown."""
 

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 from ...errors import (
     EnvironmentUnusable,
-    Lost,
     OffsetOutOfRange,
+    OutcomeUnknown,
     QuorumlogError,
     TimedOut,
     UnknownTopicOrPartition,
@@ -276,7 +276,7 @@ class KafkaSource:
             return OffsetOutOfRange(sentence)
         if error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_PARTITION):
             return UnknownTopicOrPartition(sentence)
-        return Lost(sentence)
+        return OutcomeUnknown(sentence)
 
     def learn(self, place: TopicPartition, error: QuorumlogError) -> None:
         """Do nothing: librdkafka tracks leaders."""

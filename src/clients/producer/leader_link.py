@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from ...errors import (
-    Lost,
+    ConnectionFailed,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
-    NotSent,
+    OutcomeUnknown,
     QuorumlogError,
     Stopping,
     StorageError,
@@ -48,7 +48,7 @@ SLOW_MS = 2_000  # time without a response after which the leader is looked up, 
 ANSWER_GRACE_MS = 5_000  # beyond the broker's timeout; also the minimum wait for a response
 
 UNKNOWN_OUTCOMES = (
-    Lost,
+    OutcomeUnknown,
     StreamBroken,
     TimedOut,
     NotLeaderOrFollower,  # it may have led when the batch arrived
@@ -240,7 +240,9 @@ class LeaderLink:
         """Return True if a part may still be delivered; otherwise hand it back as late."""
         if self._last_deadline_ms((part,)) > self._runtime.clock.now_ms():
             return True
-        self._owner.on_late(part, NotSent("the deadline passed before the batch was encoded"))
+        self._owner.on_late(
+            part, ConnectionFailed("the deadline passed before the batch was encoded")
+        )
         return False
 
     async def _encode(self, part: Part) -> bytes | None:
@@ -356,7 +358,8 @@ class LeaderLink:
     async def _open(self, until_ms: int) -> ProduceStream:
         """Return the stream; open it if there is none.
 
-        Raises NotSent if the broker is not reached before `until_ms` or within connect_timeout_ms.
+        Raises ConnectionFailed if the broker is not reached before `until_ms` or within
+        connect_timeout_ms.
         """
         if self._stream is None:
             channel = self._connection.channel(self._address)
@@ -367,7 +370,9 @@ class LeaderLink:
                 async with asyncio.timeout(wait_ms / 1000):
                     stream = await channel.stream(LOG_PRODUCE, timeout_ms=0)
             except TimeoutError:
-                raise NotSent(f"{self._address} was not reached within {wait_ms} ms") from None
+                raise ConnectionFailed(
+                    f"{self._address} was not reached within {wait_ms} ms"
+                ) from None
             self._stream = stream
             self._reader = self._scope.spawn(
                 self._read(stream), name=f"acknowledgements of {self._address}"
@@ -428,7 +433,7 @@ class LeaderLink:
         lost, self._in_flight = self._in_flight, deque()
         for flight in lost:
             for part in flight.parts:
-                _record_attempt(part, is_unknown=not isinstance(error, NotSent))
+                _record_attempt(part, is_unknown=not isinstance(error, ConnectionFailed))
                 self._owner.on_refused(part, as_retriable(error))
         self._wake.set()
 

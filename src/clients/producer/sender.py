@@ -14,12 +14,12 @@ from copy import copy
 from typing import Any
 
 from ...errors import (
+    ConnectionFailed,
     DuplicateSequence,
     InvalidProducerEpoch,
-    Lost,
     MessageTooLarge,
     NotImplementedHere,
-    NotSent,
+    OutcomeUnknown,
     OutOfOrderSequence,
     QuorumlogError,
     TimedOut,
@@ -392,7 +392,7 @@ class Sender:
         for queue in self._looked_up.pop(topic):
             if failure is not None:
                 queue.failures += 1
-                if queue.last_error is None or not isinstance(failure, NotSent | TimedOut):
+                if queue.last_error is None or not isinstance(failure, ConnectionFailed | TimedOut):
                     queue.last_error = failure  # an error of a broker is kept over a timeout
                 self._park(queue)
             else:
@@ -416,8 +416,8 @@ def _no_partition(topic: str, partitions: int) -> UnknownTopicOrPartition:
     )
 
 
-def _unresolved(queue: PartitionQueue, refusal: QuorumlogError) -> Lost:
-    error = Lost(
+def _unresolved(queue: PartitionQueue, refusal: QuorumlogError) -> OutcomeUnknown:
+    error = OutcomeUnknown(
         "an attempt got no response, and an earlier batch was given up, so it is unknown whether "
         f"the record is stored ({refusal.message}): check before you send it again",
         topic=queue.topic,

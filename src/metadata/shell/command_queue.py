@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from ...errors import Lost, NotController, Overloaded, QuorumlogError, Stopping
+from ...errors import NotController, OutcomeUnknown, Overloaded, QuorumlogError, Stopping
 from ...ids import NO_NODE, NodeId, Offset
 from ...proto import metadata_records_pb2 as pb
 from ...raftlog.shell import Proposal, RaftNode
@@ -168,8 +168,8 @@ class CommandQueue:
         """Decide, append and wait for the commit.
 
         Raises the errors of `decide` after the commit of the image that they depend on;
-        NotController, Overloaded and Stopping if no record was appended; Lost if the outcome is
-        unknown because the leadership or the node ended.
+        NotController, Overloaded and Stopping if no record was appended; OutcomeUnknown if the
+        outcome is unknown because the leadership or the node ended.
         """
         self.check_active()
         if self._is_busy or self._jobs:
@@ -188,7 +188,7 @@ class CommandQueue:
             return
         try:
             await decided.proposal.wait_committed()
-        except Lost:
+        except OutcomeUnknown:
             if isinstance(decided.outcome, QuorumlogError):  # no record of it was appended
                 raise self.not_active() from None
             raise

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from ...errors import Lost, NotController, NotSent, Stopping, TimedOut
+from ...errors import ConnectionFailed, NotController, OutcomeUnknown, Stopping, TimedOut
 from ...ids import NO_NODE, ClusterId, NodeId, Offset
 from ...proto import controller_pb2 as pb
 from ...runtime import Channel, Method, Runtime
@@ -58,7 +58,8 @@ class ControllerCalls:
         self, request: pb.RelayRequest, *, timeout_ms: int, repeatable: bool
     ) -> pb.RelayResponse:
         """Send a command to the active controller. Retry if it was certainly not executed, and if
-        it is repeatable. Raise the controller's typed errors, TimedOut, Lost, Stopping."""
+        it is repeatable. Raise the controller's typed errors, TimedOut, OutcomeUnknown,
+        Stopping."""
         request.cluster_id = self._cluster_id
         request.broker_id = self._broker_id
         deadline_ms = self._runtime.clock.now_ms() + timeout_ms
@@ -74,11 +75,11 @@ class ControllerCalls:
                 return await self._call(target, address, CONTROLLER_RELAY, request, left_ms)
             except NotController as error:
                 self._controllers.failed(target, hint=error.leader_id)
-            except NotSent:
+            except ConnectionFailed:
                 self._controllers.failed(target)
             except TimedOut as error:
                 raise _unanswered(timeout_ms) from error
-            except Lost:
+            except OutcomeUnknown:
                 self._controllers.failed(target)
                 if not repeatable:
                     raise
@@ -102,14 +103,15 @@ class ControllerCalls:
         except NotController as error:
             self._controllers.failed(target, hint=error.leader_id)
             raise
-        except Lost:
+        except OutcomeUnknown:
             self._controllers.failed(target, hint=NO_NODE)
             raise
 
     async def _call(
         self, target: NodeId, address: str, method: Method[Q, R], request: Q, timeout_ms: int
     ) -> R:
-        """Call one controller; raise Lost also if another one is elected before it responds."""
+        """Call one controller; raise OutcomeUnknown also if another one is elected before it
+        responds."""
         try:
             async with asyncio.timeout(None) as bound:
                 self._in_flight[bound] = target
@@ -118,7 +120,9 @@ class ControllerCalls:
                 finally:
                     del self._in_flight[bound]
         except TimeoutError:
-            raise Lost(f"controller {target} lost its leadership before it responded") from None
+            raise OutcomeUnknown(
+                f"controller {target} lost its leadership before it responded"
+            ) from None
 
     async def pause(self, attempt: int) -> None:
         """Back off exponentially before the next attempt, or until close()."""

@@ -16,8 +16,8 @@ from ...errors import (
     DuplicateBrokerRegistration,
     FeatureUpdateFailed,
     InconsistentClusterId,
-    Lost,
     NotController,
+    OutcomeUnknown,
     QuorumlogError,
 )
 from ...ids import NO_NODE, ClusterId, DirectoryId, NodeId, Offset
@@ -256,13 +256,13 @@ class BrokerSession:
                 )  # then wait for the controller's end: an abort could overtake it
 
     async def _receive(self, stream: SessionStream) -> bool:
-        """Process one response; return False if the controller ended the stream. Raise Lost after a
-        session timeout without a response, as with a broken link."""
+        """Process one response; return False if the controller ended the stream. Raise
+        OutcomeUnknown after a session timeout without a response, as with a broken link."""
         try:
             async with asyncio.timeout(self._config.session_timeout_ms / 1000):
                 response = await stream.receive()
         except TimeoutError:
-            raise Lost(f"controller {self.controller_id} does not respond") from None
+            raise OutcomeUnknown(f"controller {self.controller_id} does not respond") from None
         if response is None:
             return False
         sent_ms = self._sent_ms.pop(response.sequence, None)
@@ -318,7 +318,8 @@ class BrokerSession:
     async def create_topic(
         self, request: admin_pb2.CreateTopicRequest, *, timeout_ms: int
     ) -> admin_pb2.CreateTopicResponse:
-        """Create a topic at the active controller. Raise its typed errors, TimedOut, or Lost.
+        """Create a topic at the active controller. Raise its typed errors, TimedOut, or
+        OutcomeUnknown.
 
         A request without a topic id gets one here, which makes retries harmless.
         """
@@ -331,7 +332,8 @@ class BrokerSession:
     async def delete_topic(
         self, request: admin_pb2.DeleteTopicRequest, *, timeout_ms: int
     ) -> admin_pb2.DeleteTopicResponse:
-        """Delete a topic at the active controller. Raise its typed errors, TimedOut, or Lost."""
+        """Delete a topic at the active controller. Raise its typed errors, TimedOut, or
+        OutcomeUnknown."""
         relayed = pb.RelayRequest(delete_topic=request)
         response = await self._calls.relay(relayed, timeout_ms=timeout_ms, repeatable=False)
         return response.delete_topic
@@ -340,7 +342,7 @@ class BrokerSession:
         self, request: admin_pb2.AlterConfigsRequest, *, timeout_ms: int
     ) -> admin_pb2.AlterConfigsResponse:
         """Change configs of a topic at the active controller. Raise its typed errors, TimedOut, or
-        Lost.
+        OutcomeUnknown.
 
         Retried if the outcome is unknown: the change may take effect any time before the response,
         also after a concurrent change.
@@ -355,8 +357,8 @@ class BrokerSession:
         """Send the command of a request to the active controller; fills in cluster and broker id.
 
         Retried if it was certainly not executed, with `repeatable` also if the outcome is unknown.
-        Raises the controller's typed errors, TimedOut, Stopping, and Lost if the outcome of a
-        command that is not repeatable is unknown.
+        Raises the controller's typed errors, TimedOut, Stopping, and OutcomeUnknown if the outcome
+        of a command that is not repeatable is unknown.
         """
         return await self._calls.relay(request, timeout_ms=timeout_ms, repeatable=repeatable)
 
@@ -366,8 +368,8 @@ class BrokerSession:
         """Request ISR changes of partitions that this broker leads, without retries.
 
         The response has a result per partition, in order, after their commit. Raises NotController
-        and NotSent if no change was made; Lost and TimedOut if the outcome is unknown;
-        StaleBrokerEpoch if the broker has registered again; Overloaded, Stopping.
+        and ConnectionFailed if no change was made; OutcomeUnknown and TimedOut if the outcome is
+        unknown; StaleBrokerEpoch if the broker has registered again; Overloaded, Stopping.
         """
         if self.broker_epoch < 0:
             raise NotController("the broker is not registered with a controller yet; retry")
@@ -390,7 +392,7 @@ class _Twin:
             since_ms = self._since_ms = now_ms if self._since_ms is None else self._since_ms
             if now_ms - since_ms > self._patience_ms:
                 raise error
-        elif was_registered or not isinstance(error, NotController | Lost):
+        elif was_registered or not isinstance(error, NotController | OutcomeUnknown):
             self.is_gone()
 
     def is_gone(self) -> None:

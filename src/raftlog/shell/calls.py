@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message as Encoded
 
-from ...errors import Lost, QuorumlogError
+from ...errors import OutcomeUnknown, QuorumlogError
 from ...proto import raft_pb2 as pb
 from ...runtime import Entropy, Method, Runtime
 from ...services import RAFT_FOLLOW, RAFT_VOTE
@@ -99,7 +99,7 @@ class PeerCalls:
         self._receive(response)
 
     async def _ask_until_answered(self, call: pb.VoteCall, peer: Voter) -> pb.VoteResponse:
-        """Retry the call until the timeout. Raise the peer's error, TimedOut or Lost."""
+        """Retry the call until the timeout. Raise the peer's error, TimedOut or OutcomeUnknown."""
         config, clock = self._config, self._runtime.clock
         deadline_ms = clock.now_ms() + config.call_ms_max
         while True:
@@ -107,7 +107,7 @@ class PeerCalls:
             address = self._addresses.find(peer)  # looked up again: the peer may have moved
             try:
                 return await self._call(RAFT_VOTE, address, call, timeout_ms=left_ms)
-            except Lost:
+            except OutcomeUnknown:
                 pause_ms = self._entropy.uniform(config.backoff_ms_min, 2 * config.backoff_ms_min)
                 if clock.now_ms() + pause_ms >= deadline_ms:
                     raise
@@ -135,7 +135,7 @@ class PeerCalls:
 
     async def _call(self, method: Method[Q, R], address: str, call: Q, *, timeout_ms: int) -> R:
         if not address:
-            raise Lost(f"{method.path}: the peer's address is unknown")
+            raise OutcomeUnknown(f"{method.path}: the peer's address is unknown")
         channel = self._runtime.network.channel(address)
         try:
             return await channel.call(method, call, timeout_ms=timeout_ms)

@@ -16,8 +16,8 @@ from typing import Final
 from ...errors import (
     DiskFull,
     InvalidRequest,
-    Lost,
     NotController,
+    OutcomeUnknown,
     Overloaded,
     QuorumlogError,
     StorageError,
@@ -420,7 +420,7 @@ class Driver:
             self.reads.lost(context, self.not_leader_error())
 
     def _fail_proposals(self) -> None:
-        lost = Lost(
+        lost = OutcomeUnknown(
             "proposal: outcome unknown, the leadership ended first; check the state, then retry"
         )
         self.proposals.fail(
@@ -532,7 +532,7 @@ class Driver:
         """End the driver and fail all waiting calls."""
         if self.ended is None:
             self.ended = error
-        lost = Lost(
+        lost = OutcomeUnknown(
             "proposal: outcome unknown, the node stopped first; check the state, then retry"
         )
         self.proposals.fail(Offset(-1), appended=lost, queued=error)

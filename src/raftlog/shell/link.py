@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, TypeAlias
 
-from ...errors import InvalidRequest, Lost, MessageTooLarge, QuorumlogError
+from ...errors import InvalidRequest, MessageTooLarge, OutcomeUnknown, QuorumlogError
 from ...proto import raft_pb2 as pb
 from ...runtime import Entropy, Runtime
 from ..codec import decode_message
@@ -271,7 +271,9 @@ class PeerLink:
             if error is not None:
                 raise error
             if not self._has_finished:
-                raise Lost(f"node {self.peer.node_id} at {self.address}: the peer ended the stream")
+                raise OutcomeUnknown(
+                    f"node {self.peer.node_id} at {self.address}: the peer ended the stream"
+                )
         finally:
             if not self.is_up:
                 self._endpoints.forget(self.address)
@@ -281,7 +283,7 @@ class PeerLink:
 
     async def _connect(self, ended: _End) -> FrameStream:
         if not self.address:
-            raise Lost(f"node {self.peer.node_id}: address unknown")
+            raise OutcomeUnknown(f"node {self.peer.node_id}: address unknown")
         try:
             async with asyncio.timeout(self._config.connect_ms_max / 1000):
                 return await self._endpoints.connect(
@@ -292,7 +294,7 @@ class PeerLink:
                     ended=partial(_resolve, ended),
                 )
         except TimeoutError:
-            raise Lost(
+            raise OutcomeUnknown(
                 f"{self.address}: not connected within {self._config.connect_ms_max} ms"
             ) from None
 

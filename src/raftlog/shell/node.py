@@ -222,8 +222,9 @@ class RaftNode:
         """Append values and return the last offset after they are committed and delivered on this
         node.
 
-        Raise NotController or Overloaded: nothing was appended. Raise Lost if the leadership or the
-        node ended before the outcome was known. Raise Stopping or StorageError if the node ended.
+        Raise NotController or Overloaded: nothing was appended. Raise OutcomeUnknown if the
+        leadership or the node ended before the outcome was known. Raise Stopping or StorageError if
+        the node ended.
         """
         proposal = self.propose_nowait(values)
         await proposal.wait_committed()
@@ -261,8 +262,8 @@ class RaftNode:
     async def add_voter(self, voter: Voter, address: str) -> None:
         """Make a caught-up observer a voter. Return after the change is committed.
 
-        Raise DuplicateVoter, VoterLagging, VoterChangePending, NotController, or Lost if the
-        outcome is unknown.
+        Raise DuplicateVoter, VoterLagging, VoterChangePending, NotController, or OutcomeUnknown if
+        the outcome is unknown.
         """
         self._require_leader()
         self._driver.append_queued()
@@ -272,7 +273,7 @@ class RaftNode:
         """Remove a voter. Return after the change is committed.
 
         A leader that removes itself leads until then. Raise VoterNotFound, VoterChangePending,
-        InvalidRequest for the last voter, NotController or Lost.
+        InvalidRequest for the last voter, NotController or OutcomeUnknown.
         """
         self._require_leader()
         self._driver.append_queued()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ...errors import InvalidRequest, NotSent, QuorumlogError
+from ...errors import ConnectionFailed, InvalidRequest, QuorumlogError
 from ...ids import ClusterId
 from ...proto import raft_pb2 as pb
 from ...runtime import Network
@@ -124,15 +124,15 @@ class StreamPorts:
         room: Callable[[], None],
         ended: Ended,
     ) -> FrameStream:
-        """Open a stream to the peer at the address. Raise Lost, or the error of another node
-        there."""
+        """Open a stream to the peer at the address. Raise OutcomeUnknown, or the error of another
+        node there."""
         port = self._ports.get(address)
         if port is not None:
             try:
                 return await open_stream(
                     self._network, _beside(address, port), take=take, room=room, ended=ended
                 )
-            except NotSent:  # restarted, with another port
+            except ConnectionFailed:  # restarted, with another port
                 self.forget(address)
         port = await self._ask(peer, address)
         return await open_stream(

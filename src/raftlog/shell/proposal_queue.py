@@ -54,9 +54,9 @@ class Proposal:
     async def wait_committed(self) -> None:
         """Return after the values are committed and were delivered on this node.
 
-        Raise NotController if they were not appended, Lost if the leadership or the node ended
-        before the outcome was known, or StorageError. Any number of calls may wait; cancelling one
-        does not affect the others.
+        Raise NotController if they were not appended, OutcomeUnknown if the leadership or the node
+        ended before the outcome was known, or StorageError. Any number of calls may wait;
+        cancelling one does not affect the others.
         """
         if not self.is_done:
             await self.done_future()

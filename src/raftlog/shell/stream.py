@@ -135,7 +135,8 @@ async def open_stream(
     room: Callable[[], None],
     ended: Ended,
 ) -> FrameStream:
-    """Connect to a node's stream port. Raise NotSent if it is refused, otherwise Lost."""
+    """Connect to a node's stream port. Raise ConnectionFailed if it is refused, otherwise
+    OutcomeUnknown."""
     made: list[FrameStream] = []
 
     def make(connection: ByteConnection) -> FrameStream:

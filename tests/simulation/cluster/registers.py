@@ -236,7 +236,7 @@ class RegisterService:
 
     async def call(self, request: BytesValue, context: CallContext) -> BytesValue:
         """Execute a command; raises the node's errors. NotController is certainly without
-        effect, after Lost the command may still take effect."""
+        effect, after OutcomeUnknown the command may still take effect."""
         key, command = decode_command(request.value)
         if isinstance(command, Read):
             await self._replica.read_index()

@@ -12,7 +12,13 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-from quorumlog.errors import Lost, NotSent, QuorumlogError, StreamBroken, TimedOut
+from quorumlog.errors import (
+    ConnectionFailed,
+    OutcomeUnknown,
+    QuorumlogError,
+    StreamBroken,
+    TimedOut,
+)
 from quorumlog.proto import log_pb2
 from quorumlog.runtime import CallContext, Channel, File, Handler, Runtime
 from quorumlog.services import LOG_FETCH, LOG_PUBLISH
@@ -146,7 +152,7 @@ class MiniClient:
                 self.ledger.sent.update(values)
                 response = await channel.call(LOG_PUBLISH, request, timeout_ms=CALL_MS)
                 return response.base_offset
-            except (Lost, NotSent, TimedOut, StreamBroken) as error:
+            except (OutcomeUnknown, ConnectionFailed, TimedOut, StreamBroken) as error:
                 self.ledger.failed[type(error).__name__] += 1
                 await asyncio.sleep(entropy.uniform(0.05, 0.5))
 

@@ -74,7 +74,7 @@ def test_a_failover_within_its_goal_meets_it() -> None:
         ({1, 2}, {1: 1}, [], "", (0, 1, 0, False)),
         ({1, 2}, {1: 1, 2: 2}, [], "", (0, 0, 1, False)),
         ({1}, {1: 1, 2: 1}, ["TimedOut: late"], "", (1, 0, 0, False)),
-        ({1}, {1: 1}, [], "Lost: gone", (1, 0, 0, False)),
+        ({1}, {1: 1}, [], "OutcomeUnknown: gone", (1, 0, 0, False)),
     ],
 )
 def test_a_restart_is_clean_only_if_nobody_saw_anything(

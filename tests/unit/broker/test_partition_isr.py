@@ -14,10 +14,10 @@ from quorumlog.errors import (
     IneligibleReplica,
     InvalidRequest,
     InvalidUpdateVersion,
-    Lost,
     NotController,
     NotLeaderOrFollower,
     OffsetNotAvailable,
+    OutcomeUnknown,
     QuorumlogError,
     StaleBrokerEpoch,
 )
@@ -136,7 +136,7 @@ def test_the_mark_waits_for_everybody_who_was_asked_for_before_the_answer_comes(
     assert leader.mark == 8
 
 
-@pytest.mark.parametrize("error", [Lost("?"), NotController("?")])
+@pytest.mark.parametrize("error", [OutcomeUnknown("?"), NotController("?")])
 def test_a_lost_answer_keeps_the_maximal_isr_and_asks_the_same_again(error: QuorumlogError) -> None:
     leader = Leader(end=5)
     leader.fetch(OTHER, 5)

@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog.cli.findings import BrokerProbe, fenced, not_in_sync, not_registered, under_min_isr
 from quorumlog.clients import Broker, Partition, PartitionReplicas, Replica
-from quorumlog.errors import Lost, QuorumlogError
+from quorumlog.errors import OutcomeUnknown, QuorumlogError
 
 
 def partition(**fields: Any) -> Partition:
@@ -70,7 +70,7 @@ def told(reason: str = "", error: QuorumlogError | None = None) -> PartitionRepl
             {3: broker(3)},
             ["no leader", "explain under-min-isr"],
         ),
-        (partition(), told(error=Lost("cut")), brokers(), ["did not report", "(cut)"]),
+        (partition(), told(error=OutcomeUnknown("cut")), brokers(), ["did not report", "(cut)"]),
         (partition(), None, brokers(), ["did not report"]),
         (partition(), told("broker 3 is 7 behind"), brokers(), ["3 is 7 behind", "check the log"]),
         (

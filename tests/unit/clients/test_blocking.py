@@ -17,10 +17,10 @@ import quorumlog
 from quorumlog.clients.blocking import Log
 from quorumlog.clients.blocking.producer import Delivery
 from quorumlog.errors import (
+    ConnectionFailed,
     InvalidRequest,
     MessageTooLarge,
     NotDelivered,
-    NotSent,
     OffsetOutOfRange,
     Stopping,
     TimedOut,
@@ -154,7 +154,7 @@ def test_a_callback_may_send_while_another_thread_connects(log: Log, topic: str)
 
     def connect() -> None:
         connecting.set()
-        with pytest.raises((NotSent, TimedOut)):
+        with pytest.raises((ConnectionFailed, TimedOut)):
             quorumlog.connect("127.0.0.1:1", connect_timeout_ms=500)
 
     thread = threading.Thread(target=connect, daemon=True)
@@ -300,7 +300,7 @@ def test_errors_are_typed(log: Log, topic: str) -> None:
 
 def test_no_server_at_the_address_is_raised_at_once() -> None:
     def check(connect_timeout_ms: int) -> None:
-        with pytest.raises(NotSent, match="quorumlog dev"):
+        with pytest.raises(ConnectionFailed, match="quorumlog dev"):
             quorumlog.connect("127.0.0.1:1", connect_timeout_ms=connect_timeout_ms)
 
     with_blocking_time(100, check)

@@ -13,9 +13,9 @@ from quorumlog.clients import AsyncConsumer, AsyncLog
 from quorumlog.errors import (
     CorruptionError,
     InvalidRecord,
-    Lost,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    OutcomeUnknown,
     QuorumlogError,
     Stopping,
 )
@@ -95,7 +95,7 @@ class Broker:
             await asyncio.sleep(request.max_wait_ms / 1000)
         else:
             answer = answers.popleft() if len(answers) > 1 else answers[0]
-            if isinstance(answer, Lost):
+            if isinstance(answer, OutcomeUnknown):
                 raise answer
             if isinstance(answer, QuorumlogError):
                 result.error.CopyFrom(encode_error(answer))
@@ -127,7 +127,9 @@ def run(request: pytest.FixtureRequest) -> Run:
 def test_a_consumer_repeats_what_may_be_repeated_and_tells_the_rest(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
-        broker.answers[0].extend([Lost("cut"), NotLeaderOrFollower("moved"), InvalidRecord("no")])
+        broker.answers[0].extend(
+            [OutcomeUnknown("cut"), NotLeaderOrFollower("moved"), InvalidRecord("no")]
+        )
         async with broker.client(runtime) as log, log.consumer("t") as consumer:
             with pytest.raises(InvalidRecord):
                 await consumer.poll(timeout_ms=AMPLE_MS)

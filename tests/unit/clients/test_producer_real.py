@@ -15,7 +15,7 @@ import pytest
 
 import quorumlog
 from quorumlog.clients import AsyncLog, Delivered
-from quorumlog.errors import InvalidRequest, Lost, NotDelivered, QuorumlogError, TimedOut
+from quorumlog.errors import InvalidRequest, NotDelivered, OutcomeUnknown, QuorumlogError, TimedOut
 from quorumlog.proto import admin_pb2, transactions_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
@@ -96,7 +96,7 @@ def test_a_port_that_speaks_something_else_is_named_as_such(answer: bytes, sente
     with listening(answer) as place:
 
         def check(connect_timeout_ms: int) -> None:
-            with pytest.raises(Lost, match=sentence):
+            with pytest.raises(OutcomeUnknown, match=sentence):
                 quorumlog.connect(place, connect_timeout_ms=connect_timeout_ms)
 
         with_blocking_time(800, check)
@@ -105,7 +105,7 @@ def test_a_port_that_speaks_something_else_is_named_as_such(answer: bytes, sente
 @pytest.mark.slow
 def test_an_address_that_does_not_resolve_is_reported() -> None:
     def check(connect_timeout_ms: int) -> None:
-        with pytest.raises(Lost, match="no-such-host"):
+        with pytest.raises(OutcomeUnknown, match="no-such-host"):
             quorumlog.connect("no-such-host.invalid:9094", connect_timeout_ms=connect_timeout_ms)
 
     with_blocking_time(800, check)

@@ -7,7 +7,7 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.clients.retry import Backoff, Retrier
-from quorumlog.errors import InvalidRequest, Lost
+from quorumlog.errors import InvalidRequest, OutcomeUnknown
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.entropy import SimEntropy
 
@@ -34,10 +34,10 @@ def test_the_last_error_comes_before_the_deadline() -> None:
 
         async def attempt(remaining_ms: int) -> None:
             calls.append(remaining_ms)
-            raise Lost(f"attempt {len(calls)}")
+            raise OutcomeUnknown(f"attempt {len(calls)}")
 
         began_ms = runtime.clock.now_ms()
-        with pytest.raises(Lost, match=f"attempt {len(calls) or ''}"):
+        with pytest.raises(OutcomeUnknown, match=f"attempt {len(calls) or ''}"):
             await retrier.run(attempt, deadline_ms=began_ms + 2_000)
         assert runtime.clock.now_ms() < began_ms + 2_000
         assert len(calls) > 4

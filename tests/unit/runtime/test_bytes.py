@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from quorumlog.errors import AddressInUse, Lost, NotSent
+from quorumlog.errors import AddressInUse, ConnectionFailed, OutcomeUnknown
 from quorumlog.runtime import ByteConnection, File, Listener, Runtime
 
 from ..patience import AMPLE_S
@@ -262,7 +262,7 @@ def test_a_connection_that_is_aborted_when_it_is_accepted_ends_at_the_caller(run
 
             try:
                 await runtime.network.connect_bytes(listener.address, call)
-            except Lost:
+            except OutcomeUnknown:
                 continue
             caller = callers[0]
             async with asyncio.timeout(WAIT_S):
@@ -297,7 +297,7 @@ def test_taken_and_refusing_addresses(run: Run) -> None:
             with pytest.raises(AddressInUse):
                 await runtime.network.listen_bytes(listener.address, Peer)
             assert not await runtime.network.refuses(listener.address, 1000 * WAIT_S)
-        with pytest.raises(NotSent):
+        with pytest.raises(ConnectionFailed):
             await runtime.network.connect_bytes(listener.address, Peer)
         assert await runtime.network.refuses(listener.address, 1000 * WAIT_S)
 

@@ -9,12 +9,12 @@ import pytest
 
 from quorumlog.errors import (
     AddressInUse,
+    ConnectionFailed,
     InvalidTopic,
-    Lost,
     MessageTooLarge,
     NotImplementedHere,
-    NotSent,
     OffsetOutOfRange,
+    OutcomeUnknown,
     QuorumlogError,
     StreamBroken,
     TimedOut,
@@ -217,14 +217,14 @@ def test_closing_the_channel_loses_the_calls_under_way(run: Run, served: Served)
         async with served(runtime, unary=answer) as (_, channel):
 
             async def call() -> None:
-                with pytest.raises(Lost):
+                with pytest.raises(OutcomeUnknown):
                     await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
 
             async with runtime.tasks.scope("callers") as scope:
                 scope.spawn(call(), name="call")
                 await started.wait()
                 await channel.close()
-            with pytest.raises(NotSent):
+            with pytest.raises(ConnectionFailed):
                 await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
 
     run(main)
@@ -277,9 +277,9 @@ def test_refused_connection_is_not_sent(run: Run, served: Served) -> None:
         assert await runtime.network.refuses(listener.address, WAIT_MS)
         channel = runtime.network.channel(listener.address)
         for _ in range(3):
-            with pytest.raises(NotSent):
+            with pytest.raises(ConnectionFailed):
                 await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
-            with pytest.raises(NotSent):
+            with pytest.raises(ConnectionFailed):
                 await open_stream(channel)
         await channel.close()
 
@@ -291,7 +291,7 @@ def test_channel_comes_back_when_its_server_does(run: Run, served: Served) -> No
         async with served(runtime) as (listener, _):
             channel = runtime.network.channel(listener.address)
             await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
-        with pytest.raises(Lost):
+        with pytest.raises(OutcomeUnknown):
             await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
 
         async def answer(request: PublishRequest, context: CallContext) -> PublishResponse:
@@ -304,7 +304,7 @@ def test_channel_comes_back_when_its_server_does(run: Run, served: Served) -> No
                 try:
                     await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
                     break
-                except Lost:
+                except OutcomeUnknown:
                     await asyncio.sleep(0.01)
         await channel.close()
         await again.close(0)

@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from quorumlog.errors import Lost, NotSent
+from quorumlog.errors import ConnectionFailed, OutcomeUnknown
 from quorumlog.proto.log_pb2 import ProduceRequest, ProduceResponse, PublishRequest, PublishResponse
 from quorumlog.runtime import CallContext, Channel, Handler, Runtime, Stream
 from quorumlog.runtime.grpc_network import SyncChannel
@@ -41,7 +41,7 @@ HANDLERS = {
 async def called(channel: Channel) -> bool:
     try:
         await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=AMPLE_MS)
-    except NotSent:
+    except ConnectionFailed:
         return False
     return True
 
@@ -49,7 +49,7 @@ async def called(channel: Channel) -> bool:
 async def streamed(channel: Channel) -> bool:
     try:
         stream = await channel.stream(LOG_PRODUCE, timeout_ms=AMPLE_MS)
-    except NotSent:
+    except ConnectionFailed:
         return False
     await stream.send(ProduceRequest(correlation_id=1))
     answer = await stream.receive()
@@ -110,7 +110,7 @@ def test_a_far_peer_is_reached_without_a_loop() -> None:
                 for attempt in range(ATTEMPTS):
                     try:
                         channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=AMPLE_MS)
-                    except Lost:
+                    except OutcomeUnknown:
                         continue
                     requests = [ProduceRequest(correlation_id=7)]
                     answers = channel.stream(LOG_PRODUCE, requests, timeout_ms=AMPLE_MS)

@@ -11,11 +11,11 @@ from grpc import aio
 from grpc_status import rpc_status
 
 from quorumlog.errors import (
+    ConnectionFailed,
     InvalidRequest,
     MessageTooLarge,
     NotImplementedHere,
     NotLeaderOrFollower,
-    NotSent,
     StreamBroken,
     TimedOut,
 )
@@ -226,7 +226,7 @@ def test_sync_stream_may_be_left_early() -> None:
 
 def test_sync_channel_to_nobody_is_not_sent() -> None:
     with SyncChannel("127.0.0.1:1") as channel:
-        with pytest.raises(NotSent):
+        with pytest.raises(ConnectionFailed):
             channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=AMPLE_MS)
-        with pytest.raises((NotSent, StreamBroken)):
+        with pytest.raises((ConnectionFailed, StreamBroken)):
             next(channel.stream(LOG_PRODUCE, []))

@@ -12,11 +12,11 @@ import pytest
 from grpc import aio
 
 from quorumlog.errors import (
+    ConnectionFailed,
     CorruptionError,
-    Lost,
     MessageTooLarge,
     NotImplementedHere,
-    NotSent,
+    OutcomeUnknown,
     QuorumlogError,
     StreamBroken,
     TimedOut,
@@ -111,7 +111,7 @@ def test_what_is_no_grpc_server_is_named_and_nothing_was_sent(answer: bytes, sen
     async def main(runtime: Runtime) -> None:
         async with answering(answer) as address:
             error = await failure(runtime, address)
-            assert type(error) is NotSent
+            assert type(error) is ConnectionFailed
             assert sentence in str(error)
             assert address in str(error)
 
@@ -123,7 +123,7 @@ def test_a_server_that_says_nothing_is_given_up_before_the_deadline() -> None:
     async def main(runtime: Runtime) -> None:
         async with answering(b"", hangs_up=False) as address:
             error = await failure(runtime, address)
-            assert type(error) is NotSent
+            assert type(error) is ConnectionFailed
             assert "connected without a response" in str(error)
 
     real.run(main)
@@ -153,7 +153,7 @@ def test_a_server_that_says_nothing_is_waited_for_by_whoever_has_the_time() -> N
 def test_an_address_that_leads_nowhere_says_so(address: str, sentence: str) -> None:
     async def main(runtime: Runtime) -> None:
         error = await failure(runtime, address)
-        assert type(error) is NotSent
+        assert type(error) is ConnectionFailed
         assert sentence in str(error)
 
     run_patiently(main)
@@ -166,7 +166,7 @@ def test_a_proxys_own_answer_is_told_from_a_brokers() -> None:
     async def main(runtime: Runtime) -> None:
         async with answering(SETTINGS, NOT_FOUND_404, hangs_up=False) as address:
             error = await failure(runtime, address)
-        assert type(error) is Lost
+        assert type(error) is OutcomeUnknown
         assert "a web server or proxy" in str(error)
 
     run_patiently(main)
@@ -175,11 +175,11 @@ def test_a_proxys_own_answer_is_told_from_a_brokers() -> None:
 @pytest.mark.parametrize(
     ("code", "text", "kind", "sentence"),
     [
-        ("UNAVAILABLE", "Socket closed", Lost, "the outcome is unknown"),
-        ("UNAVAILABLE", "GOAWAY received", Lost, "the outcome is unknown"),
+        ("UNAVAILABLE", "Socket closed", OutcomeUnknown, "the outcome is unknown"),
+        ("UNAVAILABLE", "GOAWAY received", OutcomeUnknown, "the outcome is unknown"),
         ("UNIMPLEMENTED", "Method not found!", NotImplementedHere, "broker's gRPC port"),
-        ("UNAUTHENTICATED", "token?", Lost, "brokers need no credentials"),
-        ("PERMISSION_DENIED", "no", Lost, "check proxies in between"),
+        ("UNAUTHENTICATED", "token?", OutcomeUnknown, "brokers need no credentials"),
+        ("PERMISSION_DENIED", "no", OutcomeUnknown, "check proxies in between"),
         ("DEADLINE_EXCEEDED", "", TimedOut, "the deadline passed"),
         (
             "RESOURCE_EXHAUSTED",
@@ -187,12 +187,12 @@ def test_a_proxys_own_answer_is_told_from_a_brokers() -> None:
             MessageTooLarge,
             "9 vs. 4",
         ),
-        ("RESOURCE_EXHAUSTED", "quota", Lost, "RESOURCE_EXHAUSTED: quota"),
-        ("INTERNAL", "boom", Lost, "INTERNAL: boom"),
+        ("RESOURCE_EXHAUSTED", "quota", OutcomeUnknown, "RESOURCE_EXHAUSTED: quota"),
+        ("INTERNAL", "boom", OutcomeUnknown, "INTERNAL: boom"),
         (
             "UNAVAILABLE",
             "failed to connect to all addresses; last error: UNKNOWN: x: No route to host",
-            Lost,
+            OutcomeUnknown,
             "check the address and the network",
         ),
     ],
@@ -200,7 +200,7 @@ def test_a_proxys_own_answer_is_told_from_a_brokers() -> None:
 def test_a_status_of_somebody_else_becomes_a_sentence(
     code: str, text: str, kind: type[QuorumlogError], sentence: str
 ) -> None:
-    error = explain_status(code=code, text=text, path="/p", address="h:1", unknown=Lost)
+    error = explain_status(code=code, text=text, path="/p", address="h:1", unknown=OutcomeUnknown)
     assert type(error) is kind
     assert sentence in str(error)
 
@@ -266,7 +266,7 @@ def test_a_detail_that_is_nonsense_leaves_the_status() -> None:
 
     async def client(runtime: Runtime, address: str) -> None:
         error = await failure(runtime, address)
-        assert type(error) is Lost
+        assert type(error) is OutcomeUnknown
         assert "INTERNAL: boom" in str(error)
 
     with_foreign(refuse, client)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.errors import AddressInUse, Lost, NotSent
+from quorumlog.errors import AddressInUse, ConnectionFailed, OutcomeUnknown
 from quorumlog.proto.log_pb2 import ProduceResponse
 from quorumlog.runtime import ByteConnection, CallContext, Handler, Runtime, system
 from quorumlog.runtime.files import RealFile, RealFiles
@@ -416,9 +416,9 @@ def test_silence_is_not_refusal() -> None:
         with silent_address() as address:
             assert not await runtime.network.refuses(address, 50)
             channel = runtime.network.channel(address)
-            with pytest.raises(Lost) as caught:
+            with pytest.raises(OutcomeUnknown) as caught:
                 await channel.stream(LOG_PRODUCE, timeout_ms=0)
-            assert not isinstance(caught.value, NotSent)
+            assert not isinstance(caught.value, ConnectionFailed)
             await channel.close()
 
     run(main)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from quorumlog.errors import Lost, StreamBroken, TimedOut
+from quorumlog.errors import OutcomeUnknown, StreamBroken, TimedOut
 from quorumlog.proto.log_pb2 import ProduceRequest, ProduceResponse, PublishRequest, PublishResponse
 from quorumlog.runtime import CallContext, Channel, Handler, Runtime, Stream
 from quorumlog.runtime.byte_network import ByteNetwork
@@ -36,7 +36,7 @@ async def talking(channel: Channel) -> Stream[ProduceRequest, ProduceResponse]:
             stream = await channel.stream(LOG_PRODUCE, timeout_ms=0)
             await stream.send(ProduceRequest(correlation_id=1))
             answer = await stream.receive()
-        except (Lost, StreamBroken):
+        except (OutcomeUnknown, StreamBroken):
             await asyncio.sleep(0)
             continue
         assert answer is not None
@@ -73,7 +73,7 @@ def test_a_stream_on_a_silent_connection_breaks_and_the_next_call_gets_through()
                         try:
                             await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
                             break
-                        except (Lost, TimedOut):
+                        except (OutcomeUnknown, TimedOut):
                             await asyncio.sleep(0)
                     await channel.close()
         finally:

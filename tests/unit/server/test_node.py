@@ -15,7 +15,7 @@ from quorumlog.errors import (
     DirectoryInUse,
     DirectoryMismatch,
     DirectoryNotFormatted,
-    Lost,
+    OutcomeUnknown,
     QuorumlogError,
     Stopping,
     StreamBroken,
@@ -197,7 +197,7 @@ async def keep_producing(channel: Channel, acknowledged: dict[int, bytes]) -> No
             assert not response.results[0].HasField("error"), response
             acknowledged[response.results[0].base_offset] = value
             number += 1
-    except (Stopping, StreamBroken, Lost):
+    except (Stopping, StreamBroken, OutcomeUnknown):
         return
 
 
@@ -451,7 +451,7 @@ def test_a_folder_that_is_not_ours_stays(tmp_path: Path) -> None:
 
 
 def test_a_caller_that_names_an_error_class_sees_it_as_that_class(folder: str) -> None:
-    """The typed detail survives the wire: not every error becomes a Lost."""
+    """The typed detail survives the wire: not every error becomes an OutcomeUnknown."""
 
     async def main(runtime: Runtime) -> None:
         config = config_of(folder)

@@ -5,7 +5,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from quorumlog.errors import Lost, NotSent, QuorumlogError, StreamBroken, TimedOut
+from quorumlog.errors import (
+    ConnectionFailed,
+    OutcomeUnknown,
+    QuorumlogError,
+    StreamBroken,
+    TimedOut,
+)
 from quorumlog.proto.log_pb2 import PublishRequest, PublishResponse
 from quorumlog.runtime import CallContext, Handler, Method, Runtime, Stream
 from quorumlog.simulation import Faults, SimNode, SimWorld
@@ -127,7 +133,7 @@ def test_a_call_may_be_executed_though_its_answer_is_lost() -> None:
             for _ in range(20):
                 try:
                     await channel.call(CALL, PublishRequest(), timeout_ms=1_000)
-                except (Lost, TimedOut):
+                except (OutcomeUnknown, TimedOut):
                     lost += 1
                     await asyncio.sleep(0.6)
 
@@ -181,7 +187,7 @@ def test_a_call_under_way_is_lost_at_a_crash_and_silent_at_a_power_cut(power: bo
         world.run_for(10)
         task = world.node("client").spawn(body)
         world.run_until(task, virtual_ms=60_000)
-        assert task.result() == ("TimedOut" if power else "Lost")
+        assert task.result() == ("TimedOut" if power else "OutcomeUnknown")
         assert server.calls == 1
         assert server.cancelled == 0, "a dead server's handler is not cancelled: it is gone"
 
@@ -205,7 +211,7 @@ def test_a_dead_process_refuses_and_a_dead_machine_is_silent(power: bool) -> Non
         task = world.node("client").spawn(body)
         world.run_until(task, virtual_ms=60_000)
         task.result()
-    assert answers == ([False, Lost] if power else [True, NotSent])
+    assert answers == ([False, OutcomeUnknown] if power else [True, ConnectionFailed])
 
 
 def test_the_death_of_the_caller_cancels_the_handler() -> None:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ....errors import InvalidRequest, Lost, QuorumlogError, Stopping, StorageError
+from ....errors import InvalidRequest, OutcomeUnknown, QuorumlogError, Stopping, StorageError
 from ....ids import NO_NODE, ClusterId, Epoch, NodeId, Offset, TopicId
 from ....proto import replica_pb2 as pb
 from ....runtime import Buffer, ByteConnection, Clock, Runtime, Scope
@@ -531,7 +531,8 @@ class ReplicaFetcher:
             stream.abort("the follower is done with it")
 
     async def _open_stream(self) -> ReplicationStream[pb.FollowResponse]:
-        """Get the leader's stream port, and connect. Raises Lost, or the leader's error."""
+        """Get the leader's stream port, and connect. Raises OutcomeUnknown, or the leader's
+        error."""
         network, config = self._runtime.network, self._config
         request = pb.ReplicaEndpointRequest(
             cluster_id=self._identity.cluster_id, leader_id=self.leader_id
@@ -559,7 +560,7 @@ class ReplicaFetcher:
             async with asyncio.timeout(config.silence_ms_max / 1000):
                 await network.connect_bytes(f"{host}:{answer.port}", make)
         except TimeoutError:
-            raise Lost(f"{host}:{answer.port}: no connection in time") from None
+            raise OutcomeUnknown(f"{host}:{answer.port}: no connection in time") from None
         return made[0]
 
     # --- requests and answers -----------------------------------------------------------------
@@ -583,7 +584,9 @@ class ReplicaFetcher:
             async with asyncio.timeout((config.fetch_wait_max_ms + config.silence_ms_max) / 1000):
                 found: Answer = await answer
         except TimeoutError:
-            raise Lost(f"broker {self.leader_id} at {self.address}: no answer in time") from None
+            raise OutcomeUnknown(
+                f"broker {self.leader_id} at {self.address}: no answer in time"
+            ) from None
         finally:
             self._answer, self._is_held = None, False
         if self._logged_error:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from quorumlog.errors import NotSent, QuorumlogError
+from quorumlog.errors import ConnectionFailed, QuorumlogError
 from quorumlog.runtime import Runtime
 from quorumlog.testing.checkers import Place
 
@@ -292,7 +292,7 @@ class GroupCalls:
             link.end()
         found = answer.coordinators[0]
         if found.error_code:
-            raise NotSent(f"no coordinator: error {int(found.error_code)}")
+            raise ConnectionFailed(f"no coordinator: error {int(found.error_code)}")
         return f"{found.host}:{found.port}"
 
 

@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
-from quorumlog.errors import NotSent, QuorumlogError
+from quorumlog.errors import ConnectionFailed, QuorumlogError
 from quorumlog.records.compression import Codec
 from quorumlog.runtime import Entropy, Runtime
 from quorumlog.testing.checkers import Place
@@ -234,7 +234,7 @@ class _Producer:
                     place, values, acks=acks, producer=identity, sequence=sequence
                 )
             except QuorumlogError as error:
-                may_be_stored |= not isinstance(error, NotSent)
+                may_be_stored |= not isinstance(error, ConnectionFailed)
                 application.notes.note(error)
                 await application.look(self.client)
                 continue

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from quorumlog.errors import NotSent
+from quorumlog.errors import ConnectionFailed
 from quorumlog.records import Record
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.compression import Codec
@@ -107,7 +107,7 @@ class KafkaClient:
         }
         answer = await self._ask(address, INIT_PRODUCER_ID, fields)
         if answer.error_code:
-            raise NotSent(f"no producer id: error {int(answer.error_code)}")
+            raise ConnectionFailed(f"no producer id: error {int(answer.error_code)}")
         return ProducerId(answer.producer_id, answer.producer_epoch)
 
     async def produce(
@@ -192,7 +192,7 @@ class KafkaClient:
     def _leader(self, place: Place) -> str:
         address = self.address_of(place)
         if address is None:
-            raise NotSent(f"no leader of {place} is known")
+            raise ConnectionFailed(f"no leader of {place} is known")
         return address
 
     async def _ask(self, address: str, key: int, fields: Mapping[str, Any]) -> Any:

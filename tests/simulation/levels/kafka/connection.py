@@ -38,7 +38,7 @@ class KafkaLink:
 
     @classmethod
     async def open(cls, runtime: Runtime, address: str, client_id: str) -> "KafkaLink":
-        """Connect; raises NotSent when refused, Lost otherwise."""
+        """Connect; raises ConnectionFailed when refused, OutcomeUnknown otherwise."""
         made: list[KafkaLink] = []
 
         def accept(connection: ByteConnection) -> KafkaLink:

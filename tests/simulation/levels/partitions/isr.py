@@ -3,7 +3,7 @@
 from typing import Any
 
 from quorumlog.broker.leader_state import IsrProposal
-from quorumlog.errors import Lost, NotController, QuorumlogError, StaleBrokerEpoch
+from quorumlog.errors import NotController, OutcomeUnknown, QuorumlogError, StaleBrokerEpoch
 from quorumlog.ids import Epoch, NodeId
 from quorumlog.metadata import AlterPartitions, IsrChange, PartitionsAltered
 
@@ -62,7 +62,7 @@ class IsrUpdates:
         self.world.at(self.world.latency_us(), self._decide_isr, broker, broker.life, asked)
 
     def _decide_isr(self, broker: ModelBroker, life: int, asked: dict[Place, IsrProposal]) -> None:
-        outcome: Any = Lost("the request was lost")
+        outcome: Any = OutcomeUnknown("the request was lost")
         if not self.world.is_lost():
             changes = tuple(_change(place, proposal) for place, proposal in asked.items())
             command = AlterPartitions(
@@ -75,7 +75,7 @@ class IsrUpdates:
             except QuorumlogError as error:
                 outcome = error
             if self.world.is_lost():
-                outcome = Lost("the response was lost")
+                outcome = OutcomeUnknown("the response was lost")
         self.world.at(self.world.latency_us(), self._isr_answered, broker, life, asked, outcome)
 
     def _isr_answered(

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from quorumlog.errors import (
+    ConnectionFailed,
     InvalidRequest,
-    Lost,
     NotController,
-    NotSent,
+    OutcomeUnknown,
     Overloaded,
     QuorumlogError,
     StreamBroken,
@@ -33,7 +33,7 @@ from ...checkers.linearizability import OperationHistory
 from ...checkers.models import DONE, Read, RegisterRequest, Swap, Write
 from ...cluster.registers import call_register, encode_command
 
-WITHOUT_EFFECT = (NotSent, NotController, Overloaded, InvalidRequest, VoterNotFound)
+WITHOUT_EFFECT = (ConnectionFailed, NotController, Overloaded, InvalidRequest, VoterNotFound)
 """Errors after which an operation certainly was not and will not be executed."""
 
 TIRED: Final = 10  # factor of the pauses after `operations_max`
@@ -132,7 +132,7 @@ class RegisterClient:
         except QuorumlogError as error:
             # Values sent on a stream may have been committed, whatever its end reports.
             is_sent = isinstance(error, StreamBroken | TimedOut) or not under_way
-            self._failed_all(under_way, error if is_sent else Lost(str(error)))
+            self._failed_all(under_way, error if is_sent else OutcomeUnknown(str(error)))
         else:
             self._leader = target
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from quorumlog.clients.mirror.source import PartitionData, PartitionFetch
-from quorumlog.errors import Lost
+from quorumlog.errors import OutcomeUnknown
 from quorumlog.records import decode_all, iterate_batches
 
 kafka: Any = pytest.importorskip("confluent_kafka")
@@ -124,7 +124,7 @@ def test_what_came_before_an_error_of_the_whole_client_comes_again(
 ) -> None:
     """Librdkafka has moved on behind it: read on from there, it would be a hole in the copy."""
     reader.coming = [[Message(0), Message(1), Message(-1, place=(None, -1), error=-187)]]
-    with pytest.raises(Lost):
+    with pytest.raises(OutcomeUnknown):
         read(source, 0)
     reader.coming = [[Message(0), Message(1), Message(2)]]
     assert offsets(read(source, 0)) == [0, 1, 2]

@@ -7,7 +7,7 @@ import pytest
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.mirror import CopyProgress, CopyState, Target
 from quorumlog.clients.mirror.source import SourceTopic
-from quorumlog.errors import Lost, TopicAlreadyExists
+from quorumlog.errors import OutcomeUnknown, TopicAlreadyExists
 
 from ...broker.whole_nodes import world
 from .clusters import Clusters, contents
@@ -75,7 +75,7 @@ class RefusesOne(Target):
 
     async def create(self, topic: SourceTopic, source: str) -> None:
         if topic.name == "a":
-            raise Lost("the controller does not answer")
+            raise OutcomeUnknown("the controller does not answer")
         await super().create(topic, source)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.broker.quotas import ClientQuotaManager
-from quorumlog.errors import Lost
+from quorumlog.errors import OutcomeUnknown
 from quorumlog.frontends.kafka import KafkaServer
 from quorumlog.frontends.kafka.api import Answer, BrokerContext, Call, Done, KafkaApi
 from quorumlog.metadata.client_quotas import REQUEST_PERCENTAGE
@@ -47,7 +47,7 @@ async def is_let_in(runtime: Runtime, address: str) -> bool:
     try:
         async with connected(runtime, address) as client:
             return await is_served(client)
-    except (Lost, ConnectionEnded):
+    except (OutcomeUnknown, ConnectionEnded):
         return False
 
 

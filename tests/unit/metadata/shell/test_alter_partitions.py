@@ -18,11 +18,11 @@ from tests.unit.metadata.shell.stack import (
 )
 
 from quorumlog.errors import (
+    ConnectionFailed,
     InconsistentClusterId,
     InvalidRequest,
     InvalidUpdateVersion,
     NotController,
-    NotSent,
     QuorumlogError,
     StaleBrokerEpoch,
     UnknownTopicId,
@@ -140,7 +140,7 @@ def test_who_has_no_controller_hears_so_at_once_and_is_not_made_to_wait(run: Run
             with pytest.raises(NotController, match="not registered"):
                 await session.alter_partitions([], timeout_ms=CALL_MS)
             session.broker_epoch = Offset(7)
-            with pytest.raises(NotSent):
+            with pytest.raises(ConnectionFailed):
                 await session.alter_partitions([], timeout_ms=CALL_MS)
         async with started(runtime, path) as stack, stack.session() as session:
             await stack.raft.close()

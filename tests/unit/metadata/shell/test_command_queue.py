@@ -12,8 +12,8 @@ from tests.unit.metadata.shell.stack import CALL_MS, ONE, Run, Stack, create, st
 from quorumlog.errors import (
     CorruptionError,
     InvalidRequest,
-    Lost,
     NotController,
+    OutcomeUnknown,
     Stopping,
     TopicAlreadyExists,
 )
@@ -241,7 +241,7 @@ def test_a_refusal_that_rests_on_what_was_lost_sends_its_caller_on(run: Run) -> 
             twin = asyncio.ensure_future(deciding.submit(command(1)))
             await asyncio.sleep(0)
             closing = asyncio.ensure_future(stack.raft.close())
-            with pytest.raises(Lost):
+            with pytest.raises(OutcomeUnknown):
                 await created
             with pytest.raises(NotController):
                 await twin

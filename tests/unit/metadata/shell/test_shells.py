@@ -22,8 +22,8 @@ from quorumlog.errors import (
     InconsistentClusterId,
     InvalidReplicationFactor,
     InvalidRequest,
-    Lost,
     NotController,
+    OutcomeUnknown,
     StaleBrokerEpoch,
     StaleMetadata,
     TimedOut,
@@ -400,7 +400,7 @@ def test_acknowledged_topics_survive_crashes_power_cuts_and_broken_links(seed: i
                 while name not in acknowledged:
                     try:
                         await session.create_topic(create(name, topic_id), timeout_ms=CALL_MS)
-                    except (Lost, TimedOut):
+                    except (OutcomeUnknown, TimedOut):
                         continue  # with the same id a repeat is harmless
                     except InvalidReplicationFactor:
                         await session.unfenced.wait()  # fenced meanwhile: nobody to place it on

@@ -10,7 +10,7 @@ import pytest
 from quorumlog.errors import (
     CorruptionError,
     DirectoryMismatch,
-    Lost,
+    OutcomeUnknown,
     Overloaded,
     QuorumlogError,
     Stopping,
@@ -156,7 +156,7 @@ def test_closed_node_refuses_and_fails_what_is_pending(run: Run, listener: Liste
             await node.close()
             with pytest.raises(Stopping):
                 await gathered.wait_committed()
-            with pytest.raises(Lost):
+            with pytest.raises(OutcomeUnknown):
                 await pending.wait_committed()
             for late in (node.propose([b"late"]), node.read_index()):
                 with pytest.raises(Stopping):

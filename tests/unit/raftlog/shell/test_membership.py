@@ -6,8 +6,8 @@ import pytest
 
 from quorumlog.errors import (
     DuplicateVoter,
-    Lost,
     NotController,
+    OutcomeUnknown,
     QuorumlogError,
     VoterLagging,
     VoterNotFound,
@@ -138,7 +138,7 @@ def test_a_leader_that_stops_is_replaced_at_once() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_proposal_whose_leader_was_cut_off_is_lost_or_refused_never_both(seed: int) -> None:
-    """Lost: it may be committed or not; NotController: certainly not."""
+    """OutcomeUnknown: it may be committed or not; NotController: certainly not."""
     with SimWorld(seed) as world:
         quorum = Quorum(world, voters=3)
         quorum.start()
@@ -174,7 +174,7 @@ def test_a_proposal_whose_leader_was_cut_off_is_lost_or_refused_never_both(seed:
         for value, error in outcomes.items():
             if error is None:
                 assert value in values
-            elif not isinstance(error, Lost):
+            elif not isinstance(error, OutcomeUnknown):
                 assert isinstance(error, NotController)
                 assert value not in values
-        assert any(isinstance(error, Lost) for error in outcomes.values())
+        assert any(isinstance(error, OutcomeUnknown) for error in outcomes.values())

@@ -2,13 +2,13 @@
 
 import pytest
 
-from quorumlog.errors import Lost, NotController, Overloaded, QuorumlogError
+from quorumlog.errors import NotController, OutcomeUnknown, Overloaded, QuorumlogError
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.shell.proposal_queue import VALUE_OVERHEAD, Proposal, ProposalQueue
 from quorumlog.records.batch import HEADER_SIZE, parse_header
 from quorumlog.records.codec import decode_batch
 
-LOST, REFUSED = Lost("unknown"), NotController("not appended")
+LOST, REFUSED = OutcomeUnknown("unknown"), NotController("not appended")
 
 
 def gathering(*, bytes_max: int = 100_000, batch_bytes_max: int = 10_000) -> ProposalQueue:
