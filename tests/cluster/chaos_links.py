@@ -17,9 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol
 
-from quorumlog.testing import Direction, ForwardingProxy
+from tests.kit.node_process import free_port
 
-from .node_process import free_port
+from quorumlog.testing import Direction, ForwardingProxy
 
 CLIENTS: Final = 0
 SANDBOX: Final = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")

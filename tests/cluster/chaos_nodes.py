@@ -10,13 +10,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
+from tests.kit.node_process import NodeProcess
+
 from quorumlog.runtime.files import RealFiles
 from quorumlog.server.addresses import id_text
 from quorumlog.storage.inspect.diff import EXPLAINED, DifferenceKind, LogDiff, diff
 from quorumlog.storage.inspect.directory_check import check
 
 from .chaos_links import Links, small_disk
-from .node_process import NodeProcess
 from .slow_disk import NoSlowDisk, build_slow_disk
 
 DISK_MIB: Final = 512  # of the one node with a disk of its own

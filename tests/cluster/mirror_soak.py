@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.kit.node_process import NodeProcess
+
 import quorumlog
 from quorumlog.errors import QuorumlogError
-
-from .node_process import NodeProcess
 
 PLAIN, KEYED = "plain", "keyed"
 PARTITIONS = {PLAIN: 3, KEYED: 1}

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from google.protobuf.wrappers_pb2 import BytesValue
+from tests.kit.node_process import free_port
 from tests.simulation.checkers.linearizability import linearizability_anomalies
 from tests.simulation.checkers.models import Register
 from tests.simulation.levels.quorum.clients import Notes, RegisterClient, RegisterWorkload
@@ -33,7 +34,6 @@ from quorumlog.runtime.files import RealFiles
 from quorumlog.storage.inspect.directory_check import check
 from quorumlog.testing.checkers import report
 
-from .node_process import free_port
 from .voter_process import DESCRIBE, Account, Spec, VoterProcess
 
 CLIENTS: Final = 4

@@ -25,10 +25,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.kit.node_process import NodeProcess
+
 import quorumlog
 
 from .growth import judge, sample_of
-from .node_process import NodeProcess
 from .soak_client import CODES, OUTCOME, TOPIC, code_of
 
 HERE = Path(__file__).parent

@@ -16,14 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.kit.node_process import NodeProcess
 
 import quorumlog
 from quorumlog.clients import Delivered
 from quorumlog.errors import OutcomeUnknown, QuorumlogError, TimedOut
 from quorumlog.runtime import Runtime, real
 from quorumlog.testing import Direction, ForwardingProxy
-
-from .node_process import NodeProcess
 
 RECORDS = 3_000
 OUTCOME_S = 240.0  # more than any outcome takes here

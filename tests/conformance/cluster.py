@@ -8,11 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol
 
+from tests.kit.node_process import NodeProcess, free_port
+
 import quorumlog
 from quorumlog.records import BatchHeader, iterate_batches
 from quorumlog.server.addresses import id_text
 
-from ..cluster.node_process import NodeProcess, free_port
 from .driving import NewTopic
 
 NUMBERS: Final = (1, 2, 3)

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Final
 
 import pytest
+from tests.kit.node_process import free_port
 
 from quorumlog.testing import Direction, ForwardingProxy
 
-from ..cluster.node_process import free_port
 from .clients.registry import opened
 from .cluster import NUMBERS, ThreeNodes, until
 from .driving import NewTopic, read

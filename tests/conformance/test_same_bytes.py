@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.kafka_client import connected
 
 from quorumlog.proto import log_pb2
 from quorumlog.records import decode_all
@@ -15,7 +16,6 @@ from quorumlog.runtime.real import run
 from quorumlog.services import LOG_FETCH
 
 from ..unit.frontends.kafka.hot_client import fetched
-from ..unit.frontends.kafka.raw_client import connected
 from .clients.registry import CLIENTS, opened
 from .cluster import Cluster, ThreeNodes
 from .driving import CODECS, Codec, Driver, Found, Sent, read

@@ -9,6 +9,15 @@ import struct
 from random import Random
 from typing import Final
 
+from tests.kit.kafka_client import (
+    ConnectionEnded,
+    body_of,
+    connected,
+    framed,
+    is_flexible,
+    request_of,
+)
+
 from quorumlog import simulation
 from quorumlog.errors import ConnectionFailed, OutcomeUnknown, QuorumlogError
 from quorumlog.frontends.kafka import messages
@@ -19,14 +28,6 @@ from quorumlog.runtime import Runtime
 
 from ..unit.frontends.kafka.any_request import OFFERED, any_message, bytes_of, schema_of
 from ..unit.frontends.kafka.bare_server import PLAIN_KEY, bare_server, topics
-from ..unit.frontends.kafka.raw_client import (
-    ConnectionEnded,
-    body_of,
-    connected,
-    framed,
-    is_flexible,
-    request_of,
-)
 
 _APIS: Final = {api.key: api for api in APIS}
 _CHOICE: Final = struct.Struct(">H")  # in front of a body: which of OFFERED it is for

@@ -9,12 +9,12 @@ from collections import Counter
 from random import Random
 
 import pytest
+from tests.kit.kafka_node import KafkaNode, serving_kafka
 
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
 
 from ..unit.frontends.kafka.any_request import OFFERED
-from ..unit.frontends.kafka.kafka_node import KafkaNode, serving_kafka
 from .kafka_targets import is_survived, mangled
 
 MEMORY_MAX = 64 << 20

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.kit.node_process import NodeProcess
 
 import quorumlog
 from quorumlog.records import Codec, Record, decode_all, encode_batch, iterate_batches
@@ -28,7 +29,6 @@ from quorumlog.storage.producer_snapshot import decode_snapshot
 from quorumlog.storage.segment import build_index, read_index
 from quorumlog.storage.shell import DataDirectory
 
-from ..cluster.node_process import NodeProcess
 from .kafka_process import Kafka
 from .kafka_topics import (
     T0,

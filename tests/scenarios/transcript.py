@@ -13,11 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from tests.kit.quorum import Quorum
+
 from quorumlog.errors import QuorumlogError
 from quorumlog.raftlog.messages import Message
 from quorumlog.raftlog.ready import RoleChanged
 
-from .quorum import Quorum
 from .words import (
     KINDS,
     entry_text,

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.kit.raft_member import voters
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.log_view import LOG_START, LogEnd, LogView
 from quorumlog.raftlog.voters import VoterHistory, VoterSet
-
-from ...scenarios.member import voters
 
 SETS = [voters(*range(1, count + 1)) for count in range(1, 6)]
 

@@ -15,14 +15,13 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import voters
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.raftlog.log_view import Entry
 from quorumlog.raftlog.ready import CommittedRange
 from quorumlog.raftlog.voters import Voter, VoterSet
-
-from ...scenarios.member import voters
-from ...scenarios.quorum import Quorum
 
 NODES = st.integers(1, 5)
 

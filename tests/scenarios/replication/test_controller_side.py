@@ -6,6 +6,7 @@ does meanwhile is told where replicas run.
 
 import pytest
 from msgspec.structs import replace
+from tests.kit.metadata_cluster import Cluster
 
 from quorumlog.errors import (
     FencedLeaderEpoch,
@@ -22,8 +23,6 @@ from quorumlog.metadata import (
     PartitionsAltered,
     Reassignment,
 )
-
-from ...unit.metadata.cluster import Cluster
 
 
 @pytest.fixture

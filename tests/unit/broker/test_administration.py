@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from tests.kit.replica_cluster import Cluster, world
+
 from quorumlog.clients import AsyncLog, Partition, PartitionReplicas
 from quorumlog.errors import BrokerIdNotRegistered, ElectionNotNeeded, NoReassignmentInProgress
-
-from .whole_nodes import Cluster, world
 
 T = TypeVar("T")
 PLACE = ("t", 0)

@@ -1,6 +1,7 @@
 """Who is in sync on whole simulated nodes: leaving, joining, too few, and what that means."""
 
 import pytest
+from tests.kit.replica_cluster import LAG_MS, Cluster, world
 
 from quorumlog.broker import Acks
 from quorumlog.errors import (
@@ -10,8 +11,6 @@ from quorumlog.errors import (
 )
 from quorumlog.simulation import SimWorld
 from quorumlog.simulation.barriers import Direction
-
-from .whole_nodes import LAG_MS, Cluster, world
 
 LEAVES_MS = 2 * LAG_MS
 """Longer than a follower may lag and until somebody looks."""

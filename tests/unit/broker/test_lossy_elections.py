@@ -3,11 +3,10 @@
 import logging
 
 import pytest
+from tests.kit.replica_cluster import Cluster, world
 
 from quorumlog.clients import AsyncLog
 from quorumlog.simulation import SimWorld
-
-from .whole_nodes import Cluster, world
 
 EVENT = "broker.leads_with_possible_loss"
 

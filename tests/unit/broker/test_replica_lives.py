@@ -3,12 +3,11 @@
 import errno
 
 import pytest
+from tests.kit.replica_cluster import Cluster, world
 
 from quorumlog.broker import Acks
 from quorumlog.clients import AsyncLog
 from quorumlog.simulation import SimWorld
-
-from .whole_nodes import Cluster, world
 
 
 def started(sim: SimWorld, *replicas: int, **configs: str) -> Cluster:

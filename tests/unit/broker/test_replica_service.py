@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pytest
+from tests.kit.replica_cluster import CLUSTER, Cluster, world
 
 from quorumlog.broker.replication.shell.stream import ReplicationStream
 from quorumlog.errors import (
@@ -21,8 +22,6 @@ from quorumlog.runtime import ByteConnection, Runtime
 from quorumlog.runtime.error_detail import decode_error
 from quorumlog.services import REPLICA_ENDPOINT, REPLICA_EPOCH_END_OFFSETS
 from quorumlog.simulation import SimWorld
-
-from .whole_nodes import CLUSTER, Cluster, world
 
 T = TypeVar("T")
 

@@ -1,12 +1,11 @@
 """Topics with several replicas on three whole nodes, simulated."""
 
 import pytest
+from tests.kit.replica_cluster import Cluster, world
 
 from quorumlog.broker import Acks
 from quorumlog.errors import NotLeaderOrFollower
 from quorumlog.simulation import SimWorld
-
-from .whole_nodes import Cluster, world
 
 
 def started(sim: SimWorld, **configs: str) -> Cluster:

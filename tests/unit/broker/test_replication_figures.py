@@ -1,10 +1,10 @@
 """What replication tells of itself, on three whole nodes, simulated."""
 
+from tests.kit.replica_cluster import Cluster, world
+
 from quorumlog.broker.replication.shell.replication import ReplicationManager
 from quorumlog.ids import NodeId
 from quorumlog.simulation import SimWorld
-
-from .whole_nodes import Cluster, world
 
 
 def started(sim: SimWorld) -> Cluster:

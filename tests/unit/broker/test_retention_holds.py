@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from tests.kit.replica_cluster import Cluster, world
 
 from quorumlog.clients import AsyncLog, Group
 from quorumlog.settings.query_groups import HOLD_MS_MAX, Hold
-
-from .whole_nodes import Cluster, world
 
 RECORDS = 12  # two a segment
 LOOK_MS = 1_000

@@ -2,12 +2,12 @@
 
 import asyncio
 
+from tests.kit.replica_cluster import Cluster, world
+
 from quorumlog.broker import Acks
 from quorumlog.broker.replication.shell.follower import ReplicaFetcher
 from quorumlog.ids import NodeId
 from quorumlog.runtime import Runtime
-
-from .whole_nodes import Cluster, world
 
 
 def fetcher(cluster: Cluster, follower: int, leader: int) -> ReplicaFetcher:

@@ -4,6 +4,8 @@ import asyncio
 import json
 from collections.abc import Callable
 
+from tests.kit.waits import run_patiently
+
 from quorumlog.errors import NotEnoughReplicas, QuorumlogError
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.runtime import CallContext, Handler, Runtime
@@ -15,7 +17,6 @@ from quorumlog.services import (
     LOG_LIST_OFFSETS,
 )
 
-from ..patience import run_patiently
 from .shared_node import succeed
 
 TOPIC_ID = b"i" * 16

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from tests.kit.waits import AMPLE_MS, run_patiently
 
 from quorumlog import simulation
 from quorumlog.clients import AsyncLog
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
-
-from ..patience import AMPLE_MS, run_patiently
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from tests.kit.waits import AMPLE_MS, AMPLE_S
+
 from quorumlog.clients import AsyncLog, AsyncProducer, Delivered
 from quorumlog.errors import (
     InvalidRecord,
@@ -25,7 +27,6 @@ from quorumlog.services import (
     LOG_PRODUCE,
 )
 
-from ..patience import AMPLE_MS, AMPLE_S
 from .leader_memory import LeaderMemory
 
 Run: TypeAlias = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]

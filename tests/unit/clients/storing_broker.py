@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
+from tests.kit.waits import AMPLE_MS, AMPLE_S
+
 from quorumlog.clients import AsyncLog
 from quorumlog.errors import MessageTooLarge, QuorumlogError, UnknownTopicOrPartition
 from quorumlog.proto import admin_pb2, log_pb2
@@ -14,7 +16,6 @@ from quorumlog.runtime import CallContext, Handler, Runtime, Stream
 from quorumlog.runtime.error_detail import encode_error
 from quorumlog.services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS, LOG_PRODUCE
 
-from ..patience import AMPLE_MS, AMPLE_S
 from .leader_memory import LeaderMemory
 
 ProduceStream: TypeAlias = Stream[log_pb2.ProduceResponse, log_pb2.ProduceRequest]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
 import pytest
+from tests.kit.waits import AMPLE_S
 
 from quorumlog import simulation
 from quorumlog.clients import AsyncLog, Config
@@ -23,8 +24,6 @@ from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig, settings
 from quorumlog.server.node import Node, format_directory
 from quorumlog.settings import ValueOrigin
-
-from ..patience import AMPLE_S
 
 Body: TypeAlias = Callable[[AsyncLog], Coroutine[Any, Any, None]]
 With: TypeAlias = Callable[[Body], None]

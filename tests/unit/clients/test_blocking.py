@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.kit.waits import AMPLE_MS, AMPLE_S, with_blocking_time
 
 import quorumlog
 from quorumlog.clients.blocking import Log
@@ -27,8 +28,6 @@ from quorumlog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-
-from ..patience import AMPLE_MS, AMPLE_S, with_blocking_time
 
 DEV = """
 import sys

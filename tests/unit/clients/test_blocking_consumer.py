@@ -13,13 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.kit.waits import AMPLE_MS, AMPLE_S
 
 import quorumlog
 from quorumlog.clients.blocking import Log
 from quorumlog.clients.blocking.consumer import Consumer
 from quorumlog.errors import InvalidRequest, Stopping, UnknownTopicOrPartition
-
-from ..patience import AMPLE_MS, AMPLE_S
 
 DEV = """
 import sys

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from tests.kit.waits import AMPLE_MS, AMPLE_S, run_patiently
 
 from quorumlog.clients import AsyncLog, TimestampMs
 from quorumlog.proto import log_pb2
@@ -27,7 +28,6 @@ from quorumlog.storage import AppendOrigin, DirectoryConfig, LogConfig
 from quorumlog.storage.shell import DataDirectory
 from quorumlog.storage.small_files import read_file, write_file
 
-from ..patience import AMPLE_MS, AMPLE_S, run_patiently
 from .conftest import Client, node_config
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]

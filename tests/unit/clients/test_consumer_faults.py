@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pytest
+from tests.kit.waits import AMPLE_MS, run_patiently
 
 from quorumlog.clients import AsyncConsumer, AsyncLog
 from quorumlog.errors import (
@@ -30,7 +31,6 @@ from quorumlog.services import (
     LOG_LIST_OFFSETS,
 )
 
-from ..patience import AMPLE_MS, run_patiently
 from .scripted_broker import until
 
 Run: TypeAlias = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from tests.kit.waits import AMPLE_MS, AMPLE_S
 
 from quorumlog.clients import AsyncLog
 from quorumlog.proto import log_pb2
@@ -19,7 +20,6 @@ from quorumlog.services import LOG_SUBSCRIBE
 from quorumlog.storage import AppendOrigin, LogConfig
 from quorumlog.storage.shell import DataDirectory
 
-from ..patience import AMPLE_MS, AMPLE_S
 from .conftest import Client, node_config
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 
 import pytest
+from tests.kit.waits import run_patiently, with_time
 
 from quorumlog import simulation
 from quorumlog.clients import AsyncLog, AsyncProducer, Delivery
@@ -20,7 +21,6 @@ from quorumlog.errors import (
 from quorumlog.records import parse_header
 from quorumlog.runtime import Runtime
 
-from ..patience import run_patiently, with_time
 from .scripted_broker import (
     BREAK,
     SILENCE,

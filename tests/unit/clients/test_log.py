@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import pytest
+from tests.kit.waits import AMPLE_MS, with_time
 
 from quorumlog.clients import (
     AsyncConsumer,
@@ -31,8 +32,6 @@ from quorumlog.errors import (
 )
 from quorumlog.records.murmur2 import partition_for_key
 from quorumlog.runtime import Runtime
-
-from ..patience import AMPLE_MS, with_time
 
 Run: TypeAlias = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]
 Body: TypeAlias = Callable[[AsyncLog], Coroutine[Any, Any, None]]

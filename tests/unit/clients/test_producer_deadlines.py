@@ -7,6 +7,7 @@ import socket
 from typing import Any
 
 import pytest
+from tests.kit.waits import with_time
 
 from quorumlog.clients.producer.leader_link import INLINE_BYTES_MAX
 from quorumlog.clients.producer.producer import AsyncProducer
@@ -21,7 +22,6 @@ from quorumlog.errors import (
 from quorumlog.runtime import Runtime, real
 from quorumlog.simulation import SimWorld, run
 
-from ..patience import with_time
 from .scripted_broker import Script, scripted
 from .storing_broker import Broker, cluster, until
 

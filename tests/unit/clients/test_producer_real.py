@@ -12,6 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from tests.kit.waits import AMPLE_MS, AMPLE_S, run_patiently, with_blocking_time, with_time
 
 import quorumlog
 from quorumlog.clients import AsyncLog, Delivered
@@ -20,8 +21,6 @@ from quorumlog.proto import admin_pb2, transactions_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
-
-from ..patience import AMPLE_MS, AMPLE_S, run_patiently, with_blocking_time, with_time
 
 HERE = Path(__file__).parent
 WAIT_S = AMPLE_S

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
+from tests.kit.node import Run
 
 from quorumlog import simulation
 from quorumlog.runtime import real
-
-from .served_node import Run
 
 
 @pytest.fixture(params=["real", "simulated"])

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.node import WAIT_MS, Run, serving
 
 from quorumlog import simulation
 from quorumlog.errors import (
@@ -36,8 +37,6 @@ from quorumlog.services import (
     LOG_FETCH,
     LOG_PRODUCE,
 )
-
-from .served_node import WAIT_MS, Run, serving
 
 
 async def create(channel: Channel, **fields: Any) -> admin_pb2.CreateTopicResponse:

@@ -6,6 +6,9 @@ from typing import Any, TypeVar
 
 import pytest
 from google.protobuf.message import Message
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import WAIT_MS
+from tests.kit.simulated_cluster import Play, cluster
 
 from quorumlog import simulation
 from quorumlog.errors import GroupNotFound, InvalidRequest, QuorumlogError, UnknownMember
@@ -21,12 +24,9 @@ from quorumlog.services import (
     GROUPS_LIST,
 )
 
-from ..server.sim_cluster import Play, cluster
 from .kafka import group_calls as calls
 from .kafka.admin_calls import create_topic
-from .kafka.kafka_node import KafkaNode, serving_kafka
 from .kafka.three_nodes import create
-from .served_node import WAIT_MS
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)

@@ -4,13 +4,13 @@ fit is refused by name."""
 from typing import Any
 
 import pytest
+from tests.kit.node import Run, serving
 
 from quorumlog import simulation
 from quorumlog.proto import log_pb2
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Channel, Runtime
 
-from .served_node import Run, serving
 from .test_log_service import create, fetch, produce, produce_one, produce_request, values
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.kit.node import WAIT_MS, serving
 
 from quorumlog import simulation
 from quorumlog.errors import (
@@ -27,8 +28,6 @@ from quorumlog.services import (
     ADMIN_UNREGISTER_BROKER,
     ADMIN_UPDATE_FEATURES,
 )
-
-from .served_node import WAIT_MS, serving
 
 
 def of_kind(number: Any) -> pb.ElectLeadersRequest:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.kit.node import WAIT_MS, Run, serving
 
 from quorumlog import simulation
 from quorumlog.errors import (
@@ -31,8 +32,6 @@ from quorumlog.services import (
     LOG_PUBLISH,
     LOG_SUBSCRIBE,
 )
-
-from .served_node import WAIT_MS, Run, serving
 
 
 async def create(channel: Channel, name: str, partitions: int = 1, **configs: str) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.kit.node import WAIT_MS, Run, serving
 
 from quorumlog import simulation
 from quorumlog.errors import InvalidRequest
@@ -11,8 +12,6 @@ from quorumlog.metadata.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_R
 from quorumlog.proto import admin_pb2 as pb
 from quorumlog.runtime import Channel, Runtime
 from quorumlog.services import ADMIN_ALTER_CLIENT_QUOTAS, ADMIN_DESCRIBE_CLIENT_QUOTAS
-
-from .served_node import WAIT_MS, Run, serving
 
 ALICE = {"type": "user", "name": "alice"}
 ANY_APP = {"type": "client-id"}

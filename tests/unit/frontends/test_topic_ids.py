@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.kit.node import WAIT_MS, serving
 
 from quorumlog import simulation
 from quorumlog.errors import InvalidRequest, QuorumlogError, UnknownTopicId, UnknownTopicOrPartition
@@ -20,8 +21,6 @@ from quorumlog.services import (
     LOG_PRODUCE,
     LOG_SUBSCRIBE,
 )
-
-from .served_node import WAIT_MS, serving
 
 OLD, NEW = b"o" * 16, b"n" * 16
 Body = Callable[[Channel], Coroutine[Any, Any, None]]

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.kit.node import WAIT_MS, Run, serving
 
 from quorumlog import simulation
 from quorumlog.errors import InvalidRequest, NotImplementedHere
@@ -14,8 +15,6 @@ from quorumlog.proto.transactions_pb2 import (
 )
 from quorumlog.runtime import Channel, Runtime
 from quorumlog.services import TRANSACTIONS_INIT_PRODUCER_ID
-
-from .served_node import WAIT_MS, Run, serving
 
 
 async def ask(channel: Channel, **fields: Any) -> tuple[int, int]:

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.metadata_cluster import Cluster
+from tests.kit.waits import run_patiently
 
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
-
-from ..patience import run_patiently
-from .cluster import Cluster
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Leaders on demand, and leaderships given back to preferred replicas."""
 
 import pytest
+from tests.kit.metadata_cluster import Cluster
 
 from quorumlog.errors import (
     ElectionNotNeeded,
@@ -20,8 +21,6 @@ from quorumlog.metadata import (
     PartitionOutcomes,
 )
 from quorumlog.proto import metadata_records_pb2 as pb
-
-from .cluster import Cluster
 
 
 def outcomes(decision: Decision) -> tuple[PartitionOutcome, ...]:

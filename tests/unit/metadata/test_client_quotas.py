@@ -1,6 +1,7 @@
 """Quotas of clients in the metadata: what is refused, what is written, what comes of it."""
 
 import pytest
+from tests.kit.metadata_cluster import Cluster
 
 from quorumlog.errors import CorruptionError, InvalidRequest
 from quorumlog.metadata import (
@@ -27,8 +28,6 @@ from quorumlog.metadata.client_quotas import (
 from quorumlog.metadata.decisions import quotas
 from quorumlog.metadata.snapshots import image_of, image_slices
 from quorumlog.proto import metadata_records_pb2 as pb
-
-from .cluster import Cluster
 
 ALICE: QuotaEntity = (("user", "alice"),)
 BOTH: QuotaEntity = (("client-id", None), ("user", "alice"))

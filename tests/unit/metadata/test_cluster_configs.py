@@ -1,6 +1,7 @@
 """Configs of the whole cluster: the table, what is refused, and what a change sets off."""
 
 import pytest
+from tests.kit.metadata_cluster import Cluster
 
 from quorumlog.errors import InvalidConfig, InvalidRequest
 from quorumlog.metadata import (
@@ -16,8 +17,6 @@ from quorumlog.metadata import (
     effective_configs,
 )
 from quorumlog.metadata.cluster_configs import check_cluster_changes, may_elect_unclean
-
-from .cluster import Cluster
 
 UNCLEAN = "unclean.leader.election.enable"
 RATE = "replication.throttled.rate"

@@ -1,11 +1,10 @@
 """Changes of a topic's configs: decided as one, refused as one, replayed as what was decided."""
 
 import pytest
+from tests.kit.metadata_cluster import Cluster
 
 from quorumlog.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from quorumlog.metadata import AlterConfigs, ConfigsAltered, Decision, DeltaBuilder, ListChange
-
-from .cluster import Cluster
 
 
 @pytest.fixture

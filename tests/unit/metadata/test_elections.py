@@ -1,6 +1,7 @@
 """Who leads, who is in sync and who may stand in, as brokers go and come (KIP-966)."""
 
 import pytest
+from tests.kit.metadata_cluster import Cluster
 
 from quorumlog.errors import BrokerIdNotRegistered, InvalidRequest
 from quorumlog.ids import NO_NODE, NodeId
@@ -11,8 +12,6 @@ from quorumlog.metadata import (
     replay_batch,
 )
 from quorumlog.proto import metadata_records_pb2 as pb
-
-from .cluster import Cluster
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Feature levels: finalized only where every broker works with them."""
 
 import pytest
+from tests.kit.metadata_cluster import Cluster
 
 from quorumlog.errors import FeatureUpdateFailed, InvalidRequest
 from quorumlog.ids import DirectoryId, NodeId
@@ -20,8 +21,6 @@ from quorumlog.metadata.decisions.features import (
     supported_levels,
 )
 from quorumlog.proto import metadata_records_pb2 as pb
-
-from .cluster import Cluster
 
 NAME = "metadata.version"
 

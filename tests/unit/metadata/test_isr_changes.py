@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from msgspec import structs
+from tests.kit.metadata_cluster import Cluster
 
 from quorumlog.errors import (
     FencedLeaderEpoch,
@@ -26,8 +27,6 @@ from quorumlog.metadata import (
     PartitionImage,
     Reassignment,
 )
-
-from .cluster import Cluster
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Decisions over many partitions: in steps, all of them short, and the same as in one."""
 
 import pytest
+from tests.kit.metadata_cluster import Cluster
 
 from quorumlog.ids import NO_NODE, NodeId
 from quorumlog.metadata import (
@@ -13,8 +14,6 @@ from quorumlog.metadata import (
 )
 from quorumlog.metadata.decisions.steps import STEP_RECORDS, STEP_VISITS, Walk, decision_of
 from quorumlog.proto import metadata_records_pb2 as pb
-
-from .cluster import Cluster
 
 RECORD = pb.MetadataRecord(no_op=pb.NoOpRecord())
 

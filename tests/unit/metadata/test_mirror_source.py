@@ -1,11 +1,10 @@
 """What makes a topic a mirror, and what ends it."""
 
 import pytest
+from tests.kit.metadata_cluster import Cluster
 
 from quorumlog.errors import InvalidConfig
 from quorumlog.metadata import AlterConfigs
-
-from .cluster import Cluster
 
 SOURCE = "mirror.source"
 

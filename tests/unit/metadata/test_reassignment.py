@@ -1,6 +1,7 @@
 """Moves of partitions: grow, catch up, shrink; new targets, cancelling, and every refusal."""
 
 import pytest
+from tests.kit.metadata_cluster import Cluster
 
 from quorumlog.errors import (
     InvalidReplicaAssignment,
@@ -16,8 +17,6 @@ from quorumlog.metadata import (
     Reassignment,
     moving_partitions,
 )
-
-from .cluster import Cluster
 
 
 @pytest.fixture

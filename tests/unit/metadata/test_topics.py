@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from tests.kit.metadata_cluster import Cluster
 
 from quorumlog.errors import (
     InvalidPartitions,
@@ -14,8 +15,6 @@ from quorumlog.errors import (
 )
 from quorumlog.ids import NodeId, TopicId
 from quorumlog.metadata import CreatePartitions, Decision, PartitionsCreated, TopicCreated
-
-from .cluster import Cluster
 
 Assignments = tuple[tuple[NodeId, ...], ...]
 

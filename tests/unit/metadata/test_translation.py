@@ -1,6 +1,7 @@
 """What brokers relay and what comes back: every command of the message, every reply."""
 
 import pytest
+from tests.kit.metadata_cluster import Cluster
 
 from quorumlog.errors import InvalidRequest, NoReassignmentInProgress
 from quorumlog.ids import NodeId, Offset, TopicId
@@ -39,8 +40,6 @@ from quorumlog.metadata import (
 from quorumlog.metadata.translation import command_of, response_of
 from quorumlog.proto import admin_pb2, controller_pb2
 from quorumlog.runtime.real import RealEntropy
-
-from .cluster import Cluster
 
 ID = TopicId(b"i" * 16)
 ONE_TWO = admin_pb2.ReplicaAssignment(replicas=[1, 2])

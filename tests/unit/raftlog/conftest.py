@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.waits import run_patiently
 
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
-
-from ..patience import run_patiently
 
 
 @dataclass

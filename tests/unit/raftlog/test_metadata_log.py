@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.kit.waits import run_patiently
 
 from quorumlog.errors import CorruptionError, DirectoryMismatch, OffsetOutOfRange, SnapshotDamaged
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
@@ -14,7 +15,6 @@ from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage.shell.data_directory import DataDirectory
 
-from ..patience import run_patiently
 from .durable import (
     ALONE,
     DATA,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from tests.kit.waits import run_patiently
 
 import quorumlog.simulation as simulation
 from quorumlog.proto.log_pb2 import (
@@ -17,8 +18,6 @@ from quorumlog.proto.log_pb2 import (
 )
 from quorumlog.runtime import CallContext, Channel, Handler, Listener, Runtime, Stream
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
-
-from ..patience import run_patiently
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]

@@ -6,11 +6,10 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import pytest
+from tests.kit.waits import AMPLE_S
 
 from quorumlog.errors import AddressInUse, ConnectionFailed, OutcomeUnknown
 from quorumlog.runtime import ByteConnection, File, Listener, Runtime
-
-from ..patience import AMPLE_S
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]

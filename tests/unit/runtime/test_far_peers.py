@@ -4,6 +4,7 @@ the same: the attempts get longer."""
 import asyncio
 
 import pytest
+from tests.kit.waits import AMPLE_MS
 
 from quorumlog.errors import ConnectionFailed, OutcomeUnknown
 from quorumlog.proto.log_pb2 import ProduceRequest, ProduceResponse, PublishRequest, PublishResponse
@@ -13,8 +14,6 @@ from quorumlog.runtime.grpc_options import CONNECT_MS, CONNECT_MS_MAX, longer_co
 from quorumlog.runtime.real import run
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
 from quorumlog.testing import ForwardingProxy
-
-from ..patience import AMPLE_MS
 
 FAR_S = 1.3 * CONNECT_MS / 1000
 """Until a server's first bytes arrive. A TCP connection over a line takes two round trips to that

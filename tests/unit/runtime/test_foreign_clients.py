@@ -9,6 +9,7 @@ import grpc
 import pytest
 from grpc import aio
 from grpc_status import rpc_status
+from tests.kit.waits import AMPLE_MS, AMPLE_S, run_patiently
 
 from quorumlog.errors import (
     ConnectionFailed,
@@ -32,8 +33,6 @@ from quorumlog.proto.log_pb2 import (
 from quorumlog.runtime import CallContext, Handler, Runtime
 from quorumlog.runtime.grpc_network import MESSAGE_SIZE_MAX, SyncChannel
 from quorumlog.services import LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
-
-from ..patience import AMPLE_MS, AMPLE_S, run_patiently
 
 WAIT_S = AMPLE_S
 

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc import aio
+from tests.kit.waits import AMPLE_MS, run_patiently
 
 from quorumlog.errors import (
     ConnectionFailed,
@@ -28,8 +29,6 @@ from quorumlog.runtime.grpc_network import SyncChannel
 from quorumlog.runtime.grpc_options import CONNECT_MS
 from quorumlog.runtime.grpc_status import STATUS_DETAILS
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
-
-from ..patience import AMPLE_MS, run_patiently
 
 WAIT_MS = AMPLE_MS
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # HTTP/2's first frame, empty

@@ -12,14 +12,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kit.waits import AMPLE_S, run_patiently
 
 from quorumlog.proto.log_pb2 import PublishRequest, PublishResponse
 from quorumlog.runtime import CallContext, CallListener, Handler, Runtime
 from quorumlog.runtime.grpc_introspection import QUESTION_MAX, HealthStatus
 from quorumlog.runtime.reflection import answer_reflection
 from quorumlog.services import LOG_PUBLISH
-
-from ..patience import AMPLE_S, run_patiently
 
 WAIT_S = AMPLE_S
 HEALTH = "grpc.health.v1.Health"

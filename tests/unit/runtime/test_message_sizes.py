@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.kit.waits import AMPLE_MS, run_patiently
 
 from quorumlog.errors import MessageTooLarge, StreamBroken
 from quorumlog.proto.log_pb2 import ProduceRequest, ProduceResponse, PublishRequest, PublishResponse
@@ -14,8 +15,6 @@ from quorumlog.runtime import CallContext, Channel, Handler, Runtime
 from quorumlog.runtime.byte_network import ByteNetwork
 from quorumlog.runtime.grpc_network import GrpcNetwork
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
-
-from ..patience import AMPLE_MS, run_patiently
 
 WAIT_MS = AMPLE_MS
 SMALL, LARGE = 1000, 1 << 20  # bytes of a message that each side takes

@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.kit.waits import AMPLE_S
 
 from quorumlog.runtime import Runtime, range_sender, real
 from quorumlog.runtime.files import RealFile
 from quorumlog.runtime.range_sender import QueuedRange, RangeResult, RangeSender, new_range_sender
 
-from ..patience import AMPLE_S
 from .test_bytes import connected, filled_file
 
 SIZE = 8 << 20

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.waits import AMPLE_S
 
 from quorumlog.errors import AddressInUse, ConnectionFailed, OutcomeUnknown
 from quorumlog.proto.log_pb2 import ProduceResponse
@@ -20,8 +21,6 @@ from quorumlog.runtime import ByteConnection, CallContext, Handler, Runtime, sys
 from quorumlog.runtime.files import RealFile, RealFiles
 from quorumlog.runtime.real import run
 from quorumlog.services import LOG_PRODUCE
-
-from ..patience import AMPLE_S
 
 WAIT_S = AMPLE_S
 

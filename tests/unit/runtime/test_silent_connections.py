@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.kit.waits import AMPLE_MS
 
 from quorumlog.errors import OutcomeUnknown, StreamBroken, TimedOut
 from quorumlog.proto.log_pb2 import ProduceRequest, ProduceResponse, PublishRequest, PublishResponse
@@ -12,8 +13,6 @@ from quorumlog.runtime.grpc_network import GrpcNetwork
 from quorumlog.runtime.real import run
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
 from quorumlog.testing import ForwardingProxy
-
-from ..patience import AMPLE_MS
 
 WAIT_MS = AMPLE_MS
 KEEPALIVE_MS = 300

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc import aio
+from tests.kit.waits import AMPLE_S, run_patiently
 
 from quorumlog.errors import InvalidRequest, QuorumlogError
 from quorumlog.proto.log_pb2 import (
@@ -23,8 +24,6 @@ from quorumlog.proto.log_pb2 import (
 from quorumlog.runtime import CallContext, Handler, Runtime
 from quorumlog.runtime.grpc_options import PING_INTERVAL_MS_MIN, STREAMS_MAX
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
-
-from ..patience import AMPLE_S, run_patiently
 
 WAIT_S = AMPLE_S
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

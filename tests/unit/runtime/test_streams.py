@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
 import pytest
+from tests.kit.waits import AMPLE_MS
 
 from quorumlog.errors import (
     OffsetOutOfRange,
@@ -20,8 +21,6 @@ from quorumlog.proto.log_pb2 import (
 )
 from quorumlog.runtime import CallContext, Channel, Listener, Runtime, Stream
 from quorumlog.services import LOG_PRODUCE
-
-from ..patience import AMPLE_MS
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]

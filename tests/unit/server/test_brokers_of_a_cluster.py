@@ -4,7 +4,7 @@ refused."""
 import asyncio
 
 import pytest
-from tests.unit.server.sim_cluster import CLUSTER, Play, cluster
+from tests.kit.simulated_cluster import CLUSTER, Play, cluster
 
 from quorumlog.clients import AsyncLog
 from quorumlog.errors import DuplicateBrokerRegistration, InconsistentClusterId, InvalidRequest

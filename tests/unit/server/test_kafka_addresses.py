@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.unit.frontends.kafka.raw_client import connected
+from tests.kit.kafka_client import connected
+from tests.kit.simulated_cluster import LONG_MS, Play, cluster
 
 from quorumlog.proto import admin_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.services import ADMIN_CREATE_TOPIC
-
-from .sim_cluster import LONG_MS, Play, cluster
 
 METADATA, DESCRIBE_CLUSTER = 3, 60
 LEADER_NOT_AVAILABLE, REPLICA_NOT_AVAILABLE = 5, 9

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from tests.kit.waits import AMPLE_MS, AMPLE_S, run_patiently
 
 from quorumlog import simulation
 from quorumlog.errors import (
@@ -36,8 +37,6 @@ from quorumlog.services import (
     LOG_SUBSCRIBE,
 )
 from quorumlog.simulation import Faults, SimWorld
-
-from ..patience import AMPLE_MS, AMPLE_S, run_patiently
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]

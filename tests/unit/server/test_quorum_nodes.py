@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from tests.cluster.node_process import free_port
+from tests.kit.node_process import free_port
+from tests.kit.waits import AMPLE_MS, AMPLE_S, run_patiently, with_time
 
 from quorumlog.clients import AsyncLog
 from quorumlog.errors import (
@@ -34,8 +35,6 @@ from quorumlog.services import (
     QUORUM_REMOVE_VOTER,
     QUORUM_TRANSFER_LEADERSHIP,
 )
-
-from ..patience import AMPLE_MS, AMPLE_S, run_patiently, with_time
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 import pytest
-from tests.unit.server.sim_cluster import LONG_MS, Play, cluster
+from tests.kit.simulated_cluster import LONG_MS, Play, cluster
 
 from quorumlog.clients import AsyncLog
 from quorumlog.proto import log_pb2

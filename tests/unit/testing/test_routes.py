@@ -3,11 +3,10 @@
 import asyncio
 
 from google.protobuf.wrappers_pb2 import StringValue
+from tests.kit.waits import AMPLE_MS, run_patiently
 
 from quorumlog.runtime import ByteConnection, CallContext, Handler, Method, Runtime
 from quorumlog.testing.node_program import routed
-
-from ..patience import AMPLE_MS, run_patiently
 
 WHO = Method("/quorumlog.tests.Who/Are", StringValue, StringValue)
 

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from tests.kit.replica_cluster import Cluster, world
+
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.broker.groups.requests import (
     CommitOffsets,
@@ -18,8 +20,6 @@ from quorumlog.broker.groups.shell import GroupCoordinator
 from quorumlog.errors import QuorumlogError
 from quorumlog.metadata import MetadataImage
 from quorumlog.runtime import Runtime
-
-from ..whole_nodes import Cluster, world
 
 R = TypeVar("R")
 T = TypeVar("T")

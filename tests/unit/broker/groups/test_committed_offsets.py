@@ -1,13 +1,13 @@
 """What retention is told of groups: by their coordinators, whichever node asks."""
 
 import pytest
+from tests.kit.replica_cluster import Cluster
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.broker.groups.shell.committed_offsets import ANSWER_MS, SILENT_MS
 from quorumlog.errors import CoordinatorNotAvailable, QuorumlogError
 from quorumlog.runtime import Runtime
 
-from ..whole_nodes import Cluster
 from .coordinated import (
     GROUP,
     TAKEN,

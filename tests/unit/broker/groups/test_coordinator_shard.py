@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.kit.replica_cluster import Cluster
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.broker.groups.formats import encode
@@ -35,7 +36,6 @@ from quorumlog.records import Record, encode_batch, iterate_batches
 from quorumlog.runtime import Runtime
 from quorumlog.storage import AppendOrigin
 
-from ..whole_nodes import Cluster
 from .coordinated import (
     GROUP,
     TAKEN,

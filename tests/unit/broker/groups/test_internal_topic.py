@@ -1,12 +1,12 @@
 """Nobody but a coordinator makes, writes or deletes the topic of offsets."""
 
 import pytest
+from tests.kit.replica_cluster import Cluster, produce
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.clients import AsyncLog
 from quorumlog.errors import InvalidPartitions, InvalidTopic, NotDelivered
 
-from ..whole_nodes import Cluster, produce
 from .coordinated import TAKEN, asked, cluster, commit, made, make_topic, stored
 
 

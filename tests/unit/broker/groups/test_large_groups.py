@@ -7,6 +7,7 @@ else's groups on that partition came to anything meanwhile.
 from dataclasses import replace
 
 import pytest
+from tests.kit.replica_cluster import Cluster
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.broker.groups.requests import (
@@ -18,7 +19,6 @@ from quorumlog.broker.groups.requests import (
 )
 from quorumlog.errors import GroupFull, MessageTooLarge
 
-from ..whole_nodes import Cluster
 from .coordinated import (
     GROUP,
     TAKEN,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.kit.replica_cluster import Cluster
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.broker.groups.requests import ClassicHeartbeat, ConsumerBeat, ConsumerHeartbeat
@@ -16,7 +17,6 @@ from quorumlog.errors import CoordinatorNotAvailable, NotCoordinator
 from quorumlog.ids import Epoch
 from quorumlog.metadata import ImageDelta
 
-from ..whole_nodes import Cluster
 from .coordinated import (
     GROUP,
     asked,

@@ -8,13 +8,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.kit.waits import AMPLE_MS, AMPLE_S
 
 import quorumlog
 from quorumlog.clients.blocking import Log
 from quorumlog.errors import Stopping
 from quorumlog.testing import Broker
-
-from ...patience import AMPLE_MS, AMPLE_S
 
 Place = tuple[str, int]
 

@@ -9,12 +9,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.kit.waits import AMPLE_MS, AMPLE_S, undisturbed
 
 import quorumlog
 from quorumlog.clients.blocking import Log
 from quorumlog.testing import Broker
-
-from ...patience import AMPLE_MS, AMPLE_S, undisturbed
 
 SESSION_S = 3.0  # the node's process may be kept from running for a second
 SETTINGS = {

@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from tests.kit.replica_cluster import Cluster
+
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.config import ClientConfig
 from quorumlog.clients.connection import Connection
@@ -11,8 +13,6 @@ from quorumlog.clients.mirror.group_offsets import copy_group_offsets
 from quorumlog.clients.mirror.mirror import CopyGroups
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
-
-from ...broker.whole_nodes import Cluster
 
 T = TypeVar("T")
 Contents = list[tuple[int, bytes | None, bytes | None, int]]

@@ -4,6 +4,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+from tests.kit.replica_cluster import world
 
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.mirror import Target
@@ -13,7 +14,6 @@ from quorumlog.errors import CorruptionError
 from quorumlog.records import Record, decode_all, encode_batch, iterate_batches
 from quorumlog.records.checksum import crc32c
 
-from ...broker.whole_nodes import world
 from .clusters import Clusters, contents
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from tests.kit.replica_cluster import Cluster, world
 
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.connection import Connection
@@ -18,7 +19,6 @@ from quorumlog.clients.mirror.group_offsets import (
 from quorumlog.clients.offsets import TopicPartition
 from quorumlog.errors import GroupNotFound
 
-from ...broker.whole_nodes import Cluster, world
 from .clusters import Clusters
 
 P, Q, R = ("t", 0), ("t", 1), ("u", 0)

@@ -4,6 +4,7 @@ import base64
 from collections.abc import Iterator
 
 import pytest
+from tests.kit.replica_cluster import CLUSTER, produce, world
 
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.mirror import CopyState, Target
@@ -12,7 +13,6 @@ from quorumlog.clients.mirror.target import CopyChunk
 from quorumlog.errors import NotDelivered
 from quorumlog.records import Record, encode_batch
 
-from ...broker.whole_nodes import CLUSTER, produce, world
 from .clusters import Clusters, contents
 
 

@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+from tests.kit.replica_cluster import Cluster, tried, world
 
 from quorumlog.broker.shell.mirror import with_epoch
 from quorumlog.clients import AsyncLog
@@ -13,7 +14,6 @@ from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.storage import AppendOrigin
 
-from ...broker.whole_nodes import Cluster, tried, world
 from .clusters import Clusters, contents
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
+from tests.kit.replica_cluster import world
 
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.mirror import CopyProgress, CopyState, Target
 from quorumlog.clients.mirror.source import SourceTopic
 from quorumlog.errors import OutcomeUnknown, TopicAlreadyExists
 
-from ...broker.whole_nodes import world
 from .clusters import Clusters, contents
 
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import ClassVar
 
 import pytest
+from tests.kit.replica_cluster import world
 
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.admin.descriptions import Topic
@@ -14,7 +15,6 @@ from quorumlog.clients.mirror.source import SourceTopic
 from quorumlog.clients.mirror.target import CopyBounds, CopyChunk
 from quorumlog.errors import DiskFull, InvalidReplicationFactor
 
-from ...broker.whole_nodes import world
 from .clusters import Clusters
 
 

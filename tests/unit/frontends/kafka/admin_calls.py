@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tests.kit.kafka_client import RawClient
+from tests.kit.node import WAIT_MS
+
 from quorumlog.proto import admin_pb2
 from quorumlog.runtime import Channel
 from quorumlog.services import ADMIN_CREATE_TOPIC, ADMIN_DESCRIBE_TOPICS
-
-from ..served_node import WAIT_MS
-from .raw_client import RawClient
 
 TIMEOUT_MS = 60_000
 NODE = 1  # the one node's id

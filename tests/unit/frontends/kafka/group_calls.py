@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .raw_client import RawClient
+from tests.kit.kafka_client import RawClient
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT = 8, 9, 10, 11, 12
 LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 13, 14, 15, 16, 42

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tests.kit.kafka_client import RawClient
+from tests.kit.kafka_node import KafkaNode
+from tests.kit.node import WAIT_MS
+
 from quorumlog.proto import admin_pb2
 from quorumlog.records import Codec, Record, encode_batch
 from quorumlog.services import ADMIN_CREATE_TOPIC
-
-from ..served_node import WAIT_MS
-from .kafka_node import KafkaNode
-from .raw_client import RawClient
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_PRODUCERS = 0, 1, 2, 23, 61
 DELETE_RECORDS = 21

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.kit.kafka_client import RawClient, connected
+from tests.kit.simulated_cluster import Play, cluster
 
 from quorumlog.runtime import Runtime
 
-from ...server.sim_cluster import Play, cluster
-from .raw_client import RawClient, connected
 from .three_nodes import TIMEOUT_MS, ask, create
 
 pytestmark = pytest.mark.slow  # three nodes each

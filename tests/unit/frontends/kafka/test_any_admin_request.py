@@ -8,13 +8,13 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import serving_kafka
 
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
 
 from .admin_calls import create_topic
 from .any_request import OFFERED, any_message, bytes_of, schema_of
-from .kafka_node import serving_kafka
 
 KEYS = {
     8,

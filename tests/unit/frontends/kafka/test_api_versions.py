@@ -1,13 +1,12 @@
 """ApiVersions: what is offered, in every version, and what who asks for a newer one is told."""
 
 import pytest
+from tests.kit.kafka_client import read_answer
+from tests.kit.kafka_node import serving_kafka
+from tests.kit.node import Run
 
 from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.runtime import Runtime
-
-from ..served_node import Run
-from .kafka_node import serving_kafka
-from .raw_client import read_answer
 
 API_VERSIONS = 18
 SAID = {"client_software_name": "a-client.of-mine", "client_software_version": "1.0-rc.1"}

@@ -3,13 +3,13 @@
 import tracemalloc
 
 import pytest
+from tests.kit.kafka_node import serving_kafka
 
 from quorumlog.records import Codec
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import run
 
 from .hot_client import batch, create, produced
-from .kafka_node import serving_kafka
 
 MESSAGE_TOO_LARGE = 10
 INFLATED = 150 << 20

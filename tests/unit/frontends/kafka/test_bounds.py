@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.kit.kafka_client import ConnectionEnded, RawClient, connect, connected
+from tests.kit.node import Run
 
 from quorumlog import simulation
 from quorumlog.broker.quotas import ClientQuotaManager
@@ -16,9 +18,7 @@ from quorumlog.frontends.kafka.api import Answer, BrokerContext, Call, Done, Kaf
 from quorumlog.metadata.client_quotas import REQUEST_PERCENTAGE
 from quorumlog.runtime import Runtime
 
-from ..served_node import Run
 from .bare_server import GATED_KEY, PLAIN_KEY, Gate, bare_server, topics
-from .raw_client import ConnectionEnded, RawClient, connect, connected
 
 LARGE_KEY = 37
 

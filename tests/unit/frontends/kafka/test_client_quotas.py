@@ -3,14 +3,13 @@
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import Run
 
 from quorumlog import simulation
 from quorumlog.frontends.kafka.encoding_offload import ELEMENTS_ON_THE_LOOP_MAX
 from quorumlog.frontends.kafka.per_item import PARTS_MAX
 from quorumlog.runtime import Runtime
-
-from ..served_node import Run
-from .kafka_node import KafkaNode, serving_kafka
 
 DESCRIBE, ALTER = 48, 49
 INVALID_REQUEST = 42

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import KafkaNode, serving_kafka
 
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
 
 from .admin_calls import NODE, create_topic, timed
-from .kafka_node import KafkaNode, serving_kafka
 
 ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, UPDATE_FEATURES, UNREGISTER_BROKER = 45, 46, 57, 64
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

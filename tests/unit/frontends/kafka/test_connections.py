@@ -6,15 +6,22 @@ import struct
 from collections.abc import Callable
 
 import pytest
+from tests.kit.kafka_client import (
+    ConnectionEnded,
+    RawClient,
+    body_of,
+    connected,
+    framed,
+    request_of,
+)
+from tests.kit.node import Run
 
 from quorumlog import simulation
 from quorumlog.errors import NotLeaderOrFollower
 from quorumlog.frontends.kafka.api import Answer, BrokerContext, Call, KafkaApi
 from quorumlog.runtime import Runtime
 
-from ..served_node import Run
 from .bare_server import BROKEN_KEY, GATED_KEY, PLAIN_KEY, Gate, bare_server, topics
-from .raw_client import ConnectionEnded, RawClient, body_of, connected, framed, request_of
 
 
 async def names_by(client: RawClient, *names: str, version: int = 5) -> list[str]:

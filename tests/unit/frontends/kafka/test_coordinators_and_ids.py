@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import KafkaNode, serving_kafka
 
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
 
 from .admin_calls import NODE
-from .kafka_node import KafkaNode, serving_kafka
 
 FIND_COORDINATOR, INIT_PRODUCER_ID = 10, 22
 COORDINATOR_NOT_AVAILABLE, UNSUPPORTED_VERSION, INVALID_REQUEST = 15, 35, 42

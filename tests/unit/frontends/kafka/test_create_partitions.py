@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import Run
 
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
 
-from ..served_node import Run
 from .admin_calls import NODE, codes, create_topic, described, timed
-from .kafka_node import KafkaNode, serving_kafka
 
 CREATE_PARTITIONS = 37
 

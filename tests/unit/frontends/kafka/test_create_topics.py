@@ -4,15 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import Run
 
 from quorumlog import simulation
 from quorumlog.frontends.kafka.encoding_offload import ELEMENTS_ON_THE_LOOP_MAX
 from quorumlog.frontends.kafka.per_item import PARTS_AT_ONCE, PARTS_MAX
 from quorumlog.runtime import Runtime
 
-from ..served_node import Run
 from .admin_calls import NODE, described, timed
-from .kafka_node import KafkaNode, serving_kafka
 
 CREATE_TOPICS = 19
 

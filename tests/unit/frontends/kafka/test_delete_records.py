@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import WAIT_MS, Run
 
 from quorumlog import simulation
 from quorumlog.frontends.kafka.per_item import PARTS_MAX
@@ -10,9 +12,7 @@ from quorumlog.proto import log_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.services import LOG_PUBLISH
 
-from ..served_node import WAIT_MS, Run
 from .admin_calls import create_topic, timed
-from .kafka_node import KafkaNode, serving_kafka
 
 DELETE_RECORDS = 21
 RECORDS = 5

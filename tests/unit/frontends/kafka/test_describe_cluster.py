@@ -3,14 +3,13 @@
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import WAIT_MS
 
 from quorumlog import simulation
 from quorumlog.proto import admin_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.services import ADMIN_CREATE_TOPIC
-
-from ..served_node import WAIT_MS
-from .kafka_node import KafkaNode, serving_kafka
 
 DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 60, 75
 NODE = 1  # the one node's id

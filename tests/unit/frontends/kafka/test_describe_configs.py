@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import WAIT_MS, Run
 
 from quorumlog import simulation
 from quorumlog.metadata import CLUSTER_CONFIGS, TOPIC_CONFIGS
@@ -11,9 +13,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.server.config import settings
 from quorumlog.services import ADMIN_ALTER_CLUSTER_CONFIGS
 
-from ..served_node import WAIT_MS, Run
 from .admin_calls import NODE, create_topic
-from .kafka_node import KafkaNode, serving_kafka
 
 DESCRIBE_CONFIGS = 32
 TOPIC, BROKER = 2, 4

@@ -3,15 +3,15 @@
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import WAIT_MS, Run
 
 from quorumlog import simulation
 from quorumlog.proto import log_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.services import LOG_PUBLISH
 
-from ..served_node import WAIT_MS, Run
 from .admin_calls import create_topic
-from .kafka_node import KafkaNode, serving_kafka
 
 DESCRIBE_LOG_DIRS = 35
 BYTES = 500

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import KafkaNode, serving_kafka
 
 from quorumlog import simulation
 from quorumlog.frontends.grpc.validation import PARTITIONS_MAX
 from quorumlog.runtime import Runtime
 
 from .admin_calls import create_topic, timed
-from .kafka_node import KafkaNode, serving_kafka
 
 ELECT_LEADERS = 43
 PREFERRED, UNCLEAN = 0, 1

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import serving_kafka
+from tests.kit.node import Run
 
 from quorumlog import simulation
 from quorumlog.frontends.kafka import messages
@@ -11,9 +13,7 @@ from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.frontends.kafka.encoding_offload import ELEMENTS_ON_THE_LOOP_MAX, EncodedResponse
 from quorumlog.runtime import Runtime
 
-from ..served_node import Run
 from .admin_calls import create_topic
-from .kafka_node import serving_kafka
 
 METADATA, DESCRIBE_CONFIGS = 3, 32
 MANY = ELEMENTS_ON_THE_LOOP_MAX + 1

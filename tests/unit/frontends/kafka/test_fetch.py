@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+from tests.kit.kafka_client import body_of, framed, read_answer, request_of
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import Run
 
 from quorumlog import simulation
 from quorumlog.records import MarkerType, Record, decode_all, encode_batch, encode_marker
@@ -17,7 +20,6 @@ from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.system import sendfile
 from quorumlog.storage import AppendOrigin
 
-from ..served_node import Run
 from .hot_client import (
     DELETE_RECORDS,
     FETCH,
@@ -30,8 +32,6 @@ from .hot_client import (
     listed,
     produce,
 )
-from .kafka_node import KafkaNode, serving_kafka
-from .raw_client import body_of, framed, read_answer, request_of
 
 FOLDER = "/data"
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3

@@ -3,11 +3,12 @@
 import asyncio
 from typing import Any
 
+from tests.kit.kafka_client import RawClient
+from tests.kit.simulated_cluster import Play, cluster
+
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 
-from ...server.sim_cluster import Play, cluster
 from . import group_calls as calls
-from .raw_client import RawClient
 from .three_nodes import ask, create
 
 COMMIT: dict[str, Any] = {

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import KafkaNode, serving_kafka
 
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
@@ -11,7 +12,6 @@ from quorumlog.runtime import Runtime
 from . import group_calls as calls
 from .admin_calls import NODE, create_topic
 from .group_calls import GROUP, alone, assignment, committed, joined, ready, synced
-from .kafka_node import KafkaNode, serving_kafka
 
 Main = Callable[[KafkaNode, bytes], Awaitable[None]]
 OK, UNKNOWN_PARTITION, UNKNOWN_MEMBER, NOT_FOUND, UNKNOWN_ID = 0, 3, 25, 69, 100

@@ -5,14 +5,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.kit.kafka_client import RawClient
+from tests.kit.simulated_cluster import cluster
 
 from quorumlog.errors import CoordinatorNotAvailable
 from quorumlog.frontends.kafka.api import ANSWER_MS_MAX
 from quorumlog.frontends.kafka.deadlines import STEP_MS
 
-from ...server.sim_cluster import cluster
 from . import group_calls as calls
-from .raw_client import RawClient
 from .test_groups_left_alone import COMMIT, coordinator
 from .three_nodes import ask, create
 

@@ -1,13 +1,13 @@
 """Joins that wait for the others of a group, for longer than any other request may."""
 
 import pytest
+from tests.kit.kafka_client import RawClient
+from tests.kit.kafka_node import KafkaNode
 
 from quorumlog.frontends.kafka.api import ANSWER_MS_MAX
 
 from . import group_calls as calls
 from .group_calls import GROUP, join_fields, joined, ready, synced
-from .kafka_node import KafkaNode
-from .raw_client import RawClient
 from .test_groups_of_every_version import on_a_node
 
 REBALANCE_MS = 2 * ANSWER_MS_MAX

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kit.kafka_client import body_of
 
 from quorumlog.errors import InvalidRequest
 from quorumlog.frontends.kafka.codecs.fetch import (
@@ -31,8 +32,6 @@ from quorumlog.frontends.kafka.codecs.produce import (
     read_produce,
 )
 from quorumlog.frontends.kafka.shapes import MessageShape
-
-from .raw_client import body_of
 
 PRODUCE_VERSIONS, FETCH_VERSIONS = range(3, 14), range(4, 19)
 NO_ID = bytes(16)

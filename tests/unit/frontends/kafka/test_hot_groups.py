@@ -5,6 +5,7 @@ from dataclasses import asdict
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kit.kafka_client import body_of
 
 from quorumlog.errors import InvalidRequest
 from quorumlog.frontends.kafka.codecs.groups import (
@@ -22,7 +23,6 @@ from quorumlog.frontends.kafka.codecs.groups import (
     read_plain_heartbeat,
 )
 
-from .raw_client import body_of
 from .test_hot_bytes import answer_bytes
 
 OFFSET_COMMIT, HEARTBEAT, CONSUMER_HEARTBEAT = 8, 12, 68

@@ -1,15 +1,15 @@
 """Produce, Fetch and ListOffsets: records in, the same bytes out, in every version."""
 
 from kio.schema.errors import ErrorCode
+from tests.kit.kafka_node import serving_kafka
+from tests.kit.node import Run
 
 from quorumlog import simulation
 from quorumlog.records import Codec, decode_all, iterate_batches
 from quorumlog.records.batch import renumber
 from quorumlog.runtime import Runtime
 
-from ..served_node import Run
 from .hot_client import DESCRIBE_PRODUCERS, batch, create, epoch_ends, fetch, listed, produce
-from .kafka_node import serving_kafka
 
 CODECS = list(Codec)
 

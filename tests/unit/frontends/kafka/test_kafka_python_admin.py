@@ -5,11 +5,11 @@ import warnings
 from collections.abc import Callable
 
 import pytest
+from tests.kit.kafka_node import serving_kafka
 
 from quorumlog.runtime import Runtime, real
 
 from .admin_calls import NODE
-from .kafka_node import serving_kafka
 
 with warnings.catch_warnings():  # it reads its own version in a way that Python gives up
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -4,12 +4,12 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import KafkaNode, serving_kafka
 
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
 
 from .admin_calls import NODE, create_topic
-from .kafka_node import KafkaNode, serving_kafka
 
 LIST_CONFIG_RESOURCES = 74
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

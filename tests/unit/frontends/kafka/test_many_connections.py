@@ -7,12 +7,12 @@ import subprocess
 import sys
 
 import pytest
+from tests.kit.kafka_client import connected
 
 from quorumlog.runtime import Runtime
 from quorumlog.runtime.real import run
 
 from .bare_server import PLAIN_KEY, bare_server, topics
-from .raw_client import connected
 
 COUNT = 5_000
 BYTES_EACH_MAX = 12 << 10  # 7 KiB in truth

@@ -3,16 +3,15 @@
 from typing import Any
 
 import pytest
+from tests.kit.kafka_client import connected
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import WAIT_MS, Run
 
 from quorumlog import simulation
 from quorumlog.errors import AddressInUse
 from quorumlog.proto import admin_pb2
 from quorumlog.runtime import Runtime, real
 from quorumlog.services import ADMIN_CREATE_TOPIC
-
-from ..served_node import WAIT_MS, Run
-from .kafka_node import KafkaNode, serving_kafka
-from .raw_client import connected
 
 METADATA = 3
 NODE = 1  # the one node's id

@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
+from tests.kit.kafka_client import ConnectionEnded
+from tests.kit.kafka_node import serving_kafka
 
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import run
 
 from .hot_client import FETCH, batch, create, fetch_fields, produce
-from .kafka_node import serving_kafka
-from .raw_client import ConnectionEnded
 
 
 def test_a_node_that_stops_does_not_wait_for_those_who_wait_for_records() -> None:

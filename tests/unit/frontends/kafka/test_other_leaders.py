@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+from tests.kit.kafka_client import RawClient
+from tests.kit.simulated_cluster import Play, cluster
 
 from quorumlog.ids import TopicId
 from quorumlog.simulation.barriers import apart
 
-from ...server.sim_cluster import Play, cluster
 from .hot_client import (
     FETCH,
     PRODUCE,
@@ -24,7 +25,6 @@ from .hot_client import (
     produce_fields,
     produced,
 )
-from .raw_client import RawClient
 from .three_nodes import ask, create
 
 

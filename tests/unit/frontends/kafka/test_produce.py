@@ -7,15 +7,15 @@ from typing import Any, cast
 
 import pytest
 from kio.schema.errors import ErrorCode
+from tests.kit.kafka_client import ConnectionEnded, connect
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import Run
 
 from quorumlog import simulation
 from quorumlog.records import Codec, Record, decode_all, encode_batch
 from quorumlog.runtime import Runtime
 
-from ..served_node import Run
 from .hot_client import PRODUCE, batch, create, fetch, listed, produce, produce_fields, produced
-from .kafka_node import KafkaNode, serving_kafka
-from .raw_client import ConnectionEnded, connect
 
 FOLDER = "/data"
 

@@ -3,15 +3,15 @@
 from typing import Any
 
 import pytest
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import WAIT_MS, Run
 
 from quorumlog import simulation
 from quorumlog.proto import admin_pb2, quorum_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.services import ADMIN_DESCRIBE_CLUSTER, QUORUM_DESCRIBE
 
-from ..served_node import WAIT_MS, Run
 from .admin_calls import NODE, TIMEOUT_MS
-from .kafka_node import KafkaNode, serving_kafka
 
 DESCRIBE_QUORUM, ADD_VOTER, REMOVE_VOTER = 55, 80, 81
 TOPIC = "__cluster_metadata"

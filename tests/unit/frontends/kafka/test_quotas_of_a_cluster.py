@@ -1,13 +1,13 @@
 """A quota that was set at one broker counts at every other one, and at each for itself."""
 
 import pytest
+from tests.kit.kafka_client import connected
+from tests.kit.simulated_cluster import cluster
 
 from quorumlog.clients import AsyncLog
 from quorumlog.runtime import Runtime
 
-from ...server.sim_cluster import cluster
 from .hot_client import batch, produce_fields
-from .raw_client import connected
 
 pytestmark = pytest.mark.slow  # three nodes
 

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.kit.kafka_client import body_of
 
 from quorumlog.errors import InvalidRequest
 from quorumlog.frontends.kafka import messages
@@ -17,7 +18,6 @@ from quorumlog.frontends.kafka.request_limits import (
 )
 
 from .any_request import OFFERED, any_message, bytes_of, schema_of
-from .raw_client import body_of
 
 METADATA, API_VERSIONS, CREATE_TOPICS = 3, 18, 19
 SAID = {"client_software_name": "a", "client_software_version": "b"}

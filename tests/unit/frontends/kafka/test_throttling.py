@@ -7,16 +7,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from tests.kit.kafka_client import RawClient
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import WAIT_MS
 
 from quorumlog import simulation
 from quorumlog.proto import admin_pb2 as pb
 from quorumlog.runtime import Runtime, real
 from quorumlog.services import ADMIN_ALTER_CLIENT_QUOTAS
 
-from ..served_node import WAIT_MS
 from .hot_client import FETCH, PRODUCE, batch, create, fetch_fields, produce_fields
-from .kafka_node import KafkaNode, serving_kafka
-from .raw_client import RawClient
 
 METADATA = 3
 NO_TOPICS = {

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.kit.kafka_client import body_of, connected
 
 from quorumlog import simulation
 from quorumlog.errors import InvalidRequest
@@ -11,7 +12,6 @@ from quorumlog.runtime import Runtime
 
 from .any_request import schema_of
 from .bare_server import GATED_KEY, Gate, bare_server
-from .raw_client import body_of, connected
 from .test_bounds import is_served
 
 LONG = "x" * 20_000

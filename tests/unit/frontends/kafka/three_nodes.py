@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from quorumlog.runtime import Runtime
+from tests.kit.kafka_client import RawClient, connected
+from tests.kit.simulated_cluster import Play
 
-from ...server.sim_cluster import Play
-from .raw_client import RawClient, connected
+from quorumlog.runtime import Runtime
 
 CREATE_TOPICS = 19
 TIMEOUT_MS = 60_000

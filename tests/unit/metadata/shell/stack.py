@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tests.kit.waits import AMPLE_MS, AMPLE_S
+
 from quorumlog import simulation
 from quorumlog.ids import ClusterId, NodeId
 from quorumlog.metadata.shell import (
@@ -23,8 +25,6 @@ from quorumlog.raftlog.shell import RaftNode
 from quorumlog.runtime import Listener, Runtime, Scope, Stream
 from quorumlog.services import CONTROLLER_BROKER_SESSION
 from quorumlog.storage.shell.data_directory import DataDirectory
-
-from ...patience import AMPLE_MS, AMPLE_S
 
 ONE = NodeId(1)
 CLUSTER = ClusterId("c" * 22)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from tests.kit.waits import AMPLE_S
 from tests.unit.metadata.shell.stack import CALL_MS, ONE, Run, Stack, create, started
 
 from quorumlog.errors import (
@@ -33,8 +34,6 @@ from quorumlog.metadata import (
 from quorumlog.metadata.shell.command_queue import RECORDS_AT_ONCE, CommandQueue
 from quorumlog.proto import metadata_records_pb2 as records_pb
 from quorumlog.runtime import Runtime
-
-from ...patience import AMPLE_S
 
 MANY = 4 * RECORDS_AT_ONCE
 SMALL_BYTES = 64 << 10  # two steps fill it: a long decision has to wait for commits

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from tests.kit.waits import AMPLE_S
 from tests.unit.metadata.shell.stack import (
     CALL_MS,
     CLUSTER,
@@ -42,8 +43,6 @@ from quorumlog.runtime import Runtime
 from quorumlog.services import CONTROLLER_RELAY
 from quorumlog.simulation import CrashPoint, Faults, SimWorld
 from quorumlog.simulation.entropy import SimEntropy
-
-from ...patience import AMPLE_S
 
 
 def test_broker_registers_and_is_unfenced(run: Run) -> None:

@@ -3,14 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import address_of, voter
 
 from quorumlog.ids import Epoch
 from quorumlog.raftlog.log_view import LOG_START, LogEnd
 from quorumlog.raftlog.messages import FollowRequest, FollowResponse, VoteRequest, VoteResponse
 from quorumlog.raftlog.ready import HardState
-
-from ....scenarios.member import address_of, voter
-from ....scenarios.quorum import Quorum
 
 ASKED = VoteRequest(
     sender=voter(2), receiver=voter(1), epoch=Epoch(1), log_end=LOG_START, pre_vote=False

@@ -3,11 +3,10 @@
 from typing import Any
 
 import pytest
+from tests.kit.raft_member import voter
 
 from quorumlog.errors import InvalidRequest
 from quorumlog.raftlog.config import EPOCH_JUMP_MAX, EPOCH_MAX, RaftConfig
-
-from ....scenarios.member import voter
 
 
 def config(**fields: Any) -> RaftConfig:

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import address_of, data, voter, voters
 
 from quorumlog.errors import InvalidRequest, Overloaded, VoterNotFound
 from quorumlog.ids import Epoch, Offset
@@ -24,9 +26,6 @@ from quorumlog.raftlog.messages import (
     VoteResponse,
 )
 from quorumlog.raftlog.ready import HardState, MessageDropped
-
-from ....scenarios.member import address_of, data, voter, voters
-from ....scenarios.quorum import Quorum
 
 
 def led(*node_ids: int, **options: int) -> Quorum:

@@ -4,14 +4,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import voter, voters
 
 from quorumlog.errors import NotController
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
 from quorumlog.raftlog.messages import Heartbeat, SnapshotChunk, VoteRequest, VoteResponse
 from quorumlog.raftlog.voters import Voter
-
-from ....scenarios.member import voter, voters
-from ....scenarios.quorum import Quorum
 
 
 def led(*node_ids: int, observers: tuple[int, ...] = ()) -> Quorum:

@@ -1,6 +1,8 @@
 """Ongaro's dissertation, one test a rule: 3.10 (handing over) and 4 (membership)."""
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import address_of, voter, voters
 
 from quorumlog.errors import (
     DuplicateVoter,
@@ -14,9 +16,6 @@ from quorumlog.errors import (
 from quorumlog.ids import Epoch
 from quorumlog.raftlog.messages import TimeoutNow, VoteRequest, VoteResponse
 from quorumlog.raftlog.ready import VotersChanged
-
-from ....scenarios.member import address_of, voter, voters
-from ....scenarios.quorum import Quorum
 
 
 def led(*node_ids: int, observers: tuple[int, ...] = ()) -> Quorum:

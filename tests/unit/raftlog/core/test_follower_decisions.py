@@ -6,6 +6,8 @@ Node 3 is told everything by hand, as by a leader 1 of epoch 1; what it says sta
 from dataclasses import replace
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import SnapshotFile, data, voter, voters
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.log_view import LOG_START, Entry, LogEnd, SnapshotId
@@ -19,9 +21,6 @@ from quorumlog.raftlog.messages import (
     SnapshotChunk,
     SnapshotResponse,
 )
-
-from ....scenarios.member import SnapshotFile, data, voter, voters
-from ....scenarios.quorum import Quorum
 
 CONTENT = SnapshotFile.of(["v0", "v1", "v2"], voters(1, 2, 3)).content
 HALF = len(CONTENT) // 2

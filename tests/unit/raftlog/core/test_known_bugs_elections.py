@@ -5,6 +5,8 @@ The rest is in test_known_bugs_log.py and test_known_bugs_members.py.
 """
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import voter
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.log_view import LogEnd
@@ -17,9 +19,6 @@ from quorumlog.raftlog.messages import (
     VoteResponse,
 )
 from quorumlog.raftlog.ready import HardState
-
-from ....scenarios.member import voter
-from ....scenarios.quorum import Quorum
 
 
 def vote(

@@ -5,6 +5,8 @@ B23, B25 to B31).
 from collections import Counter
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import SnapshotFile, data, voter, voters
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.log_view import LogEnd, SnapshotId
@@ -16,9 +18,6 @@ from quorumlog.raftlog.messages import (
     SnapshotChunk,
 )
 from quorumlog.raftlog.voters import VoterSet
-
-from ....scenarios.member import SnapshotFile, data, voter, voters
-from ....scenarios.quorum import Quorum
 
 
 def led(*node_ids: int, **options: int) -> Quorum:

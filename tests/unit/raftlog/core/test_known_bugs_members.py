@@ -8,14 +8,13 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import data, voter, voters
 
 from quorumlog.errors import VoterChangePending
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.log_view import LogEnd
 from quorumlog.raftlog.messages import AppendRequest, AppendResponse, Heartbeat, HeartbeatResponse
-
-from ....scenarios.member import data, voter, voters
-from ....scenarios.quorum import Quorum
 
 ROOT = Path(__file__).parents[4]
 

@@ -6,6 +6,16 @@ Node 1 leads; what it sends stays in flight, and what peers answer is written by
 from dataclasses import replace
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import (
+    Disk,
+    Member,
+    SnapshotFile,
+    address_of,
+    encode_control,
+    voter,
+    voters,
+)
 
 from quorumlog.errors import Overloaded, VoterChangePending, VoterLagging
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
@@ -25,17 +35,6 @@ from quorumlog.raftlog.messages import (
 from quorumlog.raftlog.ready import HardState, MessageDropped
 from quorumlog.raftlog.status import MemberStatus
 from quorumlog.raftlog.voters import VoterSet
-
-from ....scenarios.member import (
-    Disk,
-    Member,
-    SnapshotFile,
-    address_of,
-    encode_control,
-    voter,
-    voters,
-)
-from ....scenarios.quorum import Quorum
 
 
 def led(*node_ids: int, **options: int) -> Quorum:

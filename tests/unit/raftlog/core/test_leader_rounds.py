@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import SnapshotFile, voter, voters
 
 from quorumlog.errors import Overloaded, VoterLagging
 from quorumlog.ids import Epoch, Offset
@@ -15,9 +17,6 @@ from quorumlog.raftlog.messages import (
     SnapshotChunk,
     TimeoutNow,
 )
-
-from ....scenarios.member import SnapshotFile, voter, voters
-from ....scenarios.quorum import Quorum
 
 
 def led(*node_ids: int, **options: int) -> Quorum:

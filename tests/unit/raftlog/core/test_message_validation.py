@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from tests.kit.raft_member import data, voter, voters
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.config import EPOCH_JUMP_MAX, EPOCH_MAX
@@ -19,8 +20,6 @@ from quorumlog.raftlog.messages import (
     TimeoutNow,
     validate_message,
 )
-
-from ....scenarios.member import data, voter, voters
 
 ME, PEER = voter(1), voter(2)
 LOG_END = Offset(10)

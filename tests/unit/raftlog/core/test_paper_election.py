@@ -4,6 +4,8 @@ The paper's term is the epoch, its RequestVote RPC a VoteRequest, its log index 
 """
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import data, voter
 
 from quorumlog.ids import Epoch, NodeId, Offset
 from quorumlog.raftlog.log_view import LogEnd
@@ -17,9 +19,6 @@ from quorumlog.raftlog.messages import (
 )
 from quorumlog.raftlog.ready import HardState
 from quorumlog.raftlog.voters import Voter
-
-from ....scenarios.member import data, voter
-from ....scenarios.quorum import Quorum
 
 
 def vote_request(

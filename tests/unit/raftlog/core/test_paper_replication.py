@@ -6,14 +6,13 @@ agree.
 """
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import data, voter
 
 from quorumlog.errors import NotController
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.log_view import Entry, EntryKind, LogEnd
 from quorumlog.raftlog.messages import AppendRejected, AppendRequest, AppendResponse, Message
-
-from ....scenarios.member import data, voter
-from ....scenarios.quorum import Quorum
 
 
 def append(

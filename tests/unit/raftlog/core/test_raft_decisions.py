@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import SnapshotFile, address_of, data, voter, voters
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.log_view import SnapshotId
@@ -16,9 +18,6 @@ from quorumlog.raftlog.messages import (
     VoteResponse,
 )
 from quorumlog.raftlog.voters import VoterHistory
-
-from ....scenarios.member import SnapshotFile, address_of, data, voter, voters
-from ....scenarios.quorum import Quorum
 
 
 def led(*node_ids: int, **options: int) -> Quorum:

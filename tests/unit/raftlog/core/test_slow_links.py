@@ -5,11 +5,10 @@ same.
 from typing import Any
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import voter
 
 from quorumlog.raftlog.messages import AppendRequest, Message, SnapshotChunk
-
-from ....scenarios.member import voter
-from ....scenarios.quorum import Quorum
 
 DELAY_TICKS = 4
 """One way, in heartbeats: a leader sends eight rounds before the first is answered."""

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.kit.raft_member import Drawn, encode_control, voter, voters
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.config import RaftConfig
@@ -11,8 +12,6 @@ from quorumlog.raftlog.messages import SnapshotChunk, validate_message
 from quorumlog.raftlog.ready import HardState
 from quorumlog.raftlog.state import RaftState, Reception
 from quorumlog.raftlog.voters import VoterHistory
-
-from ....scenarios.member import Drawn, encode_control, voter, voters
 
 ME = voter(1)
 

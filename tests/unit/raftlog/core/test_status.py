@@ -1,9 +1,9 @@
 """What a member tells of the quorum."""
 
-from quorumlog.raftlog.voters import VoterSet
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import address_of, voter
 
-from ....scenarios.member import address_of, voter
-from ....scenarios.quorum import Quorum
+from quorumlog.raftlog.voters import VoterSet
 
 
 def led() -> Quorum:

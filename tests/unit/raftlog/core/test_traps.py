@@ -2,6 +2,8 @@
 they rest on, changes that nobody could undo."""
 
 import pytest
+from tests.kit.quorum import Quorum
+from tests.kit.raft_member import address_of, voter
 
 from quorumlog.errors import VoterLagging
 from quorumlog.ids import Epoch
@@ -14,9 +16,6 @@ from quorumlog.raftlog.messages import (
     VoteResponse,
 )
 from quorumlog.raftlog.progress import ROUNDS_MAX
-
-from ....scenarios.member import address_of, voter
-from ....scenarios.quorum import Quorum
 
 
 def led(*node_ids: int, **options: int) -> Quorum:

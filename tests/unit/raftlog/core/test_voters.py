@@ -1,12 +1,11 @@
 """Voter sets and their history (thesis 4.1; KIP-853)."""
 
 import pytest
+from tests.kit.raft_member import address_of, voter, voters
 
 from quorumlog.errors import DuplicateVoter, InvalidRequest, VoterNotFound
 from quorumlog.ids import DirectoryId, NodeId, Offset
 from quorumlog.raftlog.voters import Voter, VoterHistory, VoterSet
-
-from ....scenarios.member import address_of, voter, voters
 
 
 def history(start_offset: int = 0) -> VoterHistory:

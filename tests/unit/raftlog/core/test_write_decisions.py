@@ -1,12 +1,12 @@
 """What is handed out to the disk after truncations and pieces, to the letter."""
 
+from tests.kit.raft_member import data, voter, voters
+
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.log_view import SnapshotId
 from quorumlog.raftlog.messages import SnapshotChunk
 from quorumlog.raftlog.ready import HardState
 from quorumlog.raftlog.writes import WriteQueue
-
-from ....scenarios.member import data, voter, voters
 
 STATE = HardState(Epoch(1), None)
 PIECE = SnapshotChunk(

@@ -1,14 +1,13 @@
 """One write at a time, and what a completed one confirms (B22)."""
 
 import pytest
+from tests.kit.raft_member import voter, voters
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.log_view import Entry, EntryKind, SnapshotId
 from quorumlog.raftlog.messages import SnapshotChunk
 from quorumlog.raftlog.ready import HardState, Token
 from quorumlog.raftlog.writes import PendingWrite, WriteQueue
-
-from ....scenarios.member import voter, voters
 
 STATE = HardState(Epoch(1), None)
 SNAPSHOT = SnapshotId(Offset(50), Epoch(2))

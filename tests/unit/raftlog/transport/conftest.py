@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 import pytest
+from tests.kit.waits import AMPLE_MS, AMPLE_S, run_patiently
 
 from quorumlog import simulation
 from quorumlog.errors import QuorumlogError
@@ -33,8 +34,6 @@ from quorumlog.raftlog.voters import Voter
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Listener, Runtime, Scope
 from quorumlog.services import RAFT_ENDPOINT
-
-from ...patience import AMPLE_MS, AMPLE_S, run_patiently
 
 M = TypeVar("M")
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]

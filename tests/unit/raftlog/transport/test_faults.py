@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from tests.kit.waits import AMPLE_MS, AMPLE_S, run_patiently
 
 from quorumlog.errors import (
     CorruptionError,
@@ -35,7 +36,6 @@ from quorumlog.raftlog.shell.transport import TransportConfig
 from quorumlog.runtime import ByteConnection, Runtime
 from quorumlog.services import RAFT_FOLLOW, RAFT_VOTE
 
-from ...patience import AMPLE_MS, AMPLE_S, run_patiently
 from .conftest import (
     CLUSTER,
     PATIENT,

@@ -1,5 +1,7 @@
 """What the metrics say of Kafka clients, and of what they produce beside those of gRPC."""
 
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+
 from quorumlog.metrics import Scrape
 from quorumlog.metrics import table as rows
 from quorumlog.runtime import Runtime
@@ -7,7 +9,6 @@ from quorumlog.server.observability.collectors import collect_kafka, collect_log
 from quorumlog.simulation import run
 
 from ...frontends.kafka.hot_client import batch, create, produced
-from ...frontends.kafka.kafka_node import KafkaNode, serving_kafka
 
 
 def looked(kafka: KafkaNode) -> Scrape:

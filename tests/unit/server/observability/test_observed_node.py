@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.kit.kafka_client import connected
+from tests.kit.waits import AMPLE_MS, run_patiently
 
 from quorumlog import simulation
 from quorumlog.errors import AddressInUse
@@ -25,8 +27,6 @@ from quorumlog.server.node import Node, format_directory
 from quorumlog.services import ADMIN_CREATE_TOPIC, LOG_FETCH, LOG_PRODUCE
 
 from ...frontends.http.http_caller import calling
-from ...frontends.kafka.raw_client import connected
-from ...patience import AMPLE_MS, run_patiently
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]

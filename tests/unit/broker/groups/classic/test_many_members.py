@@ -1,7 +1,7 @@
 """A thousand members: what each step costs grows with the members, not with their square."""
 
 import pytest
-from tests.growth import grows_with_size
+from tests.kit.growth import grows_with_size
 
 from .play import PROTOCOLS, Play, subscription
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.growth import grows_with_size
+from tests.kit.growth import grows_with_size
 
 from quorumlog.broker.groups.consumer.assignors import (
     ASSIGNORS,

@@ -1,7 +1,7 @@
-"""The real machine for tests that must not fail where it is busy with other things.
+"""Time limits and waits of tests on the real runtime.
 
-What surely happens is waited for as long as it takes: an ample bound costs nothing where it is met,
-and a bound that is the point of a test is tried in virtual time, or judged by what the machine did.
+A generous limit costs nothing if the event occurs early. A limit that a test verifies runs in
+virtual time, or is retried if the machine was too busy to meet it.
 """
 
 import asyncio
@@ -28,14 +28,13 @@ ATTEMPTS: Final = 5
 
 
 def run_patiently(main: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
-    """Run `main(runtime)` on the real machine. An attempt of a channel to connect may take long:
-    by default a call fails after half a second in which the other end had no processor."""
+    """Run `main(runtime)` on the real runtime, with a generous connect timeout: by default a call
+    fails if the server gets no processor for half a second."""
     return real.run(main, connect_ms=AMPLE_MS)
 
 
 async def with_time(first_ms: int, check: Callable[[int], Awaitable[None]]) -> None:
-    """Run a check of what happens within a time; where it fails, again with more, and at last with
-    an ample one: a busy machine may not come to anything in the first."""
+    """Run a check with a time limit; retry a failure with ten times the limit, then with AMPLE_MS / 2."""
     for time_ms in (first_ms, 10 * first_ms):
         try:
             await check(time_ms)
@@ -46,7 +45,7 @@ async def with_time(first_ms: int, check: Callable[[int], Awaitable[None]]) -> N
 
 
 def with_blocking_time(first_ms: int, check: Callable[[int], None]) -> None:
-    """The same without a loop."""
+    """Run `with_time` for a check that needs no event loop."""
 
     async def checked(time_ms: int) -> None:
         check(time_ms)
@@ -56,7 +55,7 @@ def with_blocking_time(first_ms: int, check: Callable[[int], None]) -> None:
 
 @contextmanager
 def watching_stalls() -> Iterator[Callable[[], float]]:
-    """Measure how long at most another thread of this process was kept from running, in seconds."""
+    """Measure the longest time, in seconds, for which a thread of this process did not run."""
     longest_s, is_over = 0.0, threading.Event()
 
     def tick() -> None:
@@ -76,8 +75,7 @@ def watching_stalls() -> Iterator[Callable[[], float]]:
 
 
 def undisturbed(check: Callable[[int], None], *, stall_s: float) -> None:
-    """Run a check, with its number, of what holds as long as no process is kept from running for
-    long; again where it fails and this one was, for `stall_s` or more."""
+    """Run `check(attempt)`; retry a failure if this process stalled for `stall_s` or longer."""
     for number in range(ATTEMPTS):
         with watching_stalls() as longest_s:
             try:

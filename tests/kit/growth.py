@@ -1,4 +1,4 @@
-"""How the cost of work grows with its size, which no slow or busy machine can change."""
+"""Assertions on the growth of CPU cost with size, independent of the machine's speed."""
 
 import math
 from collections.abc import Callable
@@ -7,14 +7,16 @@ from typing import Final
 
 ROUNDS: Final = 4
 FOLD: Final = 4
-# Fourfold work takes four times as long where its cost grows with its size, and sixteen times as
-# long where it grows with the square. The rest is for what else a machine does meanwhile.
+# Four times the work costs 4 times as much if the cost is linear, 16 times if it is quadratic. The
+# margin above 4 covers other load on the machine.
 TIMES_MAX: Final = 10
 
 
 def grows_with_size(work: Callable[[int], None], size: int) -> None:
-    """Raise AssertionError where `work(size)` takes more than ten times the CPU time of a quarter
-    of it: the least of several times each, in turn."""
+    """Raise AssertionError if `work(size)` takes over ten times the CPU time of `work(size / 4)`.
+
+    Each is measured several times, alternating; the minimum counts.
+    """
     small_s = large_s = math.inf
     for _ in range(ROUNDS):
         small_s = min(small_s, _cpu_s(work, size // FOLD))

@@ -9,7 +9,7 @@ from quorumlog.runtime import Channel, Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
 
-from .raw_client import RawClient, connect
+from .kafka_client import RawClient, connect
 
 
 @dataclass(slots=True, kw_only=True)

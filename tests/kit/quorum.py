@@ -29,7 +29,7 @@ from quorumlog.raftlog.raft import Raft
 from quorumlog.raftlog.ready import HardState, Outgoing, Ready, SendChunk, SendEntries
 from quorumlog.raftlog.voters import Voter, VoterSet
 
-from .member import Disk, Member, SnapshotFile, address_of, data, voter, voters
+from .raft_member import Disk, Member, SnapshotFile, address_of, data, voter, voters
 
 ROUNDS_MAX: Final = 10_000
 """What has not come to rest after so many steps never will."""
