@@ -34,7 +34,7 @@ def run_patiently(main: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
 
 
 async def with_time(first_ms: int, check: Callable[[int], Awaitable[None]]) -> None:
-    """Run a check with a time limit; retry a failure with ten times the limit, then with AMPLE_MS / 2."""
+    """Run a check with a time limit; retry a failure with ten times the limit, then 30 s."""
     for time_ms in (first_ms, 10 * first_ms):
         try:
             await check(time_ms)
@@ -85,3 +85,10 @@ def undisturbed(check: Callable[[int], None], *, stall_s: float) -> None:
                     raise
                 continue
         return
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """Return when the condition holds, which nothing announces."""
+    async with asyncio.timeout(AMPLE_S):
+        while not condition():  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0.001)

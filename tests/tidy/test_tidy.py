@@ -187,6 +187,39 @@ def test_the_package_imports_itself_relatively() -> None:
     assert not found, f"write `from ..storage import Log`: {found}"
 
 
+def test_no_test_module_is_imported() -> None:
+    """Shared helpers belong in tests/kit or in a helper module of the folder."""
+    found = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in written_modules()
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Import | ast.ImportFrom) and imports_a_test_module(node)
+    ]
+    assert not found, f"move the shared helper to tests/kit or to a helper module: {found}"
+
+
+def imports_a_test_module(node: ast.Import | ast.ImportFrom) -> bool:
+    """Return True if the statement imports a module named test_* or a name of one."""
+    module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+    names = [module, *(alias.name for alias in node.names)]
+    return any(part.startswith("test_") for name in names for part in name.split("."))
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("from .test_bytes import connected", True),
+        ("from tests.unit import test_errors", True),
+        ("import tests.unit.test_errors", True),
+        ("from tests.kit.waits import AMPLE_S", False),
+    ],
+)
+def test_an_import_of_a_test_module_is_found(statement: str, expected: bool) -> None:
+    (node,) = ast.parse(statement).body
+    assert isinstance(node, ast.Import | ast.ImportFrom)
+    assert imports_a_test_module(node) is expected
+
+
 def test_packages_only_re_export() -> None:
     """`__init__.py` holds imports, `__all__`, a docstring; the two that users import from also
     resolve lazily."""

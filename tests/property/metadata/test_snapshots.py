@@ -26,7 +26,7 @@ from quorumlog.metadata.snapshots import (
 )
 from quorumlog.proto.metadata_records_pb2 import BrokerRecord, MetadataRecord
 
-from .test_replay import Step, registration, run, steps
+from .random_commands import Step, decide_all, registration, steps
 
 
 def restored(image: MetadataImage) -> MetadataImage:
@@ -37,7 +37,7 @@ def restored(image: MetadataImage) -> MetadataImage:
 @given(steps)
 @settings(max_examples=150, deadline=None)
 def test_a_snapshot_restores_the_image(script: list[Step]) -> None:
-    image = run(script)[0][-1]
+    image = decide_all(script)[0][-1]
     assert restored(image) == image
     with_ids = replace(image, next_producer_id=5000)
     assert restored(with_ids) == with_ids
@@ -47,7 +47,7 @@ def test_a_snapshot_restores_the_image(script: list[Step]) -> None:
 @settings(max_examples=100, deadline=None)
 def test_an_image_that_came_from_a_snapshot_gives_the_same_bytes(script: list[Step]) -> None:
     """And one that went on from it, too: a node that was given a snapshot is like any other."""
-    images, log = run(script)
+    images, log = decide_all(script)
     middle = images[len(images) // 2]
     records = [MetadataRecord.FromString(value) for value in log[middle.offset + 1 :]]
     later = replay_batch(restored(middle), records, base_offset=middle.offset + 1, epoch=1)

@@ -13,7 +13,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode
 from quorumlog.storage import AppendOrigin
 
-from .test_replicas import ME, OTHER, Broker, T, U, broker, simulate, topic
+from .lone_broker import ME, OTHER, LoneBroker, T, U, broker, simulate, topic
 
 STEPS = 5
 HELD = STEPS * UPDATES_A_STEP + 1
@@ -33,7 +33,7 @@ def wide(count: int, *, replicas: Sequence[int] = (ME,)) -> list[pb.MetadataReco
     ]
 
 
-def held(b: Broker, count: int) -> int:
+def held(b: LoneBroker, count: int) -> int:
     """How many of topic t's partitions are held here."""
     found = 0
     for index in range(count):

@@ -6,7 +6,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode
 from quorumlog.storage import AppendOrigin
 
-from .test_replicas import T, broker, simulate, topic
+from .lone_broker import T, broker, simulate, topic
 
 
 def test_a_read_ends_where_its_last_batch_does_not_where_the_next_one_starts() -> None:

@@ -24,7 +24,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode
 from quorumlog.storage import DirectoryConfig
 
-from .test_replicas import ME, OTHER, Broker, T, broker, simulate, topic
+from .lone_broker import ME, OTHER, LoneBroker, T, broker, simulate, topic
 
 SOURCE = "cluster-a/topic-id"
 
@@ -47,14 +47,14 @@ def promotion() -> pb.MetadataRecord:
 
 
 async def copy(
-    b: Broker, records: bytes = b"", *, end: int = 0, source: str = SOURCE
+    b: LoneBroker, records: bytes = b"", *, end: int = 0, source: str = SOURCE
 ) -> MirrorOutcome:
     mirroring = MirrorWriter(b.runtime.clock, b.directory, b.replicas.replica_of)
     spec = MirrorSpec(topic="t", partition=0, source=source, log_end_offset=end, records=records)
     return await mirroring.append(spec, b.runtime.clock.now_ms() + 10_000)
 
 
-async def stored(b: Broker, offset: int = 0) -> list[tuple[int, bytes | None]]:
+async def stored(b: LoneBroker, offset: int = 0) -> list[tuple[int, bytes | None]]:
     found: list[tuple[int, bytes | None]] = []
     while True:
         (outcome,) = await b.fetch(offset=offset)
@@ -155,7 +155,7 @@ def test_what_a_lost_leader_has_behind_a_gap_in_front_of_a_new_epoch_is_cut() ->
     simulate(main)
 
 
-def lead_again(b: Broker) -> None:
+def lead_again(b: LoneBroker) -> None:
     """Another node leads, and then this one in epoch 2."""
     for leader, isr in ((OTHER, (ME, OTHER)), (ME, (ME,))):
         change = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=leader)

@@ -1,13 +1,11 @@
 """The pure leader and its in-sync replicas: who joins, who leaves, what counts meanwhile (KIP-497,
 KIP-903, KIP-966; R6 to R11, R27, R28)."""
 
-from dataclasses import dataclass, field
-
 import pytest
 
 from quorumlog.broker.follower_state import FollowerState
-from quorumlog.broker.leader_state import BrokerFacts, FollowerFetch, IsrProposal, LeaderAndIsr
-from quorumlog.broker.partition import Acks, Partition, PartitionProgress
+from quorumlog.broker.leader_state import BrokerFacts
+from quorumlog.broker.partition import Acks
 from quorumlog.broker.waits import Wait
 from quorumlog.errors import (
     FencedLeaderEpoch,
@@ -23,101 +21,11 @@ from quorumlog.errors import (
 )
 from quorumlog.ids import Epoch, NodeId, Offset
 
-ME, OTHER, THIRD = NodeId(1), NodeId(2), NodeId(3)
-LAG_MS = 1_000
-
-
-@dataclass
-class Leader:
-    """A leader with two other replicas whose registrations the test may change."""
-
-    isr: tuple[NodeId, ...] = (ME,)
-    min_isr: int = 1
-    end: int = 0
-    counts_flushed: bool = False
-    recovering: bool = False
-    facts: dict[NodeId, BrokerFacts] = field(
-        default_factory=lambda: {n: BrokerFacts(Offset(n), True) for n in (ME, OTHER, THIRD)}
-    )
-
-    def __post_init__(self) -> None:
-        self.partition = Partition(
-            topic="t",
-            index=0,
-            node_id=ME,
-            waits_max=9,
-            brokers=lambda node: self.facts.get(node),
-            lag_time_max_ms=LAG_MS,
-        )
-        self.lead()
-
-    def state(self, *, epoch: int = 1, partition_epoch: int = 0) -> LeaderAndIsr:
-        return LeaderAndIsr(
-            leader_epoch=Epoch(epoch),
-            partition_epoch=partition_epoch,
-            replicas=(ME, OTHER, THIRD),
-            isr=self.isr,
-            min_isr=self.min_isr,
-            counts_flushed=self.counts_flushed,
-            recovering=self.recovering,
-        )
-
-    def lead(
-        self, *, epoch: int = 1, partition_epoch: int = 0, now_ms: int = 0
-    ) -> PartitionProgress:
-        return self.partition.become_leader(
-            self.state(epoch=epoch, partition_epoch=partition_epoch),
-            log_end_offset=Offset(self.end),
-            flushed_end_offset=Offset(0),
-            now_ms=now_ms,
-        )
-
-    def append(self, end: int) -> PartitionProgress:
-        self.end = end
-        return self.partition.advance(log_end_offset=Offset(end), flushed_end_offset=Offset(0))
-
-    def fetch(
-        self,
-        node: NodeId,
-        end: int,
-        *,
-        now_ms: int = 0,
-        flushed: int = 0,
-        epoch: int = 1,
-        broker_epoch: int | None = None,
-    ) -> PartitionProgress:
-        fetch = FollowerFetch(
-            broker_epoch=Offset(node if broker_epoch is None else broker_epoch),
-            leader_epoch=Epoch(epoch),
-            log_end_offset=Offset(end),
-            flushed_end_offset=Offset(flushed),
-            log_start_offset=Offset(0),
-        )
-        progress = self.partition.fetched(node, fetch, now_ms)
-        self.partition.check_invariants()
-        return progress
-
-    def proposal(self) -> IsrProposal:
-        found = self.partition.isr_proposal()
-        assert found is not None, "nothing is asked for"
-        return found
-
-    def accept(self, proposal: IsrProposal) -> PartitionProgress:
-        self.isr = proposal.members
-        return self.partition.isr_accepted(
-            proposal,
-            leader_epoch=proposal.leader_epoch,
-            partition_epoch=proposal.partition_epoch + 1,
-            isr=proposal.members,
-        )
-
-    @property
-    def mark(self) -> int:
-        return self.partition.high_watermark
+from .isr_leader import LAG_MS, ME, OTHER, THIRD, IsrLeader
 
 
 def test_a_replica_that_reached_the_mark_is_asked_into_the_isr_with_its_broker_epoch() -> None:
-    leader = Leader(end=5)
+    leader = IsrLeader(end=5)
     leader.fetch(OTHER, 3)
     assert leader.partition.isr_proposal() is None
     leader.fetch(OTHER, 5)
@@ -127,7 +35,7 @@ def test_a_replica_that_reached_the_mark_is_asked_into_the_isr_with_its_broker_e
 
 def test_the_mark_waits_for_everybody_who_was_asked_for_before_the_answer_comes() -> None:
     """R9: the controller may have accepted already, and elect the newcomer."""
-    leader = Leader(end=5)
+    leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
     leader.proposal()
     leader.append(9)
@@ -138,7 +46,7 @@ def test_the_mark_waits_for_everybody_who_was_asked_for_before_the_answer_comes(
 
 @pytest.mark.parametrize("error", [OutcomeUnknown("?"), NotController("?")])
 def test_a_lost_answer_keeps_the_maximal_isr_and_asks_the_same_again(error: QuorumlogError) -> None:
-    leader = Leader(end=5)
+    leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
     asked = leader.proposal()
     leader.partition.isr_refused(asked, error)
@@ -149,7 +57,7 @@ def test_a_lost_answer_keeps_the_maximal_isr_and_asks_the_same_again(error: Quor
 
 def test_an_ineligible_replica_rolls_the_isr_back_and_is_not_asked_for_at_once_again() -> None:
     """R8: the controller said that the partition epoch is right and nothing was taken."""
-    leader = Leader(end=5)
+    leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
     leader.partition.isr_refused(leader.proposal(), IneligibleReplica("fenced"))
     assert leader.partition.maximal_isr == (ME,)
@@ -162,7 +70,7 @@ def test_an_ineligible_replica_rolls_the_isr_back_and_is_not_asked_for_at_once_a
 def test_a_stale_proposal_keeps_the_maximal_isr_until_the_metadata_says_what_holds(
     error: QuorumlogError,
 ) -> None:
-    leader = Leader(end=5)
+    leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
     leader.partition.isr_refused(leader.proposal(), error)
     assert leader.partition.isr_proposal() is None
@@ -174,7 +82,7 @@ def test_a_stale_proposal_keeps_the_maximal_isr_until_the_metadata_says_what_hol
 
 def test_an_accepted_shrink_releases_what_waited_for_the_lost_member() -> None:
     """R27: the mark is looked at again in the answer, not at the next fetch."""
-    leader = Leader(isr=(ME, OTHER), end=5)
+    leader = IsrLeader(isr=(ME, OTHER), end=5)
     wait = leader.partition.wait_for(Acks.ALL, Offset(5), None)
     leader.partition.tick(LAG_MS + 1)
     asked = leader.proposal()
@@ -184,7 +92,7 @@ def test_an_accepted_shrink_releases_what_waited_for_the_lost_member() -> None:
 
 
 def test_a_member_that_is_slow_yet_level_with_where_the_leader_was_stays() -> None:
-    leader = Leader(isr=(ME, OTHER), end=5)
+    leader = IsrLeader(isr=(ME, OTHER), end=5)
     leader.fetch(OTHER, 5, now_ms=900)
     for turn in range(1, 5):
         leader.append(5 + 10 * turn)
@@ -197,7 +105,7 @@ def test_a_member_that_is_slow_yet_level_with_where_the_leader_was_stays() -> No
 
 def test_a_member_that_was_level_for_long_does_not_lag_at_the_next_append() -> None:
     """Streams tell what changed: who has everything has nothing to tell for hours."""
-    leader = Leader(isr=(ME, OTHER), end=5)
+    leader = IsrLeader(isr=(ME, OTHER), end=5)
     leader.fetch(OTHER, 5, now_ms=1)
     for now_ms in range(500, 10_001, 500):
         leader.partition.tick(now_ms)
@@ -210,7 +118,7 @@ def test_a_member_that_was_level_for_long_does_not_lag_at_the_next_append() -> N
 
 def test_who_left_for_lagging_does_not_join_while_it_lags() -> None:
     """The mark is frozen where it is, too few being in sync: reaching it says nothing."""
-    leader = Leader(isr=(ME, OTHER, THIRD), min_isr=3, end=5)
+    leader = IsrLeader(isr=(ME, OTHER, THIRD), min_isr=3, end=5)
     leader.fetch(OTHER, 5, now_ms=1)
     leader.fetch(THIRD, 5, now_ms=1)
     leader.append(6)
@@ -225,7 +133,7 @@ def test_who_left_for_lagging_does_not_join_while_it_lags() -> None:
 
 def test_a_replica_that_keeps_up_holds_the_mark_so_that_it_can_join() -> None:
     """Else a mark that moves with every append runs away from it for ever."""
-    leader = Leader(end=5)
+    leader = IsrLeader(end=5)
     leader.fetch(OTHER, 4, now_ms=1)
     leader.append(6)
     leader.fetch(OTHER, 5, now_ms=2)  # level with where the leader was at its last fetch
@@ -237,7 +145,7 @@ def test_a_replica_that_keeps_up_holds_the_mark_so_that_it_can_join() -> None:
 
 def test_who_is_fenced_stopping_or_registered_anew_does_not_join() -> None:
     """R6, R7, R8: judged on one captured state of the metadata."""
-    leader = Leader(end=5)
+    leader = IsrLeader(end=5)
     for facts in (BrokerFacts(Offset(2), False), BrokerFacts(Offset(1), True), None):
         if facts is None:
             del leader.facts[OTHER]
@@ -249,14 +157,14 @@ def test_who_is_fenced_stopping_or_registered_anew_does_not_join() -> None:
 
 
 def test_a_fetch_of_a_past_life_is_refused() -> None:
-    leader = Leader(end=5)
+    leader = IsrLeader(end=5)
     leader.facts[OTHER] = BrokerFacts(Offset(7), True)
     with pytest.raises(StaleBrokerEpoch, match="epoch 2; it is registered with 7"):
         leader.fetch(OTHER, 5)
 
 
 def test_a_late_fetch_of_a_past_life_does_not_count_where_the_metadata_is_behind() -> None:
-    leader = Leader(isr=(ME, OTHER), end=5)
+    leader = IsrLeader(isr=(ME, OTHER), end=5)
     leader.fetch(OTHER, 0, broker_epoch=7)
     with pytest.raises(StaleBrokerEpoch, match="epoch 2; it is registered with 7"):
         leader.fetch(OTHER, 5)
@@ -265,12 +173,12 @@ def test_a_late_fetch_of_a_past_life_does_not_count_where_the_metadata_is_behind
 
 def test_a_stranger_is_no_replica() -> None:
     with pytest.raises(InvalidRequest, match="node 9 is not a follower of t-0"):
-        Leader().fetch(NodeId(9), 0)
+        IsrLeader().fetch(NodeId(9), 0)
 
 
 def test_to_join_a_replica_must_reach_the_start_of_the_leader_epoch() -> None:
     """R10: the new leader's own mark may be behind what the old one told."""
-    leader = Leader(end=5)
+    leader = IsrLeader(end=5)
     leader.isr, leader.end = (ME, THIRD), 10
     leader.lead(epoch=2, partition_epoch=1)
     assert leader.mark == 5
@@ -282,14 +190,14 @@ def test_to_join_a_replica_must_reach_the_start_of_the_leader_epoch() -> None:
 
 def test_what_was_reported_in_an_older_epoch_makes_nobody_join() -> None:
     """R11."""
-    leader = Leader(end=5)
+    leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
     leader.lead(epoch=2, partition_epoch=1)
     assert leader.partition.isr_proposal() is None
 
 
 def test_until_it_committed_its_beginning_a_leader_does_not_say_how_far_it_is() -> None:
-    leader = Leader(isr=(ME, OTHER), end=10)
+    leader = IsrLeader(isr=(ME, OTHER), end=10)
     with pytest.raises(OffsetNotAvailable, match="committed up to offset 0 of 10"):
         leader.partition.check_committed()
     leader.fetch(OTHER, 10)
@@ -297,7 +205,7 @@ def test_until_it_committed_its_beginning_a_leader_does_not_say_how_far_it_is() 
 
 
 def test_under_fsync_only_what_is_flushed_makes_a_replica_join() -> None:
-    leader = Leader(counts_flushed=True, end=5)
+    leader = IsrLeader(counts_flushed=True, end=5)
     leader.partition.advance(log_end_offset=Offset(5), flushed_end_offset=Offset(5))
     leader.fetch(OTHER, 5, flushed=4)
     assert leader.partition.isr_proposal() is None
@@ -306,7 +214,7 @@ def test_under_fsync_only_what_is_flushed_makes_a_replica_join() -> None:
 
 
 def test_a_recovering_leader_says_first_that_it_has_recovered() -> None:
-    leader = Leader(end=5, recovering=True)
+    leader = IsrLeader(end=5, recovering=True)
     leader.fetch(OTHER, 5)
     asked = leader.proposal()
     assert (asked.recovered, asked.members) == (True, (ME,))
@@ -315,7 +223,7 @@ def test_a_recovering_leader_says_first_that_it_has_recovered() -> None:
 
 
 def test_an_older_state_of_the_metadata_does_not_undo_an_accepted_isr() -> None:
-    leader = Leader(end=5)
+    leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
     leader.accept(leader.proposal())
     leader.isr = (ME,)
@@ -324,7 +232,7 @@ def test_an_older_state_of_the_metadata_does_not_undo_an_accepted_isr() -> None:
 
 
 def test_an_answer_of_another_leadership_is_dropped() -> None:
-    leader = Leader(end=5)
+    leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
     asked = leader.proposal()
     leader.lead(epoch=2, partition_epoch=3)
@@ -333,7 +241,7 @@ def test_an_answer_of_another_leadership_is_dropped() -> None:
 
 
 def test_a_lapsed_leader_takes_only_what_needs_the_in_sync_replicas() -> None:
-    leader = Leader(end=5)
+    leader = IsrLeader(end=5)
     for acks in (Acks.NONE, Acks.LEADER):
         with pytest.raises(NotLeaderOrFollower, match="lost the controllers"):
             leader.partition.admit(acks, None, lapsed=True)
@@ -341,7 +249,7 @@ def test_a_lapsed_leader_takes_only_what_needs_the_in_sync_replicas() -> None:
 
 
 def test_a_follower_releases_its_waits_and_says_who_leads() -> None:
-    leader = Leader(isr=(ME, OTHER), end=5)
+    leader = IsrLeader(isr=(ME, OTHER), end=5)
     wait = leader.partition.wait_for(Acks.ALL, Offset(5), None)
     error = NotLeaderOrFollower("node 2 leads")
     followed = FollowerState(leader_id=OTHER, leader_epoch=Epoch(2), partition_epoch=1)
@@ -354,7 +262,7 @@ def test_a_follower_releases_its_waits_and_says_who_leads() -> None:
 
 
 def test_replica_statuses_say_in_a_sentence_why_a_replica_is_not_in_sync() -> None:
-    leader = Leader(isr=(ME,), end=5)
+    leader = IsrLeader(isr=(ME,), end=5)
     leader.fetch(OTHER, 3, now_ms=10)
     leader.facts[THIRD] = BrokerFacts(Offset(3), False)
     mine, other, third = leader.partition.replica_status(30)

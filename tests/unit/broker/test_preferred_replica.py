@@ -1,16 +1,17 @@
 """Whom a leader names to readers in another rack, and what a follower serves (KIP-392)."""
 
 import pytest
-from tests.unit.broker.test_partition_isr import ME, OTHER, THIRD, Leader
 
 from quorumlog.broker.follower_state import FollowerState
 from quorumlog.broker.leader_state import BrokerFacts
 from quorumlog.errors import FencedLeaderEpoch, NotLeaderOrFollower
 from quorumlog.ids import NO_NODE, Epoch, NodeId, Offset
 
+from .isr_leader import ME, OTHER, THIRD, IsrLeader
 
-def leader_in_racks(mine: str, other: str, third: str) -> Leader:
-    leader = Leader(isr=(ME, OTHER, THIRD), end=9)
+
+def leader_in_racks(mine: str, other: str, third: str) -> IsrLeader:
+    leader = IsrLeader(isr=(ME, OTHER, THIRD), end=9)
     racks = {ME: mine, OTHER: other, THIRD: third}
     leader.facts = {n: BrokerFacts(Offset(n), True, rack) for n, rack in racks.items()}
     leader.fetch(OTHER, 7)
@@ -46,14 +47,14 @@ def test_who_is_fenced_or_was_registered_anew_is_not_named() -> None:
 
 
 def test_who_is_not_in_sync_is_not_named() -> None:
-    leader = Leader(isr=(ME, THIRD), end=9)
+    leader = IsrLeader(isr=(ME, THIRD), end=9)
     leader.facts[OTHER] = BrokerFacts(Offset(OTHER), True, "b")
     leader.fetch(OTHER, 9)
     assert leader.partition.preferred_replica("b", 0) is None
 
 
 def test_who_follows_a_leader_may_be_read_and_who_follows_nobody_may_not() -> None:
-    partition = Leader().partition
+    partition = IsrLeader().partition
     elsewhere = NotLeaderOrFollower("another one leads")
 
     def follow(leader: NodeId, epoch: int) -> None:

@@ -8,27 +8,11 @@ from quorumlog.cli.findings import BrokerProbe, fenced, not_in_sync, not_registe
 from quorumlog.clients import Broker, Partition, PartitionReplicas, Replica
 from quorumlog.errors import OutcomeUnknown, QuorumlogError
 
-
-def partition(**fields: Any) -> Partition:
-    settled: dict[str, Any] = {
-        "partition": 0,
-        "leader": 1,
-        "leader_epoch": 0,
-        "partition_epoch": 0,
-        "replicas": (1, 2, 3),
-        "isr": (1, 2),
-        "min_isr": 2,
-        "elr": (),
-        "last_known_elr": (),
-        "adding": (),
-        "removing": (),
-        "recovering": False,
-    }
-    return Partition(**(settled | fields))
+from .descriptions import partition
 
 
 def broker(number: int, **fields: Any) -> Broker:
-    settled: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "id": number,
         "grpc_address": f"b{number}:9094",
         "rack": "",
@@ -36,7 +20,7 @@ def broker(number: int, **fields: Any) -> Broker:
         "broker_epoch": 40,
         "stopping": False,
     }
-    return Broker(**(settled | fields))
+    return Broker(**(defaults | fields))
 
 
 def brokers(**fields: Any) -> dict[int, Broker]:
@@ -44,7 +28,7 @@ def brokers(**fields: Any) -> dict[int, Broker]:
     return {1: broker(1), 2: broker(2), 3: broker(3, **fields)}
 
 
-def told(reason: str = "", error: QuorumlogError | None = None) -> PartitionReplicas:
+def described(reason: str = "", error: QuorumlogError | None = None) -> PartitionReplicas:
     return PartitionReplicas(
         topic="t",
         partition=0,
@@ -61,25 +45,35 @@ def told(reason: str = "", error: QuorumlogError | None = None) -> PartitionRepl
 @pytest.mark.parametrize(
     ("state", "seen", "known", "words"),
     [
-        (partition(), told(), {1: broker(1)}, ["3 is not registered", "--drain 3"]),
-        (partition(), told(), brokers(fenced=True), ["3 is fenced", "explain fenced 3"]),
-        (partition(), told(), brokers(stopping=True), ["3 is stopping", "catches up after"]),
+        (partition(), described(), {1: broker(1)}, ["3 is not registered", "--drain 3"]),
+        (partition(), described(), brokers(fenced=True), ["3 is fenced", "explain fenced 3"]),
+        (partition(), described(), brokers(stopping=True), ["3 is stopping", "catches up after"]),
         (
             partition(leader=None, isr=(), elr=(1, 2), replicas=(3, 1, 2)),
             None,
             {3: broker(3)},
             ["no leader", "explain under-min-isr"],
         ),
-        (partition(), told(error=OutcomeUnknown("cut")), brokers(), ["did not report", "(cut)"]),
+        (
+            partition(),
+            described(error=OutcomeUnknown("cut")),
+            brokers(),
+            ["did not report", "(cut)"],
+        ),
         (partition(), None, brokers(), ["did not report"]),
-        (partition(), told("broker 3 is 7 behind"), brokers(), ["3 is 7 behind", "check the log"]),
+        (
+            partition(),
+            described("broker 3 is 7 behind"),
+            brokers(),
+            ["3 is 7 behind", "check the log"],
+        ),
         (
             partition(adding=(3,)),
-            told("broker 3 is 7 behind"),
+            described("broker 3 is 7 behind"),
             brokers(),
             ["3 is 7 behind", "A reassignment adds the replica", "replication.throttled.rate"],
         ),
-        (partition(), told(""), brokers(), ["has just joined the ISR"]),
+        (partition(), described(""), brokers(), ["has just joined the ISR"]),
     ],
 )
 def test_a_replica_out_of_sync_is_told_with_its_reason_and_the_remedy(

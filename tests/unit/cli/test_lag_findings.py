@@ -1,24 +1,13 @@
-"""What is said of a group that is behind, or only looks so."""
+"""Findings about groups with lag."""
 
 from dataclasses import replace
 
 from quorumlog.cli.lag_findings import lags
-from quorumlog.clients import Group, GroupMember, GroupOffset, Partition
+from quorumlog.clients import Group, GroupMember, GroupOffset
 
-PARTITION = Partition(
-    partition=0,
-    leader=1,
-    leader_epoch=0,
-    partition_epoch=0,
-    replicas=(1,),
-    isr=(1,),
-    min_isr=1,
-    elr=(),
-    last_known_elr=(),
-    adding=(),
-    removing=(),
-    recovering=False,
-)
+from .descriptions import group, lone_partition, partition
+
+PARTITION = lone_partition()
 MEMBER = GroupMember(
     member_id="m",
     instance_id="",
@@ -34,38 +23,33 @@ MEMBER = GroupMember(
 )
 
 
-def group(*, committed: int | None, end: int) -> Group:
-    offset = GroupOffset(
-        topic="t", partition=0, committed=committed, log_end_offset=end, member=MEMBER
-    )
-    return Group(
-        name="g",
+def group_with_member(*, committed: int | None, end: int) -> Group:
+    return group(
+        GroupOffset(topic="t", partition=0, committed=committed, log_end_offset=end, member=MEMBER),
         type="consumer",
         state="Stable",
-        coordinator=1,
         epoch=3,
         target_epoch=3,
         assignor="uniform",
         members=(MEMBER,),
-        offsets=(offset,),
     )
 
 
-def said(committed: int | None, end: int) -> list[str]:
-    now = group(committed=committed, end=end)
+def reasons(committed: int | None, end: int) -> list[str]:
+    now = group_with_member(committed=committed, end=end)
     found = lags(now, now, {("t", 0): PARTITION}, now_ms=0, between_ms=0)
     return [each.why for each in found]
 
 
-def test_a_partition_without_a_record_is_not_what_a_member_is_stuck_with() -> None:
-    assert said(None, 0) == []
-    assert said(5, 5) == []
-    (why,) = said(None, 1)
+def test_partition_without_records_has_no_lag_finding() -> None:
+    assert reasons(None, 0) == []
+    assert reasons(5, 5) == []
+    (why,) = reasons(None, 1)
     assert "has not committed an offset" in why
 
 
-def test_a_member_that_is_not_heard_of_is_named_with_its_host() -> None:
-    now = group(committed=3, end=9)
+def test_finding_names_the_silent_member_and_its_host() -> None:
+    now = group_with_member(committed=3, end=9)
     member = replace(MEMBER, silent_ms=31_000)
     now = replace(now, offsets=(replace(now.offsets[0], member=member, commit_ms=1),))
     (finding,) = lags(now, now, {("t", 0): PARTITION}, now_ms=32_000, between_ms=0)
@@ -73,12 +57,51 @@ def test_a_member_that_is_not_heard_of_is_named_with_its_host() -> None:
     assert "when the member's session expires" in finding.remedy
 
 
-def test_an_offset_behind_the_logs_end_is_not_taken_for_well() -> None:
-    """Whoever reads there is told OffsetOutOfRange; what was committed while it was looked is not
-    meant."""
-    now = group(committed=1_000, end=30)
+def test_committed_offset_beyond_the_log_end_is_a_finding() -> None:
+    """A fetch there returns OffsetOutOfRange. A commit between the two descriptions does not
+    count."""
+    now = group_with_member(committed=1_000, end=30)
     (finding,) = lags(now, now, {("t", 0): PARTITION}, now_ms=0, between_ms=0)
     assert "committed offset 1,000 is beyond the log end offset 30" in finding.why
     assert "quorumlog groups reset-offsets g --to latest --topic t" in finding.remedy
-    before = group(committed=30, end=30)
+    before = group_with_member(committed=30, end=30)
     assert lags(before, now, {("t", 0): PARTITION}, now_ms=0, between_ms=0) == []
+
+
+# --- groups without members, as of a streaming query -------------------------------------------
+
+
+def group_of_query(committed: int, end: int) -> Group:
+    return group(
+        GroupOffset(
+            topic="t",
+            partition=0,
+            committed=committed,
+            log_end_offset=end,
+            member=None,
+            commit_ms=1_000,
+        )
+    )
+
+
+def text_of_finding(before: Group, now: Group) -> str:
+    (finding,) = lags(before, now, {("t", 0): partition()}, now_ms=9_000, between_ms=2_000)
+    return finding.text
+
+
+def test_finding_states_the_read_rate_of_a_query() -> None:
+    text = text_of_finding(group_of_query(10, 100), group_of_query(30, 100))
+    assert text == (
+        "t-0: lag 70; a program outside of the group, such as a streaming query, reads 10 "
+        "records/s, producers write 0 records/s: it catches up in about 7 s."
+    )
+
+
+def test_finding_about_a_growing_lag_of_a_query_advises_more_cores() -> None:
+    text = text_of_finding(group_of_query(10, 100), group_of_query(20, 200))
+    assert text.endswith("the lag grows. Give the query more cores, or the topic more partitions.")
+
+
+def test_unchanged_offsets_of_a_group_without_members_are_a_finding() -> None:
+    text = text_of_finding(group_of_query(10, 100), group_of_query(10, 100))
+    assert "group g has no members" in text

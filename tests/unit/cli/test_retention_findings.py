@@ -1,8 +1,10 @@
 """What is said of groups that hold records back from retention."""
 
 from quorumlog.cli.explain import retention_holds
-from quorumlog.clients import Group, GroupOffset, Partition, Topic
+from quorumlog.clients import Group, GroupOffset, Topic
 from quorumlog.errors import CoordinatorNotAvailable, GroupNotFound, QuorumlogError
+
+from .descriptions import group, lone_partition
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 24 * 3600 * 1000
@@ -12,25 +14,8 @@ def topic(holds: str, partitions: int = 2) -> Topic:
     return Topic(
         name="t",
         topic_id=b"",
-        partitions=tuple(map(partition, range(partitions))),
+        partitions=tuple(map(lone_partition, range(partitions))),
         configs={"retention.holds": holds},
-    )
-
-
-def partition(number: int) -> Partition:
-    return Partition(
-        partition=number,
-        leader=1,
-        leader_epoch=0,
-        partition_epoch=0,
-        replicas=(1,),
-        isr=(1,),
-        min_isr=1,
-        elr=(),
-        last_known_elr=(),
-        adding=(),
-        removing=(),
-        recovering=False,
     )
 
 
@@ -40,35 +25,21 @@ def offset(partition: int, committed: int | None, end: int | None) -> GroupOffse
     )
 
 
-def group(*offsets: GroupOffset) -> Group:
-    return Group(
-        name="g",
-        type="classic",
-        state="Empty",
-        coordinator=1,
-        epoch=0,
-        target_epoch=-1,
-        assignor="",
-        members=(),
-        offsets=offsets,
-    )
-
-
-def said(holds: str, found: Group | QuorumlogError, partitions: int = 2) -> list[str]:
+def texts(holds: str, found: Group | QuorumlogError, partitions: int = 2) -> list[str]:
     def describe(name: str) -> Group:
         if isinstance(found, QuorumlogError):
             raise found
         return found
 
-    told = retention_holds([topic(holds, partitions)], describe, now_ms=NOW_MS)
-    return [each.text for each in told]
+    findings = retention_holds([topic(holds, partitions)], describe, now_ms=NOW_MS)
+    return [each.text for each in findings]
 
 
-NOBODY = GroupNotFound("there is no group g")
+NO_GROUP = GroupNotFound("there is no group g")
 
 
 def test_a_hold_says_how_much_from_where_on_and_until_when() -> None:
-    (text,) = said(f"g@{NOW_MS + DAY_MS}/5000", group(offset(0, 4, 5), offset(1, 40, 100)))
+    (text,) = texts(f"g@{NOW_MS + DAY_MS}/5000", group(offset(0, 4, 5), offset(1, 40, 100)))
     assert text.startswith(
         "t: group g holds 61 records that it has not read, most of them in t-1 from offset 40, "
         "until 2027-01-16T08:00:00.000+00:00, in partitions of up to 5.0 KB. "
@@ -77,14 +48,14 @@ def test_a_hold_says_how_much_from_where_on_and_until_when() -> None:
 
 
 def test_a_group_that_has_committed_nothing_holds_everything() -> None:
-    for found in (NOBODY, group(), group(offset(0, None, 5))):
-        (text,) = said(f"g@{NOW_MS + DAY_MS}/5000", found)
+    for found in (NO_GROUP, group(), group(offset(0, None, 5))):
+        (text,) = texts(f"g@{NOW_MS + DAY_MS}/5000", found)
         assert text.startswith("t: group g has no committed offset and holds all records until")
 
 
 def test_partitions_of_which_nothing_is_committed_are_held_as_they_are() -> None:
     """They were added while the query is down, or nobody has read a record of them."""
-    (text,) = said(f"g@{NOW_MS + DAY_MS}/5000", group(offset(1, 4, 5)), partitions=4)
+    (text,) = texts(f"g@{NOW_MS + DAY_MS}/5000", group(offset(1, 4, 5)), partitions=4)
     assert (
         "holds 1 record that it has not read, most of them in t-1 from offset 4, and all of "
         "partitions 0, 2, 3, which have no committed offset, until"
@@ -93,7 +64,7 @@ def test_partitions_of_which_nothing_is_committed_are_held_as_they_are() -> None
 
 def test_where_nobody_says_how_far_a_group_is_everything_is_held() -> None:
     away = CoordinatorNotAvailable("nobody leads the partition now")
-    (text,) = said(f"g@{NOW_MS + DAY_MS}/5000", away)
+    (text,) = texts(f"g@{NOW_MS + DAY_MS}/5000", away)
     assert text.startswith(
         "t: the offsets of group g are not available (nobody leads the partition now), so that all "
         "records are held until"
@@ -101,13 +72,13 @@ def test_where_nobody_says_how_far_a_group_is_everything_is_held() -> None:
 
 
 def test_a_lease_that_does_not_count_says_why() -> None:
-    assert said(f"g@{NOW_MS}/5", NOBODY) == [
+    assert texts(f"g@{NOW_MS}/5", NO_GROUP) == [
         "t: group g holds no records: its lease expired 2027-01-15T08:00:00.000+00:00."
     ]
-    (text,) = said(f"g@{NOW_MS + 9 * DAY_MS}/5", NOBODY)
+    (text,) = texts(f"g@{NOW_MS + 9 * DAY_MS}/5", NO_GROUP)
     assert "beyond the maximum. Correct the clock" in text
 
 
 def test_without_holds_nothing_is_said() -> None:
-    assert said("", NOBODY) == []
-    assert said("of a newer version", NOBODY) == []
+    assert texts("", NO_GROUP) == []
+    assert texts("of a newer version", NO_GROUP) == []

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tests.kit.waits import AMPLE_MS, AMPLE_S
+from tests.kit.waits import AMPLE_MS
 
 from quorumlog.clients import AsyncLog, AsyncProducer, Delivered
 from quorumlog.errors import (
@@ -21,11 +21,7 @@ from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import decode_all, parse_header
 from quorumlog.runtime import CallContext, Handler, Listener, Runtime, Stream
 from quorumlog.runtime.error_detail import encode_error
-from quorumlog.services import (
-    ADMIN_DESCRIBE_CLUSTER,
-    ADMIN_DESCRIBE_TOPICS,
-    LOG_PRODUCE,
-)
+from quorumlog.services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS, LOG_PRODUCE
 
 from .leader_memory import LeaderMemory
 
@@ -176,13 +172,6 @@ async def scripted(
         yield log
     for listener in listeners:
         await listener.close(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Return when the condition holds, which nothing announces."""
-    async with asyncio.timeout(AMPLE_S):
-        while not condition():  # noqa: ASYNC110 (nobody tells)
-            await asyncio.sleep(0.001)
 
 
 async def send_numbers(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
-from tests.kit.waits import AMPLE_MS, AMPLE_S
+from tests.kit.waits import AMPLE_MS
 
 from quorumlog.clients import AsyncLog
 from quorumlog.errors import MessageTooLarge, QuorumlogError, UnknownTopicOrPartition
@@ -120,9 +120,3 @@ async def cluster(runtime: Runtime, broker: Broker, **settings: Any) -> AsyncIte
     async with AsyncLog.open(runtime, listener.address, **settings) as log:
         yield log
     await listener.close(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(AMPLE_S):
-        while not condition():  # noqa: ASYNC110 (nobody tells)
-            await asyncio.sleep(0.001)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pytest
-from tests.kit.waits import AMPLE_MS, run_patiently
+from tests.kit.waits import AMPLE_MS, run_patiently, wait_until
 
 from quorumlog.clients import AsyncConsumer, AsyncLog
 from quorumlog.errors import (
@@ -30,8 +30,6 @@ from quorumlog.services import (
     LOG_FETCH,
     LOG_LIST_OFFSETS,
 )
-
-from .scripted_broker import until
 
 Run: TypeAlias = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]
 
@@ -190,7 +188,7 @@ def test_a_reset_is_not_undone_by_what_was_read_before_it(run: Run) -> None:
             assert [
                 record.offset for record in await consumer.poll(max_records=1, timeout_ms=AMPLE_MS)
             ] == [2]
-            await until(lambda: consumer._fetcher.fetches >= 2)  # offset 5 was refused
+            await wait_until(lambda: consumer._fetcher.fetches >= 2)  # offset 5 was refused
             assert await offsets_of(consumer) == [3, 4]
             broker.answers[0].append(batch(0, 1))
             assert await offsets_of(consumer) == [0, 1]

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 
 import pytest
-from tests.kit.waits import run_patiently, with_time
+from tests.kit.waits import run_patiently, wait_until, with_time
 
 from quorumlog import simulation
 from quorumlog.clients import AsyncLog, AsyncProducer, Delivery
@@ -31,7 +31,6 @@ from .scripted_broker import (
     Script,
     scripted,
     send_numbers,
-    until,
 )
 
 
@@ -69,7 +68,7 @@ def test_a_partition_has_so_many_requests_under_way(
             await producer.send_and_wait("t", b"0")
             script.hold.clear()
             deliveries = [await producer.send("t", b"%d" % number) for number in range(1, 11)]
-            await until(lambda: producer.statistics().in_flight_records >= under_way)
+            await wait_until(lambda: producer.statistics().in_flight_records >= under_way)
             await asyncio.sleep(0.05)  # long enough for one more to be sent, if there is one
             assert len(producer.accumulator.queue("t", 0).parts) == under_way
             script.hold.set()
@@ -203,7 +202,7 @@ def test_a_partition_without_a_leader_waits_for_one(run: Run) -> None:
         script = Script(leaders={0: -1})
         async with scripted(runtime, script) as log, log.producer() as producer:
             delivery = await producer.send("t", b"1")
-            await until(lambda: script.lookups >= 3)
+            await wait_until(lambda: script.lookups >= 3)
             script.leaders[0] = 1
             assert (await delivery).offset == 0
 
@@ -236,7 +235,7 @@ def test_one_bad_record_fails_alone(run: Run) -> None:
         async with scripted(runtime, script) as log:
             producer = log.producer(linger_ms=0, batch_size=1)
             first = await producer.send("t", b"0")
-            await until(lambda: bool(script.requests))
+            await wait_until(lambda: bool(script.requests))
             numbers = [1, 2, -1, 3]  # they will share the next request
             deliveries = [await producer.send("t", b"%d" % number) for number in numbers]
             script.hold.set()
@@ -362,7 +361,7 @@ def test_closing_ends_the_wait_for_room(run: Run) -> None:
             producer = log.producer(buffer_size=150, block_ms_max=1_000_000)
             await producer.send("t", b"1" * 100)
             waiting = scope.spawn(sending_is_refused(producer), name="second")
-            await until(lambda: bool(script.requests))
+            await wait_until(lambda: bool(script.requests))
             await producer.close(flush=False)
             await waiting
             script.hold.set()
@@ -434,7 +433,7 @@ def test_the_time_to_block_bounds_the_wait_for_another_ones_look_up(run: Run) ->
         assert script.lookup is not None
         async with scripted(runtime, script) as log, runtime.tasks.scope("other") as scope:
             patient = scope.spawn(log.producer().send("t", b"1"), name="patient")
-            await until(lambda: script.lookups == 1)
+            await wait_until(lambda: script.lookups == 1)
             with pytest.raises(TimedOut, match="metadata lookup: no broker answered in time"):
                 await log.producer(block_ms_max=50).send("u", b"1")
             script.lookup.set()
@@ -455,7 +454,7 @@ def test_a_closed_client_refuses_and_ends_every_call(run: Run) -> None:
 
         async with runtime.tasks.scope("under way") as scope:
             scope.spawn(look_up(), name="look-up")
-            await until(lambda: script.lookups == 1)
+            await wait_until(lambda: script.lookups == 1)
             await log.close()
         with pytest.raises(Stopping, match="the client is closed"):
             await log.admin.describe_cluster()

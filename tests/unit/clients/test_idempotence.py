@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
+from tests.kit.waits import wait_until
 
 from quorumlog.clients import AsyncProducer
 from quorumlog.errors import (
@@ -31,7 +32,7 @@ from quorumlog.runtime import CallContext, Runtime
 from quorumlog.simulation import run
 
 from .leader_memory import LeaderMemory
-from .scripted_broker import BREAK, STORE, STORE_AND_BREAK, Script, scripted, until
+from .scripted_broker import BREAK, STORE, STORE_AND_BREAK, Script, scripted
 
 Sending: TypeAlias = Callable[[AsyncProducer, int], Awaitable[Any]]
 
@@ -170,7 +171,7 @@ def test_a_batch_that_is_bad_does_not_stop_those_behind_it_on_their_way() -> Non
             script.hold.clear()
             values = [1, -1, 2, 3, -1, 4, 5, 6]
             deliveries = [await producer.send("t", b"%d" % value) for value in values]
-            await until(lambda: producer.statistics().in_flight_records == 5)
+            await wait_until(lambda: producer.statistics().in_flight_records == 5)
             script.hold.set()
             for value, delivery in zip(values, deliveries, strict=True):
                 if value < 0:
@@ -253,7 +254,7 @@ def test_what_is_under_way_at_one_leader_holds_up_what_is_for_the_next() -> None
             await producer.send_and_wait("t", b"0", partition=0)
             script.hold.clear()
             first = await producer.send("t", b"1", partition=0)
-            await until(lambda: producer.statistics().in_flight_records == 1)
+            await wait_until(lambda: producer.statistics().in_flight_records == 1)
             script.leaders[0] = 2
             await log._connection.refresh("t")
             second = await producer.send("t", b"2", partition=0)
@@ -311,7 +312,7 @@ def test_repeats_are_known_though_many_are_under_way_when_the_stream_breaks() ->
             await producer.send_and_wait("t", b"0")
             script.hold.clear()
             deliveries = [await producer.send("t", b"%d" % number) for number in range(1, 10)]
-            await until(lambda: producer.statistics().in_flight_records == 5)
+            await wait_until(lambda: producer.statistics().in_flight_records == 5)
             script.produce = deque([STORE, STORE, STORE_AND_BREAK])
             script.hold.set()
             assert [(await delivery).offset for delivery in deliveries] == list(range(1, 10))
@@ -327,7 +328,7 @@ def test_a_leader_that_hangs_is_left_when_another_leads() -> None:
         assert script.hold is not None
         async with scripted(runtime, script, nodes=2) as log, log.producer() as producer:
             delivery = await producer.send("t", b"0")
-            await until(lambda: bool(script.requests))
+            await wait_until(lambda: bool(script.requests))
             began_ms = runtime.clock.now_ms()
             script.leaders[0], script.hold = 2, None  # the other one is well
             assert (await delivery).offset == 0
@@ -344,7 +345,7 @@ def test_without_numbers_a_leader_that_hangs_is_waited_for() -> None:
         async with scripted(runtime, script, nodes=2) as log:
             producer = log.producer(enable_idempotence=False)
             delivery = await producer.send("t", b"0")
-            await until(lambda: bool(script.requests))
+            await wait_until(lambda: bool(script.requests))
             script.leaders[0], script.hold = 2, None
             await asyncio.sleep(10)
             assert not delivery.done()
@@ -362,7 +363,7 @@ def test_a_broker_that_hangs_does_not_hold_up_a_look_up() -> None:
         async with scripted(runtime, script, nodes=2) as log, log.producer() as producer:
             await log.admin.describe_cluster()  # now the other one is known
             sending = asyncio.create_task(producer.send_and_wait("t", b"0"))
-            await until(lambda: script.lookups == 1)
+            await wait_until(lambda: script.lookups == 1)
             began_ms = runtime.clock.now_ms()
             script.lookup = None
             assert (await sending).offset == 0

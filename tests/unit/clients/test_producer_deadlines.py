@@ -7,7 +7,7 @@ import socket
 from typing import Any
 
 import pytest
-from tests.kit.waits import with_time
+from tests.kit.waits import wait_until, with_time
 
 from quorumlog.clients.producer.leader_link import INLINE_BYTES_MAX
 from quorumlog.clients.producer.producer import AsyncProducer
@@ -23,7 +23,7 @@ from quorumlog.runtime import Runtime, real
 from quorumlog.simulation import SimWorld, run
 
 from .scripted_broker import Script, scripted
-from .storing_broker import Broker, cluster, until
+from .storing_broker import Broker, cluster
 
 # --- for room ------------------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ def test_what_is_encoded_too_late_fails_with_what_the_broker_said_last() -> None
         async with scripted(runtime, script) as log:
             producer = log.producer(linger_ms=0, compression="gzip", delivery_timeout_ms=300)
             late = await producer.send("t", b"1", partition=0)
-            await until(lambda: producer.statistics().retries == 1)
+            await wait_until(lambda: producer.statistics().retries == 1)
             others = []
             for partition in (1, 2):
                 value = os.urandom(INLINE_BYTES_MAX)
@@ -110,7 +110,7 @@ def test_an_attempt_that_the_deadline_cuts_short_does_not_hide_why_the_one_befor
             script.addresses[2] = "dark:9094"
             producer = log.producer(linger_ms=0, delivery_timeout_ms=3_000)
             late = await producer.send("t", b"1")
-            await until(lambda: bool(script.requests))
+            await wait_until(lambda: bool(script.requests))
             script.leaders[0] = 2
             with pytest.raises(TimedOut, match=r"the last attempt: .*dark:9094 does not answer"):
                 await late
@@ -191,7 +191,7 @@ def test_an_answer_is_overdue_though_the_one_before_it_is_not() -> None:
             await asyncio.sleep(15)
             script.hold = asyncio.Event()
             young = await producer.send("t", b"2", partition=0)
-            await until(lambda: len(script.requests) == 1)
+            await wait_until(lambda: len(script.requests) == 1)
             del script.leaders[1]
             await asyncio.sleep(10)  # less than the young one has
             assert isinstance(late.exception(), TimedOut)
@@ -229,7 +229,7 @@ def test_closing_that_is_interrupted_anywhere_leaves_nothing_without_an_outcome(
         async with cluster(runtime, broker) as log, runtime.tasks.scope("closing") as scope:
             producer = log.producer(linger_ms=0, acks=acks)
             deliveries = [await producer.send("t", b"%d" % n, partition=n % 2) for n in range(4)]
-            await until(lambda: bool(deliveries[0].done() or _in_flight(producer)))
+            await wait_until(lambda: bool(deliveries[0].done() or _in_flight(producer)))
             deliveries.append(await producer.send("t", b"waits", partition=0))
             closing = scope.spawn(producer.close(flush=first % 2 == 0), name="close")
             for steps in (first, second):
@@ -267,7 +267,7 @@ def test_closing_the_client_waits_for_a_producer_that_is_being_closed() -> None:
             producer = log.producer(linger_ms=0)
             delivery = await producer.send("t", b"v")
             first = scope.spawn(producer.close(), name="first")
-            await until(lambda: producer.is_closed)
+            await wait_until(lambda: producer.is_closed)
             second = scope.spawn(log.close(), name="second")
             await asyncio.sleep(1)
             hold.set()

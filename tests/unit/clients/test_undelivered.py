@@ -5,6 +5,7 @@ from array import array
 
 import pyarrow as pa
 import pytest
+from tests.kit.waits import wait_until
 
 from quorumlog.clients import DeliveredRange
 from quorumlog.errors import (
@@ -19,7 +20,7 @@ from quorumlog.proto import log_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import run
 
-from .storing_broker import Broker, cluster, until
+from .storing_broker import Broker, cluster
 
 # --- what was not delivered ----------------------------------------------------------------------
 
@@ -68,7 +69,7 @@ def test_closing_in_bounded_time_tells_what_was_left() -> None:
         async with cluster(runtime, broker) as log:
             producer = log.producer(linger_ms=0)
             await producer.send("t", b"sent")
-            await until(lambda: producer.statistics().in_flight_records == 1)
+            await wait_until(lambda: producer.statistics().in_flight_records == 1)
             await producer.send("t", b"waiting")
             began_ms = runtime.clock.now_ms()
             with pytest.raises(NotDelivered, match="2 records") as caught:
@@ -110,7 +111,7 @@ def test_a_full_buffer_is_an_error_at_once_where_that_was_chosen() -> None:
                 await producer.send("t", b"2" * 700)
             assert runtime.clock.now_ms() - began_ms < 1_000
             broker.hold.set()  # what lingered was sent: its room is needed
-            await until(lambda: producer.statistics().buffered_bytes == 0)
+            await wait_until(lambda: producer.statistics().buffered_bytes == 0)
             await producer.send("t", b"3" * 700)
             await producer.close()
         assert broker.logs[0] == [b"1" * 700, b"3" * 700]
@@ -127,7 +128,7 @@ def test_the_buffer_counts_what_records_hold_and_then_their_encoded_batch() -> N
             await producer.send("t", b"v" * 5_000, key=b"k" * 2_000, headers={"h": b"h" * 1_000})
             assert 8_000 < producer.statistics().buffered_bytes < 8_200
             producer.accumulator.close_all()
-            await until(lambda: producer.statistics().in_flight_records == 1)
+            await wait_until(lambda: producer.statistics().in_flight_records == 1)
             assert 61 < producer.statistics().buffered_bytes < 400  # compressed
             broker.hold.set()
             await producer.close()
@@ -161,7 +162,7 @@ def test_statistics_are_a_snapshot_of_what_is_held_and_done() -> None:
         async with cluster(runtime, broker) as log:
             producer = log.producer(linger_ms=0)
             await producer.send("t", b"1")
-            await until(lambda: producer.statistics().in_flight_records == 1)
+            await wait_until(lambda: producer.statistics().in_flight_records == 1)
             second = await producer.send("t", b"bad", partition=0)
             before = producer.statistics()
             assert (before.buffered_records, before.delivered_records) == (2, 0)

@@ -11,7 +11,7 @@ from quorumlog.proto import log_pb2
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Channel, Runtime
 
-from .test_log_service import create, fetch, produce, produce_one, produce_request, values
+from .log_calls import create, fetch, produce, produce_one, produce_request, values
 
 
 def batch(value: bytes, sequence: int, *, epoch: int = 0, **envelope: Any) -> bytes:

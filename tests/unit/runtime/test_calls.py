@@ -29,21 +29,17 @@ from quorumlog.proto.log_pb2 import (
     PublishResponse,
 )
 from quorumlog.runtime import CallContext, Channel, Handler, Listener, Runtime, Stream
-from quorumlog.services import LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
+from quorumlog.services import LOG_LIST_OFFSETS, LOG_PUBLISH, LOG_SUBSCRIBE
+
+from .message_stream import open_stream
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
 Incoming: TypeAlias = Stream[ProduceResponse, ProduceRequest]
-Outgoing: TypeAlias = Stream[ProduceRequest, ProduceResponse]
 
 Served: TypeAlias = Callable[..., AbstractAsyncContextManager[tuple[Listener, Channel]]]
 
 WAIT_MS = AMPLE_MS  # no test comes near it
-
-
-async def open_stream(channel: Channel, *, timeout_ms: int = 0) -> Outgoing:
-    """Open the stream that every test uses."""
-    return await channel.stream(LOG_PRODUCE, timeout_ms=timeout_ms)
 
 
 # --- unary calls ---------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from quorumlog.runtime import Runtime, range_sender, real
 from quorumlog.runtime.files import RealFile
 from quorumlog.runtime.range_sender import QueuedRange, RangeResult, RangeSender, new_range_sender
 
-from .test_bytes import connected, filled_file
+from .byte_connection import connected, filled_file
 
 SIZE = 8 << 20
 WAIT_S = AMPLE_S

@@ -8,19 +8,11 @@ from typing import Any, TypeAlias
 import pytest
 from tests.kit.waits import AMPLE_MS
 
-from quorumlog.errors import (
-    OffsetOutOfRange,
-    StreamBroken,
-    TimedOut,
-)
-from quorumlog.proto.log_pb2 import (
-    PartitionRecords,
-    ProduceRequest,
-    ProduceResponse,
-    ProduceResult,
-)
+from quorumlog.errors import OffsetOutOfRange, StreamBroken, TimedOut
+from quorumlog.proto.log_pb2 import PartitionRecords, ProduceRequest, ProduceResponse, ProduceResult
 from quorumlog.runtime import CallContext, Channel, Listener, Runtime, Stream
-from quorumlog.services import LOG_PRODUCE
+
+from .message_stream import open_stream
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
@@ -30,11 +22,6 @@ Outgoing: TypeAlias = Stream[ProduceRequest, ProduceResponse]
 Served: TypeAlias = Callable[..., AbstractAsyncContextManager[tuple[Listener, Channel]]]
 
 WAIT_MS = AMPLE_MS  # no test comes near it
-
-
-async def open_stream(channel: Channel, *, timeout_ms: int = 0) -> Outgoing:
-    """Open the stream that every test uses."""
-    return await channel.stream(LOG_PRODUCE, timeout_ms=timeout_ms)
 
 
 @pytest.mark.slow

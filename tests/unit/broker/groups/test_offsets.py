@@ -1,9 +1,6 @@
 """Committed offsets: what is taken, told, and forgotten."""
 
-from collections.abc import Mapping
-
 import pytest
-from immutables import Map
 
 from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.broker.groups.offsets import OffsetEntry, Offsets
@@ -16,39 +13,12 @@ from quorumlog.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from quorumlog.ids import Epoch, NodeId, TopicId
-from quorumlog.metadata import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
+from quorumlog.ids import TopicId
+from quorumlog.metadata import MetadataImage
+
+from .offsets_image import ID, OTHER, image_of
 
 CONFIG = GroupConfig(offsets_retention_ms=1_000, offsets_check_ms=100, note_bytes_max=8)
-ID, OTHER = TopicId(b"a" * 16), TopicId(b"b" * 16)
-
-
-def image_of(topics: Mapping[str, TopicId], partitions: int = 2) -> MetadataImage:
-    one = PartitionImage(
-        replicas=(NodeId(1),),
-        isr=(NodeId(1),),
-        leader=NodeId(1),
-        leader_epoch=Epoch(0),
-        partition_epoch=0,
-    )
-    image = EMPTY_IMAGE
-    made = {
-        topic_id: TopicImage(
-            id=topic_id,
-            name=name,
-            partitions=Map(dict.fromkeys(range(partitions), one)),
-            configs=Map(),
-        )
-        for name, topic_id in topics.items()
-    }
-    return MetadataImage(
-        offset=image.offset,
-        epoch=image.epoch,
-        brokers=Map(),
-        topics_by_id=Map(made),
-        topics_by_name=Map(dict(topics)),
-        topics_by_key=Map(),
-    )
 
 
 IMAGE = image_of({"t": ID})

@@ -45,7 +45,7 @@ from quorumlog.errors import (
 )
 
 from .classic.play import subscription
-from .test_offsets import ID, image_of
+from .offsets_image import ID, image_of
 
 R = TypeVar("R")
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.frontends.kafka.schemas import error_code
-from quorumlog.frontends.kafka.shapes import without_none
+from quorumlog.frontends.kafka.shapes import MessageShape, without_none
 
 OFFERED = [(api.key, version) for api in APIS for version in range(api.low, api.high + 1)]
 """Every key and version that is answered."""
@@ -95,3 +95,14 @@ _VALUES: dict[str, Callable[[Random], Any]] = {
     "timedelta_i64": _span,
     "datetime_i64": lambda random: datetime.fromtimestamp(random.randrange(1 << 31), UTC),
 }
+
+
+def answer_bytes(key: int, version: int, newest: int, fields: dict[str, Any]) -> bytes:
+    """An answer as the schemas write it."""
+    from kio.index import load_response_schema
+
+    shape = MessageShape(load_response_schema(key, version))
+    known = MessageShape(load_response_schema(key, newest))
+    out = BytesIO()
+    shape.write(out, shape.build(fields, known))
+    return out.getvalue()

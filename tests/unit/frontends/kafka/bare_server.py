@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+from tests.kit.kafka_client import RawClient
+
 from quorumlog.broker.quotas import ClientQuotaManager
-from quorumlog.frontends.kafka import BrokerContext, KafkaServer, KafkaSettings
-from quorumlog.frontends.kafka.api import Answer, Call, KafkaApi
+from quorumlog.frontends.kafka import KafkaServer, KafkaSettings
+from quorumlog.frontends.kafka.api import Answer, BrokerContext, Call, KafkaApi
 from quorumlog.runtime import Runtime
 
 GRACE_MS = 500
@@ -109,3 +111,8 @@ async def bare_server(
             yield server, addresses
         finally:
             await server.close(GRACE_MS)
+
+
+async def is_served(client: RawClient) -> bool:
+    answer = await client.ask(PLAIN_KEY, 5, **topics("t"))
+    return len(answer.topics) == 1

@@ -3,10 +3,16 @@ that is about to begin."""
 
 import asyncio
 import struct
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from tests.kit.kafka_client import RawClient
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+
+from quorumlog import simulation
+from quorumlog.runtime import Runtime
+
+from .admin_calls import create_topic
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT = 8, 9, 10, 11, 12
 LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 13, 14, 15, 16, 42
@@ -131,3 +137,17 @@ async def committed(
     (topic,) = answer.topics
     assert (topic.topic_id.bytes if version >= 10 else topic.name) in (topic_id, "t")
     return [(part.partition_index, int(part.error_code)) for part in topic.partitions]
+
+
+Main = Callable[[KafkaNode, bytes], Awaitable[None]]
+
+
+def on_a_node(folder: str, main: Main, **settings: Any) -> None:
+    """Run with a node that has topic `t` of two partitions, and its id."""
+
+    async def serve(runtime: Runtime) -> None:
+        settings.setdefault("group_initial_delay_ms", 0)
+        async with serving_kafka(runtime, folder, **settings) as kafka:
+            await main(kafka, await create_topic(kafka.channel, "t", partitions=2))
+
+    simulation.run(serve)

@@ -2,13 +2,13 @@
 
 import asyncio
 import struct
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.kit.kafka_client import ConnectionEnded, RawClient, connect, connected
+from tests.kit.kafka_client import ConnectionEnded, connect, connected
 from tests.kit.node import Run
+from tests.kit.waits import wait_until
 
 from quorumlog import simulation
 from quorumlog.broker.quotas import ClientQuotaManager
@@ -18,7 +18,7 @@ from quorumlog.frontends.kafka.api import Answer, BrokerContext, Call, Done, Kaf
 from quorumlog.metadata.client_quotas import REQUEST_PERCENTAGE
 from quorumlog.runtime import Runtime
 
-from .bare_server import GATED_KEY, PLAIN_KEY, Gate, bare_server, topics
+from .bare_server import GATED_KEY, PLAIN_KEY, Gate, bare_server, is_served, topics
 
 LARGE_KEY = 37
 
@@ -49,11 +49,6 @@ async def is_let_in(runtime: Runtime, address: str) -> bool:
             return await is_served(client)
     except (OutcomeUnknown, ConnectionEnded):
         return False
-
-
-async def is_served(client: RawClient) -> bool:
-    answer = await client.ask(PLAIN_KEY, 5, **topics("t"))
-    return len(answer.topics) == 1
 
 
 # --- time ----------------------------------------------------------------------------------------
@@ -111,7 +106,7 @@ def test_a_request_that_comes_a_byte_now_and_then_ends_its_connection(size: int)
                 assert await is_served(good)
             assert 30_000 <= runtime.clock.now_ms() - began_ms <= 80_000
             assert server.figures.listeners["one"].ended == {"slow": 1}
-            await until(lambda: server.memory.taken == 0)
+            await wait_until(lambda: server.memory.taken == 0)
 
     simulation.run(main)
 
@@ -273,7 +268,7 @@ def test_who_waits_for_memory_and_goes_is_forgotten(run: Run) -> None:
             before = server.figures.received_bytes
             async with connected(runtime, addresses["one"]) as waiting:
                 waiting.send(PLAIN_KEY, 5, **topics("waits"))
-                await until(lambda: server.figures.received_bytes > before)
+                await wait_until(lambda: server.figures.received_bytes > before)
             async with connected(runtime, addresses["one"]) as last:
                 last.send(PLAIN_KEY, 5, **topics("t"))
                 gate.open(1)
@@ -402,7 +397,7 @@ def test_connections_beyond_the_bound_are_closed_until_others_go(run: Run) -> No
                 assert await is_served(client)
             assert not await is_let_in(runtime, addresses["one"])
             clients[0].connection.abort()
-            await until(lambda: server.connection_count == 2)
+            await wait_until(lambda: server.connection_count == 2)
             async with connected(runtime, addresses["one"]) as next_one:
                 assert await is_served(next_one)
             figures = server.figures.listeners["one"]
@@ -444,7 +439,7 @@ def test_a_thousand_clients_that_come_back_at_once_are_served(run: Run) -> None:
                 assert all(await asyncio.gather(*(is_served(client) for client in clients)))
                 for client in clients:
                     client.connection.abort()
-                await until(lambda: server.connection_count == 0)
+                await wait_until(lambda: server.connection_count == 0)
             assert server.figures.listeners["one"].refused == 0
             assert server.memory.taken == 0
 
@@ -551,10 +546,3 @@ def test_a_server_that_closes_does_not_wait_for_ever(run: Run) -> None:
             assert server.memory.taken == 0
 
     run(main)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 (nobody tells)
-            await asyncio.sleep(0.002)

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import struct
-from collections.abc import Callable
 
 import pytest
 from tests.kit.kafka_client import (
@@ -15,6 +14,7 @@ from tests.kit.kafka_client import (
     request_of,
 )
 from tests.kit.node import Run
+from tests.kit.waits import wait_until
 
 from quorumlog import simulation
 from quorumlog.errors import NotLeaderOrFollower
@@ -152,7 +152,7 @@ def test_a_frame_that_ends_with_its_connection_is_dropped(run: Run) -> None:
                     await client.ended()
             async with connected(runtime, addresses["one"]) as client:
                 assert await names_by(client, "fine") == ["fine"]
-            await until(lambda: server.connection_count == 0)
+            await wait_until(lambda: server.connection_count == 0)
             assert server.memory.taken == 0
 
     run(main)
@@ -210,7 +210,7 @@ def test_who_goes_has_its_requests_cancelled_and_what_they_held_given_back(run: 
                     client.send(GATED_KEY, 4, topic_names=["t"], timeout=number)
                 await gate.reached(1)
                 assert server.memory.taken > 0
-            await until(lambda: server.connection_count == 0)
+            await wait_until(lambda: server.connection_count == 0)
             assert (server.memory.taken, server.figures.open) == (0, 0)
             assert gate.begun == [1]
 
@@ -227,7 +227,7 @@ def test_no_more_requests_of_a_connection_are_taken_than_may_be_under_way(run: R
         ):
             for number in range(40):
                 client.send(GATED_KEY, 4, topic_names=["t"], timeout=number)
-            await until(lambda: server.figures.open == 3)
+            await wait_until(lambda: server.figures.open == 3)
             assert await names_by(other, "x") == ["x"]
             assert server.figures.open == 3
             for number in range(40):
@@ -236,10 +236,3 @@ def test_no_more_requests_of_a_connection_are_taken_than_may_be_under_way(run: R
             assert gate.begun == list(range(40))
 
     run(main)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 (nobody tells)
-            await asyncio.sleep(0.002)

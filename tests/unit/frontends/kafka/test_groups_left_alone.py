@@ -1,47 +1,14 @@
 """Members that go while their coordinator waits for its replicas: they hold nothing there."""
 
 import asyncio
-from typing import Any
 
 from tests.kit.kafka_client import RawClient
-from tests.kit.simulated_cluster import Play, cluster
-
-from quorumlog.broker.groups.config import OFFSETS_TOPIC
+from tests.kit.simulated_cluster import cluster
 
 from . import group_calls as calls
-from .three_nodes import ask, create
+from .three_nodes import COMMIT, ask, coordinator, create
 
-COMMIT: dict[str, Any] = {
-    "group_id": calls.GROUP,
-    "generation_id_or_member_epoch": -1,
-    "member_id": "",
-    "group_instance_id": None,
-    "topics": [
-        {
-            "name": "t",
-            "partitions": [
-                {
-                    "partition_index": 0,
-                    "committed_offset": 7,
-                    "committed_leader_epoch": -1,
-                    "committed_metadata": "",
-                }
-            ],
-        }
-    ],
-}
 WAITS_S = 0.2
-
-
-def coordinator(play: Play) -> int:
-    """Who coordinates all groups, once it does."""
-
-    def leads() -> int:
-        topic = play[1].image.topic(OFFSETS_TOPIC)
-        return 0 if topic is None else max(0, topic.partitions[0].leader)
-
-    play.until(lambda: leads() > 0)
-    return leads()
 
 
 def test_who_goes_while_it_waits_for_a_commit_takes_nobodys_place() -> None:

@@ -1,31 +1,15 @@
 """Every key of consumer groups in each of its versions, as a client of that version sees it."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.kit.kafka_node import KafkaNode, serving_kafka
-
-from quorumlog import simulation
-from quorumlog.runtime import Runtime
+from tests.kit.kafka_node import KafkaNode
 
 from . import group_calls as calls
 from .admin_calls import NODE, create_topic
-from .group_calls import GROUP, alone, assignment, committed, joined, ready, synced
+from .group_calls import GROUP, alone, assignment, committed, joined, on_a_node, ready, synced
 
-Main = Callable[[KafkaNode, bytes], Awaitable[None]]
 OK, UNKNOWN_PARTITION, UNKNOWN_MEMBER, NOT_FOUND, UNKNOWN_ID = 0, 3, 25, 69, 100
-
-
-def on_a_node(folder: str, main: Main, **settings: Any) -> None:
-    """Run with a node that has topic `t` of two partitions, and its id."""
-
-    async def serve(runtime: Runtime) -> None:
-        settings.setdefault("group_initial_delay_ms", 0)
-        async with serving_kafka(runtime, folder, **settings) as kafka:
-            await main(kafka, await create_topic(kafka.channel, "t", partitions=2))
-
-    simulation.run(serve)
 
 
 @pytest.mark.parametrize("version", range(10))

@@ -13,8 +13,7 @@ from quorumlog.frontends.kafka.api import ANSWER_MS_MAX
 from quorumlog.frontends.kafka.deadlines import STEP_MS
 
 from . import group_calls as calls
-from .test_groups_left_alone import COMMIT, coordinator
-from .three_nodes import ask, create
+from .three_nodes import COMMIT, ask, coordinator, create
 
 LATE_MS_MAX = 2 * STEP_MS
 PATIENCE_S = 2 * ANSWER_MS_MAX / 1_000

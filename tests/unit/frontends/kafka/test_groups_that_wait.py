@@ -7,8 +7,7 @@ from tests.kit.kafka_node import KafkaNode
 from quorumlog.frontends.kafka.api import ANSWER_MS_MAX
 
 from . import group_calls as calls
-from .group_calls import GROUP, join_fields, joined, ready, synced
-from .test_groups_of_every_version import on_a_node
+from .group_calls import GROUP, join_fields, joined, on_a_node, ready, synced
 
 REBALANCE_MS = 2 * ANSWER_MS_MAX
 

@@ -1,7 +1,6 @@
 """Produce and Fetch as bytes: what the hot paths read and write is what the schemas say."""
 
 from collections.abc import Sequence
-from io import BytesIO
 from struct import Struct
 from typing import Any
 
@@ -31,7 +30,8 @@ from quorumlog.frontends.kafka.codecs.produce import (
     encode_produce,
     read_produce,
 )
-from quorumlog.frontends.kafka.shapes import MessageShape
+
+from .any_request import answer_bytes
 
 PRODUCE_VERSIONS, FETCH_VERSIONS = range(3, 14), range(4, 19)
 NO_ID = bytes(16)
@@ -47,17 +47,6 @@ ENDPOINTS = st.lists(
     st.builds(NodeEndpoint, st.integers(0, 9), NAMES, st.integers(1, 65535), st.none() | NAMES),
     max_size=3,
 )
-
-
-def answer_bytes(key: int, version: int, newest: int, fields: dict[str, Any]) -> bytes:
-    """An answer as the schemas write it."""
-    from kio.index import load_response_schema
-
-    shape = MessageShape(load_response_schema(key, version))
-    known = MessageShape(load_response_schema(key, newest))
-    out = BytesIO()
-    shape.write(out, shape.build(fields, known))
-    return out.getvalue()
 
 
 def title(version: int, *, name: str, topic_id: bytes, field: str) -> dict[str, Any]:

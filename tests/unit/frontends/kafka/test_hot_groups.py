@@ -23,7 +23,7 @@ from quorumlog.frontends.kafka.codecs.groups import (
     read_plain_heartbeat,
 )
 
-from .test_hot_bytes import answer_bytes
+from .any_request import answer_bytes
 
 OFFSET_COMMIT, HEARTBEAT, CONSUMER_HEARTBEAT = 8, 12, 68
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=200)

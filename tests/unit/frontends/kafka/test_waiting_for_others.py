@@ -11,8 +11,7 @@ from quorumlog.frontends.kafka.request_limits import TEXT_BYTES_MAX, step_over, 
 from quorumlog.runtime import Runtime
 
 from .any_request import schema_of
-from .bare_server import GATED_KEY, Gate, bare_server
-from .test_bounds import is_served
+from .bare_server import GATED_KEY, Gate, bare_server, is_served
 
 LONG = "x" * 20_000
 

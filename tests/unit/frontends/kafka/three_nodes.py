@@ -1,11 +1,13 @@
 """Requests to simulated nodes that are reached as n1, n2 and so on."""
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.kit.kafka_client import RawClient, connected
 from tests.kit.simulated_cluster import Play
+from tests.unit.frontends.kafka import group_calls as calls
 
+from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.runtime import Runtime
 
 CREATE_TOPICS = 19
@@ -40,3 +42,35 @@ def create(play: Play, name: str, *replicas: tuple[int, ...]) -> None:
         assert answer.topics[0].error_code == 0
 
     ask(play, work)
+
+
+COMMIT: dict[str, Any] = {
+    "group_id": calls.GROUP,
+    "generation_id_or_member_epoch": -1,
+    "member_id": "",
+    "group_instance_id": None,
+    "topics": [
+        {
+            "name": "t",
+            "partitions": [
+                {
+                    "partition_index": 0,
+                    "committed_offset": 7,
+                    "committed_leader_epoch": -1,
+                    "committed_metadata": "",
+                }
+            ],
+        }
+    ],
+}
+
+
+def coordinator(play: Play) -> int:
+    """Who coordinates all groups, once it does."""
+
+    def leads() -> int:
+        topic = play[1].image.topic(OFFSETS_TOPIC)
+        return 0 if topic is None else max(0, topic.partitions[0].leader)
+
+    play.until(lambda: leads() > 0)
+    return leads()

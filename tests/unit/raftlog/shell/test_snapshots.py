@@ -10,8 +10,8 @@ from quorumlog.raftlog.shell.snapshot_writer import grown_past
 from quorumlog.simulation import SimWorld
 from quorumlog.simulation.faults import Faults
 
+from .entries import entry
 from .quorum import Quorum
-from .test_tail import entry
 
 EVERY_BYTES = 2_000
 VALUES = [b"%04d" % number * 50 for number in range(100)]

@@ -2,19 +2,11 @@
 
 import pytest
 
-from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog import Entry, EntryKind, LogView
+from quorumlog.ids import Offset
+from quorumlog.raftlog import Entry, LogView
 from quorumlog.raftlog.shell.tail import LogTail
 
-
-def entry(base: int, count: int = 1, *, epoch: int = 1, size: int = 100) -> Entry:
-    return Entry(
-        kind=EntryKind.DATA,
-        epoch=Epoch(epoch),
-        base_offset=Offset(base),
-        count=count,
-        payload=bytes(size),
-    )
+from .entries import entry
 
 
 def filled(*entries: Entry, bytes_max: int = 10_000) -> tuple[LogTail, LogView]:

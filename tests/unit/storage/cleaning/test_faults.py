@@ -11,7 +11,7 @@ from quorumlog.simulation import SimWorld
 from quorumlog.storage import Log
 from quorumlog.storage.shell import DataDirectory
 
-from .test_maintenance import COMPACT, CONFIG, SMALL, TOPIC, fill, opened, values
+from .maintained_directory import COMPACT, CONFIG, SMALL, TOPIC, fill, opened, values
 
 OPERATIONS = 160
 """Changing operations of `work`, about."""

@@ -10,7 +10,7 @@ from quorumlog.settings.query_groups import HOLD_MS_MAX, Hold
 from quorumlog.storage import Log, LogConfig
 from quorumlog.storage.shell import DataDirectory
 
-from .test_maintenance import INTERVAL_MS, SMALL, TOPIC, fill, opened, run, until
+from .maintained_directory import INTERVAL_MS, SMALL, TOPIC, fill, opened, run, until
 
 OLD = replace(SMALL, retention_ms=0)
 LONG = 1 << 40

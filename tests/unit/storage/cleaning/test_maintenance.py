@@ -2,100 +2,42 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from quorumlog import simulation
-from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.batch import parse_header
-from quorumlog.records.codec import decode_all, encode_batch
+from quorumlog.records.codec import encode_batch
 from quorumlog.records.compression import Codec
 from quorumlog.records.record import Record
 from quorumlog.records.validate import ValidationMode
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
-from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
+from quorumlog.storage import AppendOrigin, Log
 from quorumlog.storage.compaction import seal
 from quorumlog.storage.log_to_clean import LogToClean
-from quorumlog.storage.shell import DataDirectory
 from quorumlog.storage.shell.log_cleaner import StalePlan
 from quorumlog.storage.shell.maintenance import ClosedLog
 from quorumlog.storage.small_files import write_file
 
-DATA = "/data"
-TOPIC = TopicId(b"t" * 16)
-INTERVAL_MS = 1_000
-CONFIG = DirectoryConfig(retention_check_interval_ms=INTERVAL_MS, clean_slice_bytes=2_000)
-SMALL = LogConfig(segment_bytes=300, index_interval_bytes=60, flush_policy=FlushPolicy.FSYNC)
-COMPACT = replace(SMALL, compacted=True, delete_enabled=False, min_cleanable_dirty_ratio=0.1)
-
-
-@asynccontextmanager
-async def opened(
-    runtime: Runtime, config: DirectoryConfig = CONFIG
-) -> AsyncIterator[DataDirectory]:
-    await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
-    async with runtime.tasks.scope("life") as scope:
-        directory = await DataDirectory.open(runtime, scope, DATA, config=config)
-        yield directory
-        await directory.close()
-        scope.cancel()
-
-
-async def fill(
-    runtime: Runtime,
-    directory: DataDirectory,
-    log: Log,
-    count: int,
-    *,
-    keys: int = 2,
-    age_ms: int = 0,
-    commit: bool = True,
-) -> None:
-    """Append records, each in a batch of its own; two or three fill a segment."""
-    for number in range(count):
-        record = Record(
-            0, runtime.clock.wall_ms() - age_ms, b"k%d" % (number % keys), b"v%d" % number, ()
-        )
-        await directory.append(
-            log, encode_batch([record]), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True
-        )
-    if commit:
-        log.note_high_watermark(log.log_end_offset)
-
-
-async def values(directory: DataDirectory, log: Log) -> dict[int, bytes | None]:
-    found: dict[int, bytes | None] = {}
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        taken = log.read(offset, max_bytes=5_000)
-        if taken is None:
-            break
-        content = await directory.read(taken)
-        found |= {record.offset: record.value for record in decode_all(content)}
-        offset = taken.next_offset
-    return found
-
-
-async def until(claim: Callable[[], bool], *, within_ms: int = 10 * INTERVAL_MS) -> None:
-    """Wait on the virtual clock."""
-    for _ in range(within_ms // 50):
-        if claim():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("it did not come true")
+from .maintained_directory import (
+    COMPACT,
+    CONFIG,
+    DATA,
+    INTERVAL_MS,
+    SMALL,
+    TOPIC,
+    fill,
+    opened,
+    run,
+    until,
+    values,
+)
 
 
 def names(runtime: Runtime, ending: str, log: str = "t-0") -> list[str]:
     return [name for name in runtime.files.names(f"{DATA}/{log}") if name.endswith(ending)]
-
-
-def run(main: Callable[[Runtime], Coroutine[Any, Any, None]]) -> None:
-    simulation.run(main)
 
 
 # --- retention ---------------------------------------------------------------------------------

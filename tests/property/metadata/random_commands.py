@@ -1,0 +1,143 @@
+"""Random controller commands, and the images and records that they lead to."""
+
+from hypothesis import strategies as st
+
+from quorumlog.errors import QuorumlogError
+from quorumlog.ids import DirectoryId, NodeId, Offset, TopicId
+from quorumlog.metadata import (
+    EMPTY_IMAGE,
+    AlterClientQuotas,
+    AlterClusterConfigs,
+    AlterConfigs,
+    AlterReassignments,
+    BrokerStopping,
+    Command,
+    ControllerConfig,
+    CreatePartitions,
+    CreateTopic,
+    Decision,
+    DeleteTopic,
+    FenceBroker,
+    MetadataImage,
+    QuotaAlteration,
+    Reassignment,
+    RegisterBroker,
+    UnfenceBroker,
+    decide,
+    replay_batch,
+)
+
+nodes = st.integers(0, 3).map(NodeId)
+names = st.sampled_from(["a", "b", "c.d", "c_d", "no/topic"])
+topic_ids = st.integers(1, 5).map(lambda n: TopicId(bytes([n]) * 16))
+Step = tuple[str, NodeId] | Command
+
+
+def registration(node: NodeId, incarnation: int) -> Command:
+    return RegisterBroker(
+        broker_id=node,
+        incarnation_id=bytes([incarnation]) * 16,
+        directory_id=DirectoryId(bytes([node]) * 16),
+        grpc_address="localhost:1",
+    )
+
+
+parts = st.tuples(st.sampled_from(["user", "client-id"]), st.sampled_from(["a", "b", None]))
+quota_changes = st.tuples(
+    st.sampled_from(["producer_byte_rate", "request_percentage", "nonsense"]),
+    st.sampled_from([1.0, 2.5, 0.0, None]),
+)
+alterations = st.builds(
+    QuotaAlteration,
+    entity=st.lists(parts, max_size=2).map(tuple),
+    changes=st.lists(quota_changes, max_size=2).map(tuple),
+)
+steps = st.lists(
+    st.one_of(
+        st.builds(registration, nodes, st.integers(0, 2)),
+        st.tuples(st.sampled_from(["fence", "unfence", "unfence", "stop"]), nodes),
+        st.builds(
+            CreateTopic,
+            name=names,
+            topic_id=topic_ids,
+            partitions=st.integers(0, 4),
+            replication_factor=st.integers(0, 3),
+            configs=st.sampled_from([(), (("retention.ms", "5"),), (("nonsense", "1"),)]),
+            validate_only=st.booleans(),
+        ),
+        st.builds(
+            CreatePartitions,
+            topic=names,
+            count=st.integers(0, 6),
+            assignments=st.sampled_from([(), ((NodeId(1),),), ((NodeId(2), NodeId(0)),)]),
+        ),
+        st.builds(
+            AlterReassignments,
+            reassignments=st.lists(
+                st.builds(
+                    Reassignment,
+                    topic=names,
+                    partition=st.integers(0, 2),
+                    replicas=st.none()
+                    | st.lists(nodes, min_size=1, max_size=3, unique=True).map(tuple),
+                ),
+                max_size=3,
+            ).map(tuple),
+        ),
+        st.builds(
+            AlterConfigs,
+            topic=names,
+            changes=st.sampled_from(["1", "2", None]).map(
+                lambda value: (("min.insync.replicas", value),)
+            ),
+        ),
+        st.builds(
+            AlterClusterConfigs,
+            changes=st.sampled_from(["true", "false"]).map(
+                lambda value: (("unclean.leader.election.enable", value),)
+            ),
+        ),
+        st.builds(
+            AlterClientQuotas,
+            alterations=st.lists(alterations, min_size=1, max_size=3).map(tuple),
+            validate_only=st.booleans(),
+        ),
+        st.builds(DeleteTopic, name=names),
+        st.builds(DeleteTopic, topic_id=topic_ids),
+    ),
+    max_size=40,
+)
+
+
+def command_of(step: Step, image: MetadataImage) -> Command | None:
+    """A broker's change needs the broker's present epoch."""
+    if not isinstance(step, tuple):
+        return step
+    what, node = step
+    broker = image.brokers.get(node)
+    epoch = broker.epoch if broker is not None else Offset(77)
+    match what:
+        case "fence":
+            return FenceBroker(broker_id=node, broker_epoch=epoch)
+        case "unfence":
+            return UnfenceBroker(broker_id=node, broker_epoch=epoch)
+        case _:
+            return BrokerStopping(broker_id=node, broker_epoch=epoch)
+
+
+def decide_all(script: list[Step]) -> tuple[list[MetadataImage], list[bytes]]:
+    """Decide every step; return the images between the steps and the log of record values."""
+    image = EMPTY_IMAGE
+    images, log = [image], list[bytes]()
+    for step in script:
+        command = command_of(step, image)
+        assert command is not None
+        try:
+            decision = decide(image, command, ControllerConfig())
+        except QuorumlogError:
+            continue
+        assert isinstance(decision, Decision), "so little takes one step"
+        image = replay_batch(image, decision.records, base_offset=image.offset + 1, epoch=1)
+        log.extend(record.SerializeToString(deterministic=True) for record in decision.records)
+        images.append(image)
+    return images, log
