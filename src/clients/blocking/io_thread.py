@@ -67,7 +67,7 @@ class IoThread:
         self._stop: asyncio.Event
         self._ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._main, name="quorumlog-io", daemon=True)
-        self._closer = _Closer()
+        self._closer: _Closer
 
     @classmethod
     def hold(cls, user: IoThreadUser) -> "IoThread":
@@ -80,7 +80,7 @@ class IoThread:
                 io = cls()
                 io._thread.start()
                 io._ready.result()
-                io._closer.start()
+                io._closer = _Closer()
                 STATE.io = io
             STATE.io.users[user] = None
             return STATE.io
@@ -255,8 +255,6 @@ class _Closer:
         self._is_wanted = threading.Event()
         self._users: Sequence[IoThreadUser] = ()
         self._thread = threading.Thread(target=self._main, name="quorumlog-closer", daemon=True)
-
-    def start(self) -> None:
         self._thread.start()
 
     def close(self, users: Sequence[IoThreadUser]) -> None:

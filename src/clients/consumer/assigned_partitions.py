@@ -22,6 +22,7 @@ from ...errors import (
 )
 from ...runtime import Scope
 from ..connection import Connection
+from ..coordination import Changes
 from ..offsets import Position, TopicPartition, check_position
 from .assignment import Wanted, parse_assignment
 from .fetcher import GONE_CHECK_MS, ConsumerFetcher
@@ -36,6 +37,7 @@ class AssignedPartitions:
         connection: Connection,
         scope: Scope,
         fetcher: ConsumerFetcher,
+        arrivals: Changes,
         wanted: Wanted,
         *,
         start: Position,
@@ -47,6 +49,7 @@ class AssignedPartitions:
         self._clock = connection.runtime.clock
         self._scope = scope
         self._fetcher = fetcher
+        self._arrivals = arrivals  # of the fetcher, and of assignments
         self._loop = asyncio.get_running_loop()
         self._first = parse_assignment(wanted)
         self._start = start
@@ -77,7 +80,7 @@ class AssignedPartitions:
                 raise error.with_traceback(None)
             if self._assigning is None:
                 self._assigning = self._scope.spawn(self._assign_first(), name="assignment")
-            await self._fetcher.wait_arrival()
+            await self._arrivals.wait()
             self.check_open()
 
     async def _assign_first(self) -> None:
@@ -92,7 +95,7 @@ class AssignedPartitions:
                 self._add(places, self._start)
                 self._follow(self._first)
         self._assigning = None
-        self._fetcher.announce()
+        self._arrivals.announce()
 
     async def _expand(self, wanted: Mapping[str, Sequence[int] | None]) -> list[TopicPartition]:
         """Return the partitions of an assignment, looking up partition counts."""
@@ -171,7 +174,7 @@ class AssignedPartitions:
         if self._fetcher.readers.get((reader.topic, reader.partition)) is reader:
             self.turns.append(reader)
             self._fetcher.has_errors |= reader.error is not None
-            self._fetcher.announce()
+            self._arrivals.announce()
 
     def stop_delivery(self, reader: PartitionReader) -> None:
         """Stop the delivery of a partition; it stays prefetched."""
@@ -194,7 +197,7 @@ class AssignedPartitions:
                     self.check_open()
                     for reader in waiting:
                         self._raise_absence(reader)
-                    await self._fetcher.wait_arrival()
+                    await self._arrivals.wait()
         except TimeoutError:
             late = waiting[0]
             raise late.failure or TimedOut(

@@ -27,6 +27,7 @@ from ...errors import InvalidRequest
 from ...runtime import Scope
 from ..config import ConsumerConfig
 from ..connection import Connection
+from ..coordination import Changes
 from ..offsets import Position, TopicPartition, check_position, look_up
 from .assigned_partitions import AssignedPartitions
 from .assignment import Wanted, parse_assignment
@@ -138,11 +139,13 @@ class AsyncConsumer:
         self._until_end = until_end
         parse_assignment(wanted)  # raises before any task is started
         check_position(start)
-        self._fetcher = ConsumerFetcher(connection, config, scope)
+        self._arrivals = Changes()
+        self._fetcher = ConsumerFetcher(connection, config, scope, self._arrivals)
         self._parts = AssignedPartitions(
             connection,
             scope,
             self._fetcher,
+            self._arrivals,
             wanted,
             start=start,
             until_end=until_end,
@@ -344,7 +347,7 @@ class AsyncConsumer:
         for reader in self._parts.selected(topic, partition):
             reader.is_paused = False
         self._fetcher.wake()
-        self._fetcher.announce()  # prefetched records can be delivered
+        self._arrivals.announce()  # prefetched records can be delivered
 
     def paused(self) -> list[TopicPartition]:
         """Return the paused (topic, partition) pairs."""
@@ -464,7 +467,7 @@ class AsyncConsumer:
                     if self._is_done():
                         return None
                     self._parts.check_open()
-                    await self._fetcher.wait_arrival()
+                    await self._arrivals.wait()
         except TimeoutError:
             return None
         finally:
@@ -559,7 +562,7 @@ class AsyncConsumer:
             if self._fetcher.readers.get(place) is reader:  # not unassigned during the lookup
                 reader.seek(found[place])
         self._fetcher.wake()
-        self._fetcher.announce()
+        self._arrivals.announce()
 
     async def _offsets(self, position: Position) -> dict[TopicPartition, int]:
         await self._parts.ready()

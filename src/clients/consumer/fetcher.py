@@ -83,7 +83,11 @@ class _Plan:
 class ConsumerFetcher:
     """Prefetches the partitions of one consumer; see the module."""
 
-    def __init__(self, connection: Connection, config: ConsumerConfig, scope: Scope) -> None:
+    def __init__(
+        self, connection: Connection, config: ConsumerConfig, scope: Scope, arrivals: Changes
+    ) -> None:
+        """`arrivals` is announced at new records, at an error, at a looked-up position, and at the
+        end of the fetcher."""
         self._connection = connection
         self._clock = connection.runtime.clock
         self._config = config
@@ -93,7 +97,7 @@ class ConsumerFetcher:
         self._calls: dict[_Call, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._work = asyncio.Event()
-        self._arrivals = Changes()
+        self._arrivals = arrivals
         self.on_step: Callable[[], None] | None = None  # called before each pass; may `add`
         self.has_errors = False  # a reader may have an error to raise
         self.is_ended = False  # no further response will arrive
@@ -119,7 +123,7 @@ class ConsumerFetcher:
         del self._served[reader]
         reader.drop_prefetched()
         self._work.set()
-        self.announce()
+        self._arrivals.announce()
 
     @property
     def buffered_bytes(self) -> int:
@@ -130,14 +134,6 @@ class ConsumerFetcher:
         """Run a pass soon: a partition may have become fetchable."""
         self._work.set()
 
-    async def wait_arrival(self) -> None:
-        """Wait for the next records, error or position, or the end of the fetcher."""
-        await self._arrivals.wait()
-
-    def announce(self) -> None:
-        """Wake every waiter."""
-        self._arrivals.announce()
-
     async def close(self) -> None:
         """Cancel all calls."""
         tasks = [self._coordinator, *self._tasks]
@@ -147,7 +143,7 @@ class ConsumerFetcher:
 
     def _on_end(self, coordinator: "asyncio.Task[None]") -> None:
         self.is_ended = True
-        self.announce()
+        self._arrivals.announce()
 
     # --- coordination ------------------------------------------------------------------------
 
@@ -389,7 +385,7 @@ class ConsumerFetcher:
         if isinstance(end, int):
             reader.high_watermark = end
         reader.located(start, end_offset)
-        self.announce()
+        self._arrivals.announce()
 
     # --- fetch calls -------------------------------------------------------------------------
 
@@ -467,7 +463,7 @@ class ConsumerFetcher:
             reader.is_behind = size > 0 and reader.fetch_offset < reader.high_watermark
             if is_early:
                 reader.retry_ms = now_ms + EARLY_ANSWER_MS
-        self.announce()
+        self._arrivals.announce()
 
     def _records_arrived(
         self, reader: PartitionReader, result: log_pb2.FetchResult, records: bytes
@@ -578,7 +574,7 @@ class ConsumerFetcher:
         is_news = self._connection.learn(reader.topic, reader.partition, error)
         wait_ms = 0 if is_news else self._connection.backoff.wait_ms(reader.failures)
         reader.retry_ms = now_ms + wait_ms
-        self.announce()  # a poll with `until_end` gives up after `call_timeout_ms`
+        self._arrivals.announce()  # a poll with `until_end` gives up after `call_timeout_ms`
 
     def _partition_gone(
         self, reader: PartitionReader, generation: int, error: QuorumlogError
@@ -595,7 +591,7 @@ class ConsumerFetcher:
     def _set_error(self, reader: PartitionReader, error: QuorumlogError) -> None:
         reader.error = error
         self.has_errors = True
-        self.announce()
+        self._arrivals.announce()
 
     def _finished(self, parts: Iterable[tuple[PartitionReader, int]]) -> None:
         for reader, generation in parts:

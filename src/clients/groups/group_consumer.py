@@ -107,6 +107,7 @@ class AsyncGroupConsumer(AsyncConsumer):
             start=start,
             parts=self._parts,
             fetcher=self._fetcher,
+            arrivals=self._arrivals,
             callbacks=callbacks,
             on_recall=self._leave_current,
         )

@@ -118,6 +118,7 @@ class Membership:
         start: Start,
         parts: AssignedPartitions,
         fetcher: ConsumerFetcher,
+        arrivals: Changes,
         callbacks: Callbacks,
         on_recall: Callable[[], None],
     ) -> None:
@@ -129,6 +130,7 @@ class Membership:
         self._start = start
         self._parts = parts
         self._fetcher = fetcher
+        self._arrivals = arrivals
         self._callbacks = callbacks
         self._on_recall = on_recall  # makes the next reading call enter this class first
         self.delivered = DeliveredPositions()
@@ -293,7 +295,7 @@ class Membership:
     def _changed(self) -> None:
         self._work.set()
         self._changes.announce()
-        self._fetcher.announce()
+        self._arrivals.announce()
 
     # --- heartbeats --------------------------------------------------------------------------
 
@@ -516,7 +518,7 @@ class Membership:
 
     def _keep_error(self, error: BaseException) -> None:
         self._error = error
-        self._fetcher.announce()
+        self._arrivals.announce()
         self._changes.announce()
 
     # --- commits -----------------------------------------------------------------------------

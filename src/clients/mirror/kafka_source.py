@@ -278,10 +278,7 @@ class KafkaSource:
             return UnknownTopicOrPartition(sentence)
         return OutcomeUnknown(sentence)
 
-    def learn(self, place: TopicPartition, error: QuorumlogError) -> None:
-        """Do nothing: librdkafka tracks leaders."""
-
-    def doubt(self, place: TopicPartition) -> None:
+    def leader_failed(self, place: TopicPartition, error: QuorumlogError | None = None) -> None:
         """Do nothing: librdkafka tracks leaders."""
 
 

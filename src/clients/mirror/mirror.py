@@ -563,9 +563,9 @@ class Mirror:
         """Record the failure of a side; None: it is not known of which."""
         for each in (self._source, self._target):
             if side is None:
-                each.doubt(progress.place)
+                each.leader_failed(progress.place)
             elif side is each:
-                each.learn(progress.place, error)
+                each.leader_failed(progress.place, error)
         progress.failed(str(error), self._now_ms)
         self._report_failing(progress)
 

@@ -72,11 +72,8 @@ class MirrorSource(Protocol):
     async def bounds(self, place: TopicPartition) -> tuple[int, int]:
         """Return a partition's log start offset and high watermark."""
 
-    def learn(self, place: TopicPartition, error: QuorumlogError) -> None:
-        """Update the leader of a partition after an error."""
-
-    def doubt(self, place: TopicPartition) -> None:
-        """Mark the leader of a partition as stale."""
+    def leader_failed(self, place: TopicPartition, error: QuorumlogError | None = None) -> None:
+        """Update the leader of a partition after its error; None: look up the leader again."""
 
 
 class ClusterSource:
@@ -145,13 +142,12 @@ class ClusterSource:
         end = await look_up(self._connection, {place: "latest"})
         return first[place], end[place]
 
-    def learn(self, place: TopicPartition, error: QuorumlogError) -> None:
+    def leader_failed(self, place: TopicPartition, error: QuorumlogError | None = None) -> None:
         """See `MirrorSource`."""
-        self._connection.learn(*place, error)
-
-    def doubt(self, place: TopicPartition) -> None:
-        """See `MirrorSource`."""
-        self._connection.topology.doubt(place[0])
+        if error is None:
+            self._connection.topology.doubt(place[0])
+        else:
+            self._connection.learn(*place, error)
 
 
 def source_name(cluster_id: str, topic_id: str) -> str:

@@ -139,13 +139,12 @@ class Target:
         """Advance the log start offsets of a topic's copies."""
         await self._admin.delete_records(topic, starts)
 
-    def learn(self, place: TopicPartition, error: QuorumlogError) -> None:
-        """Update the leader of a partition after an error."""
-        self._connection.learn(*place, error)
-
-    def doubt(self, place: TopicPartition) -> None:
-        """Mark the leader of a partition as stale."""
-        self._connection.topology.doubt(place[0])
+    def leader_failed(self, place: TopicPartition, error: QuorumlogError | None = None) -> None:
+        """Update the leader of a partition after its error; None: look up the leader again."""
+        if error is None:
+            self._connection.topology.doubt(place[0])
+        else:
+            self._connection.learn(*place, error)
 
 
 def _copied(result: pb.MirrorResult) -> CopyBounds:
