@@ -13,7 +13,6 @@ Goal: at least 0.85 of the bare call, for batches of 16 KB and of 1 MiB.
 """
 
 import argparse
-import asyncio
 import os
 import shutil
 import statistics
@@ -30,7 +29,7 @@ from quorumlog.runtime import Runtime, real
 from quorumlog.storage import AppendOrigin, Log, LogConfig
 from quorumlog.storage.append import LogWrite, write_fully
 from quorumlog.storage.shell import DataDirectory
-from quorumlog.storage.shell.append_queue import Appended
+from quorumlog.storage.shell.append_queue import PendingAppend
 
 KIB = 1024
 GOAL = 0.85
@@ -55,7 +54,7 @@ async def queued(runtime: Runtime, folder: str, bodies: list[bytes], origin: App
         directory = await DataDirectory.open(runtime, scope, folder)
         log = await directory.open_log("bench-0", CONFIG, topic_id=TopicId(b"b" * 16))
         window = max(4, QUEUED_BYTES // len(bodies[0]))
-        waiting: deque[asyncio.Future[Appended]] = deque()
+        waiting: deque[PendingAppend] = deque()
         began = perf_counter()
         for body in bodies:
             while len(waiting) >= window:

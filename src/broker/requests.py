@@ -19,16 +19,6 @@ MAX_TIMESTAMP = -3  # as a timestamp: the record with the largest timestamp
 _ATTRIBUTES_AT = 22  # the low byte of a batch's attributes
 
 
-@dataclass(frozen=True, slots=True)
-class AppendResult:
-    """The position of appended batches in a partition."""
-
-    base_offset: Offset  # of the first record; -1 with acks=0
-    log_append_time_ms: int  # -1 unless the topic uses the broker's time
-    log_start_offset: Offset
-    next_offset: Offset  # after the last record
-
-
 def refuse_transactional(records: Buffer) -> None:
     """Raise InvalidTxnState for a transactional batch: no coordinator here could end the
     transaction, and an open one blocks readers of committed records.

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from quorumlog.broker import LATEST, Acks, AppendResult, OffsetOutcome, OffsetSpec
+from quorumlog.broker import LATEST, Acks, OffsetOutcome, OffsetSpec
 from quorumlog.broker.shell.replica import Replica
 from quorumlog.clients import AsyncLog
 from quorumlog.errors import QuorumlogError, UnknownTopicOrPartition
@@ -17,6 +17,7 @@ from quorumlog.server.directory_format import initial_voters
 from quorumlog.server.node import Node, format_directory
 from quorumlog.simulation import Faults, SimNode, SimWorld
 from quorumlog.simulation.barriers import Direction, apart
+from quorumlog.storage.shell import Appended
 
 T = TypeVar("T")
 
@@ -100,10 +101,10 @@ class Cluster:
         *values: bytes,
         acks: Acks = Acks.LEADER,
         timeout_ms: int = 10_000,
-    ) -> "asyncio.Task[AppendResult]":
+    ) -> "asyncio.Task[Appended]":
         """Append one batch on a node, past all clients."""
 
-        async def main(_: Runtime) -> AppendResult:
+        async def main(_: Runtime) -> Appended:
             manager = self.nodes[number].parts.replicas
             assert manager is not None
             records = [Record(place, 1, None, value) for place, value in enumerate(values)]

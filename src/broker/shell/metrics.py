@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from ...ids import NodeId
 from ...metrics import LATENCY_MS, Histogram
+from ...storage.shell.append_queue import Appended
 from ..partition import Acks
-from ..requests import AppendResult
 
 
 class ProduceMetrics:
@@ -20,7 +20,7 @@ class ProduceMetrics:
         self.waiting = 0  # Kafka produce requests between append and answer
         self.took_ms = {acks: Histogram(LATENCY_MS) for acks in Acks}
 
-    def answered(self, outcome: AppendResult) -> None:
+    def answered(self, outcome: Appended) -> None:
         """Count an acknowledged partition."""
         self.records += outcome.next_offset - outcome.base_offset
 

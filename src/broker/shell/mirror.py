@@ -17,7 +17,6 @@ rules keep the copy correct:
   the source's leader epoch, for mirrors to compare.
 """
 
-import asyncio
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,7 +32,6 @@ from ...records.batch import (
 )
 from ...runtime import Buffer, Clock
 from ...storage import AppendOrigin, Log
-from ...storage.shell.append_queue import Appended
 from ...storage.shell.data_directory import DataDirectory
 from ..partition import Acks
 from .produce import DelayedProduce
@@ -118,16 +116,11 @@ class MirrorWriter:
         records = with_epoch(spec.records, epoch)
         if epoch > log.latest_epoch:
             records[:0] = gap_batch(records, spec.log_end_offset, epoch)
-        future = self._directory.append_nowait(
-            log,
-            records,
-            leader_epoch=epoch,
-            origin=AppendOrigin.REPLICATED,
-            flush=replica.flushes,
+        append = DelayedProduce(
+            self._directory.completed, replica, records, Acks.ALL, epoch, AppendOrigin.REPLICATED
         )
-        future.add_done_callback(_retrieve)
-        pending = DelayedProduce(self._clock, replica, future, Acks.ALL, leader_epoch=epoch)
-        await pending.settle(deadline_ms)
+        self._directory.submit(log, append)
+        await append.wait_until(self._clock, deadline_ms)
 
 
 def has_gap(records: Buffer, log_end_offset: int) -> bool:
@@ -184,9 +177,3 @@ def _check(replica: Replica, spec: MirrorSpec) -> Epoch:
             partition=spec.partition,
         )
     return state.leader_epoch
-
-
-def _retrieve(append: "asyncio.Future[Appended]") -> None:
-    """Retrieve the error, so that asyncio logs none if the caller was cancelled."""
-    if not append.cancelled():
-        append.exception()

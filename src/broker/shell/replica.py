@@ -480,10 +480,7 @@ def _about_to_lead(partition: Partition) -> NotLeaderOrFollower:
 
 def _wake(waits: Iterable[Wait]) -> None:
     for wait in waits:
-        future: asyncio.Future[None] = wait.token
-        if future.done():
-            continue  # its caller was cancelled; cancel() follows
         if wait.error is None:
-            future.set_result(None)
+            wait.token.acknowledge()
         else:
-            future.set_exception(wait.error)
+            wait.token.fail(wait.error)

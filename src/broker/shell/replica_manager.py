@@ -29,7 +29,7 @@ from ...errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ...ids import NO_NODE, Epoch, NodeId, TopicId
+from ...ids import NO_NODE, NodeId, TopicId
 from ...metadata import (
     EMPTY_IMAGE,
     ImageDelta,
@@ -45,8 +45,8 @@ from ...metadata.cluster_configs import may_elect_unclean
 from ...raftlog import METADATA_LOG_NAME
 from ...records import check_size
 from ...runtime import Buffer, Runtime, Scope
-from ...storage import AppendOrigin, FlushPolicy, LogConfig
-from ...storage.shell.append_queue import Appended, AppendWaiter, QueuedAppend
+from ...storage import FlushPolicy, LogConfig
+from ...storage.shell.append_queue import Appended
 from ...storage.shell.data_directory import DataDirectory
 from ...storage.shell.maintenance import ClosedLog
 from ..follower_state import FollowerState
@@ -56,7 +56,6 @@ from ..replication.shell.follower import DEFAULT_REPLICATION, ReplicationConfig
 from ..replication.shell.replication import ControllerLink, ReplicationManager
 from ..requests import (
     ActiveProducer,
-    AppendResult,
     DeletionOutcome,
     DeletionSpec,
     EpochEndOutcome,
@@ -71,7 +70,7 @@ from ..requests import (
 )
 from .log_admin import active_producers, delete_records, log_sizes
 from .metrics import ProduceMetrics
-from .produce import DelayedProduce, DirectAppend, Settling
+from .produce import DelayedProduce
 from .reads import ReplicaReader, epoch_ends
 from .replica import Replica
 
@@ -136,7 +135,6 @@ class ReplicaManager:
         self._by_id: dict[tuple[TopicId, int], Replica] = {}  # by topic id
         self._deleting: dict[str, asyncio.Event] = {}  # by folder; set when it is gone
         self.producing = ProduceMetrics()
-        self._settling = Settling()
         self._reads = ReplicaReader(
             runtime.clock, directory, self.replica_of, waits_max=fetch_waits_max
         )
@@ -467,23 +465,16 @@ class ReplicaManager:
         """Assign offsets to whole batches in a partition's log, in the order of calls.
 
         Waits only while the log opens. After an error, nothing is stored; later errors come from
-        `DelayedProduce.settle`.
+        `DelayedProduce.wait_until`.
         """
         check_not_internal(topic)
         replica = self.replica_of(topic, partition, topic_id)
         await replica.opened()
-        refuse_transactional(records)
-        state = replica.partition.admit(acks, leader_epoch, lapsed=self._has_lapsed(acks))
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        future.add_done_callback(_retrieve)
-        self._append(replica, records, acks, state.leader_epoch, future)
-        return DelayedProduce(
-            self._runtime.clock, replica, future, acks, leader_epoch=state.leader_epoch
-        )
+        return self._append(replica, records, acks, leader_epoch)
 
     def submit_nowait(
         self, topic: str, partition: int, records: Buffer, acks: Acks, topic_id: bytes = b""
-    ) -> DirectAppend:
+    ) -> DelayedProduce:
         """Append as `submit` does to an open log; see `opening`. Raises the errors of `submit`, and
         the error with which the log failed to open."""
         replica = self._replicas.get((topic, partition))
@@ -493,11 +484,7 @@ class ReplicaManager:
             check_not_internal(topic)
         if not replica.is_open:
             replica.check_open()
-        refuse_transactional(records)
-        state = replica.partition.admit(acks, None, lapsed=self._has_lapsed(acks))
-        append = DirectAppend(self._settling, replica, acks, state.leader_epoch)
-        self._append(replica, records, acks, state.leader_epoch, append)
-        return append
+        return self._append(replica, records, acks, None)
 
     def opening(self, topic: str, partition: int) -> Coroutine[Any, Any, None] | None:
         """Return an awaitable for the open of the log before `submit_nowait`, or None. It raises
@@ -509,12 +496,16 @@ class ReplicaManager:
         return _wait_open(replica)
 
     def _append(
-        self, replica: Replica, records: Buffer, acks: Acks, epoch: Epoch, waiter: AppendWaiter
-    ) -> None:
+        self, replica: Replica, records: Buffer, acks: Acks, leader_epoch: int | None
+    ) -> DelayedProduce:
         """Queue batches for an open log."""
-        flush = acks is not Acks.NONE and replica.flushes
-        item = QueuedAppend(records, epoch, AppendOrigin.CLIENT, flush, waiter)
-        self._directory.append_for(replica.log, item)
+        refuse_transactional(records)
+        state = replica.partition.admit(acks, leader_epoch, lapsed=self._has_lapsed(acks))
+        append = DelayedProduce(
+            self._directory.completed, replica, records, acks, state.leader_epoch
+        )
+        self._directory.submit(replica.log, append)
+        return append
 
     def _has_lapsed(self, acks: Acks) -> bool:
         if acks is Acks.ALL or self._config.lapsed_accepts_acks_one:
@@ -530,11 +521,11 @@ class ReplicaManager:
         acks: Acks,
         leader_epoch: int | None,
         timeout_ms: int,
-    ) -> AppendResult:
-        """Append whole batches and wait for the acknowledgement; see `submit` and `settle`."""
+    ) -> Appended:
+        """Append whole batches and wait for the acknowledgement; see `submit`."""
         deadline_ms = self._runtime.clock.now_ms() + timeout_ms
         pending = await self.submit(topic, partition, records, acks=acks, leader_epoch=leader_epoch)
-        return await pending.settle(deadline_ms)
+        return await pending.wait_until(self._runtime.clock, deadline_ms)
 
     async def fetch(
         self, specs: Sequence[FetchSpec], *, max_wait_ms: int, min_bytes: int, max_bytes: int
@@ -580,12 +571,6 @@ class ReplicaManager:
 async def _wait_open(replica: Replica) -> None:
     with suppress(QuorumlogError):  # the next request gets the error
         await replica.opened()
-
-
-def _retrieve(append: "asyncio.Future[Appended]") -> None:
-    """Retrieve the error, so that asyncio logs none if the caller was cancelled."""
-    if not append.cancelled():
-        append.exception()
 
 
 def _other_topic_id(topic: str, partition: int) -> UnknownTopicId:

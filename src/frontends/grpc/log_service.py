@@ -319,7 +319,7 @@ class LogService:
         try:
             if isinstance(pending, QuorumlogError):
                 raise pending
-            outcome = await pending.settle(deadline_ms)
+            outcome = await pending.wait_until(self._runtime.clock, deadline_ms)
         except QuorumlogError as error:
             result.base_offset = result.log_append_time_ms = result.log_start_offset = -1
             self._figures.failures += 1
@@ -358,7 +358,7 @@ class LogService:
             try:
                 if isinstance(append, QuorumlogError):
                     raise append
-                outcome = await append.settle(deadline_ms)
+                outcome = await append.wait_until(self._runtime.clock, deadline_ms)
             except QuorumlogError as error:
                 fill_error(result.error, error, request.topic, share.partition)
                 errors.append(error)

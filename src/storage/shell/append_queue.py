@@ -1,4 +1,9 @@
-"""The append queue of one log, and the admission of client batches to it.
+"""Pending appends, the append queue of one log, and the admission of client batches to it.
+
+A `PendingAppend` is an entry of its log's queue, and the handle of its caller. The log resolves it;
+the caller awaits it, or sets a callback. For a callback, no future, task or timer is created: the
+callbacks of the appends that completed in one iteration of the event loop run together in the next
+one, when the high watermark has moved as well.
 
 The queue holds pending appends, exclusive work and callbacks: data of the `LogWriter`, which makes
 the decisions.
@@ -10,11 +15,12 @@ is queued before it: then it uses the changed one.
 """
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from ...errors import QuorumlogError, StorageError
 from ...ids import Offset
@@ -51,29 +57,162 @@ class Appended:
         self.log_start_offset = log_start_offset
 
 
-class AppendWaiter(Protocol):
-    """The waiter of an append's result: a future, or its replacement on the hot path."""
+AppendOutcome: TypeAlias = Appended | QuorumlogError
+"""The offsets of a stored append, or the reason why it failed."""
 
-    def done(self) -> bool: ...
-    def set_result(self, result: Appended, /) -> None: ...
-    def set_exception(self, exception: Exception, /) -> None: ...
+AppendCallback: TypeAlias = Callable[[AppendOutcome], None]
+
+_LOG: Final = logging.getLogger("quorumlog.storage")
 
 
-@dataclass(slots=True, eq=False)
-class QueuedAppend:
-    """A queued append."""
+class CompletedAppends:
+    """Completed appends with a callback to run in the next iteration of the event loop."""
 
-    batches: Buffer
-    leader_epoch: int
-    origin: AppendOrigin
-    waits_for_flush: bool
-    waiter: AppendWaiter
-    held_bytes: int = 0  # bytes counted by the Writer's limit; 0: it left the queue
-    is_ready: bool = True  # False until admitted by the cpu lane
-    is_postponed: bool = False  # goes to the lane after the exclusive work before it
-    admitted_by: LogConfig | None = None  # config of the admission; None: not admitted yet
-    error: Exception | None = None  # error of the admission
-    append_time_ms: int = NO_APPEND_TIME
+    __slots__ = ("_appends",)
+
+    def __init__(self) -> None:
+        self._appends: list[PendingAppend] = []
+
+    def add(self, append: "PendingAppend") -> None:
+        """Complete an append in the next iteration."""
+        if not self._appends:
+            asyncio.get_running_loop().call_soon(self._complete_all)
+        self._appends.append(append)
+
+    def _complete_all(self) -> None:
+        appends, self._appends = self._appends, []
+        for append in appends:
+            try:
+                append.complete()
+            except Exception:  # a bug; the other appends complete nonetheless
+                _LOG.exception("broker.append_not_told")
+
+
+class PendingAppend:
+    """An append from its call to its outcome.
+
+    One caller at a time waits for it: a callback, or a task. A caller that stops waiting does not
+    cancel the append. This class completes with the log; a subclass may wait for more.
+    """
+
+    __slots__ = (
+        "_callback",
+        "_completed",
+        "_future",
+        "admitted_by",
+        "append_time_ms",
+        "appended",
+        "batches",
+        "error",
+        "held_bytes",
+        "is_postponed",
+        "is_ready",
+        "leader_epoch",
+        "origin",
+        "rejection",
+        "waits_for_flush",
+    )
+
+    def __init__(
+        self,
+        completed: CompletedAppends,
+        batches: Buffer,
+        leader_epoch: int,
+        origin: AppendOrigin,
+        waits_for_flush: bool,
+    ) -> None:
+        self.batches = batches
+        self.leader_epoch = leader_epoch
+        self.origin = origin
+        self.waits_for_flush = waits_for_flush
+        self.held_bytes = 0  # bytes counted by the Writer's limit; 0: it left the queue
+        self.is_ready = True  # False until admitted by the cpu lane
+        self.is_postponed = False  # goes to the lane after the exclusive work before it
+        self.admitted_by: LogConfig | None = None  # config of the admission; None: not admitted yet
+        self.rejection: QuorumlogError | None = None  # by the admission, until its turn in the log
+        self.append_time_ms = NO_APPEND_TIME
+        self.appended: Appended | None = None
+        self.error: QuorumlogError | None = None
+        self._completed = completed
+        self._callback: AppendCallback | None = None
+        self._future: asyncio.Future[None] | None = None  # of the task that awaits a change
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def resolve(self, appended: Appended, error: QuorumlogError | None) -> None:
+        """Record that the log has stored the batches, or the failure of their flush."""
+        if error is not None:
+            self.fail(error)
+            return
+        self.appended = appended
+        self._changed()
+
+    def fail(self, error: QuorumlogError) -> None:
+        """Record that the append has failed."""
+        self.error = error
+        self._changed()
+
+    def _changed(self) -> None:
+        """Wake the waiting task, or run the callback in the next iteration."""
+        future = self._future
+        if future is not None:
+            if not future.done():
+                future.set_result(None)
+        elif self._callback is not None:
+            self._completed.add(self)
+
+    # --- the caller -------------------------------------------------------------------------------
+
+    def outcome(self) -> AppendOutcome | None:
+        """Return the outcome, or None if the append is pending."""
+        return self.error if self.error is not None else self.appended
+
+    def call_when_done(self, callback: AppendCallback) -> None:
+        """Call `callback` once with the outcome, on the loop and never within this call. Only after
+        `outcome` has returned None."""
+        assert self._callback is None, "a callback is set already"
+        self._callback = callback
+        self.watch()
+
+    def watch(self) -> None:
+        """Wait for the event after the log's, if the outcome requires one."""
+
+    def complete(self) -> None:
+        """Call the callback if the outcome is known, otherwise wait for the next event."""
+        callback = self._callback
+        if callback is None:
+            return  # the caller has stopped waiting
+        outcome = self.outcome()
+        if outcome is None:
+            self.watch()
+            return
+        self._callback = None
+        callback(outcome)
+
+    def cancel(self) -> None:
+        """Stop waiting, without a callback."""
+        self._callback = self._future = None
+
+    async def wait(self) -> Appended:
+        """Return the offsets; raise the error of a failed append."""
+        outcome = self.outcome()
+        while outcome is None:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._future = future
+            self.watch()
+            try:
+                await future
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+            self._future = None
+            outcome = self.outcome()
+        if isinstance(outcome, QuorumlogError):
+            raise outcome.with_traceback(None)
+        return outcome
+
+    def __await__(self) -> Generator[Any, None, Appended]:
+        return self.wait().__await__()
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +237,7 @@ class AppendQueue:
     """The append queue of one log, with the state of its writes and flushes."""
 
     log: Log
-    items: deque[QueuedAppend | ExclusiveWork] = field(default_factory=deque)
+    items: deque[PendingAppend | ExclusiveWork] = field(default_factory=deque)
     queued_bytes: int = 0  # of the appends in `queue`
     is_busy: bool = False  # a job that changes the log is queued or running
     is_exclusive: bool = False  # ... and it is exclusive work: no flush may begin during it
@@ -110,7 +249,7 @@ class AppendQueue:
     is_configuring: bool = False  # exclusive work that applies `wanted` is queued or running
     is_config_waiting: bool = False  # a full disk delays `wanted`, and that was logged
     open_group_bytes: int = 0  # written since the last flush began
-    flush_waiters: deque[tuple[int, Callable[[Exception | None], None]]] = field(
+    flush_waiters: deque[tuple[int, Callable[[QuorumlogError | None], None]]] = field(
         default_factory=deque
     )  # (end offset, callback once everything below it is durable), ascending
     on_appended: list[Callable[[], None]] = field(default_factory=list)
@@ -139,21 +278,14 @@ def barrier(waiter: "asyncio.Future[None]") -> ExclusiveWork:
     )
 
 
-def answer(
-    waiter: "AppendWaiter | asyncio.Future[Any]", result: Any, error: Exception | None
-) -> None:
-    """Complete a waiter with a result or an error, unless it was cancelled."""
+def complete(waiter: "asyncio.Future[None]", error: Exception | None) -> None:
+    """Complete the waiter of exclusive work or of a flush, unless its caller was cancelled."""
     if waiter.done():
-        return  # its caller was cancelled
+        return
     if error is None:
-        waiter.set_result(result)
+        waiter.set_result(None)
     else:
         waiter.set_exception(error)
-
-
-def fail(waiter: "AppendWaiter | asyncio.Future[Any]", error: Exception) -> None:
-    """Complete a waiter with an error."""
-    answer(waiter, None, error)
 
 
 def release_after(work: "asyncio.Future[None]", begun: Sequence[Flush]) -> None:
@@ -190,7 +322,7 @@ class AppendAdmission:
         self._bytes_min = config.cpu_lane_bytes_min
         self._on_admitted = on_admitted
 
-    def enter(self, queue: AppendQueue, item: QueuedAppend) -> None:
+    def enter(self, queue: AppendQueue, item: PendingAppend) -> None:
         """Queue an append. A client's append that needs the lane goes there at once, or after a
         config change queued before it."""
         queue.items.append(item)
@@ -204,10 +336,12 @@ class AppendAdmission:
             else:
                 self._send_to_lane(queue, item)
 
-    def leave(self, queue: AppendQueue, item: QueuedAppend) -> None:
-        """Remove an append that left the queue from the counts."""
+    def leave(self, queue: AppendQueue, item: PendingAppend) -> None:
+        """Remove an append that left the queue from the counts, and drop its batches: its write has
+        them, and the append may wait long for an acknowledgement."""
         queue.queued_bytes -= len(item.batches)
         self._hold(item, 0)
+        item.batches = b""
 
     def resume(self, queue: AppendQueue) -> None:
         """Send postponed appends to the lane after exclusive work has ended."""
@@ -220,12 +354,12 @@ class AppendAdmission:
                 item.is_postponed = False
                 self._send_to_lane(queue, item)
 
-    def is_admitted(self, queue: AppendQueue, item: QueuedAppend) -> bool:
+    def is_admitted(self, queue: AppendQueue, item: PendingAppend) -> bool:
         """Return True if the append may be prepared now. It is admitted here if that is quick, else
-        sent to the lane. `error` is set if it is rejected."""
+        sent to the lane. `rejection` is set if it is rejected."""
         if not item.is_ready:
             return False
-        if item.admitted_by is not None or item.error is not None:
+        if item.admitted_by is not None or item.rejection is not None:
             return True
         config = queue.log.config
         if item.origin is not AppendOrigin.CLIENT or is_plain(item.batches, config):
@@ -237,43 +371,43 @@ class AppendAdmission:
             self._send_to_lane(queue, item)
             return item.is_ready
         except QuorumlogError as error:
-            item.error = error
+            item.rejection = error
         else:
             self._admitted(queue, item, batches, config)
         return True
 
-    def _send_to_lane(self, queue: AppendQueue, item: QueuedAppend) -> None:
+    def _send_to_lane(self, queue: AppendQueue, item: PendingAppend) -> None:
         item.is_ready = False
         config = queue.log.config
         try:
             self._hold(item, len(item.batches) + growth_max(item.batches, config))
         except QuorumlogError as error:  # malformed batches
-            item.error, item.is_ready = error, True
+            item.rejection, item.is_ready = error, True
             return
         self._scope.spawn(self._admit_in_lane(queue, item, config), name="storage.admit")
 
     async def _admit_in_lane(
-        self, queue: AppendQueue, item: QueuedAppend, config: LogConfig
+        self, queue: AppendQueue, item: PendingAppend, config: LogConfig
     ) -> None:
         size = len(item.batches)
         job = partial(admit, item.batches, config, wall_ms=self._runtime.clock.wall_ms())
         try:
             batches = await self._runtime.tasks.offload(LANE, job, cost_bytes=size)
         except QuorumlogError as error:
-            batches, item.error = item.batches, error
+            batches, item.rejection = item.batches, error
         if item.held_bytes:  # otherwise the log failed before, and the append is answered
             self._admitted(queue, item, batches, config)
         item.is_ready = True
         self._on_admitted(queue)
 
     def _admitted(
-        self, queue: AppendQueue, item: QueuedAppend, batches: Buffer, config: LogConfig
+        self, queue: AppendQueue, item: PendingAppend, batches: Buffer, config: LogConfig
     ) -> None:
         """Apply the result of an admission to a queued append."""
         queue.queued_bytes += len(batches) - len(item.batches)
         item.batches, item.admitted_by = batches, config
         self._hold(item, len(batches))
 
-    def _hold(self, item: QueuedAppend, size: int) -> None:
+    def _hold(self, item: PendingAppend, size: int) -> None:
         self.held_bytes += size - item.held_bytes
         item.held_bytes = size

@@ -52,7 +52,13 @@ from ..recovery import LogState, Recovery
 from ..small_files import OUT_OF_SPACE, replace_file
 from ..time_lookup import TimedOffset
 from ..truncation import TruncationPoint
-from .append_queue import Appended, AppendQueue, QueuedAppend, release_after
+from .append_queue import (
+    Appended,
+    AppendQueue,
+    CompletedAppends,
+    PendingAppend,
+    release_after,
+)
 from .checkpointer import Checkpointer
 from .config_changes import ConfigChanges, unsynced_bytes_max
 from .free_space import FreeSpace
@@ -190,6 +196,7 @@ class DataDirectory:
         self._pool = FilePool(runtime.files, open_files_max=config.open_files_max)
         self._indexes = IndexCache(config.index_cache_bytes)
         self._queues: dict[str, AppendQueue] = {}
+        self.completed = CompletedAppends()
         self.space = FreeSpace(runtime, scope, path, reserve_bytes=config.reserve_bytes)
         start = partial(remove_clean_marker, runtime.files, path) if found.is_clean else None
         self._writer = LogWriter(
@@ -423,24 +430,24 @@ class DataDirectory:
 
     def append_nowait(
         self, log: Log, batches: Buffer, *, leader_epoch: int, origin: AppendOrigin, flush: bool
-    ) -> "asyncio.Future[Appended]":
-        """Queue an append (small ones are written at once) and return the future of its result.
+    ) -> PendingAppend:
+        """Queue an append; small ones are written at once.
 
-        Raises Overloaded, Stopping, StorageError, and DiskFull below the reserve; other errors come
-        through the future.
+        Raises Overloaded, Stopping, StorageError, and DiskFull below the reserve; other errors are
+        the outcome of the pending append.
         """
-        waiter: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        self.append_for(log, QueuedAppend(batches, leader_epoch, origin, flush, waiter))
-        return waiter
+        append = PendingAppend(self.completed, batches, leader_epoch, origin, flush)
+        self.submit(log, append)
+        return append
 
     def check_capacity(self, size: int) -> None:
         """Raise DiskFull or Overloaded if an append of a client with this many bytes would be
         rejected."""
         self._writer.check_capacity(size)
 
-    def append_for(self, log: Log, item: QueuedAppend) -> None:
-        """Queue an append with the caller's own waiter; otherwise like `append_nowait`."""
-        self._writer.append(self._queue_of(log), item)
+    def submit(self, log: Log, append: PendingAppend) -> None:
+        """Queue a caller's own pending append; otherwise like `append_nowait`."""
+        self._writer.append(self._queue_of(log), append)
 
     def settle(self, log: Log) -> "asyncio.Future[None] | None":
         """Return a future that completes when everything queued before has ended, None if it has;

@@ -38,10 +38,9 @@ from .append_queue import (
     Appended,
     AppendQueue,
     ExclusiveWork,
-    QueuedAppend,
-    answer,
+    PendingAppend,
     barrier,
-    fail,
+    complete,
 )
 from .free_space import FreeSpace
 from .lane_worker import Job, LaneWorker
@@ -108,7 +107,7 @@ for all of them at once, so that 16 take hardly longer than one."""
 GROUPS_A_TURN: Final = 4
 """Groups that one log writes before other logs get the lane."""
 
-Group: TypeAlias = list[tuple[QueuedAppend, LogWrite]]
+Group: TypeAlias = list[tuple[PendingAppend, LogWrite]]
 
 
 class LogWriter:
@@ -144,7 +143,7 @@ class LogWriter:
 
     # --- appends -------------------------------------------------------------------------------
 
-    def append(self, queue: AppendQueue, item: QueuedAppend) -> None:
+    def append(self, queue: AppendQueue, item: PendingAppend) -> None:
         """Queue an append; raise if it cannot be queued."""
         self._check(queue)
         if item.origin is AppendOrigin.CLIENT:
@@ -170,7 +169,7 @@ class LogWriter:
             head = items[0]
             if isinstance(head, ExclusiveWork) and head.is_barrier:
                 items.popleft()
-                answer(head.waiter, None, None)
+                complete(head.waiter, None)
                 continue
             is_close = isinstance(head, ExclusiveWork) and not head.changes
             if not is_close and not self._has_started(queue):
@@ -234,7 +233,7 @@ class LogWriter:
                 write = self._prepare(log, item, wall_ms)
             except QuorumlogError as error:
                 self._dequeue(queue)
-                fail(item.waiter, error)
+                item.fail(error)
                 continue
             except AlreadyStored as stored:
                 self._dequeue(queue)
@@ -251,9 +250,9 @@ class LogWriter:
         return group
 
     @staticmethod
-    def _prepare(log: Log, item: QueuedAppend, wall_ms: int) -> LogWrite | None:
-        if item.error is not None:
-            raise item.error
+    def _prepare(log: Log, item: PendingAppend, wall_ms: int) -> LogWrite | None:
+        if item.rejection is not None:
+            raise item.rejection
         config = item.admitted_by or log.config
         batches = item.batches
         if config.log_append_time and item.origin is AppendOrigin.CLIENT:
@@ -269,7 +268,7 @@ class LogWriter:
 
     def _dequeue(self, queue: AppendQueue) -> None:
         item = queue.items.popleft()
-        assert isinstance(item, QueuedAppend), f"{item} is no append"
+        assert isinstance(item, PendingAppend), f"{item} is no append"
         self._admission.leave(queue, item)
 
     def _write_inline(self, queue: AppendQueue) -> None:
@@ -344,10 +343,9 @@ class LogWriter:
             )
             if item.waits_for_flush:
                 wants_flush = True
-                notify = partial(answer, item.waiter, appended)
-                queue.flush_waiters.append((write.next_offset, notify))
-            elif not item.waiter.done():
-                item.waiter.set_result(appended)
+                queue.flush_waiters.append((write.next_offset, partial(item.resolve, appended)))
+            else:
+                item.resolve(appended, None)
         queue.open_group_bytes += size
         self._space.count_written(size)
         if wants_flush:
@@ -357,7 +355,9 @@ class LogWriter:
             self.dirtied.set()
         queue.moved()
 
-    def _answer_stored(self, queue: AppendQueue, item: QueuedAppend, stored: AlreadyStored) -> None:
+    def _answer_stored(
+        self, queue: AppendQueue, item: PendingAppend, stored: AlreadyStored
+    ) -> None:
         """Answer a retried append with the offsets of its first attempt, once that is as durable as
         this one requires."""
         log, waiters = queue.log, queue.flush_waiters
@@ -368,15 +368,15 @@ class LogWriter:
             Offset(log.log_start_offset),
         )
         if not item.waits_for_flush or stored.next_offset <= log.flushed_end_offset:
-            answer(item.waiter, appended, None)
+            item.resolve(appended, None)
             return
         end_offset = max(stored.next_offset, waiters[-1][0]) if waiters else stored.next_offset
-        waiters.append((end_offset, partial(answer, item.waiter, appended)))
+        waiters.append((end_offset, partial(item.resolve, appended)))
         self._request_flush(queue)
 
     def _group_failed(self, queue: AppendQueue, group: Group, failure: WriteFailed) -> None:
         for item, write in reversed(group):
-            fail(item.waiter, queue.log.failed(write, failure))
+            item.fail(queue.log.failed(write, failure))
         self._space.check()
         if queue.log.failure is not None:
             self._fail_queue(queue, StorageError(queue.log.failure.message))
@@ -394,8 +394,7 @@ class LogWriter:
         elif not log.is_dirty:
             waiter.set_result(None)
         else:
-            notify = partial(answer, waiter, None)
-            queue.flush_waiters.append((log.log_end_offset, notify))
+            queue.flush_waiters.append((log.log_end_offset, partial(complete, waiter)))
             self._request_flush(queue)
         return waiter
 
@@ -504,12 +503,12 @@ class LogWriter:
                 self._scope.spawn(self._put_off(queue, worker, again), name="storage.put_off")
                 return
             failure = queue.log.give_up(error)
-            fail(work.waiter, failure)
+            complete(work.waiter, failure)
             self._fail_queue(queue, failure)
         except QuorumlogError as error:
-            fail(work.waiter, error)
+            complete(work.waiter, error)
         else:
-            answer(work.waiter, None, None)
+            complete(work.waiter, None)
         queue.is_busy = queue.is_exclusive = False
         self._admission.resume(queue)
         self._flush_after_exclusive(queue)
@@ -526,7 +525,7 @@ class LogWriter:
         """Request a flush for waiters that arrived during exclusive work; truncated offsets need
         none."""
         end_offset = queue.log.log_end_offset
-        waiters = [(min(end, end_offset), answer) for end, answer in queue.flush_waiters]
+        waiters = [(min(end, end_offset), notify) for end, notify in queue.flush_waiters]
         queue.flush_waiters = deque(waiters)
         if waiters:
             self._request_flush(queue)
@@ -564,11 +563,11 @@ class LogWriter:
             await self._flusher.offload_all(before)
             result = await self._worker.offload(job) if job is not None else None
         except (OSError, QuorumlogError) as error:
-            fail(waiter, error)
+            complete(waiter, error)
             return
         if end is not None:
             end(result)
-        answer(waiter, None, None)
+        complete(waiter, None)
 
     async def stop(self) -> None:
         """Reject further work, finish queued work, end the workers; every log is closed already."""
@@ -636,9 +635,10 @@ class LogWriter:
             item = queue.items[0]
             if isinstance(item, ExclusiveWork):
                 queue.items.popleft()
+                complete(item.waiter, failure)
             else:
                 self._dequeue(queue)
-            fail(item.waiter, failure)
+                item.fail(failure)
 
 
 def _buffers(group: Group) -> list[Buffer]:

@@ -159,13 +159,13 @@ def test_an_answer_that_comes_late_is_none_of_a_later_leadership() -> None:
             partition = b.replicas.local_replica("t", 0).partition
             assert partition.replicated(leader_epoch=1, leader_high_watermark=1, log_end_offset=1)
             with pytest.raises(NotLeaderOrFollower):
-                await pending.settle(runtime.clock.now_ms() + 1_000)
+                await pending.wait_until(runtime.clock, runtime.clock.now_ms() + 1_000)
             again = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=ME)
             b.apply(pb.MetadataRecord(partition_change=again))
             await asyncio.sleep(0.1)
             assert partition.is_leader
             with pytest.raises(NotLeaderOrFollower, match="the outcome is unknown"):
-                await pending.settle(runtime.clock.now_ms() + 1_000)
+                await pending.wait_until(runtime.clock, runtime.clock.now_ms() + 1_000)
 
     simulate(main)
 

@@ -12,8 +12,13 @@ from quorumlog.ids import TopicId
 from quorumlog.records import Codec, Record, decode_all, encode_batch, iterate_batches
 from quorumlog.runtime import Runtime
 from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
-from quorumlog.storage.shell import Appended, DataDirectory
-from quorumlog.storage.shell.append_queue import AppendAdmission, AppendQueue, QueuedAppend
+from quorumlog.storage.shell import DataDirectory
+from quorumlog.storage.shell.append_queue import (
+    AppendAdmission,
+    AppendQueue,
+    CompletedAppends,
+    PendingAppend,
+)
 
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 Run = Callable[[Main], Any]
@@ -28,7 +33,7 @@ def one(value: bytes, *, size: int = 0, codec: Codec = Codec.NONE) -> bytes:
     return encode_batch([Record(0, 7, b"k", value.ljust(size, b"."))], codec=codec)
 
 
-def queued(directory: DataDirectory, log: Log, batch: bytes) -> "asyncio.Future[Appended]":
+def queued(directory: DataDirectory, log: Log, batch: bytes) -> PendingAppend:
     return directory.append_nowait(
         log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
     )
@@ -152,9 +157,8 @@ def test_what_a_batch_became_is_what_counts_until_it_is_written(
             admission = AppendAdmission(
                 runtime, scope, config=SMALL, on_admitted=lambda channel: ready.set()
             )
-            waiter: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
             sent = one(b"z", size=9_000, codec=Codec.ZSTD) * 20
-            item = QueuedAppend(sent, 0, AppendOrigin.CLIENT, False, waiter)
+            item = PendingAppend(CompletedAppends(), sent, 0, AppendOrigin.CLIENT, False)
             admission.enter(channel, item)
             assert not admission.is_admitted(channel, item)
             assert (channel.queued_bytes, admission.held_bytes) == (len(sent), 400_000)

@@ -24,7 +24,7 @@ from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.index import IndexCache
 from quorumlog.storage.recovery import LogState
 from quorumlog.storage.shell import DataDirectory
-from quorumlog.storage.shell.append_queue import Appended
+from quorumlog.storage.shell.append_queue import PendingAppend
 
 DATA: Final = "/data"
 CLUSTER: Final = ClusterId("c")
@@ -209,7 +209,7 @@ def test_a_flood_of_clients_does_not_refuse_what_the_quorum_appends() -> None:
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             quorum = await directory.open_log("__cluster_metadata-0", FSYNC, topic_id=None)
 
-            def flood() -> "asyncio.Future[Appended]":
+            def flood() -> PendingAppend:
                 return directory.append_nowait(
                     log, batch(bytes(400)), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True
                 )

@@ -13,6 +13,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.simulation import Faults, SimNode, SimWorld
 from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
 from quorumlog.storage.shell import Appended, DataDirectory
+from quorumlog.storage.shell.append_queue import PendingAppend
 
 from .conftest import Kit
 from .producers.makers import data
@@ -39,7 +40,7 @@ def simulated(
         task.result()
 
 
-def submit(directory: DataDirectory, log: Log, batch: bytes) -> "asyncio.Future[Appended]":
+def submit(directory: DataDirectory, log: Log, batch: bytes) -> PendingAppend:
     return directory.append_nowait(
         log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=False
     )
@@ -152,7 +153,7 @@ def test_a_log_with_much_to_write_lets_others_in_between(kit: Kit, batch: MakeBa
             other = await directory.open_log("other-0", FAST, topic_id=TopicId(b"o" * 16))
             waiting = [submit(directory, busy, batch(1, size=340)) for _ in range(60)]
             await submit(directory, other, batch(1, size=340))
-            assert not waiting[30].done()
+            assert waiting[30].outcome() is None
             await asyncio.gather(*waiting)
 
     simulated(main)
@@ -166,9 +167,9 @@ def test_small_appends_of_one_turn_leave_together(kit: Kit, batch: MakeBatch) ->
             await asyncio.sleep(0)
             node.device.arm(None)
             waiting = [submit(directory, log, batch(1)) for _ in range(5)]
-            assert [answer.done() for answer in waiting] == [True] + [False] * 4
+            assert [answer.outcome() is None for answer in waiting] == [False] + [True] * 4
             await asyncio.sleep(0)
-            assert all(answer.done() for answer in waiting)
+            assert all(answer.outcome() is not None for answer in waiting)
             assert node.device.operations == 2
             waiting = [submit(directory, log, batch(1)) for _ in range(3)]
             await directory.flush(log)

@@ -31,7 +31,7 @@ from ....metadata.image import MetadataImage, TopicImage
 from ....records import Record, encode_plain_batch
 from ....runtime import Clock, Entropy
 from ....storage import AppendOrigin
-from ....storage.shell.append_queue import Appended
+from ....storage.shell.append_queue import AppendOutcome
 from ....storage.shell.data_directory import DataDirectory
 from ...partition import Acks
 from ...shell.replica import Replica
@@ -539,30 +539,32 @@ class CoordinatorShard:
             self._written(batch, replica.log.log_end_offset)
             return
         self._admit()
-        appending = self._deps.directory.append_nowait(
+        append = self._deps.directory.append_nowait(
             replica.log,
             encode_plain_batch(batch.records),
             leader_epoch=self.leader_epoch,
             origin=AppendOrigin.INTERNAL,
             flush=replica.flushes,
         )
-        if appending.done():
-            self._written(batch, appending.result().next_offset)
-        else:
+        outcome = append.outcome()
+        if outcome is None:
             self._writing = batch
-            appending.add_done_callback(partial(self._appended, batch))
+            append.call_when_done(partial(self._appended, batch))
+        elif isinstance(outcome, QuorumlogError):
+            raise outcome
+        else:
+            self._written(batch, outcome.next_offset)
 
-    def _appended(self, batch: _PendingBatch, appending: "asyncio.Future[Appended]") -> None:
+    def _appended(self, batch: _PendingBatch, outcome: AppendOutcome) -> None:
         """Handle a finished append; ignore it if the batch was discarded."""
-        failed = appending.exception()
         if self._writing is not batch:
             return
         self._writing = None
         try:
-            if failed is not None:
-                raise failed
+            if isinstance(outcome, QuorumlogError):
+                raise outcome
             self._check_leading()
-            self._written(batch, appending.result().next_offset)
+            self._written(batch, outcome.next_offset)
         except Exception as error:
             self._write_failed(error)
         self._write_pending()

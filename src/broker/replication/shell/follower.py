@@ -25,7 +25,7 @@ from ....runtime import Buffer, ByteConnection, Clock, Runtime, Scope
 from ....runtime.error_detail import decode_error
 from ....services import REPLICA_ENDPOINT
 from ....storage import AppendOrigin
-from ....storage.shell.append_queue import Appended
+from ....storage.shell.append_queue import PendingAppend
 from ....storage.shell.data_directory import DataDirectory
 from ....storage.throttle import Throttle
 from ...follower_state import Append, FollowAnswer, Reset, Skip, Truncate
@@ -161,7 +161,7 @@ class FollowedPartition:
 
     def _append(self, answer: FollowAnswer, records: Buffer) -> Awaitable[None] | None:
         try:
-            future = self._directory.append_nowait(
+            append = self._directory.append_nowait(
                 self.replica.log,
                 records,
                 leader_epoch=answer.leader_epoch,
@@ -171,29 +171,22 @@ class FollowedPartition:
         except QuorumlogError as error:
             self._failed(error)
             return None
-        if future.done():
-            self._appended(future, answer, len(records))
-            return None
-        return self._finish(future, answer, len(records))
+        if append.outcome() is None:
+            return self._finish(append, answer, len(records))
+        self._appended(append, answer, len(records))
+        return None
 
-    async def _finish(
-        self, future: "asyncio.Future[Appended]", answer: FollowAnswer, size: int
-    ) -> None:
+    async def _finish(self, append: PendingAppend, answer: FollowAnswer, size: int) -> None:
         with suppress(QuorumlogError):  # handled by _appended
-            await future
-        self._appended(future, answer, size)
+            await append
+        self._appended(append, answer, size)
 
-    def _appended(
-        self, future: "asyncio.Future[Appended]", answer: FollowAnswer, size: int
-    ) -> None:
-        error = future.exception()
-        if error is None:
-            self.replica.figures.replicated_bytes += size
-            self._replicated(answer)
-        elif isinstance(error, QuorumlogError):
-            self._failed(error)
-        else:
-            raise error
+    def _appended(self, append: PendingAppend, answer: FollowAnswer, size: int) -> None:
+        if append.error is not None:
+            self._failed(append.error)
+            return
+        self.replica.figures.replicated_bytes += size
+        self._replicated(answer)
 
     def _replicated(self, answer: FollowAnswer) -> None:
         """Advance the high watermark after the answer's records were appended."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from ....broker import Acks
-from ....broker.shell.produce import DirectAppend, Settled
+from ....broker.shell.produce import DelayedProduce
 from ....errors import (
     InvalidRecord,
     InvalidRequiredAcks,
@@ -21,7 +21,7 @@ from ....errors import (
     UnsupportedForMessageFormat,
 )
 from ....runtime import Buffer
-from ....storage.shell.append_queue import Appended
+from ....storage.shell.append_queue import Appended, AppendOutcome
 from ..api import Answer, BrokerContext, Call, Done, KafkaApi, PreparedResponse
 from ..codecs.leaders import NodeEndpoint
 from ..codecs.produce import (
@@ -87,7 +87,7 @@ class _InFlight:
         self._broker = broker
         self._call = call
         self._done = done
-        self._outcomes: list[DirectAppend | Settled] = []  # of the partitions, in order
+        self._outcomes: list[DelayedProduce | AppendOutcome] = []  # of the partitions, in order
         self._left = 0  # partitions without an outcome
         self._step = 0  # of its deadline
 
@@ -99,12 +99,12 @@ class _InFlight:
             for part in topic.parts:
                 outcomes.append(_place(broker, request, topic, part))
         for at, append in enumerate(outcomes):
-            if not isinstance(append, DirectAppend):
+            if not isinstance(append, DelayedProduce):
                 continue
-            outcome = append.settled()
+            outcome = append.outcome()
             if outcome is None:
                 self._left += 1
-                append.call_when_settled(partial(self._settled, at))
+                append.call_when_done(partial(self._completed, at))
             else:
                 outcomes[at] = outcome
         if not self._left:
@@ -116,7 +116,7 @@ class _InFlight:
         clock = broker.runtime.clock
         self._step = broker.deadlines.add(self._expire, clock.now_ms() + timeout_ms, clock)
 
-    def _settled(self, at: int, outcome: Settled) -> None:
+    def _completed(self, at: int, outcome: AppendOutcome) -> None:
         self._outcomes[at] = outcome
         self._left -= 1
         if not self._left:
@@ -126,7 +126,7 @@ class _InFlight:
     def _expire(self) -> None:
         """Answer at the deadline: pending appends have timed out."""
         self._outcomes = [
-            one.expire() if isinstance(one, DirectAppend) else one for one in self._outcomes
+            one.expire() if isinstance(one, DelayedProduce) else one for one in self._outcomes
         ]
         self._answer()
 
@@ -216,7 +216,7 @@ def _name(broker: BrokerContext, topic: ProduceTopic) -> str:
 
 def _place(
     broker: BrokerContext, request: ProduceRequest, topic: ProduceTopic, part: ProducePart
-) -> DirectAppend | QuorumlogError:
+) -> DelayedProduce | QuorumlogError:
     """Queue one partition's batches in its log."""
     partition, records = part
     try:
@@ -245,7 +245,7 @@ def _place(
 
 
 def _result(
-    part: ProducePart, outcome: DirectAppend | Settled, errors: list[QuorumlogError]
+    part: ProducePart, outcome: DelayedProduce | AppendOutcome, errors: list[QuorumlogError]
 ) -> ProduceResult:
     if isinstance(outcome, Appended):
         return ProduceResult(

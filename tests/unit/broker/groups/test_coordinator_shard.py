@@ -9,6 +9,7 @@ import pytest
 from tests.kit.replica_cluster import Cluster
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
+from quorumlog.broker.groups.decision import Answered, Ticket
 from quorumlog.broker.groups.formats import encode
 from quorumlog.broker.groups.records import OffsetCommitted
 from quorumlog.broker.groups.requests import (
@@ -32,9 +33,11 @@ from quorumlog.errors import (
     QuorumlogError,
     UnknownMember,
 )
+from quorumlog.ids import Offset
 from quorumlog.records import Record, encode_batch, iterate_batches
 from quorumlog.runtime import Runtime
 from quorumlog.storage import AppendOrigin
+from quorumlog.storage.shell import Appended
 
 from .coordinated import (
     GROUP,
@@ -235,7 +238,7 @@ def test_what_was_being_written_when_a_load_begins_is_read_too() -> None:
             )
             with pytest.raises(struct.error):  # the state is thrown away
                 await coordinator(nodes, 1).ask(ABSURD, deadline_ms=runtime.clock.now_ms() + 1_000)
-            assert not appended.done()
+            assert appended.outcome() is None
             await appended
 
         on(nodes, 1, overtaken)
@@ -373,10 +376,15 @@ def test_a_state_whose_storing_broke_by_a_bug_is_thrown_away_too() -> None:
         assert asked(nodes, 1, commit(1)) == TAKEN
 
         async def broken(_: Runtime) -> None:
-            part, appending = term(nodes, 1), asyncio.get_running_loop().create_future()
-            appending.set_exception(RuntimeError("a bug"))
-            part._writing = turn = _PendingBatch()
-            part._appended(turn, appending)
+            part, ticket = term(nodes, 1), Ticket(-1)
+
+            def fail(outcome: Any) -> None:
+                raise RuntimeError(f"a bug: {outcome}")
+
+            part._waiting[ticket] = fail
+            part._writing = batch = _PendingBatch()
+            batch.replies.append(Answered(ticket, None))
+            part._appended(batch, Appended(Offset(0), Offset(0), -1, Offset(0)))
 
         on(nodes, 1, broken)
         assert coordinator(nodes, 1).figures.reloads == 1

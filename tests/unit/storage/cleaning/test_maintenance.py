@@ -446,13 +446,18 @@ def test_a_log_that_grows_as_fast_as_it_shrinks_keeps_no_other_waiting() -> None
                 if queue.log is busy:
                     for _ in range(12):
                         record = Record(0, runtime.clock.wall_ms(), None, b"v" * 50, ())
-                        directory.append_nowait(
+                        append = directory.append_nowait(
                             busy,
                             encode_batch([record]),
                             leader_epoch=0,
                             origin=AppendOrigin.CLIENT,
                             flush=False,
-                        ).add_done_callback(lambda _: busy.note_high_watermark(busy.log_end_offset))
+                        )
+                        if append.outcome() is None:
+                            append.call_when_done(
+                                lambda _: busy.note_high_watermark(busy.log_end_offset)
+                            )
+                    busy.note_high_watermark(busy.log_end_offset)
                 return exclusive(queue, *rest, **named)
 
             directory._writer.exclusive = feed  # type: ignore[method-assign]

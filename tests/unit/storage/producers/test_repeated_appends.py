@@ -3,7 +3,6 @@ once through failures, restarts and power cuts."""
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, Faults, SimWorld
 from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
 from quorumlog.storage.shell import DataDirectory
+from quorumlog.storage.shell.append_queue import PendingAppend
 
 from ..conftest import Kit
 from .makers import data
@@ -23,7 +23,9 @@ SURE = LogConfig(flush_policy=FlushPolicy.FSYNC)
 FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
 
 
-def submit(directory: DataDirectory, log: Log, batch: bytes, *, flush: bool = True) -> Any:
+def submit(
+    directory: DataDirectory, log: Log, batch: bytes, *, flush: bool = True
+) -> PendingAppend:
     return directory.append_nowait(
         log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=flush
     )
@@ -54,11 +56,11 @@ def test_a_copy_is_answered_once_the_original_is_durable(kit: Kit) -> None:
             await careless
             assert log.log_end_offset == 1
             assert log.flushed_end_offset == 0
-            assert not original.done()
-            assert not copy.done(), "the original could still be lost"
+            assert original.outcome() is None
+            assert copy.outcome() is None, "the original could still be lost"
             await copy
             assert log.flushed_end_offset == 1
-            assert original.done()
+            assert original.outcome() is not None
 
     simulation.run(main)
 
