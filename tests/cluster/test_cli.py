@@ -11,28 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.kit.command import COMMAND, WAIT_S, dev_node, ready_line, start_dev
 
 import quorumlog
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "quorumlog.cli"]
-WAIT_S = 120.0
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
-
-
-def start_dev(folder: Path) -> "tuple[subprocess.Popen[str], str]":
-    process = subprocess.Popen(
-        [
-            *(*COMMAND, "dev", "--data-dir", str(folder), "--output", "json"),
-            *("--grpc-port", "0", "--controller-port", "0"),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    return process, json.loads(process.stdout.readline())["grpc"]
 
 
 @pytest.fixture(scope="module")
@@ -44,18 +30,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
     """The gRPC address of a node that all tests of this file share; it has a topic `numbers`."""
-    process, grpc = start_dev(folder)
-    with process:
-        try:
-            with quorumlog.connect(grpc) as log:
-                log.admin.create_topic("numbers", partitions=2)
-                with log.producer() as producer:
-                    for number in range(1_000):
-                        producer.send("numbers", str(number), partition=number % 2)
-            yield grpc
-        finally:
-            process.terminate()
-            process.wait(WAIT_S)
+    with dev_node(folder) as addresses:
+        with quorumlog.connect(addresses["grpc"]) as log:
+            log.admin.create_topic("numbers", partitions=2)
+            with log.producer() as producer:
+                for number in range(1_000):
+                    producer.send("numbers", str(number), partition=number % 2)
+        yield addresses["grpc"]
 
 
 @pytest.fixture
@@ -341,10 +322,9 @@ def test_after_ctrl_c_produce_says_what_is_stored(
 
 
 def test_ctrl_c_ends_a_flush_that_waits_for_a_silent_broker(tmp_path: Path) -> None:
-    node, grpc = start_dev(tmp_path / "data")
-    with node:
+    with start_dev(tmp_path / "data", "--output", "json") as node:
         try:
-            environment = {**os.environ, "QUORUMLOG_BOOTSTRAP": grpc}
+            environment = {**os.environ, "QUORUMLOG_BOOTSTRAP": ready_line(node)["grpc"]}
             succeed("topics", "create", "t", environment=environment)
             with subprocess.Popen(
                 [*COMMAND, "produce", "t", "-v"],

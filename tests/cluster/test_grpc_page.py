@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import select
 import subprocess
 import sys
 import sysconfig
@@ -17,6 +16,7 @@ from quorumlog.errors import ERROR_BY_NAME
 from quorumlog.frontends.grpc import validation
 from quorumlog.runtime import grpc_options, grpc_status
 from quorumlog.server.config import NodeConfig
+from quorumlog.testing import Broker
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "grpc.md").read_text()
@@ -87,19 +87,10 @@ def commands() -> list[tuple[str, object]]:
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    """Where a node of its own listens."""
-    command = [sys.executable, "-m", "quorumlog.cli", "dev", "--data-dir", str(tmp_path / "data")]
-    command += ["--grpc-port", "0", "--controller-port", "0", "--output", "json"]
-    node = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert node.stdout is not None
-        assert select.select([node.stdout], [], [], WAIT_S)[0], "no ready line"
-        found: str = json.loads(node.stdout.readline())["grpc"]
-        yield found
-    finally:
-        node.kill()
-        node.communicate()
+def address() -> Iterator[str]:
+    """The gRPC address of a broker."""
+    with Broker() as broker:
+        yield broker.grpc
 
 
 def play(code: str, address: str, *options: str, **environment: str) -> str:

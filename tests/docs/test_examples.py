@@ -1,7 +1,6 @@
 """The examples run, and do what their docstrings promise."""
 
 import json
-import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import quorumlog
+from quorumlog.testing import Broker
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLAYED_ELSEWHERE = {"flights.py", "flights_nodes.py"}  # `make demo`, and test_demo_nodes.py
@@ -19,19 +19,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a node listens; each test has topics of its own."""
-    folder = tmp_path_factory.mktemp("node")
-    command = [sys.executable, "-m", "quorumlog.cli", "dev", "--data-dir", str(folder / "data")]
-    command += ["--grpc-port", "0", "--controller-port", "0", "--output", "json"]
-    node = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert node.stdout is not None
-    try:
-        assert select.select([node.stdout], [], [], WAIT_S)[0], "no ready line"
-        yield json.loads(node.stdout.readline())["grpc"]
-    finally:
-        node.terminate()
-        node.communicate()
+def address() -> Iterator[str]:
+    """The gRPC address of a broker that all tests of this file share."""
+    with Broker() as broker:
+        yield broker.grpc
 
 
 def run(example: str, *arguments: str, folder: Path) -> str:

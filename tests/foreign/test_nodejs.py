@@ -3,13 +3,13 @@
 import json
 import os
 import re
-import select
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from quorumlog.testing import Broker
 
 from .node_packages import installed
 
@@ -23,19 +23,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    """Where a node of its own listens."""
-    command = [sys.executable, "-m", "quorumlog.cli", "dev", "--data-dir", str(tmp_path / "data")]
-    command += ["--grpc-port", "0", "--controller-port", "0", "--output", "json"]
-    node = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert node.stdout is not None
-        assert select.select([node.stdout], [], [], WAIT_S)[0], "no ready line"
-        found: str = json.loads(node.stdout.readline())["grpc"]
-        yield found
-    finally:
-        node.kill()
-        node.communicate()
+def address() -> Iterator[str]:
+    """The gRPC address of a broker."""
+    with Broker() as broker:
+        yield broker.grpc
 
 
 def run_node(*arguments: str, code: str = "") -> str:

@@ -437,3 +437,13 @@ class Quorum:
         if raft.is_leader:
             leader = self.leaders.setdefault(raft.epoch, raft.me)
             assert leader == raft.me, f"{leader} and {raft.me} led epoch {raft.epoch}"
+
+
+def quorum_with_leader(*node_ids: int, observers: Iterable[int] = (), **options: Any) -> Quorum:
+    """Return a quorum that node 1 leads and whose members, observers too, have its whole log."""
+    quorum = Quorum(node_ids or (1, 2, 3), **options)
+    quorum.elect(1)
+    for node_id in observers:
+        quorum.observer(node_id)
+    quorum.run(300)
+    return quorum

@@ -1,12 +1,10 @@
 """A node that the tests of a file share, and a topic for each of them."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from .shared_node import WAIT_S, start_dev
+from tests.kit.command import dev_node
 
 
 @pytest.fixture(scope="module")
@@ -17,14 +15,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    """The gRPC address of a node that all tests of this file share."""
-    with start_dev(folder, "--output", "json") as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["grpc"]
-        finally:
-            process.terminate()
-            process.wait(WAIT_S)
+    """The gRPC address of a node that all tests of a file share."""
+    with dev_node(folder) as addresses:
+        yield addresses["grpc"]
 
 
 @pytest.fixture

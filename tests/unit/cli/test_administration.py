@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-
-from .shared_node import invoke, succeed
+from tests.kit.command import invoke, succeed
 
 
 def test_a_topic_is_made_as_assigned_and_grows(address: str, topic: str) -> None:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.command import COMMAND, WAIT_S, invoke, json_lines, start_dev, succeed
 from typer.main import get_command
 
 import quorumlog
 from quorumlog.cli.main import app
-
-from .shared_node import COMMAND, WAIT_S, invoke, json_lines, start_dev, succeed
 
 # --- topics --------------------------------------------------------------------------------------
 

@@ -1,22 +1,19 @@
 """`configs`, `brokers`, `cluster` and `config show`: what they print, refuse, and where from."""
 
 import json
+import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.kit.command import COMMAND, WAIT_S, invoke
 
-from quorumlog.cli.main import app
 from quorumlog.cli.settings import CLIENT_SETTINGS, known_variables
 from quorumlog.metadata import TOPIC_CONFIGS
 from quorumlog.server.config import settings
 from quorumlog.settings import variable_of
-
-WAIT_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +29,14 @@ def address(folder: Path) -> Iterator[str]:
         f'data.dir = "{folder}/data"\n[listeners]\ngrpc = "127.0.0.1:0"\n'
         'controller = "127.0.0.1:0"\n'
     )
-    command = [sys.executable, "-m", "quorumlog.cli"]
-    subprocess.run([*command, "storage", "format", "--config", file], check=True, timeout=WAIT_S)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("QUORUMLOG_")}
+    environment["QUORUMLOG_FETCH_WAITS_MAX"] = "77"
+    subprocess.run([*COMMAND, "storage", "format", "--config", file], check=True, timeout=WAIT_S)
     with subprocess.Popen(
-        [*command, "server", "--config", file, "--set", "node.rack=r1", "-o", "json"],
+        [*COMMAND, "server", "--config", file, "--set", "node.rack=r1", "-o", "json"],
         stdout=subprocess.PIPE,
         text=True,
-        env={"QUORUMLOG_FETCH_WAITS_MAX": "77"},
+        env=environment,
     ) as process:
         try:
             assert process.stdout is not None
@@ -55,11 +53,6 @@ def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     monkeypatch.chdir(tmp_path)
-
-
-def invoke(*arguments: str, address: str = "") -> Result:
-    environment = {"QUORUMLOG_BOOTSTRAP": address} if address else {}
-    return CliRunner().invoke(app, list(arguments), env=environment)
 
 
 def read(*arguments: str, address: str = "") -> list[dict[str, Any]]:

@@ -5,10 +5,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.kit.command import invoke, json_lines, succeed
 
 import quorumlog
-
-from .shared_node import invoke, json_lines, succeed
 
 
 @pytest.fixture

@@ -2,24 +2,16 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-from .shared_node import WAIT_S, invoke, json_lines, start_dev, succeed
+from tests.kit.command import dev_node, invoke, json_lines, succeed
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The addresses of another cluster."""
-    folder: Path = tmp_path_factory.mktemp("copies") / "data"
-    with start_dev(folder, "--kafka-port", "0", "--output", "json") as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())
-        finally:
-            process.terminate()
-            process.wait(WAIT_S)
+    with dev_node(tmp_path_factory.mktemp("copies") / "data", "--kafka-port", "0") as addresses:
+        yield addresses
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 
+from tests.kit.command import succeed
 from tests.kit.waits import run_patiently
 
 from quorumlog.errors import NotEnoughReplicas, QuorumlogError
@@ -16,8 +17,6 @@ from quorumlog.services import (
     ADMIN_LIST_TOPICS,
     LOG_LIST_OFFSETS,
 )
-
-from .shared_node import succeed
 
 TOPIC_ID = b"i" * 16
 ENDS: list[int | QuorumlogError] = [70, 71, NotEnoughReplicas("its disk is full"), 73]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.kit.command import dev_node
 from typer.testing import CliRunner, Result
 
 from quorumlog.cli.main import app
@@ -22,18 +23,9 @@ ID = re.compile(r"[\w-]{22}")
 
 @pytest.fixture(scope="module")
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Where clients and where members reach a node that all tests of this file share."""
-    ports = ["--grpc-port", "0", "--controller-port", "0", "--output", "json"]
-    folder = str(tmp_path_factory.mktemp("quorum") / "data")
-    command = [*COMMAND, "dev", "--data-dir", folder, *ports]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            told = json.loads(process.stdout.readline())
-            yield told["grpc"], told["controller"]
-        finally:
-            process.terminate()
-            process.wait(WAIT_S)
+    """The broker's and the controller's address of a node that all tests of this file share."""
+    with dev_node(tmp_path_factory.mktemp("quorum") / "data") as found:
+        yield found["grpc"], found["controller"]
 
 
 def invoke(*arguments: str, address: str = "127.0.0.1:9") -> Result:

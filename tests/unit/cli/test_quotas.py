@@ -3,8 +3,7 @@
 import json
 
 import pytest
-
-from .shared_node import invoke, succeed
+from tests.kit.command import invoke, succeed
 
 ALTER = ("quotas", "alter")
 

@@ -2,16 +2,17 @@
 
 import json
 import os
+import select
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+from tests.kit.command import COMMAND, WAIT_S, invoke, json_lines, succeed
 from typer.main import get_command
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 import quorumlog
 from quorumlog.cli.completion import candidates
@@ -21,49 +22,6 @@ from quorumlog.cli.produce.options import Format, OnError
 from quorumlog.cli.produce.parsers import InputFormat
 from quorumlog.cli.produce.report import Report
 from quorumlog.cli.produce.sender import Sending
-
-COMMAND = [sys.executable, "-m", "quorumlog.cli"]
-WAIT_S = 120.0
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The gRPC address of a node that all tests of this file share."""
-    folder = str(tmp_path_factory.mktemp("cli") / "data")
-    ports = ["--grpc-port", "0", "--controller-port", "0"]
-    with subprocess.Popen(
-        [*COMMAND, "dev", "--data-dir", folder, *ports, "--output", "json"],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["grpc"]
-        finally:
-            process.terminate()
-            process.wait(WAIT_S)
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """A topic name of the test's own."""
-    name: str = request.node.name
-    return name.replace("[", ".").replace("]", "")[:200]
-
-
-def invoke(*arguments: str, address: str, stdin: str | bytes = "") -> Result:
-    environment = {"QUORUMLOG_BOOTSTRAP": address}
-    return CliRunner().invoke(app, list(arguments), input=stdin, env=environment)
-
-
-def succeed(*arguments: str, address: str, stdin: str | bytes = "") -> str:
-    result = invoke(*arguments, address=address, stdin=stdin)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def json_lines(text: str) -> list[dict[str, object]]:
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def test_formats_keys_times_and_partitions_are_as_told(
@@ -250,13 +208,17 @@ def test_whoever_sits_at_a_terminal_is_asked_before_a_topic_is_deleted(
             stderr=theirs,
         ) as process:
             os.close(theirs)
-            asked = b""
-            while b"[y/N]" not in asked:
-                asked += os.read(ours, 1_000)
-            assert f"Delete topic {topic} and all records of its 1 partition?".encode() in asked
-            os.write(ours, answer)
-            assert process.wait(WAIT_S) == code
-        os.close(ours)
+            try:
+                asked = b""
+                while b"[y/N]" not in asked:
+                    assert select.select([ours], [], [], WAIT_S)[0], f"no prompt: {asked.decode()}"
+                    asked += os.read(ours, 1_000)
+                question = f"Delete topic {topic} and all records of its 1 partition?"
+                assert question.encode() in asked
+                os.write(ours, answer)
+                assert process.wait(WAIT_S) == code
+            finally:
+                os.close(ours)  # ends a command that still waits for an answer
     assert topic not in succeed("topics", "list", address=address)
 
 

@@ -1,6 +1,6 @@
 """Fixtures: a client on the real and on the simulated runtime, and a real node."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -8,11 +8,14 @@ from typing import Any, TypeAlias
 import pytest
 from tests.kit.waits import AMPLE_MS, run_patiently
 
+import quorumlog
 from quorumlog import simulation
 from quorumlog.clients import AsyncLog
+from quorumlog.clients.blocking import Log
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
+from quorumlog.testing import Broker
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
@@ -50,6 +53,20 @@ def client(tmp_path: Path) -> Client:
             yield log
 
     return opened
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """The gRPC address of a broker, in a process of its own, that all tests of a file share."""
+    with Broker() as broker:
+        yield broker.grpc
+
+
+@pytest.fixture
+def log(address: str) -> Iterator[Log]:
+    """A blocking client of the shared broker."""
+    with quorumlog.connect(address, connect_timeout_ms=AMPLE_MS) as log:
+        yield log
 
 
 @pytest.fixture

@@ -2,11 +2,10 @@
 
 import asyncio
 import concurrent.futures
-import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +28,7 @@ from quorumlog.errors import (
     UnknownTopicOrPartition,
 )
 
-DEV = """
-import sys
-from quorumlog.server.main import DevOptions, dev
-sys.exit(dev(DevOptions(data_dir=sys.argv[1], grpc_port=0, controller_port=0), as_json=True))
-"""
 WAIT_S = AMPLE_S
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The gRPC address of a node that all tests of this file share."""
-    folder: Path = tmp_path_factory.mktemp("node") / "data"
-    with subprocess.Popen(
-        [sys.executable, "-c", DEV, str(folder)], stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["grpc"]
-        finally:
-            process.terminate()
-            process.wait(WAIT_S)
 
 
 @pytest.fixture
@@ -57,12 +36,6 @@ def topic(request: pytest.FixtureRequest) -> str:
     """A topic name of the test's own."""
     name: str = request.node.name
     return name.replace("[", ".").replace("]", "")[:200]
-
-
-@pytest.fixture
-def log(address: str) -> Iterator[Log]:
-    with quorumlog.connect(address, connect_timeout_ms=AMPLE_MS) as log:
-        yield log
 
 
 def io_threads() -> list[str]:

@@ -1,14 +1,11 @@
 """The blocking consumer against a node in another process: threads, Ctrl-C, positions."""
 
 import asyncio
-import json
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,33 +17,7 @@ from quorumlog.clients.blocking import Log
 from quorumlog.clients.blocking.consumer import Consumer
 from quorumlog.errors import InvalidRequest, Stopping, UnknownTopicOrPartition
 
-DEV = """
-import sys
-from quorumlog.server.main import DevOptions, dev
-sys.exit(dev(DevOptions(data_dir=sys.argv[1], grpc_port=0, controller_port=0), as_json=True))
-"""
 WAIT_S = AMPLE_S
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The gRPC address of a node that all tests of this file share."""
-    folder: Path = tmp_path_factory.mktemp("node") / "data"
-    with subprocess.Popen(
-        [sys.executable, "-c", DEV, str(folder)], stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["grpc"]
-        finally:
-            process.terminate()
-            process.wait(WAIT_S)
-
-
-@pytest.fixture
-def log(address: str) -> Iterator[Log]:
-    with quorumlog.connect(address, connect_timeout_ms=AMPLE_MS) as log:
-        yield log
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """Behaviour that only real sockets, threads and interpreters show: foreign ports, ended loops."""
 
-import asyncio
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,40 +17,18 @@ from quorumlog.clients import AsyncLog, Delivered
 from quorumlog.errors import InvalidRequest, NotDelivered, OutcomeUnknown, QuorumlogError, TimedOut
 from quorumlog.proto import admin_pb2, transactions_pb2
 from quorumlog.runtime import Runtime
-from quorumlog.server.config import NodeConfig
-from quorumlog.server.node import Node, format_directory
+from quorumlog.testing import Broker
 
 HERE = Path(__file__).parent
 WAIT_S = AMPLE_S
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A node on a thread of its own."""
-    ready: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    async def main(runtime: Runtime) -> None:
-        config = NodeConfig(
-            data_dir=str(tmp_path_factory.mktemp("node") / "data"),
-            grpc_listener="127.0.0.1:0",
-            controller_listener="127.0.0.1:0",
-        )
-        await format_directory(runtime, config)
-        async with (
-            Node(runtime, config) as node,
-            AsyncLog.open(runtime, node.addresses.grpc) as log,
-        ):
-            await log.admin.create_topic("t")
-            ending = asyncio.Event()
-            ready.set_result((node.addresses.grpc, asyncio.get_running_loop(), ending))
-            await ending.wait()
-
-    thread = threading.Thread(target=lambda: run_patiently(main))
-    thread.start()
-    address, loop, ending = ready.result(WAIT_S)
-    yield address
-    loop.call_soon_threadsafe(ending.set)
-    thread.join(WAIT_S)
+def address() -> Iterator[str]:
+    """The gRPC address of a broker with a topic `t`."""
+    with Broker() as broker:
+        broker.create_topic("t")
+        yield broker.grpc
 
 
 # --- what else listens ---------------------------------------------------------------------------

@@ -55,12 +55,6 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture
-def log(address: str) -> Iterator[Log]:
-    with quorumlog.connect(address, connect_timeout_ms=AMPLE_MS) as log:
-        yield log
-
-
-@pytest.fixture
 def topic(request: pytest.FixtureRequest, log: Log) -> str:
     name = str(request.node.name).strip("]").replace("[", "-")[:200]
     log.admin.create_topic(name, partitions=2)

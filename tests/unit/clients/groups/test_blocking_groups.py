@@ -63,12 +63,6 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture
-def log(address: str) -> Iterator[Log]:
-    with quorumlog.connect(address, connect_timeout_ms=AMPLE_MS) as log:
-        yield log
-
-
-@pytest.fixture
 def topic(request: pytest.FixtureRequest, log: Log) -> str:
     """A topic of the test's own, with two partitions of 10 records."""
     name = str(request.node.name).strip("]").replace("[", "-")[:200]

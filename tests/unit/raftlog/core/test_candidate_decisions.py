@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.kit.quorum import Quorum
+from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import address_of, voter
 
 from quorumlog.ids import Epoch
@@ -14,13 +14,6 @@ from quorumlog.raftlog.ready import HardState
 ASKED = VoteRequest(
     sender=voter(2), receiver=voter(1), epoch=Epoch(1), log_end=LOG_START, pre_vote=False
 )
-
-
-def led(*node_ids: int, **options: int) -> Quorum:
-    quorum = Quorum(node_ids or (1, 2, 3), **options)
-    quorum.elect(1)
-    quorum.run(300)
-    return quorum
 
 
 def test_a_granted_vote_gives_the_candidate_time_and_a_refused_one_does_not() -> None:
@@ -48,7 +41,7 @@ def asked_by(quorum: Quorum) -> list[str]:
 
 
 def test_addresses_are_asked_in_turn_and_from_the_first_one_again() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.isolate(1)
     asked = asked_by(quorum)
     quorum.observer(4)
@@ -66,7 +59,7 @@ def test_addresses_are_asked_in_turn_and_from_the_first_one_again() -> None:
 def test_an_answer_that_leads_nowhere_else_is_not_followed_up(
     leader: int | None, address: str
 ) -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.observer(4)
     quorum.isolate(4)
     quorum.crash(1)
@@ -87,7 +80,7 @@ def test_an_answer_that_leads_nowhere_else_is_not_followed_up(
 
 
 def test_a_leader_that_is_named_is_asked_at_once_and_not_twice_at_one_time() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.observer(4)
     quorum.isolate(4)
     quorum.flying.clear()

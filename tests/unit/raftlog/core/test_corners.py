@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.kit.quorum import Quorum
+from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import address_of, data, voter, voters
 
 from quorumlog.errors import InvalidRequest, Overloaded, VoterNotFound
@@ -28,13 +28,6 @@ from quorumlog.raftlog.messages import (
 from quorumlog.raftlog.ready import HardState, MessageDropped
 
 
-def led(*node_ids: int, **options: int) -> Quorum:
-    quorum = Quorum(node_ids or (1, 2, 3), **options)
-    quorum.elect(1)
-    quorum.run(300)
-    return quorum
-
-
 def drops(quorum: Quorum, node_id: int) -> list[str]:
     return [e.reason for e in quorum.members[node_id].events if isinstance(e, MessageDropped)]
 
@@ -43,7 +36,7 @@ def drops(quorum: Quorum, node_id: int) -> list[str]:
 
 
 def test_a_bound_on_what_is_uncommitted_and_one_large_proposal_all_the_same() -> None:
-    quorum = led(uncommitted_bytes_max=100)
+    quorum = quorum_with_leader(uncommitted_bytes_max=100)
     quorum.propose(1, "x" * 500)
     with pytest.raises(Overloaded, match="500 bytes of proposals are uncommitted, the limit is"):
         quorum.propose(1, "y")
@@ -55,7 +48,7 @@ def test_a_bound_on_what_is_uncommitted_and_one_large_proposal_all_the_same() ->
 
 
 def test_a_bound_on_the_reads_that_wait() -> None:
-    quorum = led(reads_max=2)
+    quorum = quorum_with_leader(reads_max=2)
     quorum.isolate(1)
     quorum.read(1, 1)
     quorum.read(1, 2)
@@ -64,7 +57,7 @@ def test_a_bound_on_the_reads_that_wait() -> None:
 
 
 def test_a_bound_on_observers() -> None:
-    quorum = led(observers_max=1)
+    quorum = quorum_with_leader(observers_max=1)
     quorum.observer(4)
     quorum.run(500)
     quorum.observer(5)
@@ -75,7 +68,7 @@ def test_a_bound_on_observers() -> None:
 
 
 def test_a_silent_observer_is_forgotten_and_a_voter_is_not() -> None:
-    quorum = led(observer_timeout_ms=1_000)
+    quorum = quorum_with_leader(observer_timeout_ms=1_000)
     quorum.observer(4)
     quorum.run(500)
     quorum.crash(4)
@@ -87,7 +80,7 @@ def test_a_silent_observer_is_forgotten_and_a_voter_is_not() -> None:
 
 
 def test_answers_of_nobody_it_leads_change_nothing() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     stranger = voter(9)
     end = quorum[1].log.end_offset
     for answer in (
@@ -124,7 +117,7 @@ def test_answers_of_nobody_it_leads_change_nothing() -> None:
 
 
 def test_only_a_leader_takes_word_of_broken_streams_and_resigns() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.unreachable(2, 3)
     quorum.resign(2)
     assert not quorum.flying
@@ -132,7 +125,7 @@ def test_only_a_leader_takes_word_of_broken_streams_and_resigns() -> None:
 
 
 def test_an_answer_to_no_round_tells_only_that_the_peer_lives() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     end = quorum[1].log.end_offset
     quorum.step(
         HeartbeatResponse(
@@ -148,7 +141,7 @@ def test_an_answer_to_no_round_tells_only_that_the_peer_lives() -> None:
 
 
 def test_a_late_refusal_of_what_is_known_to_match_is_not_believed() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.settle()
     end = quorum[1].log.end_offset
@@ -162,7 +155,7 @@ def test_a_late_refusal_of_what_is_known_to_match_is_not_believed() -> None:
 
 
 def test_a_refusal_of_an_earlier_question_is_not_believed() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.isolate(3)
     quorum.propose(1, "a")
     quorum.settle()
@@ -181,7 +174,7 @@ def test_a_refusal_of_an_earlier_question_is_not_believed() -> None:
 
 
 def test_a_hint_inside_a_batch_leads_to_the_batch_before() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.isolate(3)
     quorum.propose(1, "a", count=10)
     quorum.settle()
@@ -204,7 +197,7 @@ def test_a_hint_inside_a_batch_leads_to_the_batch_before() -> None:
 
 def sending_a_snapshot() -> Quorum:
     """Node 1 sends node 3 its second snapshot; the first piece is on its way."""
-    quorum = led(snapshot_chunk_bytes=8)
+    quorum = quorum_with_leader(snapshot_chunk_bytes=8)
     quorum.isolate(3)
     for value in "ab":
         quorum.propose(1, value)
@@ -284,7 +277,7 @@ def test_a_snapshot_that_is_kept_no_more_gives_way_to_the_newest() -> None:
 
 def test_a_piece_that_the_disk_lost_is_no_piece() -> None:
     """The file is gone when its piece is to be read: nothing is sent, and the core comes back."""
-    quorum = led(snapshot_chunk_bytes=8)
+    quorum = quorum_with_leader(snapshot_chunk_bytes=8)
     quorum.isolate(3)
     for value in "ab":
         quorum.propose(1, value)
@@ -301,7 +294,7 @@ def test_a_piece_that_the_disk_lost_is_no_piece() -> None:
 
 
 def test_a_voter_that_is_reached_elsewhere_is_moved() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     entry = quorum[1].move_voter(voter(2), "elsewhere:1", 0)
     quorum.remember(1, entry)
     quorum.settle()
@@ -314,7 +307,7 @@ def test_a_voter_that_is_reached_elsewhere_is_moved() -> None:
 
 
 def test_a_second_leader_of_one_epoch_is_not_believed() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     beat = Heartbeat(
         sender=voter(3), receiver=voter(2), epoch=Epoch(1), high_watermark=Offset(0), round=1
     )
@@ -326,7 +319,7 @@ def test_a_second_leader_of_one_epoch_is_not_believed() -> None:
 
 
 def test_entries_below_the_logs_start_are_known_already() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     for value in "ab":
         quorum.propose(1, value)
         quorum.settle()
@@ -415,7 +408,7 @@ def test_a_snapshot_is_installed_although_its_leader_is_gone() -> None:
 
 
 def test_a_farewell_that_names_others_only_leaves_the_own_timer() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     before = quorum.members[3].now_ms
     quorum.step(
         EndEpoch(sender=voter(1), receiver=voter(3), epoch=Epoch(1), successors=(voter(2),))
@@ -466,7 +459,7 @@ def test_a_pre_candidate_votes_for_who_is_ahead_of_it_in_its_own_epoch() -> None
 
 
 def test_answers_to_votes_that_nobody_waits_for_are_ignored() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     answer = VoteResponse(
         sender=voter(3), receiver=voter(2), epoch=Epoch(1), granted=True, pre_vote=False
     )
@@ -486,7 +479,7 @@ def test_the_last_epoch_is_never_passed() -> None:
 
 
 def test_the_deposed_are_told_and_the_answers_to_the_deposed_are_not() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.members[2].disk.hard_state = HardState(Epoch(5), None)
     quorum.restart(2)
     quorum.flying.clear()
@@ -505,7 +498,7 @@ def test_the_deposed_are_told_and_the_answers_to_the_deposed_are_not() -> None:
 
 
 def test_a_follower_points_to_the_leader_and_an_observer_goes_there() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     member = quorum.observer(4)
     asked = []
     quorum.sent = lambda node_id, m: (
@@ -522,7 +515,7 @@ def test_a_follower_points_to_the_leader_and_an_observer_goes_there() -> None:
 
 def test_a_wiped_node_does_not_ask_its_own_address() -> None:
     """The voters name it with its old disk, at the address where it is itself."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.wipe(3)
     quorum.run(500)
     asked = []
@@ -543,7 +536,7 @@ def test_nobody_to_ask_and_nothing_but_itself() -> None:
 
 
 def test_word_of_the_leader_that_is_known_already_or_of_nobody() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     for leader in (None, voter(1)):
         quorum.step(
             FollowResponse(
@@ -558,7 +551,7 @@ def test_word_of_the_leader_that_is_known_already_or_of_nobody() -> None:
 
 
 def test_a_lone_voter_that_observers_follow_needs_none_of_them() -> None:
-    quorum = led(1)
+    quorum = quorum_with_leader(1)
     quorum.observer(2)
     quorum.run(500)
     quorum.crash(2)
@@ -573,7 +566,7 @@ def test_a_lone_voter_that_observers_follow_needs_none_of_them() -> None:
 
 
 def test_a_batch_has_a_record_and_a_state_its_order() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     with pytest.raises(AssertionError, match="a batch of 0 records"):
         quorum[1].propose(count=0, payload=b"")
     end = quorum[1].applied_end
@@ -582,7 +575,7 @@ def test_a_batch_has_a_record_and_a_state_its_order() -> None:
 
 
 def test_an_older_snapshot_than_the_newest_is_not_kept() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     first = quorum.snapshot(1)
     quorum.propose(1, "a")
     quorum.settle()
@@ -592,7 +585,7 @@ def test_an_older_snapshot_than_the_newest_is_not_kept() -> None:
 
 
 def test_entries_of_a_proposal_follow_the_log() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     entry = quorum[1].propose(count=2, payload=b"x")
     assert entry.base_offset == quorum[1].unwritten[0].base_offset
     assert data(0, 1).next_offset == 1

@@ -4,24 +4,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.kit.quorum import Quorum
+from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import voter, voters
 
 from quorumlog.errors import NotController
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
 from quorumlog.raftlog.messages import Heartbeat, SnapshotChunk, VoteRequest, VoteResponse
 from quorumlog.raftlog.voters import Voter
-
-
-def led(*node_ids: int, observers: tuple[int, ...] = ()) -> Quorum:
-    """Node 1 leads; the observers follow and hold everything."""
-    quorum = Quorum(node_ids or (1, 2, 3))
-    quorum.elect(1)
-    for node_id in observers:
-        quorum.observer(node_id)
-    quorum.run(300)
-    return quorum
-
 
 # --- 5: snapshots --------------------------------------------------------------------------------
 
@@ -42,7 +31,7 @@ def cleaned(**options: Any) -> Quorum:
 
 def test_a_snapshot_names_the_last_offset_and_epoch_that_it_replaces() -> None:
     """5.1: last included index and term; here an end, exclusive (B28)."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.settle()
     taken = quorum.snapshot(1)
@@ -51,7 +40,7 @@ def test_a_snapshot_names_the_last_offset_and_epoch_that_it_replaces() -> None:
 
 def test_a_snapshot_holds_the_voters_where_it_ends() -> None:
     """5.1: "the latest configuration in the log as of last included index" (B14)."""
-    quorum = led(observers=(4,))
+    quorum = quorum_with_leader(observers=(4,))
     quorum.add_voter(1, 4)
     before = quorum.snapshot(1)
     quorum.settle()
@@ -63,7 +52,7 @@ def test_a_snapshot_holds_the_voters_where_it_ends() -> None:
 
 def test_the_log_is_kept_from_the_older_of_two_snapshots() -> None:
     """5.1.3: a slow follower needs no snapshot at once."""
-    quorum = led()
+    quorum = quorum_with_leader()
     ends = []
     for value in "abc":
         quorum.propose(1, value)
@@ -98,7 +87,7 @@ def test_pieces_of_a_snapshot_are_taken_in_order_at_their_offsets() -> None:
 def test_a_snapshot_whose_end_is_in_the_log_leaves_the_rest_of_it() -> None:
     """Figure 5.3, receiver 6: "if existing log entry has same index and term as snapshot's last
     included entry, retain log entries following it"."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.settle()
     taken = quorum.snapshot(1)
@@ -153,7 +142,7 @@ def test_a_restart_begins_from_the_newest_snapshot() -> None:
 
 
 def test_a_snapshot_covers_committed_entries_only() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     end = quorum[1].high_watermark
     quorum.propose(1, "a")
     assert quorum.snapshot(1).end_offset == end
@@ -164,7 +153,7 @@ def test_a_snapshot_covers_committed_entries_only() -> None:
 
 def test_read_step_1_waits_for_the_first_commit_of_the_epoch() -> None:
     """6.4 step 1: the leader completeness property does not tell it which entries are committed."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.crash(1)
     quorum.tick(1_000, 3)
     quorum.campaign(2)
@@ -185,7 +174,7 @@ def test_read_step_1_waits_for_the_first_commit_of_the_epoch() -> None:
 
 def test_read_steps_2_and_3_take_the_commit_and_ask_a_majority() -> None:
     """6.4: readIndex is the commit index, a round of heartbeats confirms the leadership."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.settle()
     end = quorum[1].high_watermark
@@ -198,7 +187,7 @@ def test_read_steps_2_and_3_take_the_commit_and_ask_a_majority() -> None:
 
 def test_read_step_4_waits_until_that_much_is_applied() -> None:
     """The offset of an answer is never above what is handed out as committed."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.read(1, 1)
     quorum.settle()
@@ -208,7 +197,7 @@ def test_read_step_4_waits_until_that_much_is_applied() -> None:
 
 def test_a_deposed_leader_answers_no_read() -> None:
     """6.4: "it might have been replaced by a more recent leader of which it is unaware"."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.isolate(1)
     quorum.read(1, 7)
     quorum.tick(1_000, 2, 3)
@@ -223,13 +212,13 @@ def test_a_deposed_leader_answers_no_read() -> None:
 
 
 def test_a_lone_voter_answers_at_once() -> None:
-    quorum = led(1)
+    quorum = quorum_with_leader(1)
     quorum.read(1, 3)
     assert quorum.members[1].reads == [(3, quorum[1].high_watermark)]
 
 
 def test_followers_do_not_answer_reads() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     with pytest.raises(NotController, match="node 1 is"):
         quorum.read(2, 1)
 
@@ -240,7 +229,7 @@ def test_followers_do_not_answer_reads() -> None:
 def test_pre_vote_opens_no_epoch_and_casts_no_vote() -> None:
     """9.6: "a candidate only increments its term if it first learns from a majority of the cluster
     that they would be willing to grant the candidate their votes"."""
-    quorum = led()
+    quorum = quorum_with_leader()
     before = {n: quorum.members[n].disk.hard_state for n in (1, 2, 3)}
     quorum.campaign(3)
     for node_id in (1, 2):
@@ -253,7 +242,7 @@ def test_pre_vote_opens_no_epoch_and_casts_no_vote() -> None:
 
 def test_a_node_that_was_cut_off_comes_back_without_a_new_epoch() -> None:
     """9.6: it "will not be able to increment its term while partitioned" (B16)."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.isolate(3)
     quorum.run(20_000)
     assert quorum[3].epoch == 1
@@ -265,7 +254,7 @@ def test_a_node_that_was_cut_off_comes_back_without_a_new_epoch() -> None:
 def test_a_promise_needs_the_silence_of_the_leader() -> None:
     """9.6: "or that they have not heard from a valid leader for at least a baseline election
     timeout"."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.tick(100, 1)
     quorum.settle()
     quorum.tick(999, 2)
@@ -323,7 +312,7 @@ def test_promises_are_votes_of_no_epoch() -> None:
 def test_what_cannot_be_meant_is_dropped_and_said(
     sender: Voter, receiver: Voter, epoch: int, why: str
 ) -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     before = (quorum[1].epoch, quorum[1].role.name)
     message = Heartbeat(
         sender=sender,

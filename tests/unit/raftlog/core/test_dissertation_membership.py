@@ -1,7 +1,7 @@
 """Ongaro's dissertation, one test a rule: 3.10 (handing over) and 4 (membership)."""
 
 import pytest
-from tests.kit.quorum import Quorum
+from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import address_of, voter, voters
 
 from quorumlog.errors import (
@@ -17,23 +17,12 @@ from quorumlog.ids import Epoch
 from quorumlog.raftlog.messages import TimeoutNow, VoteRequest, VoteResponse
 from quorumlog.raftlog.ready import VotersChanged
 
-
-def led(*node_ids: int, observers: tuple[int, ...] = ()) -> Quorum:
-    """Node 1 leads; the observers follow and hold everything."""
-    quorum = Quorum(node_ids or (1, 2, 3))
-    quorum.elect(1)
-    for node_id in observers:
-        quorum.observer(node_id)
-    quorum.run(300)
-    return quorum
-
-
 # --- 3.10: leadership transfer -------------------------------------------------------------------
 
 
 def test_transfer_the_leader_stops_taking_proposals() -> None:
     """Step 1: "the prior leader stops accepting new client requests"."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.transfer(1, 2)
     with pytest.raises(Overloaded, match="leadership transfer is in progress"):
         quorum.propose(1, "a")
@@ -43,7 +32,7 @@ def test_transfer_the_leader_stops_taking_proposals() -> None:
 
 def test_transfer_the_target_is_brought_up_to_date_first() -> None:
     """Step 2: "fully updates the target server's log to match its own"."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.flying.clear()
     quorum.transfer(1, 2)
@@ -56,7 +45,7 @@ def test_transfer_the_target_is_brought_up_to_date_first() -> None:
 def test_transfer_the_target_campaigns_without_waiting() -> None:
     """Step 3: TimeoutNow has the effect of the election timer firing; the others grant although
     their leader lives (4.2.3)."""
-    quorum = led()
+    quorum = quorum_with_leader()
     now_ms = quorum.members[2].now_ms
     quorum.transfer(1, 2)
     quorum.settle()
@@ -67,7 +56,7 @@ def test_transfer_the_target_campaigns_without_waiting() -> None:
 def test_transfer_is_given_up_after_an_election_timeout() -> None:
     """ "If leadership transfer does not complete after about an election timeout, the prior leader
     aborts the transfer and resumes accepting client requests"."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.isolate(2)
     quorum.transfer(1, 2)
     quorum.run(999)
@@ -79,13 +68,13 @@ def test_transfer_is_given_up_after_an_election_timeout() -> None:
 
 @pytest.mark.parametrize("to", [4, 9])
 def test_transfer_goes_to_a_voter_only(to: int) -> None:
-    quorum = led(observers=(4,))
+    quorum = quorum_with_leader(observers=(4,))
     with pytest.raises(VoterNotFound, match=f"node {to} is not a voter"):
         quorum.transfer(1, to)
 
 
 def test_transfer_to_itself_or_by_a_follower_is_refused() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     with pytest.raises(InvalidRequest, match="node 1 is the leader already"):
         quorum.transfer(1, 1)
     with pytest.raises(NotController):
@@ -93,13 +82,13 @@ def test_transfer_to_itself_or_by_a_follower_is_refused() -> None:
 
 
 def test_transfer_of_a_lone_voter_has_nobody_to_go_to() -> None:
-    quorum = led(1)
+    quorum = quorum_with_leader(1)
     with pytest.raises(VoterNotFound, match="no other voter"):
         quorum.transfer(1, None)
 
 
 def test_transfer_to_one_that_votes_no_more_is_ignored_there() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.remove_voter(1, 3)
     quorum.settle()
     quorum.step(TimeoutNow(sender=voter(1), receiver=voter(3), epoch=quorum[1].epoch))
@@ -107,7 +96,7 @@ def test_transfer_to_one_that_votes_no_more_is_ignored_there() -> None:
 
 
 def test_a_stranger_cannot_tell_a_follower_to_campaign() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.step(TimeoutNow(sender=voter(3), receiver=voter(2), epoch=quorum[1].epoch))
     assert quorum[2].role.name == "follower"
 
@@ -117,7 +106,7 @@ def test_a_stranger_cannot_tell_a_follower_to_campaign() -> None:
 
 def test_a_new_set_is_used_as_soon_as_it_is_in_the_log() -> None:
     """4.1: "each server adopts Cnew as soon as that entry is added to its log"."""
-    quorum = led(observers=(4,))
+    quorum = quorum_with_leader(observers=(4,))
     quorum.add_voter(1, 4)
     assert quorum[1].voters.latest == voters(1, 2, 3, 4)
     assert quorum[2].voters.latest == voters(1, 2, 3)
@@ -128,7 +117,7 @@ def test_a_new_set_is_used_as_soon_as_it_is_in_the_log() -> None:
 
 def test_a_truncated_set_gives_way_to_the_one_before() -> None:
     """4.1: "a server must be prepared to fall back to the previous configuration"."""
-    quorum = led(observers=(4,))
+    quorum = quorum_with_leader(observers=(4,))
     quorum.isolate(1)
     quorum.add_voter(1, 4)
     quorum.persist(1)
@@ -143,7 +132,7 @@ def test_a_truncated_set_gives_way_to_the_one_before() -> None:
 
 def test_a_change_is_committed_by_the_new_majority() -> None:
     """4.1: {1} and then {1, 2}: both are needed from the record on."""
-    quorum = led(1, observers=(2,))
+    quorum = quorum_with_leader(1, observers=(2,))
     quorum.add_voter(1, 2)
     end = quorum[1].log.end_offset
     quorum.persist(1)
@@ -154,7 +143,7 @@ def test_a_change_is_committed_by_the_new_majority() -> None:
 
 def test_one_change_at_a_time() -> None:
     """4.1: "the prior configuration change is committed" before the next begins."""
-    quorum = led(observers=(4, 5))
+    quorum = quorum_with_leader(observers=(4, 5))
     quorum.add_voter(1, 4)
     with pytest.raises(VoterChangePending, match="not committed yet"):
         quorum.add_voter(1, 5)
@@ -168,7 +157,7 @@ def test_one_change_at_a_time() -> None:
 
 def test_no_change_before_the_first_commit_of_the_own_epoch() -> None:
     """The correction to 4.1 of July 2015 (B12)."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.tick(1_000, 2, 3)
     quorum.isolate(1)
     quorum.campaign(2)
@@ -187,7 +176,7 @@ def test_no_change_before_the_first_commit_of_the_own_epoch() -> None:
 
 def test_a_new_server_catches_up_before_it_votes() -> None:
     """4.2.1: it joins without a vote until it is close enough."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.options = {}
     with pytest.raises(VoterLagging, match="no node with this directory id follows"):
         quorum[1].add_voter(voter(4), address_of(4), 0)
@@ -216,20 +205,20 @@ def test_a_server_that_stopped_following_is_not_added() -> None:
 
 @pytest.mark.parametrize("disk", [0, 1])
 def test_who_votes_is_not_added_again(disk: int) -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     with pytest.raises(DuplicateVoter):
         quorum[1].add_voter(voter(2, disk), address_of(2), 0)
 
 
 def test_only_a_voter_is_removed_and_with_its_own_disk() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     for stranger in (voter(4), voter(2, 1)):
         with pytest.raises(VoterNotFound):
             quorum[1].remove_voter(stranger, 0)
 
 
 def test_only_a_leader_changes_who_votes() -> None:
-    quorum = led(observers=(4,))
+    quorum = quorum_with_leader(observers=(4,))
     with pytest.raises(NotController):
         quorum.add_voter(2, 4)
     with pytest.raises(NotController):
@@ -238,7 +227,7 @@ def test_only_a_leader_changes_who_votes() -> None:
 
 def test_a_removed_leader_leads_until_that_is_committed_and_does_not_count_itself() -> None:
     """4.2.2: "it replicates log entries but does not count itself in majorities"."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.remove_voter(1, 1)
     quorum.persist(1)
     end = quorum[1].log.end_offset
@@ -256,7 +245,7 @@ def test_a_removed_leader_leads_until_that_is_committed_and_does_not_count_itsel
 
 def test_a_removed_server_starts_no_election() -> None:
     """4.2.3 and KIP-853: who is not in its own set never campaigns."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.remove_voter(1, 3)
     quorum.settle()
     quorum.isolate(3)
@@ -268,7 +257,7 @@ def test_a_removed_server_starts_no_election() -> None:
 def test_a_removed_server_that_does_not_know_it_disturbs_nobody() -> None:
     """4.2.3: "if a server receives a RequestVote request within the minimum election timeout of
     hearing from a current leader, it does not update its term or grant its vote" (B16)."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.isolate(3)
     quorum.remove_voter(1, 3)
     quorum.settle()
@@ -280,7 +269,7 @@ def test_a_removed_server_that_does_not_know_it_disturbs_nobody() -> None:
 
 def test_a_vote_request_of_a_later_epoch_is_refused_while_the_leader_lives() -> None:
     """4.2.3, word for word, for a candidate that asked for no pre-vote."""
-    quorum = led()
+    quorum = quorum_with_leader()
     request = VoteRequest(
         sender=voter(3),
         receiver=voter(2),
@@ -312,7 +301,7 @@ def test_a_vote_goes_to_a_server_that_the_voter_does_not_know() -> None:
 
 def test_an_observer_counts_for_nothing() -> None:
     """4.2.1: non-voting members "are not counted towards majorities" (B11)."""
-    quorum = led(observers=(4, 5, 6))
+    quorum = quorum_with_leader(observers=(4, 5, 6))
     quorum.split({1, 4, 5, 6}, {2, 3})
     end = quorum[1].high_watermark
     quorum.propose(1, "a")
@@ -322,14 +311,14 @@ def test_an_observer_counts_for_nothing() -> None:
 
 
 def test_the_last_voter_cannot_be_removed() -> None:
-    quorum = led(1)
+    quorum = quorum_with_leader(1)
     with pytest.raises(InvalidRequest, match="last voter"):
         quorum.remove_voter(1, 1)
 
 
 def test_a_wiped_disk_takes_the_place_of_the_old_one_in_two_steps() -> None:
     """KIP-853: remove (3, old disk), add (3, new disk)."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.wipe(3)
     quorum.run(500)
     assert quorum[3].me not in quorum[3].voters.latest

@@ -5,7 +5,7 @@ The rest is in test_known_bugs_log.py and test_known_bugs_members.py.
 """
 
 import pytest
-from tests.kit.quorum import Quorum
+from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import voter
 
 from quorumlog.ids import Epoch, Offset
@@ -58,13 +58,6 @@ def candidate(*node_ids: int) -> Quorum:
     quorum.persist(1)
     quorum.flying.clear()
     assert quorum[1].role.name == "candidate"
-    return quorum
-
-
-def led(*node_ids: int) -> Quorum:
-    quorum = Quorum(node_ids or (1, 2, 3))
-    quorum.elect(1)
-    quorum.run(300)
     return quorum
 
 
@@ -143,7 +136,7 @@ def test_b04_a_candidate_is_not_elected_before_its_own_vote_is_durable() -> None
 
 def test_b04_the_end_of_another_write_is_not_the_own_vote() -> None:
     """Entries were on their way to the disk when the campaign began; they land first."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.deliver_all(to=2)
     quorum.flying.clear()
@@ -191,7 +184,7 @@ def test_b09_a_later_epoch_outweighs_any_length() -> None:
 def test_b15_a_wiped_node_does_not_vote_under_its_old_id() -> None:
     """An entry is on {1, 2, 3} of five. 3 is wiped, 1 dies, 5 asks {3, 4}: elected, it would have
     lost the entry."""
-    quorum = led(1, 2, 3, 4, 5)
+    quorum = quorum_with_leader(1, 2, 3, 4, 5)
     quorum.split({1, 2, 3}, {4, 5})
     quorum.propose(1, "committed")
     quorum.settle()
@@ -213,7 +206,7 @@ def test_b15_a_wiped_node_does_not_vote_under_its_old_id() -> None:
 def test_b15_a_wiped_node_that_was_removed_and_added_again_is_another_voter() -> None:
     """The six steps: what (3, old disk) promised binds nobody, and (3, new disk) holds the log
     before it votes."""
-    quorum = led(1, 2, 3)
+    quorum = quorum_with_leader(1, 2, 3)
     quorum.propose(1, "committed")
     quorum.settle()
     quorum.wipe(3)
@@ -250,7 +243,7 @@ def test_b15_a_wiped_node_that_was_removed_and_added_again_is_another_voter() ->
 
 def test_b16_a_node_that_comes_back_does_not_depose_the_leader() -> None:
     """Also one with an epoch that it opened on its own: pre-vote keeps it from doing so."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.isolate(3)
     quorum.run(30_000)
     assert quorum[3].epoch == quorum[1].epoch
@@ -261,7 +254,7 @@ def test_b16_a_node_that_comes_back_does_not_depose_the_leader() -> None:
 
 def test_b17_a_cut_between_two_of_three_does_not_make_elections_alternate() -> None:
     """1 and 2 do not reach each other, both reach 3, which hears of a leader and refuses."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.cut = {(1, 2), (2, 1)}
     quorum.run(60_000)
     assert (quorum[1].is_leader, quorum[1].epoch) == (True, 1)
@@ -274,7 +267,7 @@ def test_b17_a_cut_between_two_of_three_does_not_make_elections_alternate() -> N
 @pytest.mark.parametrize("direction", ["out", "in"])
 def test_b17_a_leader_that_is_deaf_or_mute_is_replaced(direction: str) -> None:
     """Check-quorum ends a leader that hears nobody, its silence one that reaches nobody."""
-    quorum = led()
+    quorum = quorum_with_leader()
     for other in (2, 3):
         quorum.cut.add((1, other) if direction == "out" else (other, 1))
     quorum.run(8_000)
@@ -288,7 +281,7 @@ def test_b17_a_leader_that_is_deaf_or_mute_is_replaced(direction: str) -> None:
 
 def test_b18a_a_follower_that_asked_and_lost_returns_to_its_leader() -> None:
     """Follower and pre-candidate in turn, for ever."""
-    quorum = led()
+    quorum = quorum_with_leader()
     for _ in range(5):
         quorum.campaign(3)
         quorum.settle()
@@ -300,7 +293,7 @@ def test_b18a_a_follower_that_asked_and_lost_returns_to_its_leader() -> None:
 
 
 def test_b18b_nobody_refuses_for_a_leader_that_said_farewell() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     before = [quorum.members[node_id].now_ms for node_id in (2, 3)]
     quorum.resign(1)
     quorum.settle()
@@ -311,7 +304,7 @@ def test_b18b_nobody_refuses_for_a_leader_that_said_farewell() -> None:
 def test_b18c_two_of_three_elect_when_the_leader_itself_is_the_one_that_asks() -> None:
     """It was restarted: its follower still heard of it lately, and must not refuse it for its own
     sake."""
-    quorum = led(1, 2, 3)
+    quorum = quorum_with_leader(1, 2, 3)
     quorum.crash(3)
     quorum.restart(1)
     quorum.flying.clear()
@@ -343,7 +336,7 @@ def test_b18d_a_follower_that_hears_its_leader_does_not_campaign() -> None:
 
 
 def test_b18e_a_late_message_of_a_dead_leader_delays_an_election_only_once() -> None:
-    quorum = led(1, 2)
+    quorum = quorum_with_leader(1, 2)
     quorum.tick(100, 1)
     late = [m for m in quorum.flying if isinstance(m, Heartbeat)]
     quorum.flying.clear()
@@ -358,7 +351,7 @@ def test_b18e_a_late_message_of_a_dead_leader_delays_an_election_only_once() -> 
 
 def test_b19_a_leader_without_a_majority_gives_up() -> None:
     """Otherwise its clients hang. The time-out lies between the two election time-outs."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.isolate(1)
     quorum.read(1, 5)
     quorum.run(1_400)
@@ -378,7 +371,7 @@ def test_b19_a_lone_voter_never_gives_up() -> None:
 
 def test_b24_a_restarted_leader_does_not_go_on_in_its_epoch() -> None:
     """Its unflushed tail is lost: the same (epoch, offset) would name two records."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "lost")
     lost_at = quorum[1].log.end_offset - 1
     quorum.flying.clear()
@@ -395,7 +388,7 @@ def test_b24_a_restarted_leader_does_not_go_on_in_its_epoch() -> None:
 @pytest.mark.parametrize("kind", ["progress", "vote", "pre-vote", "snapshot"])
 def test_b34_an_answer_to_an_earlier_leadership_counts_for_nothing(kind: str) -> None:
     """Node 1 leads epoch 1, then epoch 3; what is late is of epoch 1."""
-    quorum = led()
+    quorum = quorum_with_leader()
     taken = quorum.snapshot(1)
     quorum.transfer(1, 2)
     quorum.settle()

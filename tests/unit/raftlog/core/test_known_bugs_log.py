@@ -5,7 +5,7 @@ B23, B25 to B31).
 from collections import Counter
 
 import pytest
-from tests.kit.quorum import Quorum
+from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import SnapshotFile, data, voter, voters
 
 from quorumlog.ids import Epoch, Offset
@@ -18,13 +18,6 @@ from quorumlog.raftlog.messages import (
     SnapshotChunk,
 )
 from quorumlog.raftlog.voters import VoterSet
-
-
-def led(*node_ids: int, **options: int) -> Quorum:
-    quorum = Quorum(node_ids or (1, 2, 3), **options)
-    quorum.elect(1)
-    quorum.run(300)
-    return quorum
 
 
 def heartbeat(*, epoch: int, hw: int, sender: int = 1, receiver: int = 2) -> Heartbeat:
@@ -78,7 +71,7 @@ def test_b06_figure_8_an_old_entry_on_a_majority_is_not_committed() -> None:
 
 
 def test_b07_a_late_shorter_request_truncates_nothing_that_was_acknowledged() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "a")
     late = next(m for m in quorum.flying if isinstance(m, AppendRequest) and m.receiver == voter(2))
     quorum.propose(1, "b")
@@ -121,7 +114,7 @@ def test_b08_a_heartbeat_commits_nothing_that_was_not_compared() -> None:
 
 
 def test_b08_what_was_compared_under_the_last_leader_is_forgotten_with_it() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.deliver_all(to=2)
     quorum.persist(2)
@@ -132,7 +125,7 @@ def test_b08_what_was_compared_under_the_last_leader_is_forgotten_with_it() -> N
 
 def test_b22_a_late_completion_confirms_nothing_that_was_overwritten() -> None:
     """Offset 2 on its way to the disk, overwritten by the next leader, then the disk answers."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "old")
     quorum.deliver_all(to=2)
     base = quorum[2].log.end_offset - 1
@@ -160,7 +153,7 @@ def test_b22_a_late_completion_confirms_nothing_that_was_overwritten() -> None:
 
 
 def test_b23_a_lone_voter_commits_nothing_before_its_fsync() -> None:
-    quorum = led(1)
+    quorum = quorum_with_leader(1)
     quorum.propose(1, "a")
     assert quorum.members[1].state == []
     quorum.restart(1)
@@ -172,7 +165,7 @@ def test_b23_a_lone_voter_commits_nothing_before_its_fsync() -> None:
 
 
 def test_b23_a_leader_counts_its_own_disk_and_not_its_memory() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     end = quorum[1].high_watermark
     quorum.propose(1, "a")
     quorum.deliver_all(to=2)
@@ -186,7 +179,7 @@ def test_b23_a_leader_counts_its_own_disk_and_not_its_memory() -> None:
 def test_b25_a_log_cleaned_under_a_slow_follower_matches_nothing_by_accident() -> None:
     """The epoch below the log's start reads as the snapshot's, never as 0, which would match an
     empty log."""
-    quorum = led(inflight_requests_max=1)
+    quorum = quorum_with_leader(inflight_requests_max=1)
     quorum.isolate(3)
     for value in "abc":
         quorum.propose(1, value)
@@ -208,7 +201,7 @@ def test_b26_no_follower_is_stuck_whatever_was_lost(lost: str) -> None:
         "answers": AppendResponse,
         "heartbeats": Heartbeat | HeartbeatResponse,
     }[lost]
-    quorum = led(inflight_requests_max=2, inflight_bytes_max=10)
+    quorum = quorum_with_leader(inflight_requests_max=2, inflight_bytes_max=10)
     for turn in range(20):
         quorum.propose(1, f"value {turn}")
         quorum.persist(1)
@@ -226,7 +219,7 @@ def test_b26_no_follower_is_stuck_whatever_was_lost(lost: str) -> None:
 
 
 def test_b26_a_peer_that_was_reported_unreachable_in_every_state_catches_up() -> None:
-    quorum = led(snapshot_chunk_bytes=8)
+    quorum = quorum_with_leader(snapshot_chunk_bytes=8)
     for turn in range(12):
         quorum.propose(1, f"v{turn}")
         quorum.unreachable(1, 3)
@@ -245,7 +238,7 @@ def test_b26_a_peer_that_was_reported_unreachable_in_every_state_catches_up() ->
 
 def test_b26_a_newcomer_of_a_log_that_was_cleaned_to_its_end_gets_there() -> None:
     """The range in which to look for where the logs part is empty."""
-    quorum = led()
+    quorum = quorum_with_leader()
     for value in "ab":
         quorum.propose(1, value)
         quorum.settle()
@@ -280,7 +273,7 @@ def chunk(
 
 def behind() -> tuple[Quorum, list[SnapshotId]]:
     """Node 3 knows its leader and lacks what two snapshots hold."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.isolate(3)
     taken = []
     for value in "ab":
@@ -364,7 +357,7 @@ def test_b27_nobody_campaigns_while_a_snapshot_is_installed() -> None:
 def test_b28_a_snapshots_end_is_exclusive_everywhere() -> None:
     """The entry at the end offset is the first one that is not in it: neither lost nor applied
     twice, by whoever loads it, at a start or from another."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "in")
     quorum.settle()
     first = quorum.snapshot(1)
@@ -381,7 +374,7 @@ def test_b28_a_snapshots_end_is_exclusive_everywhere() -> None:
 def test_b29_an_entry_that_the_leader_could_not_write_names_no_other_one_later() -> None:
     """Followers have it, the leader's disk failed: the node stops, and whoever leads next either
     has the entry or overwrites it in an epoch of its own."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "sent")
     base = quorum[1].log.end_offset - 1
     quorum.deliver_all(to=2)
@@ -405,7 +398,7 @@ def test_b29_an_entry_that_the_leader_could_not_write_names_no_other_one_later()
 
 def test_b30_a_majority_that_loses_its_power_loses_nothing_that_was_committed() -> None:
     """Acknowledged in memory, committed, gone: so only what is fsynced is acknowledged."""
-    quorum = led()
+    quorum = quorum_with_leader()
     end = quorum[1].high_watermark
     for value in "abc":
         quorum.propose(1, value)
@@ -423,7 +416,7 @@ def test_b30_a_majority_that_loses_its_power_loses_nothing_that_was_committed() 
 
 @pytest.mark.parametrize("cut_at", range(12))
 def test_b30_a_power_cut_of_all_at_any_moment_keeps_what_was_committed(cut_at: int) -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     steps = 0
     for value in "abcd":
         quorum.propose(1, value)
@@ -444,7 +437,7 @@ def test_b30_a_power_cut_of_all_at_any_moment_keeps_what_was_committed(cut_at: i
 def test_b31_time_alone_changes_nothing() -> None:
     """A timer that fires on a thread of its own changes state under everybody's feet. Here time
     is an argument: only tick() looks at timers, and whoever calls it calls all the rest."""
-    quorum = led()
+    quorum = quorum_with_leader()
     late_ms = quorum.members[2].now_ms + 1_000_000
     before = (quorum[2].role, quorum[2].next_deadline_ms())
     assert not quorum[2].has_ready()

@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from tests.kit.quorum import Quorum
+from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import data, voter, voters
 
 from quorumlog.errors import VoterChangePending
@@ -17,15 +17,6 @@ from quorumlog.raftlog.log_view import LogEnd
 from quorumlog.raftlog.messages import AppendRequest, AppendResponse, Heartbeat, HeartbeatResponse
 
 ROOT = Path(__file__).parents[4]
-
-
-def led(*node_ids: int, observers: tuple[int, ...] = ()) -> Quorum:
-    quorum = Quorum(node_ids or (1, 2, 3))
-    quorum.elect(1)
-    for node_id in observers:
-        quorum.observer(node_id)
-    quorum.run(300)
-    return quorum
 
 
 def acknowledge(quorum: Quorum, node_id: int) -> None:
@@ -67,7 +58,7 @@ def test_b10_every_majority_commits_and_nothing_less(size: int) -> None:
 
 
 def test_b10_a_leader_that_is_no_voter_is_not_assumed_to_be_one() -> None:
-    quorum = led(1, 2, 3, 4)
+    quorum = quorum_with_leader(1, 2, 3, 4)
     quorum.remove_voter(1, 1)
     quorum.persist(1)
     end = quorum[1].log.end_offset
@@ -79,7 +70,7 @@ def test_b10_a_leader_that_is_no_voter_is_not_assumed_to_be_one() -> None:
 
 def test_b10_progress_that_overtakes_is_counted_in_order() -> None:
     """A sorted list of progress that is kept up wrongly commits what one voter has."""
-    quorum = led(1, 2, 3, 4, 5)
+    quorum = quorum_with_leader(1, 2, 3, 4, 5)
     start = quorum[1].log.end_offset
     for value in "abcd":
         quorum.propose(1, value)
@@ -99,7 +90,7 @@ def test_b10_progress_that_overtakes_is_counted_in_order() -> None:
 
 
 def test_b11_observers_commit_nothing_and_elect_nobody() -> None:
-    quorum = led(observers=(4, 5, 6))
+    quorum = quorum_with_leader(observers=(4, 5, 6))
     end = quorum[1].high_watermark
     quorum.propose(1, "a")
     quorum.persist(1)
@@ -114,7 +105,7 @@ def test_b11_observers_commit_nothing_and_elect_nobody() -> None:
 
 
 def test_b11_a_voter_that_was_removed_counts_no_more() -> None:
-    quorum = led(1, 2, 3, 4, 5)
+    quorum = quorum_with_leader(1, 2, 3, 4, 5)
     quorum.remove_voter(1, 5)
     quorum.settle()
     end = quorum[1].high_watermark
@@ -133,7 +124,7 @@ def test_b12_two_leaders_do_not_change_one_set_into_two(variant: str) -> None:
     """1 appends its change on its own disk, 2 is elected by the rest and commits another one; then
     1 is asked to lead by those who would still follow it."""
     first, second = variant.split("/")
-    quorum = led(1, 2, 3, 4, observers=(5, 6))
+    quorum = quorum_with_leader(1, 2, 3, 4, observers=(5, 6))
     quorum.isolate(1)
     quorum.add_voter(1, 5) if first == "add" else quorum.remove_voter(1, 3)
     quorum.persist(1)
@@ -157,7 +148,7 @@ def test_b12_two_leaders_do_not_change_one_set_into_two(variant: str) -> None:
 
 
 def test_b12_no_change_before_the_first_commit_of_the_epoch() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.tick(1_000, 2, 3)
     quorum.isolate(1)
     quorum.campaign(2)
@@ -173,7 +164,7 @@ def test_b12_no_change_before_the_first_commit_of_the_epoch() -> None:
 
 def test_b13_a_truncated_change_of_voters_is_no_more_in_force() -> None:
     """And counts neither at home nor after a restart."""
-    quorum = led(observers=(4,))
+    quorum = quorum_with_leader(observers=(4,))
     quorum.isolate(1)
     quorum.add_voter(1, 4)
     quorum.persist(1)
@@ -191,7 +182,7 @@ def test_b13_a_truncated_change_of_voters_is_no_more_in_force() -> None:
 
 def test_b14_a_snapshot_taken_during_a_change_keeps_both_sets_apart() -> None:
     """The snapshot says the set below its end, the log the one above; who loads both knows both."""
-    quorum = led(observers=(4,))
+    quorum = quorum_with_leader(observers=(4,))
     quorum.propose(1, "a")
     quorum.settle()
     quorum.add_voter(1, 4)
@@ -210,7 +201,7 @@ def test_b14_a_snapshot_taken_during_a_change_keeps_both_sets_apart() -> None:
 
 
 def test_b14_a_removed_voter_stays_removed_when_the_log_is_cleaned() -> None:
-    quorum = led(1, 2, 3, 4)
+    quorum = quorum_with_leader(1, 2, 3, 4)
     quorum.remove_voter(1, 4)
     quorum.settle()
     for value in "ab":
@@ -228,7 +219,7 @@ def test_b14_a_removed_voter_stays_removed_when_the_log_is_cleaned() -> None:
 def test_b20_a_leader_that_was_paused_answers_nothing_stale() -> None:
     """It wakes up, its clock stands where it stood, another one has led for long. No lease: a read
     needs a majority's word that was given after it."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.isolate(1)
     quorum.tick(1_000, 2, 3)
     quorum.elect(2)
@@ -245,7 +236,7 @@ def test_b20_a_leader_that_was_paused_answers_nothing_stale() -> None:
 def test_b21_a_read_waits_for_an_answer_to_a_later_question() -> None:
     """An answer that was on its way before the read was asked for says nothing about now; nor does
     the same answer twice."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.tick(100, 1)
     quorum.deliver_all(to=2)
     (earlier,) = (m for m in quorum.flying if isinstance(m, HeartbeatResponse))
@@ -262,7 +253,7 @@ def test_b21_a_read_waits_for_an_answer_to_a_later_question() -> None:
 
 def test_b21_a_read_of_a_new_leader_waits_for_its_first_commit() -> None:
     """It may not know yet what the last leader committed."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.persist(1)
     quorum.deliver_all(to=2)
@@ -293,7 +284,7 @@ def test_b21_a_read_of_a_new_leader_waits_for_its_first_commit() -> None:
 def test_b32_what_is_not_applied_is_not_taken_for_applied() -> None:
     """A state that lacks a record must not lead. The core hands every committed entry out once and
     in order; a node whose state machine raises stops (see WHERE)."""
-    quorum = led()
+    quorum = quorum_with_leader()
     for value in "abc":
         quorum.propose(1, value)
     quorum.settle()
@@ -305,7 +296,7 @@ def test_b32_what_is_not_applied_is_not_taken_for_applied() -> None:
 def test_b33_a_node_that_lost_what_it_had_acknowledged_makes_nobody_delete_it() -> None:
     """Damage is found when the log is opened, and the node does not start (see WHERE). Should a
     log come up short all the same, whoever has committed more stops instead of truncating."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "committed")
     quorum.settle()
     end = quorum[2].high_watermark

@@ -4,9 +4,10 @@ Node 1 leads; what it sends stays in flight, and what peers answer is written by
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from tests.kit.quorum import Quorum
+from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import (
     Disk,
     Member,
@@ -35,13 +36,6 @@ from quorumlog.raftlog.messages import (
 from quorumlog.raftlog.ready import HardState, MessageDropped
 from quorumlog.raftlog.status import MemberStatus
 from quorumlog.raftlog.voters import VoterSet
-
-
-def led(*node_ids: int, **options: int) -> Quorum:
-    quorum = Quorum(node_ids or (1, 2, 3), **options)
-    quorum.elect(1)
-    quorum.run(300)
-    return quorum
 
 
 def sent(quorum: Quorum, node_id: int) -> list[Message]:
@@ -94,7 +88,7 @@ def state_of(quorum: Quorum, node_id: int) -> MemberStatus:
 
 
 def test_control_batches_say_what_they_are_and_where_they_stand() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     entries = quorum.members[1].disk.entries
     assert [entry.kind for entry in entries] == [EntryKind.LEADER_CHANGE, EntryKind.VOTERS]
     for entry in entries:
@@ -154,7 +148,7 @@ def test_voters_that_a_snapshot_names_are_not_said_again() -> None:
 
 
 def test_what_is_committed_makes_room_and_what_is_not_takes_it() -> None:
-    quorum = led(uncommitted_bytes_max=100)
+    quorum = quorum_with_leader(uncommitted_bytes_max=100)
     quorum.propose(1, "x" * 40)
     quorum.persist(1)
     end = quorum[1].log.end_offset
@@ -173,9 +167,9 @@ def test_what_is_committed_makes_room_and_what_is_not_takes_it() -> None:
 # --- who may become a voter ----------------------------------------------------------------------
 
 
-def watched(**options: int) -> Quorum:
+def watched(**options: Any) -> Quorum:
     """Three voters and node 4, an observer that holds everything."""
-    quorum = led(**options)
+    quorum = quorum_with_leader(**options)
     quorum.propose(1, "x" * 100)
     quorum.observer(4)
     quorum.run(500)
@@ -232,7 +226,7 @@ def asks(node_id: int) -> FollowRequest:
 
 
 def test_a_voter_that_asks_is_led_however_many_observers_there_are() -> None:
-    quorum = led(observers_max=0)
+    quorum = quorum_with_leader(observers_max=0)
     before = state_of(quorum, 3)
     quorum.members[1].now_ms += 70
     quorum.step(asks(3))
@@ -258,7 +252,7 @@ def test_an_observer_that_asks_again_is_not_forgotten() -> None:
 
 @pytest.mark.parametrize(("silent_ms", "known"), [(1_000, 1), (1_001, 0)])
 def test_an_observer_may_be_silent_for_so_long_and_no_longer(silent_ms: int, known: int) -> None:
-    quorum = led(1, observer_timeout_ms=1_000)
+    quorum = quorum_with_leader(1, observer_timeout_ms=1_000)
     due_ms = quorum[1].next_deadline_ms()
     assert due_ms is not None
     quorum.members[1].now_ms = due_ms - silent_ms
@@ -272,7 +266,7 @@ def test_an_observer_may_be_silent_for_so_long_and_no_longer(silent_ms: int, kno
 
 
 def test_a_refusal_of_another_place_than_the_one_asked_about_is_not_believed() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.propose(1, "b")
     quorum.unreachable(1, 3)
@@ -287,7 +281,7 @@ def test_a_refusal_of_another_place_than_the_one_asked_about_is_not_believed() -
 
 
 def test_a_hint_that_is_no_lower_than_what_was_refused_does_not_go_round_in_circles() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.propose(1, "b")
     quorum.flying.clear()
@@ -302,7 +296,7 @@ def test_a_hint_that_is_no_lower_than_what_was_refused_does_not_go_round_in_circ
 
 
 def test_after_a_broken_stream_only_a_later_heartbeat_has_the_peer_asked_again() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "a")
     number = beaten(quorum)
     quorum.unreachable(1, 3)
@@ -315,7 +309,7 @@ def test_after_a_broken_stream_only_a_later_heartbeat_has_the_peer_asked_again()
 
 
 def test_a_question_is_repeated_when_a_heartbeat_behind_it_is_answered_and_it_was_not() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     before = beaten(quorum)
     quorum.step(asks(3))
     assert [m for m in sent(quorum, 3) if isinstance(m, AppendRequest)]
@@ -326,7 +320,7 @@ def test_a_question_is_repeated_when_a_heartbeat_behind_it_is_answered_and_it_wa
 
 
 def test_an_answer_to_no_round_tells_nothing_of_what_was_received() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.step(asks(3))
     quorum.flying.clear()
     quorum.step(alive(0, received=quorum[1].log.end_offset))
@@ -365,7 +359,7 @@ def test_a_stream_that_breaks_before_anything_is_durable_there_goes_on_where_it_
 
 def sending_a_snapshot() -> Quorum:
     """Node 1's log begins at its second snapshot's predecessor; 3 is sent the newest one."""
-    quorum = led(snapshot_chunk_bytes=8)
+    quorum = quorum_with_leader(snapshot_chunk_bytes=8)
     quorum.isolate(3)
     for value in "ab":
         quorum.propose(1, value)

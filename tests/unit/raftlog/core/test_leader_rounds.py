@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from tests.kit.quorum import Quorum
+from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import SnapshotFile, voter, voters
 
 from quorumlog.errors import Overloaded, VoterLagging
@@ -17,13 +17,6 @@ from quorumlog.raftlog.messages import (
     SnapshotChunk,
     TimeoutNow,
 )
-
-
-def led(*node_ids: int, **options: int) -> Quorum:
-    quorum = Quorum(node_ids or (1, 2, 3), **options)
-    quorum.elect(1)
-    quorum.run(300)
-    return quorum
 
 
 def holds(quorum: Quorum, node_id: int, end: int) -> None:
@@ -40,7 +33,7 @@ def holds(quorum: Quorum, node_id: int, end: int) -> None:
 
 
 def test_a_leader_that_removed_itself_leads_while_only_what_was_before_is_committed() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     before = quorum.propose(1, "a").next_offset
     quorum.remove_voter(1, 1)
     quorum.persist(1)
@@ -54,7 +47,7 @@ def test_a_leader_that_removed_itself_leads_while_only_what_was_before_is_commit
 
 
 def test_half_of_the_voters_confirm_no_read_until_they_are_a_majority() -> None:
-    quorum = led(1, 2, 3, 4)
+    quorum = quorum_with_leader(1, 2, 3, 4)
     quorum.split({1, 2}, {3}, {4})
     quorum.read(1, 7)
     quorum.settle()
@@ -65,7 +58,7 @@ def test_half_of_the_voters_confirm_no_read_until_they_are_a_majority() -> None:
 
 
 def test_a_transfer_that_is_given_up_between_two_heartbeats_sends_none() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.isolate(2)
     quorum.propose(1, "a")
     quorum.settle()
@@ -85,7 +78,7 @@ def test_a_transfer_that_is_given_up_between_two_heartbeats_sends_none() -> None
 
 
 def test_who_is_to_lead_next_is_told_once() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     told: list[TimeoutNow] = []
     quorum.sent = lambda node_id, m: told.append(m) if isinstance(m, TimeoutNow) else None
     quorum.transfer(1, 2)
@@ -122,7 +115,7 @@ def test_a_leader_whose_log_is_one_snapshot_sends_that_one() -> None:
 
 
 def test_a_snapshot_that_gives_way_gives_it_to_the_newest() -> None:
-    quorum = led(snapshot_chunk_bytes=8)
+    quorum = quorum_with_leader(snapshot_chunk_bytes=8)
     quorum.isolate(3)
     for value in "ab":
         quorum.propose(1, value)
@@ -162,7 +155,7 @@ def test_reads_that_were_lost_make_room() -> None:
 
 def test_a_read_that_waited_for_a_free_round_gets_it_whatever_the_answer_tells_of_losses() -> None:
     """The answer comes behind an acknowledgement that says more than it."""
-    quorum = led()
+    quorum = quorum_with_leader()
     before = max(m.round for m in beats_of(quorum, lambda: quorum.tick(100, 1)))
     quorum.flying.clear()
     for context in range(5):
@@ -192,7 +185,7 @@ def beats_of(quorum: Quorum, act: Callable[[], None]) -> list[Heartbeat]:
 
 
 def test_a_change_that_the_changed_voters_could_not_commit_names_who_is_silent() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.crash(3)
     quorum.run(1_600)
     with pytest.raises(VoterLagging, match=r"node 3: no response for 1[67]\d\d ms"):

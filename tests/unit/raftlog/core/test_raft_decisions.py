@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.kit.quorum import Quorum
+from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import SnapshotFile, address_of, data, voter, voters
 
 from quorumlog.ids import Epoch, Offset
@@ -20,13 +20,6 @@ from quorumlog.raftlog.messages import (
 from quorumlog.raftlog.voters import VoterHistory
 
 
-def led(*node_ids: int, **options: int) -> Quorum:
-    quorum = Quorum(node_ids or (1, 2, 3), **options)
-    quorum.elect(1)
-    quorum.run(300)
-    return quorum
-
-
 def asked_by(quorum: Quorum) -> list[FollowRequest]:
     """What nodes that look for the leader send, from now on."""
     asked: list[FollowRequest] = []
@@ -36,7 +29,7 @@ def asked_by(quorum: Quorum) -> list[FollowRequest]:
 
 @pytest.mark.parametrize(("extra_ms", "wait_ms"), [(0, 200), (70, 270), (999, 400)])
 def test_an_observer_asks_on_after_two_to_four_heartbeats(extra_ms: int, wait_ms: int) -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     member = quorum.observer(4)
     quorum.isolate(4)
     quorum.restart(4)
@@ -83,7 +76,7 @@ def test_a_voter_that_installs_a_snapshot_keeps_its_leader_and_asks_at_its_elect
 
 
 def test_a_leader_is_reached_where_it_says_itself_and_an_unknown_one_nowhere() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.remember(1, quorum[1].move_voter(voter(1), "other:1", 0))
     quorum.settle()
     assert quorum[1].leader_address == address_of(1)
@@ -99,7 +92,7 @@ def test_a_leader_is_reached_where_it_says_itself_and_an_unknown_one_nowhere() -
 
 
 def test_a_second_leader_of_an_epoch_is_neither_heard_nor_heeded() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     before, end = quorum[2].next_deadline_ms(), quorum[2].log.end_offset
     quorum.members[2].now_ms += 50
     quorum.step(
@@ -117,7 +110,7 @@ def test_a_second_leader_of_an_epoch_is_neither_heard_nor_heeded() -> None:
 
 
 def test_no_pre_vote_is_a_part_of_a_transfer() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     request = VoteRequest(
         sender=voter(3),
         receiver=voter(2),
@@ -136,7 +129,7 @@ def test_no_pre_vote_is_a_part_of_a_transfer() -> None:
 def test_each_successor_lets_those_before_it_go_first(
     successors: tuple[int, ...], wait_ms: int
 ) -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.step(farewell(*successors))
     assert quorum[3].role.name == "unattached"
     assert quorum[3].next_deadline_ms() == quorum.members[3].now_ms + wait_ms
@@ -160,7 +153,7 @@ def farewell(*successors: int) -> EndEpoch:
 
 
 def test_an_observer_without_its_leader_asks_within_a_heartbeat() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.observer(4)
     quorum.run(500)
     quorum.isolate(4)
@@ -172,7 +165,7 @@ def test_an_observer_without_its_leader_asks_within_a_heartbeat() -> None:
 
 
 def test_who_resigned_lets_everybody_else_go_first() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.resign(1)
     longest_ms = 2_000
     waits_ms = longest_ms + 1_000 + quorum.members[1].entropy.extra_ms
@@ -181,7 +174,7 @@ def test_who_resigned_lets_everybody_else_go_first() -> None:
 
 def test_a_leader_that_removed_itself_and_told_nobody_stands_again() -> None:
     """Its change may be uncommitted for ever without it, and is the first thing that is."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.isolate(1)
     quorum.remove_voter(1, 1)
     quorum.settle()
@@ -193,7 +186,7 @@ def test_a_leader_that_removed_itself_and_told_nobody_stands_again() -> None:
 
 
 def test_an_observer_does_not_stand_because_somebody_elses_vote_is_taken_away() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.observer(4)
     quorum.run(500)
     quorum.remove_voter(1, 3)

@@ -43,14 +43,14 @@ class SlowLinks:
                 self.quorum.deliver(message)
 
 
-def led(**options: Any) -> tuple[Quorum, SlowLinks]:
+def slow_quorum(**options: Any) -> tuple[Quorum, SlowLinks]:
     quorum = Quorum(election_timeout_ms_min=3_000, election_timeout_ms_max=4_000, **options)
     quorum.elect(1)
     return quorum, SlowLinks(quorum)
 
 
 def test_a_lost_request_is_sent_again() -> None:
-    quorum, links = led()
+    quorum, links = slow_quorum()
     links.run(20)
     quorum.propose(1, "a")
     links.run(3, loses=AppendRequest)
@@ -60,7 +60,7 @@ def test_a_lost_request_is_sent_again() -> None:
 
 
 def test_a_lost_question_is_asked_again() -> None:
-    quorum, links = led()
+    quorum, links = slow_quorum()
     quorum.unreachable(1, 3)
     quorum.restart(3)
     links.run(12, loses=AppendRequest)
@@ -70,7 +70,7 @@ def test_a_lost_question_is_asked_again() -> None:
 
 
 def test_a_lost_piece_of_a_snapshot_is_sent_again() -> None:
-    quorum, links = led(snapshot_chunk_bytes=20)
+    quorum, links = slow_quorum(snapshot_chunk_bytes=20)
     quorum.isolate(3)
     for value in "abc":
         quorum.propose(1, value)
@@ -83,7 +83,7 @@ def test_a_lost_piece_of_a_snapshot_is_sent_again() -> None:
 
 
 def test_nothing_that_was_not_lost_is_sent_again() -> None:
-    quorum, links = led()
+    quorum, links = slow_quorum()
     links.run(20)
     links.sent = 0
     for value in "abcdefgh":
@@ -97,7 +97,7 @@ def test_nothing_that_was_not_lost_is_sent_again() -> None:
 @pytest.mark.parametrize("lost", [1, 2, 5])
 def test_one_loss_is_repaired_once(lost: int) -> None:
     """Each of the eight answers under way tells of the same loss."""
-    quorum, links = led()
+    quorum, links = slow_quorum()
     links.run(20)
     for value in "abcdefgh"[:lost]:
         quorum.propose(1, value)

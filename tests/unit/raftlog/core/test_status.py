@@ -1,21 +1,13 @@
 """What a member tells of the quorum."""
 
-from tests.kit.quorum import Quorum
+from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import address_of, voter
 
 from quorumlog.raftlog.voters import VoterSet
 
 
-def led() -> Quorum:
-    quorum = Quorum()
-    quorum.elect(1)
-    quorum.observer(4)
-    quorum.run(300)
-    return quorum
-
-
 def test_a_leader_knows_how_far_everybody_is() -> None:
-    quorum = led()
+    quorum = quorum_with_leader(observers=[4])
     quorum.isolate(3)
     quorum.propose(1, "a", count=5)
     quorum.settle()
@@ -42,7 +34,7 @@ def test_a_leader_knows_how_far_everybody_is() -> None:
 
 
 def test_a_follower_knows_itself_and_who_leads() -> None:
-    quorum = led()
+    quorum = quorum_with_leader(observers=[4])
     status = quorum[2].status(quorum.members[2].now_ms)
     assert (status.role, status.leader) == ("follower", voter(1))
     assert [(m.member.node_id, m.lag) for m in status.voters] == [(1, None), (2, 0), (3, None)]
@@ -50,7 +42,7 @@ def test_a_follower_knows_itself_and_who_leads() -> None:
 
 
 def test_where_the_leader_is_reached_and_whether_it_lives() -> None:
-    quorum = led()
+    quorum = quorum_with_leader(observers=[4])
     now_ms = quorum.members[2].now_ms
     assert quorum[2].leader_address == quorum[1].leader_address == address_of(1)
     assert quorum[2].leader_id == quorum[1].leader_id == 1
@@ -74,7 +66,7 @@ def test_an_observer_that_knows_no_voters_knows_no_address() -> None:
 
 
 def test_snapshots_and_the_start_of_the_log_are_told() -> None:
-    quorum = led()
+    quorum = quorum_with_leader(observers=[4])
     taken = quorum.snapshot(1)
     quorum.propose(1, "a")
     quorum.settle()

@@ -1,8 +1,10 @@
 """Traps for a quorum that loses nothing: campaigns that go astray, leaderships that outlive what
 they rest on, changes that nobody could undo."""
 
+from typing import Any
+
 import pytest
-from tests.kit.quorum import Quorum
+from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import address_of, voter
 
 from quorumlog.errors import VoterLagging
@@ -17,19 +19,11 @@ from quorumlog.raftlog.messages import (
 )
 from quorumlog.raftlog.progress import ROUNDS_MAX
 
-
-def led(*node_ids: int, **options: int) -> Quorum:
-    quorum = Quorum(node_ids or (1, 2, 3), **options)
-    quorum.elect(1)
-    quorum.run(300)
-    return quorum
-
-
 # --- campaigns -----------------------------------------------------------------------------------
 
 
 def test_a_pre_candidate_goes_on_when_it_refuses_a_candidate_of_its_epoch() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.crash(1)
     quorum.step(
         VoteResponse(
@@ -61,7 +55,7 @@ def test_a_pre_candidate_goes_on_when_it_refuses_a_candidate_of_its_epoch() -> N
 
 def test_who_asks_for_the_leader_does_not_keep_one_in_office_that_reaches_nobody() -> None:
     """What the leader sends is lost: the voters that ask it for a leader do not follow it."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.cut = {(1, 2), (1, 3)}
     for _ in range(20):
         quorum.tick(100, 1)
@@ -79,7 +73,7 @@ def test_who_asks_for_the_leader_does_not_keep_one_in_office_that_reaches_nobody
 
 def test_an_observer_that_died_does_not_become_the_second_of_two_voters() -> None:
     """Nothing could be committed again, nor could the change be taken back."""
-    quorum = led(1)
+    quorum = quorum_with_leader(1)
     quorum.observer(2)
     quorum.run(1_000)
     quorum.crash(2)
@@ -97,7 +91,7 @@ def test_an_observer_that_died_does_not_become_the_second_of_two_voters() -> Non
 
 
 def test_a_voter_that_the_majority_needs_is_not_removed_while_another_one_is_down() -> None:
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.crash(3)
     quorum.run(2_000)
     for needed in (1, 2):
@@ -115,7 +109,7 @@ def test_a_voter_that_the_majority_needs_is_not_removed_while_another_one_is_dow
 
 def test_a_read_costs_observers_no_heartbeat() -> None:
     """A thousand of them would be told of every round of a busy leader."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.observer(4)
     quorum.run(1_000)
     for context in range(10):
@@ -129,7 +123,7 @@ def test_a_read_costs_observers_no_heartbeat() -> None:
 
 def test_a_loss_on_a_long_link_is_found_while_reads_make_hundreds_of_rounds() -> None:
     """The answers of the far voter are for rounds that were sent hundreds ago."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.flying = [message for message in quorum.flying if quorum.target(message) == 2]
     far: list[Message] = []
@@ -158,9 +152,9 @@ def test_a_loss_on_a_long_link_is_found_while_reads_make_hundreds_of_rounds() ->
 # --- snapshots -----------------------------------------------------------------------------------
 
 
-def behind(**options: int) -> tuple[Quorum, list[SnapshotChunk]]:
+def behind(**options: Any) -> tuple[Quorum, list[SnapshotChunk]]:
     """Voter 3 needs a snapshot of several pieces; which ones it is sent."""
-    quorum = led(snapshot_chunk_bytes=20, **options)
+    quorum = quorum_with_leader(snapshot_chunk_bytes=20, **options)
     quorum.isolate(3)
     for value in "abcdefgh":
         quorum.propose(1, value)
@@ -233,7 +227,7 @@ def test_rounds_for_reads_do_not_send_a_piece_again() -> None:
 @pytest.mark.parametrize("resigns", [False, True])
 def test_a_voter_that_is_down_is_not_the_best_successor(resigns: bool) -> None:
     """It holds as much as the others as long as nothing is proposed."""
-    quorum = led()
+    quorum = quorum_with_leader()
     quorum.crash(2)
     quorum.run(2_000)
     if resigns:
@@ -267,7 +261,7 @@ def test_a_vote_that_was_overtaken_by_a_later_epoch_is_not_told() -> None:
 
 def test_a_link_that_breaks_again_and_again_does_not_refill_the_window_of_a_slow_disk() -> None:
     """What was received and is not durable yet waits in the follower's memory."""
-    quorum = led(inflight_bytes_max=100, append_bytes_max=50)
+    quorum = quorum_with_leader(inflight_bytes_max=100, append_bytes_max=50)
     quorum.propose(1, "x" * 40)
     for _ in range(20):
         quorum.propose(1, "y" * 40)
