@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from quorumlog.errors import EnvironmentUnusable
-from quorumlog.spark.java import find_java, java_version
-from quorumlog.spark.sessions import check_worker_python
+from quorumlog.spark.sessions import check_worker_python, find_java, java_version
 
 
 def make_java(home: Path, version: str) -> Path:
@@ -44,7 +43,7 @@ def test_what_does_not_run_is_no_java(tmp_path: Path) -> None:
 def test_missing_and_old_java_are_said_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quorumlog.spark.java._USUAL_PLACES", ())
+    monkeypatch.setattr("quorumlog.spark.sessions._USUAL_PLACES", ())
     with pytest.raises(EnvironmentUnusable, match="needs Java 17 or later, but no Java was found"):
         find_java({"PATH": ""})
     old = make_java(tmp_path / "old", "11.0.1")
