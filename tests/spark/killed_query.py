@@ -23,8 +23,7 @@ from pyspark.sql.types import StructType
 
 from quorumlog.spark import query_group, session
 from quorumlog.spark.options import Mode, parse_options
-from quorumlog.spark.schema import columns_wanted
-from quorumlog.spark.source import QuorumlogSource
+from quorumlog.spark.source import QuorumlogSource, columns_wanted
 from quorumlog.spark.stream import StreamReader
 
 if TYPE_CHECKING:

@@ -3,8 +3,7 @@
 import pytest
 
 from quorumlog.errors import InvalidConfig, NotImplementedHere
-from quorumlog.spark.schema import columns_wanted, full_schema
-from quorumlog.spark.source import QuorumlogSource
+from quorumlog.spark.source import QuorumlogSource, columns_wanted, full_schema
 
 FULL = full_schema(include_headers=True)
 
