@@ -1,18 +1,227 @@
 """One task of Spark: a range of one partition, read and decoded on an executor."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from quorumlog.errors import (
+    OffsetOutOfRange,
+    QuorumlogError,
+    StreamBroken,
+    TimedOut,
+    UnknownTopicOrPartition,
+)
+from quorumlog.proto import log_pb2
+from quorumlog.runtime.grpc_network import SyncStream
+from quorumlog.services import LOG_SUBSCRIBE
 from quorumlog.spark.batches import Assembler, Gather
-from quorumlog.spark.cluster import Cluster, Leader
-from quorumlog.spark.fetching import Fetching, one_ahead
+from quorumlog.spark.cluster import (
+    ATTEMPTS_MAX,
+    Cluster,
+    Leader,
+    channel_to,
+    isolation_number,
+    pause,
+)
 from quorumlog.spark.offsets import TopicPartition
-from quorumlog.spark.options import ReadOptions
-from quorumlog.spark.planning import Range
+from quorumlog.spark.options import Isolation, ReadOptions
+from quorumlog.spark.planning import FAIL_ON_DATA_LOSS, Range
+
+T = TypeVar("T")
+
+ANSWER_BYTES: Final = 4 * 1024 * 1024
+"""Bytes asked for in one answer: about 40,000 records of 100 bytes, a good Arrow batch."""
+
+END_SECONDS_MAX: Final = 5.0
+"""How long a task that is over waits for its thread, which may still ask a silent broker."""
+
+logger = logging.getLogger(__name__)
+
+
+class Fetching:
+    """Reads one range once. Not for two threads, but for `cancel`, which any may call."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        part: Range,
+        *,
+        leader: Leader,
+        isolation: Isolation,
+        fail_on_data_loss: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._range = part
+        self._leader = leader  # current leader, with the id of the planned topic
+        self._isolation = isolation
+        self._fail_on_data_loss = fail_on_data_loss
+        self._position = part.start  # next offset to read
+        self._failures = 0  # since the last response
+        self._failing_since_s = 0.0  # time of the first of them, on time.monotonic()
+        self._stream: SyncStream[log_pb2.SubscribeResponse] | None = None
+        self._is_cancelled = False
+
+    def responses(self) -> Iterator[tuple[bytes, int]]:
+        """Yield whole record batches with the offset that they were read from, up to the range's
+        end; the first and the last batch may extend beyond the range.
+
+        Retriable errors cause a retry from the current position: at most ATTEMPTS_MAX times without
+        a response, and for at least the cluster's `patience_ms`. With `fail_on_data_loss` raises
+        OffsetOutOfRange if retention has deleted records of the range, and UnknownTopicOrPartition
+        if the topic was deleted, even if a new one has its name. Otherwise logs the loss and
+        continues at the log start, or ends.
+        """
+        while self._position < self._range.end and not self._is_cancelled:
+            try:
+                yield from self._subscribed()
+            except OffsetOutOfRange as error:
+                self._skip_deleted(error)
+            except QuorumlogError as error:
+                self._survive(error)
+
+    def cancel(self) -> None:
+        """Stop `responses()`, also while it waits for a broker. Idempotent."""
+        self._is_cancelled = True
+        if self._stream is not None:
+            self._stream.close()
+
+    def _subscribed(self) -> Iterator[tuple[bytes, int]]:
+        request = log_pb2.SubscribeRequest(
+            topic=self._range.place.topic,
+            partition=self._range.place.partition,
+            offset=self._position,
+            end_offset=self._range.end,
+            max_bytes=ANSWER_BYTES,
+            isolation=isolation_number(self._isolation),
+            topic_id=self._leader.topic_id,
+        )
+        self._stream = channel_to(self._leader.address).stream(LOG_SUBSCRIBE, [request])
+        if self._is_cancelled:  # cancel() ran before this stream existed
+            self._stream.close()
+        try:
+            for response in self._stream:
+                start, self._position = self._position, response.next_offset
+                self._failures = 0
+                self._cluster.has_answered()
+                if response.batches:
+                    yield response.batches, start
+                if self._position >= self._range.end:
+                    return
+        finally:
+            self._stream.close()
+        raise StreamBroken(
+            f"the broker ended the stream at offset {self._position}, before the end of the range "
+            f"at {self._range.end}",
+            topic=self._range.place.topic,
+            partition=self._range.place.partition,
+        )
+
+    def _survive(self, error: QuorumlogError) -> None:
+        """Prepare a retry, or raise the error."""
+        if self._is_cancelled:
+            return
+        now_s = time.monotonic()
+        self._failing_since_s = self._failing_since_s if self._failures else now_s
+        self._failures += 1
+        until_s = self._failing_since_s + self._cluster.patience_ms / 1000
+        if not error.retriable or (self._failures >= ATTEMPTS_MAX and now_s >= until_s):
+            raise error
+        logger.log(
+            logging.WARNING if self._failures == ATTEMPTS_MAX else logging.INFO,
+            "spark.resume place=%s offset=%d error=%s",
+            self._range.place,
+            self._position,
+            error,
+        )
+        pause(self._failures - 1)
+        try:
+            leader = self._cluster.leader(self._range.place)
+        except UnknownTopicOrPartition as gone:
+            self._end_without_topic(gone)
+            return
+        except QuorumlogError as failure:  # looked up again if the next attempt fails
+            if not failure.retriable:
+                raise
+            return
+        if leader.topic_id != self._leader.topic_id:  # deleted and recreated
+            self._end_without_topic(error)
+            return
+        self._leader = leader
+
+    def _end_without_topic(self, gone: QuorumlogError) -> None:
+        place = self._range.place
+        if self._fail_on_data_loss:
+            raise UnknownTopicOrPartition(
+                f"the partition was deleted after it was read up to offset {self._position}. "
+                f"{FAIL_ON_DATA_LOSS}",
+                topic=place.topic,
+                partition=place.partition,
+            ) from gone
+        logger.warning("spark.data_loss place=%s deleted_at=%d", place, self._position)
+        self._position = self._range.end
+
+    def _skip_deleted(self, error: OffsetOutOfRange) -> None:
+        place = self._range.place
+        leaders = {place: self._leader}
+        log_start = self._cluster.earliest(leaders, self._isolation)[place]
+        if self._fail_on_data_loss or log_start <= self._position:
+            raise OffsetOutOfRange(
+                f"{error.message}. {FAIL_ON_DATA_LOSS}",
+                topic=place.topic,
+                partition=place.partition,
+            ) from error
+        logger.warning(
+            "spark.data_loss place=%s start=%d log_start=%d", place, self._position, log_start
+        )
+        self._position = log_start
+
+
+def one_ahead(items: Iterator[T], *, cancel: Callable[[], None], timeout_ms: int) -> Iterator[T]:
+    """Yield the items; a thread prefetches the next one while the caller uses one.
+
+    Raises TimedOut if an item takes longer than `timeout_ms`. At the end, also after an error,
+    `cancel` is called, which must end `items`; the thread is then joined for at most
+    END_SECONDS_MAX. The daemon thread does not delay the end of the process.
+    """
+    wanted: SimpleQueue[bool] = SimpleQueue()
+    made: SimpleQueue[T | Exception | None] = SimpleQueue()  # None: the end
+
+    def make() -> None:
+        while wanted.get():
+            try:
+                made.put(next(items, None))
+            except Exception as error:
+                made.put(error)
+
+    thread = threading.Thread(target=make, name="quorumlog-ahead", daemon=True)
+    thread.start()
+    wanted.put(True)
+    try:
+        while (item := made.get(timeout=min(timeout_ms / 1000, threading.TIMEOUT_MAX))) is not None:
+            if isinstance(item, Exception):
+                raise item
+            wanted.put(True)
+            yield item
+    except Empty:
+        raise TimedOut(
+            f"no data from a broker for {timeout_ms} ms (option 'pollTimeoutMs')"
+        ) from None
+    finally:
+        # While the process ends, daemon threads are frozen and may hold a lock that cancel() needs;
+        # the connection ends with the process.
+        if not sys.is_finalizing():
+            cancel()
+            wanted.put(False)
+            thread.join(END_SECONDS_MAX)
 
 
 @dataclass(frozen=True, slots=True)

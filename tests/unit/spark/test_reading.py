@@ -24,7 +24,7 @@ from quorumlog.errors import (
 )
 from quorumlog.runtime.grpc_network import SyncChannel
 from quorumlog.server.config.quorum import QuorumSettings
-from quorumlog.spark import cluster, fetching
+from quorumlog.spark import cluster, tasks
 from quorumlog.spark.cluster import Cluster, Leader
 from quorumlog.spark.offsets import TopicPartition
 from quorumlog.spark.options import Isolation
@@ -270,7 +270,7 @@ def test_cancelling_while_a_stream_is_being_opened_ends_the_reading(
     script.add(A, 10)
     script.faults += ["silence"]
     part = Range(place=A, start=0, end=10)
-    reading = fetching.Fetching(
+    reading = tasks.Fetching(
         Cluster((script.address,)),
         part,
         leader=Leader(script.address, b""),
