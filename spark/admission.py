@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from quorumlog.spark.offsets import Offsets, TopicPartition
 from quorumlog.spark.options import Limits
-from quorumlog.spark.planning import limit_rows
+from quorumlog.spark.plan import limit_rows
 
 RECORD_BYTES: int = 1_000
 """Assumed size of a record of a partition without statistics."""

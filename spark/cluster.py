@@ -42,7 +42,7 @@ from quorumlog.spark.options import (
     Subscribed,
     SubscribedPattern,
 )
-from quorumlog.spark.planning import Bounds
+from quorumlog.spark.plan import Bounds
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=Message)

@@ -25,8 +25,8 @@ from quorumlog.errors import InvalidConfig, NotImplementedHere
 from quorumlog.spark.options import Mode, check_names, parse_include_headers, parse_options
 
 if TYPE_CHECKING:
-    from quorumlog.spark.batch import BatchReader
-    from quorumlog.spark.stream import StreamReader
+    from quorumlog.spark.batch_reader import BatchReader
+    from quorumlog.spark.stream_reader import StreamReader
 
 HEADERS: Final = "headers"
 _HEADERS_TYPE: Final = ArrayType(
@@ -97,7 +97,7 @@ class QuorumlogSource(DataSource):
 
     def reader(self, schema: StructType) -> "BatchReader":
         """Return the batch reader; raise InvalidConfig for an invalid option."""
-        from quorumlog.spark.batch import BatchReader
+        from quorumlog.spark.batch_reader import BatchReader
 
         options = parse_options(self.options, Mode.BATCH)
         columns = columns_wanted(schema, include_headers=options.include_headers)
@@ -105,7 +105,7 @@ class QuorumlogSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "StreamReader":
         """Return the stream reader; raise InvalidConfig for an invalid option."""
-        from quorumlog.spark.stream import StreamReader
+        from quorumlog.spark.stream_reader import StreamReader
 
         options = parse_options(self.options, Mode.STREAM)
         columns = columns_wanted(schema, include_headers=options.include_headers)

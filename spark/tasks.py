@@ -23,7 +23,7 @@ from quorumlog.errors import (
 from quorumlog.proto import log_pb2
 from quorumlog.runtime.grpc_network import SyncStream
 from quorumlog.services import LOG_SUBSCRIBE
-from quorumlog.spark.batches import Assembler, Gather
+from quorumlog.spark.arrow_batches import Assembler, Gather
 from quorumlog.spark.cluster import (
     ATTEMPTS_MAX,
     Cluster,
@@ -34,7 +34,7 @@ from quorumlog.spark.cluster import (
 )
 from quorumlog.spark.offsets import TopicPartition
 from quorumlog.spark.options import Isolation, ReadOptions
-from quorumlog.spark.planning import FAIL_ON_DATA_LOSS, Range
+from quorumlog.spark.plan import FAIL_ON_DATA_LOSS, Range
 
 T = TypeVar("T")
 

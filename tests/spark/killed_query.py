@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from quorumlog.spark import query_group, session
 from quorumlog.spark.options import Mode, parse_options
 from quorumlog.spark.source import QuorumlogSource, columns_wanted
-from quorumlog.spark.stream import StreamReader
+from quorumlog.spark.stream_reader import StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

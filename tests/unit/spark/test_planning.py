@@ -16,7 +16,7 @@ from quorumlog.spark.options import (
     AtTimestamps,
     NoMatch,
 )
-from quorumlog.spark.planning import (
+from quorumlog.spark.plan import (
     Bounds,
     Range,
     check_progress,

@@ -28,7 +28,7 @@ from quorumlog.spark import cluster, tasks
 from quorumlog.spark.cluster import Cluster, Leader
 from quorumlog.spark.offsets import TopicPartition
 from quorumlog.spark.options import Isolation
-from quorumlog.spark.planning import Range
+from quorumlog.spark.plan import Range
 from quorumlog.spark.source import QuorumlogSource
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

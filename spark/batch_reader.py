@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from quorumlog.spark.cluster import Cluster
 from quorumlog.spark.options import NoMatch, ReadOptions
-from quorumlog.spark.planning import plan_batch, resolve, split, times_wanted, within
+from quorumlog.spark.plan import plan_batch, resolve, split, times_wanted, within
 from quorumlog.spark.tasks import input_partitions, read_task
 
 logger = logging.getLogger(__name__)

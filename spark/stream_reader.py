@@ -42,7 +42,7 @@ from quorumlog.spark.offsets import (
     topic_id_text,
 )
 from quorumlog.spark.options import Assigned, ReadOptions, Subscribed, SubscribedPattern
-from quorumlog.spark.planning import (
+from quorumlog.spark.plan import (
     check_progress,
     plan_batch,
     plan_stream,
