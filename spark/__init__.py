@@ -1,11 +1,11 @@
 """The PySpark data source `quorumlog`, and the configuration of Spark sessions for it.
 
 A source in pure Python over Arrow, for `spark.read` and `spark.readStream`, without a jar.
-`options`, `offsets`, `planning` and `admission` are pure and import neither Spark nor a client;
-`cluster` and `fetching` call brokers; `query_group` stores a query's start and commits its
-progress, `retention_lease` holds back retention; `batches` converts record batches to Arrow;
-`source`, `batch`, `stream` and `tasks` implement Spark's interfaces; `sessions` and `java` check
-and configure sessions.
+`options`, `offsets`, `plan` and `admission` are pure and import neither Spark nor a client;
+`cluster` calls brokers; `query_group` stores a query's start and commits its progress,
+`retention_lease` holds back retention; `arrow_batches` converts record batches to Arrow; `source`,
+`batch_reader`, `stream_reader` and `tasks` implement Spark's interfaces; `sessions` checks and
+configures sessions.
 """
 
 from quorumlog.spark.sessions import configure, session

@@ -1,7 +1,8 @@
 """Limits of micro-batches: how much of the backlog the next one reads, and whether it waits.
 
 Spark accepts one limit from a Python source, and none that waits for records. So the source applies
-all limits when it returns the end of the next micro-batch. Pure: time is an argument.
+all limits when it returns the end of the next micro-batch. The rate limit is that of Spark's Kafka
+connector, in integer arithmetic. Pure: time is an argument.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,6 @@ from typing import NamedTuple
 
 from quorumlog.spark.offsets import Offsets, TopicPartition
 from quorumlog.spark.options import Limits
-from quorumlog.spark.plan import limit_rows
 
 RECORD_BYTES: int = 1_000
 """Assumed size of a record of a partition without statistics."""
@@ -98,6 +98,27 @@ class Pace:
         self._looked_ms = now_ms
         longer_ms = min(max(2 * self._pause_ms, PAUSE_MS_MIN), PAUSE_MS_MAX)
         self._pause_ms = 0 if found else longer_ms
+
+
+def limit_rows(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], rows_max: int
+) -> Offsets:
+    """Return ends that read about `rows_max` offsets, in proportion to each partition's backlog.
+
+    A share below one is rounded up, so that small partitions make progress; others are rounded
+    down. Every partition of `ends` must be in `starts`.
+    """
+    backlog = {place: max(end - starts[place], 0) for place, end in ends.items()}
+    total = sum(backlog.values())
+    if total <= rows_max:
+        return dict(ends)
+    limited: Offsets = {}
+    for place, size in backlog.items():
+        share = rows_max * size // total
+        if share == 0 and size > 0:
+            share = 1
+        limited[place] = min(starts[place] + share, ends[place])
+    return limited
 
 
 def limit_bytes(

@@ -1,21 +1,23 @@
 """Calls of the driver and of tasks to brokers, over blocking channels.
 
 Spark's Python processes have no event loop. They are forked and reused, so channels are pooled per
-process: a fork gets new channels, since a channel does not survive a fork.
+process: a fork gets new channels, since a channel does not survive a fork. Leaders, offsets and
+retries are decided by the pure modules of `quorumlog.clients`.
 """
 
-import itertools
 import logging
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
+from quorumlog.clients.offsets import BEYOND, list_offsets_request, listed_offsets
+from quorumlog.clients.retry import Backoff, BlockingRetrier, RetryLimit, is_absent, is_retriable
+from quorumlog.clients.topology import PartitionLeader, Topology, by_address, leaderless
 from quorumlog.errors import (
-    NotLeaderOrFollower,
     OffsetOutOfRange,
     OutcomeUnknown,
     QuorumlogError,
@@ -24,7 +26,6 @@ from quorumlog.errors import (
 )
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.runtime import Method
-from quorumlog.runtime.error_detail import decode_error
 from quorumlog.runtime.grpc_network import SyncChannel
 from quorumlog.services import (
     ADMIN_DESCRIBE_CLUSTER,
@@ -48,20 +49,12 @@ T = TypeVar("T")
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
-
-class Leader(NamedTuple):
-    """The leader's address of a partition, and the id of its topic."""
-
-    address: str  # "host:port"
-    topic_id: bytes  # another id is another topic
-
-
 CALL_TIMEOUT_MS: Final = 30_000
-ATTEMPTS_MAX: Final = 8
-"""The maximum number of attempts of a call, about 7 s with pauses: enough for a failover with the
+ATTEMPTS: Final = 8
+"""The number of attempts of a call, about 7 s with pauses: enough for a failover with the
 broker.session.timeout.ms of 3 s."""
 
-PATIENT_ATTEMPTS_MAX: Final = 18
+PATIENT_ATTEMPTS: Final = 18
 """The same for calls that a query cannot continue without: about 27 s."""
 
 PAUSE_MS: Final = 100
@@ -84,66 +77,66 @@ def channel_to(address: str) -> SyncChannel:
     return _channels[key]
 
 
-def repeat(
-    what: str,
-    job: Callable[[int], T],
-    *,
-    attempts_max: int = ATTEMPTS_MAX,
-    patience_ms: int = 0,
-) -> T:
-    """Return the result of `job(attempt)`, retrying it after retriable errors.
-
-    Attempts count from 0, with doubling pauses. There are `attempts_max`, and more until
-    `patience_ms` have passed, except after UnknownTopicOrPartition; then raises the last error.
-    Logs one warning before the additional attempts.
-    """
-    until_s = time.monotonic() + patience_ms / 1000
-    for attempt in itertools.count():
-        try:
-            return job(attempt)
-        except QuorumlogError as error:
-            if not error.retriable:
-                raise
-            is_away = time.monotonic() < until_s and not isinstance(error, UnknownTopicOrPartition)
-            if attempt + 1 >= attempts_max and not is_away:
-                raise
-            if attempt + 1 == attempts_max:
-                logger.warning(
-                    "spark.waits what=%s: it is tried on for %.0f s: %s",
-                    what,
-                    until_s - time.monotonic(),
-                    error,
-                )
-            logger.info("spark.repeat what=%s attempt=%d error=%s", what, attempt, error)
-        pause(attempt)
-    raise AssertionError("a count has no end")
+def now_ms() -> int:
+    """Return the time of the monotonic clock in milliseconds."""
+    return time.monotonic_ns() // 1_000_000
 
 
-def pause(attempt: int) -> None:
-    """Sleep after failed attempt number `attempt`, counted from 0."""
-    time.sleep(min(PAUSE_MS * 2 ** min(attempt, 16), PAUSE_MS_MAX) / 1000)
+def backoff() -> Backoff:
+    """Return the backoff of every retry; without jitter, so that attempts take a known time."""
+    return Backoff(None, PAUSE_MS, PAUSE_MS_MAX)
 
 
 class Cluster:
     """The cluster behind bootstrap addresses. Cheap to create; channels are pooled."""
 
     def __init__(self, bootstrap: Sequence[str], *, patience_ms: int = 0) -> None:
-        """`patience_ms` is the minimum time of retries while no broker responds. It applies only
-        after a first response in this process, so that a wrong address fails soon."""
+        """`patience_ms` is the time of retries while no broker responds. It applies only after a
+        first response in this process, so that a wrong address fails soon."""
         self._bootstrap = tuple(bootstrap)  # "host:port", at least one
         self._patience_ms = patience_ms
-
-    @property
-    def patience_ms(self) -> int:
-        """The minimum time of retries that applies now."""
-        return self._patience_ms if (os.getpid(), self._bootstrap) in _answered else 0
+        self._topology = Topology()
 
     def has_answered(self) -> None:
         """Record that a broker has responded."""
         _answered.add((os.getpid(), self._bootstrap))
 
-    def _repeat(self, what: str, job: Callable[[int], T], *, attempts_max: int = ATTEMPTS_MAX) -> T:
-        found = repeat(what, job, attempts_max=attempts_max, patience_ms=self.patience_ms)
+    def retry_limit(self, attempts: int = ATTEMPTS) -> RetryLimit:
+        """Return the limit of the retries that begin now."""
+        has_answered = (os.getpid(), self._bootstrap) in _answered
+        return RetryLimit(now_ms() + (self._patience_ms if has_answered else 0), attempts)
+
+    def repeat(self, what: str, job: Callable[[int], T], *, attempts: int = ATTEMPTS) -> T:
+        """Return the result of `job(failures)`, retrying it after retriable errors.
+
+        There are `attempts`, and more until `patience_ms` have passed, except after an error that
+        a topic does not exist; then raises the last error. Logs one warning before the additional
+        attempts.
+        """
+        limit = self.retry_limit(attempts)
+        failures = 0
+
+        def attempt(failed: int) -> T:
+            nonlocal failures
+            failures = failed + 1  # if this attempt fails
+            return job(failed)
+
+        def retry_on(error: BaseException) -> bool:
+            return is_retriable(error) and not (is_absent(error) and failures >= attempts)
+
+        def on_retry(failed: int, error: BaseException) -> None:
+            if failed == attempts:
+                logger.warning(
+                    "spark.waits what=%s: it is tried on for %.0f s: %s",
+                    what,
+                    (limit.deadline_ms - now_ms()) / 1000,
+                    error,
+                )
+            logger.info("spark.repeat what=%s attempt=%d error=%s", what, failed - 1, error)
+
+        found = BlockingRetrier(now_ms, time.sleep, backoff()).run(
+            attempt, limit=limit, retry_on=retry_on, on_retry=on_retry
+        )
         self.has_answered()
         return found
 
@@ -154,7 +147,7 @@ class Cluster:
 
     def leaders(
         self, selection: Selection, *, must_exist: bool = True
-    ) -> dict[TopicPartition, Leader]:
+    ) -> dict[TopicPartition, PartitionLeader]:
         """Return the partitions of a selection, in order, with their leaders.
 
         With `must_exist`, raises UnknownTopicOrPartition for a topic or an assigned partition that
@@ -179,13 +172,13 @@ class Cluster:
             case SubscribedPattern(pattern):
                 return self._described(self._matching(pattern), must_exist=False)
 
-    def leader(self, place: TopicPartition) -> Leader:
+    def leader(self, place: TopicPartition) -> PartitionLeader:
         """Return a partition's current leader without retries; raise UnknownTopicOrPartition."""
         return self._leaders_now((place,), 0)[place]
 
     def _leaders_now(
         self, places: Iterable[TopicPartition], attempt: int
-    ) -> dict[TopicPartition, Leader]:
+    ) -> dict[TopicPartition, PartitionLeader]:
         wanted = tuple(places)
         known, _ = self._describe(list(dict.fromkeys(place.topic for place in wanted)), attempt)
         for place in wanted:
@@ -198,7 +191,7 @@ class Cluster:
         return {place: known[place] for place in wanted}
 
     def bounds(
-        self, leaders: Mapping[TopicPartition, Leader], isolation: Isolation
+        self, leaders: Mapping[TopicPartition, PartitionLeader], isolation: Isolation
     ) -> dict[TopicPartition, Bounds]:
         """Return the current bounds of each partition."""
         # Earliest first: retention may move the start between the two calls, never the end.
@@ -206,16 +199,20 @@ class Cluster:
         latest = self.latest(leaders, isolation)
         return {place: Bounds(earliest=earliest[place], latest=latest[place]) for place in leaders}
 
-    def earliest(self, leaders: Mapping[TopicPartition, Leader], isolation: Isolation) -> Offsets:
+    def earliest(
+        self, leaders: Mapping[TopicPartition, PartitionLeader], isolation: Isolation
+    ) -> Offsets:
         """Return the log start offset of each partition."""
         return self._bound(EARLIEST, leaders, isolation)
 
-    def latest(self, leaders: Mapping[TopicPartition, Leader], isolation: Isolation) -> Offsets:
+    def latest(
+        self, leaders: Mapping[TopicPartition, PartitionLeader], isolation: Isolation
+    ) -> Offsets:
         """Return the end of the readable offsets of each partition."""
         return self._bound(LATEST, leaders, isolation)
 
     def _bound(
-        self, which: int, leaders: Mapping[TopicPartition, Leader], isolation: Isolation
+        self, which: int, leaders: Mapping[TopicPartition, PartitionLeader], isolation: Isolation
     ) -> Offsets:
         found = self.offsets_at(dict.fromkeys(leaders, which), leaders, isolation)
         return {place: offset or 0 for place, offset in found.items()}
@@ -223,7 +220,7 @@ class Cluster:
     def offsets_at(
         self,
         times_ms: Mapping[TopicPartition, int],
-        leaders: Mapping[TopicPartition, Leader],
+        leaders: Mapping[TopicPartition, PartitionLeader],
         isolation: Isolation,
     ) -> dict[TopicPartition, int | None]:
         """Return the first offset at or after a time for each partition, None if there is none; the
@@ -243,25 +240,24 @@ class Cluster:
             for place in times_ms:
                 check_same_topic(place, leaders[place].topic_id, now[place].topic_id)
             found: dict[TopicPartition, int | None] = {}
-            for address in dict.fromkeys(now[place].address for place in times_ms):
-                mine = {
-                    place: (ms, now[place].topic_id)
-                    for place, ms in times_ms.items()
-                    if now[place].address == address
-                }
-                found |= _list_offsets(address, mine, isolation)
+            topic_ids = {place.topic: now[place].topic_id for place in times_ms}
+            for address, places in by_address({place: now[place] for place in times_ms}).items():
+                mine = {place: times_ms[place] for place in places}
+                found |= _list_offsets(address, mine, topic_ids, isolation)
             return {place: found[place] for place in times_ms}
 
-        answer = self._repeat("list_offsets", ask) if times_ms else {}
+        answer = self.repeat("list_offsets", ask) if times_ms else {}
         if isinstance(answer, UnknownTopicOrPartition):
             raise answer
         return answer
 
-    def densities(self, leaders: Mapping[TopicPartition, Leader]) -> dict[TopicPartition, Density]:
+    def densities(
+        self, leaders: Mapping[TopicPartition, PartitionLeader]
+    ) -> dict[TopicPartition, Density]:
         """Return the size and offset count of each partition on its leader's disk, if available."""
         topics = sorted({place.topic for place in leaders})
         found: dict[TopicPartition, Density] = {}
-        for address in dict.fromkeys(leader.address for leader in leaders.values()):
+        for address in by_address(leaders):
             request = admin_pb2.DescribeLogDirsRequest(topics=topics)
             channel = channel_to(address)
             response = channel.call(ADMIN_DESCRIBE_LOG_DIRS, request, timeout_ms=CALL_TIMEOUT_MS)
@@ -288,7 +284,7 @@ class Cluster:
         method: Method[Q, R],
         request: Q,
         *,
-        attempts_max: int = ATTEMPTS_MAX,
+        attempts: int = ATTEMPTS,
         timeout_ms: int = CALL_TIMEOUT_MS,
     ) -> R:
         """Call any broker, with retries as in `repeat`; `timeout_ms` bounds one attempt."""
@@ -296,19 +292,19 @@ class Cluster:
         def ask(attempt: int) -> R:
             return self._call(method, request, attempt, timeout_ms)
 
-        return self._repeat(what, ask, attempts_max=attempts_max)
+        return self.repeat(what, ask, attempts=attempts)
 
     def _described(
         self, topics: Iterable[str], *, must_exist: bool = True
-    ) -> dict[TopicPartition, Leader]:
+    ) -> dict[TopicPartition, PartitionLeader]:
         names = list(topics)
         if not names:
             return {}
 
-        def ask(attempt: int) -> tuple[dict[TopicPartition, Leader], list[str]]:
+        def ask(attempt: int) -> tuple[dict[TopicPartition, PartitionLeader], list[str]]:
             return self._describe(names, attempt)
 
-        leaders, missing = self._repeat("describe_topics", ask)
+        leaders, missing = self.repeat("describe_topics", ask)
         if (
             missing and must_exist
         ):  # not repeated: a created topic is usable everywhere before its creator knows
@@ -320,16 +316,33 @@ class Cluster:
 
     def _describe(
         self, names: Sequence[str], attempt: int
-    ) -> tuple[dict[TopicPartition, Leader], list[str]]:
+    ) -> tuple[dict[TopicPartition, PartitionLeader], list[str]]:
+        """Return the leader of each partition of these topics, and the topics that do not
+        exist."""
         request = admin_pb2.DescribeTopicsRequest(names=names)
-        return _leaders_of(self._call(ADMIN_DESCRIBE_TOPICS, request, attempt))
+        answer = self._call(ADMIN_DESCRIBE_TOPICS, request, attempt)
+        leaders: dict[TopicPartition, PartitionLeader] = {}
+        missing: list[str] = []
+        for name, layout in self._topology.saw_topics(answer, names, now_ms()).items():
+            if isinstance(layout, UnknownTopicOrPartition):
+                self._topology.forget(name)
+                missing.append(name)
+                continue
+            if isinstance(layout, QuorumlogError):
+                raise layout
+            for partition in range(len(layout.partitions)):
+                leader = self._topology.leader(name, partition)
+                if leader is None:
+                    raise leaderless(name, partition)
+                leaders[TopicPartition(name, partition)] = leader
+        return leaders, missing
 
     def _matching(self, pattern: str) -> list[str]:
         def ask(attempt: int) -> list[str]:
             response = self._call(ADMIN_LIST_TOPICS, admin_pb2.ListTopicsRequest(), attempt)
             return [topic.name for topic in response.topics if re.fullmatch(pattern, topic.name)]
 
-        return self._repeat("list_topics", ask)
+        return self.repeat("list_topics", ask)
 
     def _call(
         self, method: Method[Q, R], request: Q, attempt: int, timeout_ms: int = CALL_TIMEOUT_MS
@@ -349,48 +362,20 @@ class Cluster:
         ) from failure
 
 
-def _leaders_of(
-    response: admin_pb2.DescribeTopicsResponse,
-) -> tuple[dict[TopicPartition, Leader], list[str]]:
-    """Return the leader of each partition, and the topics that do not exist."""
-    addresses = {broker.id: broker.grpc_address for broker in response.brokers}
-    leaders: dict[TopicPartition, Leader] = {}
-    missing: list[str] = []
-    for result in response.results:
-        if result.HasField("error"):
-            error = decode_error(result.error)
-            if not isinstance(error, UnknownTopicOrPartition):
-                raise error
-            missing.append(result.name)
-        for partition in result.topic.partitions:
-            place = TopicPartition(result.name, partition.partition)
-            if partition.leader not in addresses:
-                raise NotLeaderOrFollower(
-                    "the partition has no leader now", topic=place.topic, partition=place.partition
-                )
-            leaders[place] = Leader(addresses[partition.leader], result.topic.topic_id)
-    return leaders, missing
-
-
 def _list_offsets(
-    address: str, wanted: Mapping[TopicPartition, tuple[int, bytes]], isolation: Isolation
+    address: str,
+    times_ms: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, bytes],
+    isolation: Isolation,
 ) -> dict[TopicPartition, int | None]:
-    request = log_pb2.ListOffsetsRequest(
-        partitions=[
-            log_pb2.ListOffsetsPartition(
-                topic=place.topic, partition=place.partition, timestamp_ms=ms, topic_id=topic_id
-            )
-            for place, (ms, topic_id) in wanted.items()
-        ],
-        isolation=isolation_number(isolation),
-    )
-    response = channel_to(address).call(LOG_LIST_OFFSETS, request, timeout_ms=CALL_TIMEOUT_MS)
+    """Return the first offset at or after a time for each partition of one leader."""
+    request = list_offsets_request(times_ms, topic_ids, isolation=isolation_number(isolation))
+    answer = channel_to(address).call(LOG_LIST_OFFSETS, request, timeout_ms=CALL_TIMEOUT_MS)
     found: dict[TopicPartition, int | None] = {}
-    for result in response.results:
-        if result.HasField("error"):
-            raise decode_error(result.error)
-        place = TopicPartition(result.topic, result.partition)
-        found[place] = result.offset if result.offset >= 0 else None
+    for place, offset in listed_offsets(answer, times_ms).items():
+        if isinstance(offset, QuorumlogError):
+            raise offset
+        found[place] = None if offset == BEYOND else offset
     return found
 
 

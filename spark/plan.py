@@ -1,7 +1,6 @@
-"""Planning of reads: positions to offsets, offsets to ranges, ranges to tasks. Pure.
+"""Plans of reads: positions to offsets, offsets to ranges, ranges to tasks. Pure.
 
-The rules of splitting and rate limiting are those of Spark's Kafka connector, in integer
-arithmetic.
+Ranges are split by the rules of Spark's Kafka connector, in integer arithmetic.
 """
 
 import itertools
@@ -331,27 +330,3 @@ def _check_tasks(option: str, count: int) -> None:
             f"option {option!r} would cut this read into {count} tasks, more than {TASKS_MAX}; "
             + ("raise it" if option == "maxRecordsPerPartition" else "lower it")
         )
-
-
-# --- rate limit --------------------------------------------------------------------------------
-
-
-def limit_rows(
-    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], rows_max: int
-) -> Offsets:
-    """Return ends that read about `rows_max` offsets, in proportion to each partition's backlog.
-
-    A share below one is rounded up, so that small partitions make progress; others are rounded
-    down. Every partition of `ends` must be in `starts`.
-    """
-    backlog = {place: max(end - starts[place], 0) for place, end in ends.items()}
-    total = sum(backlog.values())
-    if total <= rows_max:
-        return dict(ends)
-    limited: Offsets = {}
-    for place, size in backlog.items():
-        share = rows_max * size // total
-        if share == 0 and size > 0:
-            share = 1
-        limited[place] = min(starts[place] + share, ends[place])
-    return limited

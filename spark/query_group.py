@@ -25,7 +25,7 @@ from quorumlog.proto import groups_pb2
 from quorumlog.runtime.error_detail import decode_error
 from quorumlog.services import GROUPS_COMMIT_OFFSETS, GROUPS_DELETE, GROUPS_FETCH_OFFSETS
 from quorumlog.settings.query_groups import START_GROUP_PREFIX
-from quorumlog.spark.cluster import CALL_TIMEOUT_MS, PATIENT_ATTEMPTS_MAX, Cluster, repeat
+from quorumlog.spark.cluster import CALL_TIMEOUT_MS, PATIENT_ATTEMPTS, Cluster
 from quorumlog.spark.offsets import Offsets, TopicPartition
 from quorumlog.spark.options import ReadOptions, Subscribed
 
@@ -35,7 +35,7 @@ OFFSETS_A_CALL: Final = 1_000
 TELL_TIMEOUT_MS = 1_000
 """Timeout of a commit of the query's progress."""
 
-FIRST_ATTEMPTS_MAX: Final = 4
+FIRST_ATTEMPTS: Final = 4
 """Attempts of the first commit, which may create the offsets topic."""
 
 TELL_AGAIN_S: Final = 10.0
@@ -102,7 +102,7 @@ class QueryGroup:
         cannot be stored."""
         self._is_first = True
         if self._start is None:
-            self._start = self._stored_start(attempts_max=PATIENT_ATTEMPTS_MAX)
+            self._start = self._stored_start(attempts=PATIENT_ATTEMPTS)
             if self._start is not None:
                 logger.info("spark.start_again group=%s partitions=%d", self.name, len(self._start))
         if self._start is None:
@@ -154,12 +154,12 @@ class QueryGroup:
             def store(_: int, part: Offsets = part) -> None:
                 self._commit(self._start_group, part, note=note, must_exist=must_exist)
 
-            repeat("store_start", store, attempts_max=PATIENT_ATTEMPTS_MAX)
+            self._cluster.repeat("store_start", store, attempts=PATIENT_ATTEMPTS)
 
     def _stored_start(
-        self, *, attempts_max: int = 1, timeout_ms: int = CALL_TIMEOUT_MS
+        self, *, attempts: int = 1, timeout_ms: int = CALL_TIMEOUT_MS
     ) -> Offsets | None:
-        stored = self._stored(self._start_group, attempts_max=attempts_max, timeout_ms=timeout_ms)
+        stored = self._stored(self._start_group, attempts=attempts, timeout_ms=timeout_ms)
         notes = {note for _, note in stored.values()}
         self._is_planned = notes == {PLANNED}
         if not notes & {COMPLETE, PLANNED}:
@@ -167,14 +167,14 @@ class QueryGroup:
         return {place: offset for place, (offset, _) in stored.items()}
 
     def _stored(
-        self, group: str, *, attempts_max: int = 1, timeout_ms: int = TELL_TIMEOUT_MS
+        self, group: str, *, attempts: int = 1, timeout_ms: int = TELL_TIMEOUT_MS
     ) -> dict[TopicPartition, tuple[int, str]]:
         """Return the committed offsets of a group and their metadata."""
         answer = self._cluster.call(
             "fetch_offsets",
             GROUPS_FETCH_OFFSETS,
             groups_pb2.FetchOffsetsRequest(group=group),
-            attempts_max=attempts_max,
+            attempts=attempts,
             timeout_ms=timeout_ms,
         )
         found: dict[TopicPartition, tuple[int, str]] = {}
@@ -195,9 +195,9 @@ class QueryGroup:
         if self._told == start:
             return
         if not must:
-            self._tell(start, attempts_max=FIRST_ATTEMPTS_MAX)
+            self._tell(start, attempts=FIRST_ATTEMPTS)
             return
-        self._commit(self.name, start, attempts_max=PATIENT_ATTEMPTS_MAX)
+        self._commit(self.name, start, attempts=PATIENT_ATTEMPTS)
         self._is_told(start)
 
     def reached(self, offsets: Mapping[TopicPartition, int], *, is_end: bool) -> None:
@@ -212,15 +212,13 @@ class QueryGroup:
         if self._may_have_start and time.monotonic() >= self._silent_until_s:
             self._attempt("forget the start of", lambda: self._forget_start(offsets, is_end))
 
-    def _tell(self, offsets: Mapping[TopicPartition, int], *, attempts_max: int = 1) -> None:
+    def _tell(self, offsets: Mapping[TopicPartition, int], *, attempts: int = 1) -> None:
         self._look_for_others()
 
         def tell() -> None:
             self._told = None  # should the commit fail
             if offsets:
-                self._commit(
-                    self.name, offsets, attempts_max=attempts_max, timeout_ms=TELL_TIMEOUT_MS
-                )
+                self._commit(self.name, offsets, attempts=attempts, timeout_ms=TELL_TIMEOUT_MS)
             self._is_told(offsets)
 
         self._attempt("tell of", tell)
@@ -264,7 +262,7 @@ class QueryGroup:
             "delete_groups",
             GROUPS_DELETE,
             groups_pb2.DeleteGroupsRequest(groups=[self._start_group]),
-            attempts_max=1,
+            attempts=1,
             timeout_ms=TELL_TIMEOUT_MS,
         )
         for error in answer.errors:
@@ -295,7 +293,7 @@ class QueryGroup:
         *,
         note: str = "",
         must_exist: bool = False,
-        attempts_max: int = 1,
+        attempts: int = 1,
         timeout_ms: int = CALL_TIMEOUT_MS,
     ) -> None:
         """Commit offsets; ignore partitions that do not exist, unless they `must_exist`."""
@@ -317,7 +315,7 @@ class QueryGroup:
                 "commit_offsets",
                 GROUPS_COMMIT_OFFSETS,
                 request,
-                attempts_max=attempts_max,
+                attempts=attempts,
                 timeout_ms=timeout_ms,
             )
             for result in answer.results:

@@ -1,4 +1,8 @@
-"""The data source that Spark registers under the name `quorumlog`.
+"""The data source that Spark registers under the name `quorumlog`, and its columns.
+
+Names, types and order of the columns are those of Spark's Kafka connector. Spark does not pass the
+columns that a query needs to a Python source; so a narrower schema given by the user selects the
+columns to decode.
 
 Spark pickles instances of these classes by reference into its planner and worker processes, so
 quorumlog must be installed on every Python worker. No broker is called before Spark requests a

@@ -24,14 +24,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from quorumlog.clients.topology import PartitionLeader
 from quorumlog.errors import (
     InvalidConfig,
     OffsetOutOfRange,
     QuorumlogError,
     UnknownTopicOrPartition,
 )
+from quorumlog.ids import NO_EPOCH
 from quorumlog.spark.admission import Admission, Density, Pace
-from quorumlog.spark.cluster import Cluster, Leader
+from quorumlog.spark.cluster import Cluster, now_ms
 from quorumlog.spark.offsets import (
     NUMBER_MAX,
     Offsets,
@@ -72,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._columns = columns
-        self._leaders: dict[TopicPartition, Leader] = {}
+        self._leaders: dict[TopicPartition, PartitionLeader] = {}
         self._leaders_until = 0.0  # on time.monotonic()
         self._cluster = Cluster(options.bootstrap, patience_ms=options.poll_timeout_ms)
         self._cluster_id = ""  # empty: not looked up yet
@@ -120,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._first = self._of(leaders, starts)
         return as_dict(self._first.to_json())
 
-    def _resolved_start(self, leaders: Mapping[TopicPartition, Leader]) -> Offsets:
+    def _resolved_start(self, leaders: Mapping[TopicPartition, PartitionLeader]) -> Offsets:
         options = self._options
         cluster = self._cluster
         times = times_wanted(options.start, leaders)
@@ -140,9 +142,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         that ends before `start`, and with failOnDataLoss for a recreated topic; InvalidConfig for
         offsets of another cluster.
         """
-        time.sleep(self._pace.rest_ms(_now_ms()) / 1000)
+        time.sleep(self._pace.rest_ms(now_ms()) / 1000)
         end = self._next_end(start, limit)
-        self._pace.looked(_now_ms(), found=end != start)
+        self._pace.looked(now_ms(), found=end != start)
         return end
 
     def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -168,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._read_from(at.offsets, latest.offsets),
             latest.offsets,
             self._known_densities(),
-            now_ms=_now_ms(),
+            now_ms=now_ms(),
             waits=self._target is None,
         )
         return start if ends is None else as_dict(replace(latest, offsets=ends).to_json())
@@ -243,7 +245,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         # A partition deleted since still gets a task, which fails or skips it.
         anywhere = {
-            part.place: Leader(options.bootstrap[0], to.id_of(part.place.topic)) for part in ranges
+            part.place: PartitionLeader(options.bootstrap[0], NO_EPOCH, to.id_of(part.place.topic))
+            for part in ranges
         }
         return input_partitions(ranges, anywhere | leaders)
 
@@ -324,7 +327,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _of(
-        self, leaders: Mapping[TopicPartition, Leader], offsets: Offsets | None = None
+        self, leaders: Mapping[TopicPartition, PartitionLeader], offsets: Offsets | None = None
     ) -> StreamOffsets:
         """Return offsets with the current ids of cluster and topics."""
         if not self._cluster_id:
@@ -341,18 +344,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 topic=topic,
             )
 
-    def _known_leaders(self) -> dict[TopicPartition, Leader]:
+    def _known_leaders(self) -> dict[TopicPartition, PartitionLeader]:
         if time.monotonic() >= self._leaders_until:
             self._look_up_leaders(must_exist=self._options.fail_on_data_loss)
         return self._leaders
 
-    def _look_up_leaders(self, *, must_exist: bool) -> dict[TopicPartition, Leader]:
+    def _look_up_leaders(self, *, must_exist: bool) -> dict[TopicPartition, PartitionLeader]:
         selection = self._options.selection
         self._leaders = self._cluster.leaders(selection, must_exist=must_exist)
         self._leaders_until = time.monotonic() + LEADERS_AGE_MAX_S
         return self._leaders
 
-    def _asked(self, ask: Callable[[Mapping[TopicPartition, Leader]], Offsets]) -> Offsets:
+    def _asked(self, ask: Callable[[Mapping[TopicPartition, PartitionLeader]], Offsets]) -> Offsets:
         """Return the result of `ask` for the current leaders; look them up again if a partition was
         deleted or its topic recreated."""
         try:
@@ -367,10 +370,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _log_starts(
         self, places: Collection[TopicPartition]
-    ) -> Callable[[Mapping[TopicPartition, Leader]], Offsets]:
+    ) -> Callable[[Mapping[TopicPartition, PartitionLeader]], Offsets]:
         """Return the function that looks up the log starts of some partitions that exist."""
 
-        def ask(there: Mapping[TopicPartition, Leader]) -> Offsets:
+        def ask(there: Mapping[TopicPartition, PartitionLeader]) -> Offsets:
             asked = {place: leader for place, leader in there.items() if place in places}
             return self._cluster.earliest(asked, self._options.isolation)
 
@@ -423,12 +426,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._densities
 
 
-def _topics(leaders: Mapping[TopicPartition, Leader]) -> dict[str, bytes]:
+def _topics(leaders: Mapping[TopicPartition, PartitionLeader]) -> dict[str, bytes]:
     return {place.topic: leader.topic_id for place, leader in leaders.items()}
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 def as_dict(offsets: OffsetsJson) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""One task of Spark: a range of one partition, read and decoded on an executor."""
+"""Tasks of Spark: each reads and decodes a range of one partition on an executor.
+
+`RangeFetcher` resumes at its position when a stream breaks or the leadership moves. `one_ahead`
+prefetches the next item of any iterator in a thread.
+"""
 
 import logging
 import sys
@@ -13,6 +17,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from quorumlog.clients.retry import RetryLimit, is_retriable
+from quorumlog.clients.topology import PartitionLeader
 from quorumlog.errors import (
     OffsetOutOfRange,
     QuorumlogError,
@@ -25,12 +31,11 @@ from quorumlog.runtime.grpc_network import SyncStream
 from quorumlog.services import LOG_SUBSCRIBE
 from quorumlog.spark.arrow_batches import Assembler, Gather
 from quorumlog.spark.cluster import (
-    ATTEMPTS_MAX,
     Cluster,
-    Leader,
+    backoff,
     channel_to,
     isolation_number,
-    pause,
+    now_ms,
 )
 from quorumlog.spark.offsets import TopicPartition
 from quorumlog.spark.options import Isolation, ReadOptions
@@ -47,7 +52,22 @@ END_SECONDS_MAX: Final = 5.0
 logger = logging.getLogger(__name__)
 
 
-class Fetching:
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The range of one task, and the partition's leader at planning time."""
+
+    range: Range
+    leader: PartitionLeader
+
+
+def input_partitions(
+    ranges: Sequence[Range], leaders: Mapping[TopicPartition, PartitionLeader]
+) -> list[InputPartition]:
+    """Return the tasks as Spark's input partitions."""
+    return [InputPartition(Task(part, leaders[part.place])) for part in ranges]
+
+
+class RangeFetcher:
     """Reads one range once. Not for two threads, but for `cancel`, which any may call."""
 
     def __init__(
@@ -55,7 +75,7 @@ class Fetching:
         cluster: Cluster,
         part: Range,
         *,
-        leader: Leader,
+        leader: PartitionLeader,
         isolation: Isolation,
         fail_on_data_loss: bool,
     ) -> None:
@@ -66,7 +86,7 @@ class Fetching:
         self._fail_on_data_loss = fail_on_data_loss
         self._position = part.start  # next offset to read
         self._failures = 0  # since the last response
-        self._failing_since_s = 0.0  # time of the first of them, on time.monotonic()
+        self._limit: RetryLimit | None = None  # of the retries since the first of them
         self._stream: SyncStream[log_pb2.SubscribeResponse] | None = None
         self._is_cancelled = False
 
@@ -74,8 +94,8 @@ class Fetching:
         """Yield whole record batches with the offset that they were read from, up to the range's
         end; the first and the last batch may extend beyond the range.
 
-        Retriable errors cause a retry from the current position: at most ATTEMPTS_MAX times without
-        a response, and for at least the cluster's `patience_ms`. With `fail_on_data_loss` raises
+        Retriable errors cause a retry from the current position, up to the cluster's retry limit
+        without a response. With `fail_on_data_loss` raises
         OffsetOutOfRange if retention has deleted records of the range, and UnknownTopicOrPartition
         if the topic was deleted, even if a new one has its name. Otherwise logs the loss and
         continues at the log start, or ends.
@@ -86,7 +106,7 @@ class Fetching:
             except OffsetOutOfRange as error:
                 self._skip_deleted(error)
             except QuorumlogError as error:
-                self._survive(error)
+                self._prepare_retry(error)
 
     def cancel(self) -> None:
         """Stop `responses()`, also while it waits for a broker. Idempotent."""
@@ -125,24 +145,24 @@ class Fetching:
             partition=self._range.place.partition,
         )
 
-    def _survive(self, error: QuorumlogError) -> None:
+    def _prepare_retry(self, error: QuorumlogError) -> None:
         """Prepare a retry, or raise the error."""
         if self._is_cancelled:
             return
-        now_s = time.monotonic()
-        self._failing_since_s = self._failing_since_s if self._failures else now_s
+        if self._limit is None or not self._failures:
+            self._limit = self._cluster.retry_limit()
         self._failures += 1
-        until_s = self._failing_since_s + self._cluster.patience_ms / 1000
-        if not error.retriable or (self._failures >= ATTEMPTS_MAX and now_s >= until_s):
+        wait_ms = backoff().wait_ms(self._failures)
+        if not (is_retriable(error) and self._limit.allows(self._failures, now_ms() + wait_ms)):
             raise error
         logger.log(
-            logging.WARNING if self._failures == ATTEMPTS_MAX else logging.INFO,
+            logging.WARNING if self._failures == self._limit.attempts else logging.INFO,
             "spark.resume place=%s offset=%d error=%s",
             self._range.place,
             self._position,
             error,
         )
-        pause(self._failures - 1)
+        time.sleep(wait_ms / 1000)
         try:
             leader = self._cluster.leader(self._range.place)
         except UnknownTopicOrPartition as gone:
@@ -224,21 +244,6 @@ def one_ahead(items: Iterator[T], *, cancel: Callable[[], None], timeout_ms: int
             thread.join(END_SECONDS_MAX)
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """The range of one task, and the partition's leader at planning time."""
-
-    range: Range
-    leader: Leader
-
-
-def input_partitions(
-    ranges: Sequence[Range], leaders: Mapping[TopicPartition, Leader]
-) -> list[InputPartition]:
-    """Return the tasks as Spark's input partitions."""
-    return [InputPartition(Task(part, leaders[part.place])) for part in ranges]
-
-
 def read_task(
     options: ReadOptions,
     schema: StructType,
@@ -254,7 +259,7 @@ def read_task(
     if task is None:
         return
     assert isinstance(task, Task), f"not a task of this source: {task!r}"
-    fetching = Fetching(
+    fetcher = RangeFetcher(
         # Below the prefetch timeout, so that the error has the cause and not only the timeout.
         Cluster(options.bootstrap, patience_ms=options.poll_timeout_ms * 9 // 10),
         task.range,
@@ -263,13 +268,13 @@ def read_task(
         fail_on_data_loss=options.fail_on_data_loss,
     )
     assembler = Assembler(schema, columns, task.range.place)
-    decoded = _decoded(fetching, assembler, task.range.end)
-    yield from one_ahead(decoded, cancel=fetching.cancel, timeout_ms=options.poll_timeout_ms)
+    decoded = _decoded(fetcher, assembler, task.range.end)
+    yield from one_ahead(decoded, cancel=fetcher.cancel, timeout_ms=options.poll_timeout_ms)
 
 
-def _decoded(fetching: Fetching, assembler: Assembler, end: int) -> Iterator[pa.RecordBatch]:
+def _decoded(fetcher: RangeFetcher, assembler: Assembler, end: int) -> Iterator[pa.RecordBatch]:
     gather = Gather()
-    for batches, start in fetching.responses():
+    for batches, start in fetcher.responses():
         for chunk in gather.add(batches, start):
             yield from assembler.decode(chunk, end)
     for chunk in gather.rest():

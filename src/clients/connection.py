@@ -30,7 +30,7 @@ from ..runtime import Channel, Method, Runtime
 from ..services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS, QUORUM_DESCRIBE
 from .config import ClientConfig
 from .retry import Backoff, Retrier, is_retriable
-from .topology import PartitionLeader, TopicLayout, Topology, absent, described_topic, leaderless
+from .topology import PartitionLeader, TopicLayout, Topology, absent, leaderless
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -356,10 +356,10 @@ class Connection:
             deadline_ms=deadline_ms,
             is_short=True,
         )
-        self.topology.saw_offset(answer.metadata_offset)
-        self.topology.saw_brokers(answer.brokers)
-        described = described_topic(answer, topic)
-        return self.topology.saw_topic(described, self.runtime.clock.now_ms())
+        found = self.topology.saw_topics(answer, [topic], self.runtime.clock.now_ms())[topic]
+        if isinstance(found, QuorumlogError):
+            raise found
+        return found
 
     def _any_addresses(self) -> tuple[str, ...]:
         """Return the bootstrap addresses, then those of the other brokers."""

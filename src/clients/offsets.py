@@ -5,11 +5,10 @@ the two apart.
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from ..errors import InvalidRequest, QuorumlogError, UnknownTopicOrPartition
 from ..proto import admin_pb2, log_pb2
@@ -17,7 +16,7 @@ from ..runtime.error_detail import decode_error
 from ..services import LOG_LIST_OFFSETS
 from .connection import Connection
 from .retry import is_retriable
-from .topology import invalid_response
+from .topology import PartitionLeader, by_address, invalid_response
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,8 @@ AskLeader: TypeAlias = Callable[
     Awaitable[Mapping[TopicPartition, int | QuorumlogError]],
 ]
 """A request for the partitions of one leader; see `ask_leader`."""
+
+PlaceT = TypeVar("PlaceT", bound=TopicPartition)
 
 OFFSET_MAX = 2**63 - 1
 LATEST = -1
@@ -130,22 +131,26 @@ async def ask_leaders(
     async def attempt(remaining_ms: int) -> None:
         nonlocal absent
         until_ms = connection.runtime.clock.now_ms() + remaining_ms
-        groups: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
-        topic_ids: dict[str, bytes] = {}
-        for place, code in codes.items():
+        leaders: dict[TopicPartition, PartitionLeader] = {}
+        for place in codes:
             if place not in found:
                 try:
-                    leader = await connection.leader(*place, deadline_ms=until_ms)
+                    leaders[place] = await connection.leader(*place, deadline_ms=until_ms)
                 except UnknownTopicOrPartition as error:
                     absent = error  # from the metadata, after the wait for a new topic
                     raise
-                groups[leader.address][place] = code
-                topic_ids[place[0]] = leader.topic_id
+        topic_ids = {topic: leader.topic_id for (topic, _), leader in leaders.items()}
         timeout_ms = min(remaining_ms, connection.config.request_timeout_ms)
         answers = await asyncio.gather(
             *(
-                ask_one(connection, address, group, topic_ids, timeout_ms)
-                for address, group in groups.items()
+                ask_one(
+                    connection,
+                    address,
+                    {place: codes[place] for place in places},
+                    topic_ids,
+                    timeout_ms,
+                )
+                for address, places in by_address(leaders).items()
             )
         )
         failures: list[QuorumlogError] = []
@@ -182,22 +187,45 @@ async def ask_leader(
     Returns for each partition its offset, BEYOND for a time after the last record, or an error.
     `topic_ids` guard against a topic that was deleted and created again.
     """
-    request = log_pb2.ListOffsetsRequest(
+    request = list_offsets_request(
+        codes, topic_ids, min_metadata_offset=connection.topology.metadata_offset
+    )
+    try:
+        channel = connection.channel(address)
+        answer = await channel.call(LOG_LIST_OFFSETS, request, timeout_ms=timeout_ms)
+        found = listed_offsets(answer, codes)
+    except QuorumlogError as error:
+        return dict.fromkeys(codes, error)
+    connection.topology.saw_offset(answer.metadata_offset)
+    return found
+
+
+def list_offsets_request(
+    codes: Mapping[PlaceT, int],
+    topic_ids: Mapping[str, bytes],
+    *,
+    isolation: log_pb2.Isolation | None = None,
+    min_metadata_offset: int = 0,
+) -> log_pb2.ListOffsetsRequest:
+    """Return the request for times (see `position_code`) of partitions of one leader."""
+    return log_pb2.ListOffsetsRequest(
         partitions=[
             log_pb2.ListOffsetsPartition(
                 topic=topic, partition=partition, timestamp_ms=code, topic_id=topic_ids[topic]
             )
             for (topic, partition), code in codes.items()
         ],
-        min_metadata_offset=connection.topology.metadata_offset,
+        isolation=isolation,
+        min_metadata_offset=min_metadata_offset,
     )
-    try:
-        channel = connection.channel(address)
-        answer = await channel.call(LOG_LIST_OFFSETS, request, timeout_ms=timeout_ms)
-        check_result_order(answer.results, codes)
-    except QuorumlogError as error:
-        return dict.fromkeys(codes, error)
-    connection.topology.saw_offset(answer.metadata_offset)
+
+
+def listed_offsets(
+    answer: log_pb2.ListOffsetsResponse, codes: Mapping[PlaceT, int]
+) -> dict[PlaceT, int | QuorumlogError]:
+    """Return the offset, BEYOND or the error of each partition; raise UnknownServerError for an
+    inconsistent response."""
+    check_result_order(answer.results, codes)
     return {
         place: _offset(result, code)
         for (place, code), result in zip(codes.items(), answer.results, strict=True)

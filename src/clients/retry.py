@@ -1,9 +1,11 @@
-"""Retries of a call: until it succeeds, fails with a permanent error, or its deadline is near.
+"""Retries of calls: until success, a permanent error, or the limit. The backoff of every retry.
+
+`Retrier` serves the asyncio clients, `BlockingRetrier` processes without an event loop (Spark).
+`Attempts` recognises the success of a change with a lost response. The retries of record batches
+are in `producer.retry`.
 
 The only module that imports tenacity. Tenacity's clock and randomness are not used: sleep, stop
-and wait come from the runtime, so that a simulation is deterministic per seed. `Attempts`
-recognises the success of a change with a lost response. Record batches have their own retries, see
-`producer.sender`.
+and wait come from the runtime, so that a simulation is deterministic per seed.
 """
 
 import asyncio
@@ -11,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_exception
 
 from ..errors import QuorumlogError, UnknownTopicId, UnknownTopicOrPartition
 from ..runtime import Clock, Entropy
@@ -28,7 +30,7 @@ def is_retriable(error: BaseException) -> bool:
 class Backoff:
     """Exponential backoff with jitter: uniform in [w/2, w] with w = min(max, min * 2^n)."""
 
-    entropy: Entropy
+    entropy: Entropy | None  # None: w without jitter
     wait_ms_min: int
     wait_ms_max: int
 
@@ -36,7 +38,21 @@ class Backoff:
         """Return the pause after `failures` (>= 1) consecutive failures, in milliseconds, >= 1."""
         doublings = min(failures - 1, 20)  # keeps the shift small; wait_ms_max bounds the pause
         wait_ms = min(self.wait_ms_min << doublings, self.wait_ms_max)
+        if self.entropy is None:
+            return max(1, wait_ms)
         return max(1, round(self.entropy.uniform(wait_ms / 2, wait_ms)))
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLimit:
+    """The limit of retries: a number of attempts, and more of them until the deadline."""
+
+    deadline_ms: int  # on the clock of the caller
+    attempts: int = 1  # made even after the deadline
+
+    def allows(self, failures: int, next_ms: int) -> bool:
+        """Return True if another attempt may begin at `next_ms`, after `failures` failed ones."""
+        return failures < self.attempts or next_ms < self.deadline_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +75,11 @@ class Retrier:
         the deadline. The first attempt always runs, with at least 1 ms.
         """
 
+        limit = RetryLimit(deadline_ms)
+
         def stop(state: RetryCallState) -> bool:
-            return self.clock.now_ms() + state.upcoming_sleep * 1000 >= deadline_ms
+            next_ms = self.clock.now_ms() + round(state.upcoming_sleep * 1000)
+            return not limit.allows(state.attempt_number, next_ms)
 
         def wait(state: RetryCallState) -> float:
             return self.backoff.wait_ms(state.attempt_number) / 1000
@@ -76,6 +95,53 @@ class Retrier:
             reraise=True,
         )
         return await retrying(once)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingRetrier:
+    """Runs attempts in sequence in the calling thread under one backoff policy."""
+
+    now_ms: Callable[[], int]  # monotonic
+    sleep: Callable[[float], None]  # in seconds
+    backoff: Backoff
+
+    def run(
+        self,
+        attempt: Callable[[int], T],
+        *,
+        limit: RetryLimit,
+        retry_on: Callable[[BaseException], bool] = is_retriable,
+        on_retry: Callable[[int, BaseException], None],
+    ) -> T:
+        """Call `attempt(failures)` until it returns; call `on_retry(failures, error)` before each
+        pause.
+
+        Raises the last error if `retry_on` rejects it, or at the limit.
+        """
+
+        def stop(state: RetryCallState) -> bool:
+            next_ms = self.now_ms() + round(state.upcoming_sleep * 1000)
+            return not limit.allows(state.attempt_number, next_ms)
+
+        def wait(state: RetryCallState) -> float:
+            return self.backoff.wait_ms(state.attempt_number) / 1000
+
+        def before_sleep(state: RetryCallState) -> None:
+            error = state.outcome.exception() if state.outcome is not None else None
+            assert error is not None, "a retry without an error"
+            on_retry(state.attempt_number, error)
+
+        for turn in Retrying(
+            sleep=self.sleep,
+            stop=stop,
+            wait=wait,
+            retry=retry_if_exception(retry_on),
+            before_sleep=before_sleep,
+            reraise=True,
+        ):
+            with turn:
+                return attempt(turn.retry_state.attempt_number - 1)
+        raise AssertionError("tenacity raises the last error")
 
 
 class Attempts:

@@ -9,8 +9,9 @@ that parses. An inconsistent response raises UnknownServerError, which is not re
 gets the error, and a background task treats it like any other failed request.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ..errors import (
     NotLeaderOrFollower,
@@ -21,6 +22,8 @@ from ..errors import (
 from ..ids import NO_NODE, Epoch, NodeId
 from ..proto import admin_pb2
 from ..runtime.error_detail import decode_error
+
+PlaceT = TypeVar("PlaceT")
 
 MESSAGE_BYTES_MAX = "max.message.bytes"
 DOUBTED_MS = -(2**62)  # older than every maximum age
@@ -139,6 +142,22 @@ class Topology:
         self._topics[name] = replace(known, partitions=tuple(partitions))
         return True
 
+    def saw_topics(
+        self, answer: admin_pb2.DescribeTopicsResponse, names: Sequence[str], now_ms: int
+    ) -> dict[str, TopicLayout | QuorumlogError]:
+        """Merge the response to a request for these topics; return the layout or the error of
+        each.
+
+        Raises UnknownServerError for an inconsistent response.
+        """
+        described = described_topics(answer, names)
+        self.saw_offset(answer.metadata_offset)
+        self.saw_brokers(answer.brokers)
+        return {
+            name: found if isinstance(found, QuorumlogError) else self.saw_topic(found, now_ms)
+            for name, found in described.items()
+        }
+
     def saw_topic(self, topic: admin_pb2.TopicDescription, now_ms: int) -> TopicLayout:
         """Merge a topic description and return the result; per partition the newer epoch wins."""
         known = self._topics.get(topic.name)
@@ -191,20 +210,43 @@ def leaderless(topic: str, partition: int) -> NotLeaderOrFollower:
     )
 
 
+def described_topics(
+    answer: admin_pb2.DescribeTopicsResponse, names: Sequence[str]
+) -> dict[str, admin_pb2.TopicDescription | QuorumlogError]:
+    """Return the description of each requested topic, or the error that the broker returned.
+
+    Raises UnknownServerError if the response describes other topics.
+    """
+    if [result.name for result in answer.results] != list(names):
+        asked = ", ".join(names)
+        raise invalid_response(
+            f"describes {len(answer.results)} topics where {asked} was asked for"
+        )
+    return {
+        result.name: decode_error(result.error)
+        if result.HasField("error")
+        else check_topic(result.topic, result.name)
+        for result in answer.results
+    }
+
+
 def described_topic(
     answer: admin_pb2.DescribeTopicsResponse, name: str
 ) -> admin_pb2.TopicDescription:
-    """Return the description of topic `name`; raise the error that the broker returned in its
-    place.
+    """Return the description of topic `name`; raise the error that the broker returned, or
+    UnknownServerError as `described_topics`."""
+    found = described_topics(answer, [name])[name]
+    if isinstance(found, QuorumlogError):
+        raise found
+    return found
 
-    Raises UnknownServerError if the response describes another topic.
-    """
-    if [result.name for result in answer.results] != [name]:
-        raise invalid_response(f"describes {len(answer.results)} topics where {name} was asked for")
-    result = answer.results[0]
-    if result.HasField("error"):
-        raise decode_error(result.error)
-    return check_topic(result.topic, name)
+
+def by_address(leaders: Mapping[PlaceT, PartitionLeader]) -> dict[str, list[PlaceT]]:
+    """Return the partitions of each leader's address, in the order of `leaders`."""
+    found: dict[str, list[PlaceT]] = {}
+    for place, leader in leaders.items():
+        found.setdefault(leader.address, []).append(place)
+    return found
 
 
 def check_topic(topic: admin_pb2.TopicDescription, name: str) -> admin_pb2.TopicDescription:

@@ -179,6 +179,7 @@ class StandIn:
         for name in request.names:
             places = [place for place in sorted(self._script.batches) if place.topic == name]
             result = response.results.add(name=name)
+            result.topic.name = name
             result.topic.topic_id = self._script.topic_id
             if name in self._script.holds:
                 value = ",".join(self._script.holds[name])

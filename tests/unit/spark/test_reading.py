@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from tests.unit.spark.queries import positions
 
+from quorumlog.clients.topology import PartitionLeader
 from quorumlog.errors import (
     InvalidConfig,
     NotLeaderOrFollower,
@@ -22,10 +23,11 @@ from quorumlog.errors import (
     TimedOut,
     UnknownTopicOrPartition,
 )
+from quorumlog.ids import NO_EPOCH
 from quorumlog.runtime.grpc_network import SyncChannel
 from quorumlog.server.config.quorum import QuorumSettings
 from quorumlog.spark import cluster, tasks
-from quorumlog.spark.cluster import Cluster, Leader
+from quorumlog.spark.cluster import Cluster
 from quorumlog.spark.offsets import TopicPartition
 from quorumlog.spark.options import Isolation
 from quorumlog.spark.plan import Range
@@ -270,10 +272,10 @@ def test_cancelling_while_a_stream_is_being_opened_ends_the_reading(
     script.add(A, 10)
     script.faults += ["silence"]
     part = Range(place=A, start=0, end=10)
-    reading = tasks.Fetching(
+    reading = tasks.RangeFetcher(
         Cluster((script.address,)),
         part,
-        leader=Leader(script.address, b""),
+        leader=PartitionLeader(script.address, NO_EPOCH),
         isolation=Isolation.READ_COMMITTED,
         fail_on_data_loss=True,
     )
@@ -282,7 +284,7 @@ def test_cancelling_while_a_stream_is_being_opened_ends_the_reading(
         reading.cancel()
         return cluster.channel_to(address)
 
-    monkeypatch.setattr(fetching, "channel_to", channel_to)
+    monkeypatch.setattr(tasks, "channel_to", channel_to)
     thread = threading.Thread(target=lambda: list(reading.responses()), daemon=True)
     thread.start()
     thread.join(20)
@@ -435,12 +437,12 @@ def test_a_pattern_goes_on_without_a_topic_deleted_meanwhile(script: Any) -> Non
 
 def test_calls_and_tasks_are_repeated_for_longer_than_a_dead_leader_is_missed() -> None:
     """Its successor is elected when the session of its broker has ended, and known a bit later."""
-    pauses = [cluster.PAUSE_MS * 2**attempt for attempt in range(cluster.ATTEMPTS_MAX - 1)]
+    pauses = [cluster.PAUSE_MS * 2**attempt for attempt in range(cluster.ATTEMPTS - 1)]
     waits_ms = sum(min(pause, cluster.PAUSE_MS_MAX) for pause in pauses)
     assert waits_ms > 2 * QuorumSettings().session_timeout_ms
 
 
-AWAY = [NotLeaderOrFollower("nobody leads the partition now")] * 3 * cluster.ATTEMPTS_MAX
+AWAY = [NotLeaderOrFollower("nobody leads the partition now")] * 3 * cluster.ATTEMPTS
 
 
 @pytest.fixture
@@ -479,7 +481,7 @@ def test_who_has_never_heard_of_a_broker_is_told_soon(script: Any) -> None:
     script.refusals += AWAY
     with pytest.raises(NotLeaderOrFollower):
         stream(script).initialOffset()
-    assert len(script.refusals) == len(AWAY) - cluster.ATTEMPTS_MAX
+    assert len(script.refusals) == len(AWAY) - cluster.ATTEMPTS
 
 
 @pytest.mark.usefixtures("hasty")
@@ -491,9 +493,11 @@ def test_what_brokers_say_does_not_exist_is_not_waited_for_as_they_are() -> None
         attempts.append(attempt)
         raise UnknownTopicOrPartition("it was deleted", topic="t", partition=0)
 
+    brokers = Cluster(("127.0.0.1:1",), patience_ms=1_000)
+    brokers.has_answered()
     with pytest.raises(UnknownTopicOrPartition):
-        cluster.repeat("list_offsets", ask, patience_ms=1_000)
-    assert len(attempts) == cluster.ATTEMPTS_MAX
+        brokers.repeat("list_offsets", ask)
+    assert len(attempts) == cluster.ATTEMPTS
 
 
 @pytest.mark.usefixtures("hasty")

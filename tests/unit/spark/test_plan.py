@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorumlog.errors import InvalidConfig, OffsetOutOfRange
+from quorumlog.spark.admission import limit_rows
 from quorumlog.spark.offsets import TopicPartition, from_json, to_json
 from quorumlog.spark.options import (
     AtEarliest,
@@ -20,7 +21,6 @@ from quorumlog.spark.plan import (
     Bounds,
     Range,
     check_progress,
-    limit_rows,
     plan_batch,
     plan_stream,
     resolve,
