@@ -1,7 +1,7 @@
 """The metadata quorum: a Raft log, and the node in `shell` that stores and replicates it.
 
 A pure core (entry point `Raft` in `raft`) takes messages, time and proposals and returns `Ready`
-rounds. The shell performs them on a data directory and a network. `codec`, `framing`,
+rounds. The shell performs them on a data directory and a network. `codec`, `frames`,
 `control_records`, `snapshot` and `quorum_state` have the byte formats. The package is independent
 of topics and brokers: the metadata is one state machine on its log.
 """

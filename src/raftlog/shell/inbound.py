@@ -14,12 +14,13 @@ from typing import Generic, TypeVar
 from ...errors import Overloaded, QuorumlogError, StreamBroken, TimedOut
 from ...proto import raft_pb2 as pb
 from ...runtime import ByteConnection
+from ...runtime.frame_stream import FrameReader, FrameStream
 from ..codec import Introduction
+from ..frames import RAFT_FRAMES, encode_frame
 from ..messages import Message
 from ..voters import Voter
 from .link import LinkKind, TransportConfig
 from .outbox import Outbox
-from .stream import FrameStream
 
 A = TypeVar("A")
 
@@ -39,8 +40,9 @@ class ServedStream:
         """`take` gets the frames; `ended` is called once with the reason."""
         self.stream = FrameStream(
             connection,
+            FrameReader(RAFT_FRAMES),
             take=partial(take, self),
-            room=self._write_out,
+            writable=self._write_out,
             ended=partial(ended, self),
         )
         self.introduction: Introduction | None = None  # set after validation
@@ -66,10 +68,10 @@ class ServedStream:
 
     def _write_out(self) -> None:
         """Send responses while the stream has space."""
-        while len(self._outbox) and self.stream.has_room:
+        while len(self._outbox) and self.stream.is_writable:
             frame = pb.RaftFrame()
             self._outbox.fill(frame)
-            self.stream.send(frame)
+            self.stream.send(encode_frame(frame))
 
 
 class ServedStreams:
@@ -83,7 +85,7 @@ class ServedStreams:
         # first.
         self._newest: dict[tuple[LinkKind, Voter], Introduction] = {}
         # (time, stream): the peer may still read the error
-        self._refused: deque[tuple[int, FrameStream]] = deque()
+        self._refused: deque[tuple[int, FrameStream[pb.RaftFrame]]] = deque()
 
     def __len__(self) -> int:
         return len(self._streams)

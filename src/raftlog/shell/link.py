@@ -20,7 +20,9 @@ from typing import Final, TypeAlias
 from ...errors import InvalidRequest, MessageTooLarge, OutcomeUnknown, QuorumlogError
 from ...proto import raft_pb2 as pb
 from ...runtime import Entropy, Runtime
+from ...runtime.frame_stream import FrameStream
 from ..codec import decode_message
+from ..frames import encode_frame
 from ..messages import (
     AppendRejected,
     AppendRequest,
@@ -36,7 +38,6 @@ from ..messages import (
 from ..voters import Voter
 from .outbox import Outbox, OutboxLimits
 from .peer import PeerIdentity, StreamPorts
-from .stream import FrameStream
 
 _LOG = logging.getLogger("quorumlog.raftlog")
 
@@ -142,7 +143,7 @@ class PeerLink:
         self._wake = asyncio.Event()  # there are messages to send and no stream
         self.is_finishing = False  # queued messages are sent, new ones are dropped
         self._has_finished = False  # the end was announced to the peer
-        self._stream: FrameStream | None = None
+        self._stream: FrameStream[pb.RaftFrame] | None = None
         self._update_timer: asyncio.TimerHandle | None = (
             None  # a high watermark update waits for entries
         )
@@ -265,7 +266,7 @@ class PeerLink:
                 stream_number=self._member.next_stream_number(),
                 is_snapshot=self.kind is LinkKind.SNAPSHOT,
             )
-            stream.send(pb.RaftFrame(introduction=first))
+            stream.send(encode_frame(pb.RaftFrame(introduction=first)))
             self._write_out()
             error = await ended
             if error is not None:
@@ -281,7 +282,7 @@ class PeerLink:
             self._has_finished = False
             stream.abort("the link ends")
 
-    async def _connect(self, ended: _End) -> FrameStream:
+    async def _connect(self, ended: _End) -> FrameStream[pb.RaftFrame]:
         if not self.address:
             raise OutcomeUnknown(f"node {self.peer.node_id}: address unknown")
         try:
@@ -290,7 +291,7 @@ class PeerLink:
                     self.peer,
                     self.address,
                     take=self._take,
-                    room=self._write_out,
+                    writable=self._write_out,
                     ended=partial(_resolve, ended),
                 )
         except TimeoutError:
@@ -323,11 +324,11 @@ class PeerLink:
         stream, outbox = self._stream, self.outbox
         if stream is None:
             return
-        while len(outbox) and stream.has_room:
+        while len(outbox) and stream.is_writable:
             frame = pb.RaftFrame()
             wants_answer = outbox.fill(frame)
             try:
-                stream.send(frame)
+                stream.send(encode_frame(frame))
             except MessageTooLarge as error:
                 self._log_error(error)
                 self.dropped += len(frame.messages)
@@ -336,7 +337,7 @@ class PeerLink:
                 self._request_ms = self._clock.now_ms()
         if self.is_finishing and not len(outbox) and not self._has_finished:
             self._has_finished = True
-            stream.finish()
+            stream.send(encode_frame(pb.RaftFrame(is_last=True)))
 
     # --- what comes back -----------------------------------------------------------------------
 
@@ -352,6 +353,8 @@ class PeerLink:
         if not self.is_up:
             self.is_up = True
             self._attempts, self._logged_error, self.last_error = 0, None, ""
+        if frame.is_last and self._stream is not None:
+            self._stream.close()
 
     def _log_error(self, error: QuorumlogError) -> None:
         """Log the first error of a kind since the peer's last response. More would flood the

@@ -9,10 +9,11 @@ from ...errors import ConnectionFailed, InvalidRequest, QuorumlogError
 from ...ids import ClusterId
 from ...proto import raft_pb2 as pb
 from ...runtime import Network
+from ...runtime.frame_stream import FrameReader, FrameStream, open_stream
 from ...services import RAFT_ENDPOINT
 from ..codec import Introduction, encode_introduction
+from ..frames import RAFT_FRAMES
 from ..voters import Voter
-from .stream import Ended, FrameStream, open_stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,23 +122,29 @@ class StreamPorts:
         address: str,
         *,
         take: Callable[[pb.RaftFrame], None],
-        room: Callable[[], None],
-        ended: Ended,
-    ) -> FrameStream:
+        writable: Callable[[], None],
+        ended: Callable[[QuorumlogError | None], None],
+    ) -> FrameStream[pb.RaftFrame]:
         """Open a stream to the peer at the address. Raise OutcomeUnknown, or the error of another
         node there."""
+
+        async def connect_to(port: int) -> FrameStream[pb.RaftFrame]:
+            return await open_stream(
+                self._network,
+                f"{address.rpartition(':')[0]}:{port}",
+                FrameReader(RAFT_FRAMES),
+                take=take,
+                writable=writable,
+                ended=ended,
+            )
+
         port = self._ports.get(address)
         if port is not None:
             try:
-                return await open_stream(
-                    self._network, _beside(address, port), take=take, room=room, ended=ended
-                )
+                return await connect_to(port)
             except ConnectionFailed:  # restarted, with another port
                 self.forget(address)
-        port = await self._ask(peer, address)
-        return await open_stream(
-            self._network, _beside(address, port), take=take, room=room, ended=ended
-        )
+        return await connect_to(await self._ask(peer, address))
 
     def forget(self, address: str) -> None:
         """Drop the port of an address that did not lead to the peer."""
@@ -156,8 +163,3 @@ class StreamPorts:
             del self._ports[next(iter(self._ports))]
         self._ports[address] = answer.port
         return answer.port
-
-
-def _beside(address: str, port: int) -> str:
-    """Return the address with another port."""
-    return f"{address.rpartition(':')[0]}:{port}"

@@ -20,6 +20,7 @@ from ...errors import AddressInUse, InvalidRequest, QuorumlogError, Stopping, St
 from ...ids import ClusterId
 from ...proto import raft_pb2 as pb
 from ...runtime import ByteConnection, CallContext, Handler, Listener, Runtime, Scope
+from ...runtime.frame_stream import FrameStream
 from ...services import RAFT_ENDPOINT, RAFT_FOLLOW, RAFT_VOTE
 from ..codec import (
     INCARNATION_SIZE,
@@ -47,7 +48,6 @@ from .link import FROM_LEADER, FROM_PEER, LinkKind, PeerLink
 from .link import LinkStatistics as LinkStatistics  # a part of what this module says
 from .link import TransportConfig as TransportConfig
 from .peer import AddressBook, PeerErrorLog, PeerIdentity, StreamPorts
-from .stream import FrameStream
 
 CHECKS_PER_SILENCE: Final = 4
 
@@ -260,7 +260,7 @@ class Transport:
         assert self._listener is not None, "it listens"
         return pb.EndpointResponse(port=int(self._listener.address.rpartition(":")[2]))
 
-    def _accept(self, connection: ByteConnection) -> FrameStream:
+    def _accept(self, connection: ByteConnection) -> FrameStream[pb.RaftFrame]:
         """Accept a connection."""
         served = ServedStream(
             connection,
@@ -291,6 +291,8 @@ class Transport:
         if not served.is_settled:
             served.is_settled = True
             self._error_log.reset(served.who)
+        if frame.is_last:
+            served.stream.close()
 
     def _stream_ended(self, served: ServedStream, error: QuorumlogError | None) -> None:
         self._served.ended(served, self._runtime.clock.now_ms())

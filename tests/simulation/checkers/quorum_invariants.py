@@ -25,14 +25,15 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from quorumlog.errors import CorruptionError
+from quorumlog.errors import CorruptionError, QuorumlogError
 from quorumlog.ids import NodeId
 from quorumlog.proto import raft_pb2 as pb
-from quorumlog.raftlog.framing import RaftFrameReader
+from quorumlog.raftlog.frames import RAFT_FRAMES
 from quorumlog.raftlog.quorum_state import QUORUM_STATE_NAME, decode_quorum_state
 from quorumlog.raftlog.ready import HardState
 from quorumlog.raftlog.snapshot import snapshot_of_name
 from quorumlog.records.batch import HEADER_SIZE, parse_header
+from quorumlog.runtime.frame_stream import FrameReader
 from quorumlog.services import RAFT_VOTE
 from quorumlog.simulation.byte_network import BytesFrame
 from quorumlog.simulation.disk import Disk, DiskWrite, FileBody, Folder
@@ -248,7 +249,7 @@ class MessageInvariants:
         self._watched: dict[str, WatchedNode] = {}  # by the machine's name
         self._gone: list[WatchedNode] = []  # disks that were wiped since
         self._votes: set[tuple[int, int]] = set()  # (link, call): membership only
-        self._readers: dict[LinkEnd, RaftFrameReader] = {}  # by end of a byte connection
+        self._readers: dict[LinkEnd, FrameReader[pb.RaftFrame]] = {}  # by end of a connection
         self._committed: dict[int, int] = {}  # epoch -> the highest reported high watermark
         # epoch -> the voters at the last check
         self._voters: dict[int, frozenset[tuple[int, bytes]]] = {}
@@ -291,12 +292,14 @@ class MessageInvariants:
 
     def _read(self, sender: LinkEnd, data: bytes) -> Iterator[pb.RaftFrame]:
         """Yield the frames that these bytes complete."""
-        reader = self._readers.setdefault(sender, RaftFrameReader())
+        reader = self._readers.setdefault(sender, FrameReader(RAFT_FRAMES))
         while data:
             buffer = reader.buffer()
             count = min(len(buffer), len(data))
             buffer[:count], data = data[:count], data[count:]
-            yield from reader.received(count)
+            for frame in reader.received(count):
+                if not isinstance(frame, QuorumlogError):
+                    yield frame
 
     # --- elections ---
 

@@ -7,7 +7,11 @@ from typing import TypeVar
 import pytest
 from tests.kit.replica_cluster import CLUSTER, Cluster, world
 
-from quorumlog.broker.replication.shell.stream import ReplicationStream
+from quorumlog.broker.replication.frames import (
+    ReplicationFrame,
+    ReplicationFrameFormat,
+    encode_frame,
+)
 from quorumlog.errors import (
     FencedLeaderEpoch,
     InconsistentClusterId,
@@ -18,8 +22,9 @@ from quorumlog.errors import (
     UnknownTopicOrPartition,
 )
 from quorumlog.proto import replica_pb2 as pb
-from quorumlog.runtime import ByteConnection, Runtime
+from quorumlog.runtime import Runtime
 from quorumlog.runtime.error_detail import decode_error
+from quorumlog.runtime.frame_stream import FrameReader, FrameStream, open_stream
 from quorumlog.services import REPLICA_ENDPOINT, REPLICA_EPOCH_END_OFFSETS
 from quorumlog.simulation import SimWorld
 
@@ -45,9 +50,9 @@ class Follower:
     """A stream to node 1, by hand."""
 
     def __init__(self) -> None:
-        self.answers: asyncio.Queue[pb.FollowResponse | QuorumlogError] = asyncio.Queue()
+        self.answers: asyncio.Queue[pb.FollowResponse | QuorumlogError | None] = asyncio.Queue()
         self.records: list[bytes] = []
-        self.stream: ReplicationStream[pb.FollowResponse]
+        self.stream: FrameStream[ReplicationFrame[pb.FollowResponse]]
 
     @classmethod
     async def connect(cls, runtime: Runtime) -> "Follower":
@@ -55,29 +60,25 @@ class Follower:
         request = pb.ReplicaEndpointRequest(cluster_id=CLUSTER, leader_id=1)
         endpoint = await channel.call(REPLICA_ENDPOINT, request, timeout_ms=5_000)
         follower = cls()
-
-        def make(connection: ByteConnection) -> ReplicationStream[pb.FollowResponse]:
-            follower.stream = ReplicationStream(
-                connection,
-                pb.FollowResponse,
-                is_unidentified=False,
-                take=follower.take,
-                ended=follower.answers.put_nowait,
-            )
-            return follower.stream
-
-        await runtime.network.connect_bytes(f"n1:{endpoint.port}", make)
+        follower.stream = await open_stream(
+            runtime.network,
+            f"n1:{endpoint.port}",
+            FrameReader(ReplicationFrameFormat(pb.FollowResponse, is_unidentified=False)),
+            take=follower.take,
+            ended=follower.answers.put_nowait,
+        )
         return follower
 
-    def take(self, response: pb.FollowResponse, records: memoryview) -> None:
-        self.records.append(bytes(records))
-        self.answers.put_nowait(response)
+    def take(self, frame: ReplicationFrame[pb.FollowResponse]) -> None:
+        self.records.append(bytes(frame.records))
+        self.answers.put_nowait(frame.message)
 
     async def answer(self) -> pb.FollowResponse:
         """The next answer; raises why the stream ended."""
         found = await self.answers.get()
         if isinstance(found, QuorumlogError):
             raise found
+        assert found is not None, "the leader closed the connection"
         return found
 
 
@@ -108,7 +109,7 @@ def partition(cluster: Cluster, **fields: int) -> pb.FollowPartition:
 def answered(cluster: Cluster, request: pb.FollowRequest) -> pb.FollowResponse:
     async def follow(runtime: Runtime) -> pb.FollowResponse:
         follower = await Follower.connect(runtime)
-        follower.stream.send(request)
+        follower.stream.send(encode_frame(request))
         return await follower.answer()
 
     return ask(cluster, follow)
@@ -183,10 +184,10 @@ def test_a_newer_stream_of_a_follower_ends_the_older_one() -> None:
 
         async def twice(runtime: Runtime) -> None:
             first = await Follower.connect(runtime)
-            first.stream.send(request)
+            first.stream.send(encode_frame(request))
             assert await first.answer() is not None
             second = await Follower.connect(runtime)
-            second.stream.send(request)
+            second.stream.send(encode_frame(request))
             assert await second.answer() is not None
             with pytest.raises(StaleBrokerEpoch, match="newer stream"):
                 await first.answer()

@@ -1,5 +1,6 @@
 """Frames between followers and leaders: whatever the pieces in which they arrive."""
 
+from collections.abc import Iterable
 from struct import Struct
 
 import pytest
@@ -9,18 +10,18 @@ from hypothesis import strategies as st
 
 from quorumlog.broker.replication.frames import (
     FIRST_FRAME_BYTES_MAX,
-    SCRATCH_BYTES,
-    FrameKind,
-    ReplicationFrameReader,
+    ReplicationFrame,
+    ReplicationFrameFormat,
     encode_frame,
 )
-from quorumlog.errors import CorruptionError, InvalidRequest, StreamBroken
+from quorumlog.errors import CorruptionError, InvalidRequest, QuorumlogError, StreamBroken
 from quorumlog.proto import replica_pb2 as pb
-from quorumlog.runtime.error_detail import decode_error, encode_error
+from quorumlog.runtime.frame_stream import BUFFER_BYTES, FrameReader
 
 
-def reader(*, is_unidentified: bool = False) -> ReplicationFrameReader[pb.FollowResponse]:
-    return ReplicationFrameReader(pb.FollowResponse, is_unidentified=is_unidentified)
+def reader(*, is_unidentified: bool = False) -> FrameReader[ReplicationFrame[pb.FollowResponse]]:
+    frames = ReplicationFrameFormat(pb.FollowResponse, is_unidentified=is_unidentified)
+    return FrameReader(frames)
 
 
 def encoded(partition: int, records: bytes) -> bytes:
@@ -31,7 +32,7 @@ def encoded(partition: int, records: bytes) -> bytes:
 
 
 def feed(
-    frames: ReplicationFrameReader[pb.FollowResponse], content: bytes, piece: int
+    frames: FrameReader[ReplicationFrame[pb.FollowResponse]], content: bytes, piece: int
 ) -> list[tuple[int, bytes]]:
     """Read in pieces of at most so many bytes; what came out."""
     found, at = [], 0
@@ -42,17 +43,23 @@ def feed(
         room.release()
         at += size
         for frame in frames.received(size):
-            assert frame.message is not None
+            assert isinstance(frame, ReplicationFrame)
             found.append((frame.message.results[0].partition, bytes(frame.records)))
     return found
 
 
-SIZES = (0, 1, 1_000, SCRATCH_BYTES - 30, SCRATCH_BYTES, 3 * SCRATCH_BYTES)
+def records_of(
+    frames: Iterable[ReplicationFrame[pb.FollowResponse] | QuorumlogError],
+) -> list[memoryview]:
+    return [frame.records for frame in frames if isinstance(frame, ReplicationFrame)]
+
+
+SIZES = (0, 1, 1_000, BUFFER_BYTES - 30, BUFFER_BYTES, 3 * BUFFER_BYTES)
 
 
 @given(
     sizes=st.lists(st.sampled_from(SIZES), max_size=6),
-    piece=st.sampled_from((1_000, 4_096, SCRATCH_BYTES, 1 << 20)),
+    piece=st.sampled_from((1_000, 4_096, BUFFER_BYTES, 1 << 20)),
 )
 def test_frames_of_any_size_come_out_as_they_went_in(sizes: list[int], piece: int) -> None:
     sent = [(number, bytes([number]) * size) for number, size in enumerate(sizes)]
@@ -71,13 +78,13 @@ def test_records_stay_as_they_are_while_the_next_frame_arrives() -> None:
     for content in (b"a" * 100, b"b" * 100):
         frame = encoded(1, content)
         frames.buffer()[: len(frame)] = frame
-        kept += [each.records for each in frames.received(len(frame))]
+        kept += records_of(frames.received(len(frame)))
     assert [bytes(each) for each in kept] == [b"a" * 100, b"b" * 100]
 
 
 def test_memory_that_was_given_back_is_used_again_for_what_fits() -> None:
     frames = reader()
-    for size in (3 * SCRATCH_BYTES, 2 * SCRATCH_BYTES, 4 * SCRATCH_BYTES):
+    for size in (3 * BUFFER_BYTES, 2 * BUFFER_BYTES, 4 * BUFFER_BYTES):
         content, at = encoded(1, b"x" * size), 0
         taken: list[memoryview] = []
         while at < len(content):
@@ -85,20 +92,18 @@ def test_memory_that_was_given_back_is_used_again_for_what_fits() -> None:
             count = min(len(room), len(content) - at)
             room[:count] = content[at : at + count]
             at += count
-            taken += [frame.records for frame in frames.received(count)]
+            taken += records_of(frames.received(count))
         (records,) = taken
         assert bytes(records) == b"x" * size
         frames.recycle(records)
 
 
 def test_an_error_travels_with_its_type() -> None:
-    parts = encode_frame(encode_error(StreamBroken("why")), kind=FrameKind.ERROR)
-    content = b"".join(parts)
     frames = reader()
+    content = b"".join(frames.format.encode_error(StreamBroken("why")))
     frames.buffer()[: len(content)] = content
-    (frame,) = frames.received(len(content))
-    assert frame.error is not None
-    assert isinstance(decode_error(frame.error), StreamBroken)
+    (error,) = frames.received(len(content))
+    assert isinstance(error, StreamBroken)
 
 
 def test_a_changed_byte_of_a_message_is_found() -> None:
@@ -110,7 +115,7 @@ def test_a_changed_byte_of_a_message_is_found() -> None:
 
 def test_a_stranger_may_not_send_much() -> None:
     content = encoded(7, bytes(FIRST_FRAME_BYTES_MAX))
-    with pytest.raises(InvalidRequest, match="is a broker of this cluster"):
+    with pytest.raises(InvalidRequest, match="is a node of this cluster"):
         feed(reader(is_unidentified=True), content, 1 << 20)
     assert len(feed(reader(), content, 1 << 20)) == 1
 

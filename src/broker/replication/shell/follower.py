@@ -16,13 +16,22 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
-from ....errors import InvalidRequest, OutcomeUnknown, QuorumlogError, Stopping, StorageError
+from ....errors import (
+    InvalidRequest,
+    OutcomeUnknown,
+    QuorumlogError,
+    Stopping,
+    StorageError,
+    StreamBroken,
+)
 from ....ids import NO_NODE, ClusterId, Epoch, NodeId, Offset, TopicId
 from ....proto import replica_pb2 as pb
-from ....runtime import Buffer, ByteConnection, Clock, Runtime, Scope
+from ....runtime import Buffer, Clock, Runtime, Scope
 from ....runtime.error_detail import decode_error
+from ....runtime.frame_stream import FrameReader, FrameStream, open_stream
 from ....services import REPLICA_ENDPOINT
 from ....storage import AppendOrigin
 from ....storage.shell.append_queue import PendingAppend
@@ -30,7 +39,7 @@ from ....storage.shell.data_directory import DataDirectory
 from ....storage.throttle import Throttle
 from ...follower_state import Append, FollowAnswer, Reset, Skip, Truncate
 from ...shell.replica import Replica
-from .stream import ReplicationStream
+from ..frames import ReplicationFrame, ReplicationFrameFormat, encode_frame
 
 RETRY_MS: Final = (50, 2_000)
 """The delays after failures, doubled each time."""
@@ -325,8 +334,8 @@ class ReassignmentThrottle:
 
 _LOG = logging.getLogger("quorumlog.broker")
 
-Answer = tuple[pb.FollowResponse, memoryview]
-"""The records of its results follow, concatenated."""
+Answer = ReplicationFrame[pb.FollowResponse]
+"""A response and the records of its results, concatenated."""
 Key = tuple[TopicId, int]
 
 PARTITIONS_A_REQUEST: Final = 5_000
@@ -400,7 +409,8 @@ class ReplicaFetcher:
         self._changed: dict[FollowedPartition, None] = {}  # to send in the next request
         self._forgotten: dict[Key, None] = {}  # to send in the next request
         self._work = asyncio.Event()  # a partition is followed, or close() was called
-        self._stream: ReplicationStream[pb.FollowResponse] | None = None  # the current one
+        self._stream: FrameStream[Answer] | None = None  # the current one
+        self._reader: FrameReader[Answer] | None = None  # of the current stream
         self._answer: asyncio.Future[Answer] | None = None  # the awaited answer
         self._is_held = False  # the leader holds a request
         self._is_first = True  # the stream's first request was not sent yet
@@ -509,21 +519,24 @@ class ReplicaFetcher:
 
     async def _run_stream(self) -> None:
         """Run one stream until it ends; raise the reason."""
-        self._stream = await self._open_stream()
+        self._reader = reader = FrameReader(
+            ReplicationFrameFormat(pb.FollowResponse, is_unidentified=False)
+        )
+        self._stream = stream = await self._open_stream(reader)
         try:
             self._is_first = True
             self._forgotten.clear()
             self._changed = dict.fromkeys(self._followed.values())
             while self._followed or self._forgotten:
-                response, records = await self._fetch()
-                await self._apply(response, records)
-                self._stream.recycle(records)
+                answer = await self._fetch()
+                await self._apply(answer)
+                reader.recycle(answer.records)
         finally:
-            stream, self._stream = self._stream, None
+            self._stream = self._reader = None
             self._is_held = False
             stream.abort("the follower is done with it")
 
-    async def _open_stream(self) -> ReplicationStream[pb.FollowResponse]:
+    async def _open_stream(self, reader: FrameReader[Answer]) -> FrameStream[Answer]:
         """Get the leader's stream port, and connect. Raises OutcomeUnknown, or the leader's
         error."""
         network, config = self._runtime.network, self._config
@@ -535,26 +548,18 @@ class ReplicaFetcher:
             answer = await channel.call(REPLICA_ENDPOINT, request, timeout_ms=config.silence_ms_max)
         finally:
             await channel.close()
-        made: list[ReplicationStream[pb.FollowResponse]] = []
-
-        def make(connection: ByteConnection) -> ReplicationStream[pb.FollowResponse]:
-            stream = ReplicationStream(
-                connection,
-                pb.FollowResponse,
-                is_unidentified=False,
-                take=self._answered,
-                ended=lambda error: self._ended(stream, error),
-            )
-            made.append(stream)
-            return stream
-
-        host = self.address.rpartition(":")[0]
+        address = f"{self.address.rpartition(':')[0]}:{answer.port}"
         try:
             async with asyncio.timeout(config.silence_ms_max / 1000):
-                await network.connect_bytes(f"{host}:{answer.port}", make)
+                return await open_stream(
+                    network,
+                    address,
+                    reader,
+                    take=self._answered,
+                    ended=partial(self._ended, reader),
+                )
         except TimeoutError:
-            raise OutcomeUnknown(f"{host}:{answer.port}: no connection in time") from None
-        return made[0]
+            raise OutcomeUnknown(f"{address}: no connection in time") from None
 
     # --- requests and answers -----------------------------------------------------------------
 
@@ -563,16 +568,16 @@ class ReplicaFetcher:
         as a cut link does not reset the connection."""
         stream, config = self._stream, self._config
         assert stream is not None, "asked without a stream"
-        if stream.ending is not None:  # ended while the previous answer was appended
-            raise stream.ending
+        if stream.is_over:  # ended while the previous answer was appended
+            raise stream.error or self._closed_error()
         answer = self._answer = asyncio.get_running_loop().create_future()
         while len(self._changed) > PARTITIONS_A_REQUEST:
-            stream.send(self._request())
+            stream.send(encode_frame(self._request()))
         request = self._request()
         request.max_wait_ms = config.fetch_wait_max_ms
         request.max_bytes = config.fetch_bytes_max
         self._is_held = True
-        stream.send(request)
+        stream.send(encode_frame(request))
         try:
             async with asyncio.timeout((config.fetch_wait_max_ms + config.silence_ms_max) / 1000):
                 found: Answer = await answer
@@ -587,17 +592,20 @@ class ReplicaFetcher:
             self._logged_error = ""
         return found
 
-    def _answered(self, response: pb.FollowResponse, records: memoryview) -> None:
+    def _answered(self, answer: Answer) -> None:
         """Handle an answer; raise InvalidRequest if none was requested."""
-        answer = self._answer
-        if answer is None or answer.done():
+        awaited = self._answer
+        if awaited is None or awaited.done():
             raise InvalidRequest("the answer came before its request")
-        answer.set_result((response, records))
+        awaited.set_result(answer)
 
-    def _ended(self, stream: ReplicationStream[pb.FollowResponse], error: QuorumlogError) -> None:
+    def _ended(self, reader: FrameReader[Answer], error: QuorumlogError | None) -> None:
         """Handle the end of a stream; an answer awaited on a later stream is not affected."""
-        if stream is self._stream and self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+        if reader is self._reader and self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error or self._closed_error())
+
+    def _closed_error(self) -> StreamBroken:
+        return StreamBroken(f"broker {self.leader_id} at {self.address}: closed the connection")
 
     def _send_changes_soon(self) -> None:
         """Send changes at the end of this iteration if the leader holds a request; otherwise the
@@ -610,7 +618,7 @@ class ReplicaFetcher:
         self._is_send_scheduled = False
         if self._is_held and self._stream is not None:
             while self._changed or self._forgotten:
-                self._stream.send(self._request())
+                self._stream.send(encode_frame(self._request()))
 
     def _request(self) -> pb.FollowRequest:
         """Build a request with at most PARTITIONS_A_REQUEST of the changes."""
@@ -639,16 +647,16 @@ class ReplicaFetcher:
                 followed.fill(parts.add(), asked)
         return request
 
-    async def _apply(self, response: pb.FollowResponse, records: memoryview) -> None:
+    async def _apply(self, answer: Answer) -> None:
         """Apply an answer to the logs of all its partitions concurrently."""
         at = 0
         waiting: list[tuple[FollowedPartition, Awaitable[None]]] = []
-        for result in response.results:
+        for result in answer.message.results:
             followed = self._followed.get((TopicId(result.topic_id), result.partition))
             begin, at = at, at + result.records_len
             if followed is None:
                 continue
-            work = followed.take(result, records[begin:at])
+            work = followed.take(result, answer.records[begin:at])
             if work is None:
                 self._schedule_next(followed)
             else:

@@ -16,13 +16,14 @@ from ....ids import Epoch, NodeId, Offset, TopicId
 from ....proto import replica_pb2 as pb
 from ....runtime import Clock
 from ....runtime.error_detail import encode_error
+from ....runtime.frame_stream import FrameStream
 from ....storage.shell.data_directory import DataDirectory
 from ...follower_state import divergence
 from ...leader_state import FollowerFetch
 from ...shell.replica import Replica
-from .stream import ReplicationStream
+from ..frames import ReplicationFrame, encode_frame
 
-LeaderStream = ReplicationStream[pb.FollowRequest]
+LeaderStream = FrameStream[ReplicationFrame[pb.FollowRequest]]
 Find = Callable[[TopicId, int], Replica | None]
 
 HIGH_WATERMARK_DELAY_S: Final = 0.02
@@ -155,7 +156,7 @@ class FollowerSession:
                     self._timer = None
                 response, records = await self._response(request.max_bytes)
                 self._answered_ms = self._clock.now_ms()
-                self._stream.send(response, records)
+                self._stream.send(encode_frame(response, records))
         except QuorumlogError as error:
             self.end(error)
         finally:

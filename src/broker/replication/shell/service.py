@@ -13,10 +13,11 @@ from ....ids import NodeId, Offset, TopicId
 from ....proto import replica_pb2 as pb
 from ....runtime import ByteConnection, CallContext, Handler
 from ....runtime.error_detail import encode_error
+from ....runtime.frame_stream import FrameReader, FrameStream
 from ....services import REPLICA_ENDPOINT, REPLICA_EPOCH_END_OFFSETS
+from ..frames import ReplicationFrame, ReplicationFrameFormat
 from .leader import FollowerSession, LeaderStream
 from .replication import ReplicationManager
-from .stream import ReplicationStream
 
 STREAMS_MAX: Final = 2_000
 """Limit of open streams: a few for each broker of the largest clusters."""
@@ -121,23 +122,26 @@ class _ServedStream:
     def __init__(self, service: ReplicaService, connection: ByteConnection) -> None:
         self._service = service
         self._session: FollowerSession | None = None
-        self.stream: LeaderStream = ReplicationStream(
-            connection, pb.FollowRequest, is_unidentified=True, take=self._take, ended=self._ended
+        self.stream: LeaderStream = FrameStream(
+            connection,
+            FrameReader(ReplicationFrameFormat(pb.FollowRequest, is_unidentified=True)),
+            take=self._take,
+            ended=self._ended,
         )
         loop = asyncio.get_running_loop()
         self._identification_timer = loop.call_later(IDENTIFICATION_MS_MAX / 1000, self._time_out)
 
-    def _take(self, request: pb.FollowRequest, records: memoryview) -> None:
+    def _take(self, frame: ReplicationFrame[pb.FollowRequest]) -> None:
         """Handle a request; raise an error if the first one is refused."""
         if self._session is None:
-            self._session = self._service.identify(self.stream, request)
+            self._session = self._service.identify(self.stream, frame.message)
             self._identification_timer.cancel()
-        self._session.take(request)
+        self._session.take(frame.message)
 
     def _time_out(self) -> None:
         self.stream.refuse(TimedOut("the stream was not identified in time"))
 
-    def _ended(self, error: QuorumlogError) -> None:
+    def _ended(self, error: QuorumlogError | None) -> None:
         self._identification_timer.cancel()
         self._service.ended(self)
         loop = asyncio.get_running_loop()  # the other side needs time to read the reason

@@ -16,6 +16,7 @@ from quorumlog.errors import QuorumlogError
 from quorumlog.ids import ClusterId, DirectoryId, Epoch, NodeId, Offset
 from quorumlog.proto import raft_pb2 as pb
 from quorumlog.raftlog.codec import Introduction, encode_introduction
+from quorumlog.raftlog.frames import RAFT_FRAMES
 from quorumlog.raftlog.log_view import Entry, EntryKind, LogEnd
 from quorumlog.raftlog.messages import (
     AppendRequest,
@@ -28,11 +29,11 @@ from quorumlog.raftlog.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.shell.stream import FrameStream, open_stream
 from quorumlog.raftlog.shell.transport import Transport, TransportConfig
 from quorumlog.raftlog.voters import Voter
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Listener, Runtime, Scope
+from quorumlog.runtime.frame_stream import FrameReader, FrameStream, open_stream
 from quorumlog.services import RAFT_ENDPOINT
 
 M = TypeVar("M")
@@ -239,7 +240,7 @@ class Caller:
     """Somebody who speaks frames to a member, whatever they say."""
 
     def __init__(self) -> None:
-        self.stream: FrameStream
+        self.stream: FrameStream[pb.RaftFrame]
         self._frames: deque[pb.RaftFrame] = deque()
         self._end: list[QuorumlogError | None] = []
         self._changed = asyncio.Event()
@@ -290,8 +291,8 @@ async def call_on(runtime: Runtime, member: Member) -> Caller:
     caller.stream = await open_stream(
         runtime.network,
         await endpoint(runtime, member, introduced(member)),
+        FrameReader(RAFT_FRAMES),
         take=caller.take,
-        room=lambda: None,
         ended=caller.ended,
     )
     return caller

@@ -22,6 +22,7 @@ from quorumlog.errors import (
 from quorumlog.ids import ClusterId, Epoch
 from quorumlog.proto import raft_pb2 as pb
 from quorumlog.raftlog.codec import encode_message, encode_voter
+from quorumlog.raftlog.frames import encode_frame
 from quorumlog.raftlog.messages import (
     AppendRequest,
     EndEpoch,
@@ -70,7 +71,7 @@ async def refusal(runtime: Runtime, member: Member, *frames: pb.RaftFrame) -> Qu
     caller = await call_on(runtime, member)
     try:
         for frame in frames:
-            caller.stream.send(frame)
+            caller.stream.send(encode_frame(frame))
         while await caller.receive() is not None:
             pass
     except QuorumlogError as error:
@@ -315,24 +316,26 @@ def test_what_an_earlier_stream_delivers_late_is_dropped(run: Run) -> None:
         async with members(runtime, 1) as (one,):
             early = await call_on(runtime, one)
             first = pb.RaftFrame(introduction=introduced(one, number=4), messages=[beat(1)])
-            early.stream.send(first)
+            early.stream.send(encode_frame(first))
             await one.until(lambda: len(one.received) == 1)
             assert await early.receive() is not None, "the answer to it"
             later = await call_on(runtime, one)
             second = pb.RaftFrame(introduction=introduced(one, number=5), messages=[beat(2)])
-            later.stream.send(second)
+            later.stream.send(encode_frame(second))
             await one.until(lambda: len(one.received) == 2)
             async with asyncio.timeout(AMPLE_S):
                 with pytest.raises(StreamBroken):
                     await early.receive()  # no further answer
             late = pb.RaftFrame(introduction=introduced(one, number=3), messages=[beat(9)])
             assert isinstance(await refusal(runtime, one, late), StreamBroken)
-            later.stream.send(pb.RaftFrame(messages=[beat(3)]))
+            later.stream.send(encode_frame(pb.RaftFrame(messages=[beat(3)])))
             await one.until(lambda: len(one.received) == 3)
             assert [message.round for message in one.of(Heartbeat)] == [1, 2, 3]
             restarted = await call_on(runtime, one)
             fresh = introduced(one, number=1, incarnation=b"restarte")
-            restarted.stream.send(pb.RaftFrame(introduction=fresh, messages=[beat(4)]))
+            restarted.stream.send(
+                encode_frame(pb.RaftFrame(introduction=fresh, messages=[beat(4)]))
+            )
             await one.until(lambda: len(one.received) == 4)
 
     run(main)

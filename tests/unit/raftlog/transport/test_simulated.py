@@ -10,6 +10,7 @@ from quorumlog import simulation
 from quorumlog.errors import StreamBroken
 from quorumlog.ids import Epoch, Offset
 from quorumlog.proto import raft_pb2 as pb
+from quorumlog.raftlog.frames import encode_frame
 from quorumlog.raftlog.log_view import LogEnd, SnapshotId
 from quorumlog.raftlog.messages import (
     AppendRequest,
@@ -134,7 +135,7 @@ def test_a_served_stream_on_which_nothing_is_said_ends() -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 1, config=QUICK) as (one,):
             caller = await call_on(runtime, one)
-            caller.stream.send(pb.RaftFrame(introduction=introduced(one)))
+            caller.stream.send(encode_frame(pb.RaftFrame(introduction=introduced(one))))
             begun_ms = runtime.clock.now_ms()
             with pytest.raises(StreamBroken):
                 await caller.receive()

@@ -5,15 +5,15 @@ from struct import pack
 import pytest
 from crc32c import crc32c
 
-from quorumlog.errors import CorruptionError, InvalidRequest, MessageTooLarge
+from quorumlog.errors import CorruptionError, InvalidRequest, MessageTooLarge, QuorumlogError
 from quorumlog.proto import raft_pb2 as pb
-from quorumlog.raftlog.framing import (
-    BUFFER_BYTES,
+from quorumlog.raftlog.frames import (
     FIRST_FRAME_BYTES_MAX,
     FRAME_BYTES_MAX,
-    RaftFrameReader,
+    RAFT_FRAMES,
     encode_frame,
 )
+from quorumlog.runtime.frame_stream import BUFFER_BYTES, FrameReader
 
 
 def frame(size: int) -> pb.RaftFrame:
@@ -22,9 +22,11 @@ def frame(size: int) -> pb.RaftFrame:
     return pb.RaftFrame(messages=[pb.RaftMessage(append_request=request)])
 
 
-def feed(reader: RaftFrameReader, data: bytes, *, piece: int) -> list[pb.RaftFrame]:
+def feed(
+    reader: FrameReader[pb.RaftFrame], data: bytes, *, piece: int
+) -> list[pb.RaftFrame | QuorumlogError]:
     """What comes of bytes that arrive in pieces."""
-    found: list[pb.RaftFrame] = []
+    found: list[pb.RaftFrame | QuorumlogError] = []
     while data:
         buffer = reader.buffer()
         count = min(piece, len(buffer), len(data))
@@ -39,21 +41,21 @@ def test_frames_of_all_sizes_arrive_whole_in_whatever_pieces(piece: int) -> None
     if piece > 9:
         sizes += [1 << 20, 300, 3 << 20]
     sent = [frame(size) for size in sizes]
-    reader = RaftFrameReader()
+    reader = FrameReader(RAFT_FRAMES)
     data = b"".join(part for each in sent for part in encode_frame(each))
     assert feed(reader, data, piece=piece) == sent
     assert not reader.is_within_frame
 
 
 def test_a_frame_that_is_cut_off_is_known_to_be() -> None:
-    reader = RaftFrameReader()
+    reader = FrameReader(RAFT_FRAMES)
     header, message = encode_frame(frame(1_000))
     assert feed(reader, header + message[:-1], piece=100) == []
     assert reader.is_within_frame
 
 
 def test_a_large_frame_leaves_no_large_buffer_behind() -> None:
-    reader = RaftFrameReader()
+    reader = FrameReader(RAFT_FRAMES)
     feed(reader, b"".join([*encode_frame(frame(0)), *encode_frame(frame(4 << 20))]), piece=1 << 30)
     assert len(reader.buffer()) == BUFFER_BYTES
 
@@ -71,7 +73,7 @@ def test_damage_garbage_and_too_much_are_refused_and_what_came_before_is_not() -
         (b"PRI * HTTP/2.0\r\n\r\n", InvalidRequest),
     )
     for data, error in cases:
-        reader = RaftFrameReader()
+        reader = FrameReader(RAFT_FRAMES)
         found = feed(reader, header + message, piece=100)
         assert found == [frame(1_000)]
         with pytest.raises(error):
@@ -80,7 +82,7 @@ def test_damage_garbage_and_too_much_are_refused_and_what_came_before_is_not() -
 
 def test_a_stranger_cannot_make_room_be_held_by_a_large_first_frame() -> None:
     with pytest.raises(InvalidRequest, match=str(FIRST_FRAME_BYTES_MAX)):
-        feed(RaftFrameReader(), pack(">II", FIRST_FRAME_BYTES_MAX + 1, 0), piece=8)
+        feed(FrameReader(RAFT_FRAMES), pack(">II", FIRST_FRAME_BYTES_MAX + 1, 0), piece=8)
 
 
 def test_a_frame_over_the_bound_is_not_encoded() -> None:
