@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # those in which clients' records are taken or handed out: the others only start a node.
 CODEC_TESTS := tests/unit/records tests/property/records
 PLAIN_WIRE := log_service plain_records publish idempotent_produce topic_ids
-PLAIN_KAFKA := produce fetch hot_path other_leaders throttling delete_records
+PLAIN_KAFKA := produce fetch produce_fetch_versions not_leader_responses throttling delete_records
 PLAIN_TESTS := tests/unit/storage tests/unit/broker tests/unit/clients tests/unit/spark \
   $(PLAIN_WIRE:%=tests/unit/frontends/test_%.py) $(PLAIN_KAFKA:%=tests/unit/frontends/kafka/test_%.py)
 

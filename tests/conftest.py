@@ -32,7 +32,7 @@ LONGEST_FILES: Final = (
     "docs/test_demo_nodes.py",
     "cluster/test_cli.py",
     "cluster/test_faults.py",
-    "interop/test_kafkas_folder.py",
+    "interop/test_kafka_data_directory.py",
     "conformance/test_reading.py",
     "cluster/test_soak.py",
     "unit/storage/test_power_cuts.py",

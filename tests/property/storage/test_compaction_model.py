@@ -14,7 +14,7 @@ from quorumlog.records.control import MarkerType
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import cleaner, compaction
 
-from ...unit.storage.cleaning.shelf import Pair, Shelf
+from ...unit.storage.cleaning.compacted_log import Pair, Shelf
 
 RETENTION_MS = 1_000
 

@@ -5,7 +5,15 @@ from functools import partial
 from typing import Final
 
 import pytest
-from tests.scenarios.cluster.setting import PLACE, asked, in_sync, is_fenced, plan, refused, started
+from tests.scenarios.cluster.cluster_under_test import (
+    PLACE,
+    asked,
+    in_sync,
+    is_fenced,
+    plan,
+    refused,
+    started,
+)
 from tests.simulation.cluster.scripted import ScriptedCluster
 
 from quorumlog.clients.admin.admin import AsyncAdmin

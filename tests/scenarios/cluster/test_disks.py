@@ -5,7 +5,14 @@ import errno
 from typing import Final
 
 import pytest
-from tests.scenarios.cluster.setting import PLACE, asked, in_sync, is_fenced, plan, started
+from tests.scenarios.cluster.cluster_under_test import (
+    PLACE,
+    asked,
+    in_sync,
+    is_fenced,
+    plan,
+    started,
+)
 from tests.simulation.cluster.machines import DATA
 from tests.simulation.cluster.nodes import ClusterNode
 from tests.simulation.cluster.scripted import ScriptedCluster

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 import pytest
-from tests.scenarios.cluster.setting import PLACE, asked, in_sync, plan, started
+from tests.scenarios.cluster.cluster_under_test import PLACE, asked, in_sync, plan, started
 from tests.simulation.checkers.stored_batches import visible_folder
 from tests.simulation.cluster.machines import DATA
 from tests.simulation.cluster.scripted import ScriptedCluster

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import pytest
-from tests.scenarios.groups.setting import CLASSIC, at_work, started
+from tests.scenarios.groups.group_under_test import CLASSIC, at_work, started
 from tests.simulation.cluster.nodes import ClusterNode
 from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, MemberKind
 from tests.simulation.levels.groups.scripted import SESSION_MS, ScriptedGroup

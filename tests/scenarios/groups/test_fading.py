@@ -2,7 +2,7 @@
 topic; then it goes."""
 
 import pytest
-from tests.scenarios.groups.setting import started
+from tests.scenarios.groups.group_under_test import started
 from tests.simulation.levels.groups.calls import OFFSET_COMMIT, GroupCalls
 from tests.simulation.levels.groups.level import loads_of
 from tests.simulation.levels.groups.offset_expiry import OffsetExpiry

@@ -1,7 +1,7 @@
 """A coordinator without controllers goes on while all in-sync replicas follow it, and no longer."""
 
 import pytest
-from tests.scenarios.groups.setting import at_work, started
+from tests.scenarios.groups.group_under_test import at_work, started
 from tests.simulation.cluster.nodes import ClusterNode
 from tests.simulation.cluster.scripted import CLIENT
 from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, MemberKind

@@ -1,7 +1,7 @@
 """Members that lie, or that were shut out and go on as if they were not."""
 
 import pytest
-from tests.scenarios.groups.setting import EVERY_KIND, at_work
+from tests.scenarios.groups.group_under_test import EVERY_KIND, at_work
 from tests.simulation.levels.groups import calls
 from tests.simulation.levels.groups.plan import MemberKind
 from tests.simulation.levels.groups.scripted import REBALANCE_MS, SESSION_MS

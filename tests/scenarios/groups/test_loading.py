@@ -2,7 +2,7 @@
 another one may coordinate."""
 
 import pytest
-from tests.scenarios.groups.setting import at_work
+from tests.scenarios.groups.group_under_test import at_work
 from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, MemberKind
 from tests.simulation.levels.groups.scripted import SESSION_MS
 

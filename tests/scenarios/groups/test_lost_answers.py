@@ -3,7 +3,7 @@
 from typing import Final
 
 import pytest
-from tests.scenarios.groups.setting import at_work
+from tests.scenarios.groups.group_under_test import at_work
 from tests.simulation.levels.groups.plan import MemberKind
 
 from quorumlog.simulation.barriers import between

@@ -1,7 +1,7 @@
 """Offsets beyond the log, a topic that comes and goes, a group that is deleted under members."""
 
 import pytest
-from tests.scenarios.groups.setting import at_work, started
+from tests.scenarios.groups.group_under_test import at_work, started
 from tests.simulation.levels.groups import calls
 from tests.simulation.levels.groups.plan import MemberKind
 from tests.simulation.levels.groups.scripted import GROUP, TOPIC, ScriptedGroup

@@ -1,7 +1,7 @@
 """A broker that leads the topic no more and has not heard of it: what members ask it for."""
 
 import pytest
-from tests.scenarios.groups.setting import at_work
+from tests.scenarios.groups.group_under_test import at_work
 from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, MemberKind
 from tests.simulation.levels.groups.scripted import GROUP, SESSION_MS
 

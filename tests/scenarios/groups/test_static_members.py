@@ -1,7 +1,7 @@
 """Two members of one static name: the field's protocols say differently who gives way."""
 
 import pytest
-from tests.scenarios.groups.setting import CLASSIC, started
+from tests.scenarios.groups.group_under_test import CLASSIC, started
 from tests.simulation.levels.groups.plan import MemberKind
 from tests.simulation.levels.groups.scripted import ScriptedGroup
 

@@ -16,7 +16,7 @@ from quorumlog.runtime import CallContext, Handler, Runtime, Stream
 from quorumlog.runtime.error_detail import encode_error
 from quorumlog.services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS, LOG_PRODUCE
 
-from .leader_memory import LeaderMemory
+from .producer_table import LeaderMemory
 
 ProduceStream: TypeAlias = Stream[log_pb2.ProduceResponse, log_pb2.ProduceRequest]
 Spoil: TypeAlias = Callable[[log_pb2.ProduceResponse], None]

@@ -31,7 +31,7 @@ from quorumlog.records import parse_header
 from quorumlog.runtime import CallContext, Runtime
 from quorumlog.simulation import run
 
-from .leader_memory import LeaderMemory
+from .producer_table import LeaderMemory
 from .scripted_broker import BREAK, STORE, STORE_AND_BREAK, Script, scripted
 
 Sending: TypeAlias = Callable[[AsyncProducer, int], Awaitable[Any]]

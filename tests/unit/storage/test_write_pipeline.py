@@ -16,7 +16,7 @@ from quorumlog.storage.shell import Appended, DataDirectory
 from quorumlog.storage.shell.append_queue import PendingAppend
 
 from .conftest import Kit
-from .producers.makers import data
+from .producers.producer_batches import data
 
 MakeBatch = Callable[..., bytes]
 TOPIC = TopicId(b"t" * 16)

@@ -16,8 +16,8 @@ from quorumlog.errors import (
     UnknownMember,
 )
 
-from .cut_off_setting import Stage, staged
-from .group_setting import Place, Told, play, read_all
+from .group_topic import Place, Told, play, read_all
+from .partitioned_members import Stage, staged
 
 ALL: list[Place] = [("t", number) for number in range(4)]
 

@@ -15,7 +15,7 @@ from quorumlog.errors import (
     UnreleasedInstance,
 )
 
-from .group_setting import HEARTBEAT_MS, SESSION_MS, Place, Told, play, produce, read_all
+from .group_topic import HEARTBEAT_MS, SESSION_MS, Place, Told, play, produce, read_all
 
 ALL: list[Place] = [("t", number) for number in range(4)]
 

@@ -10,8 +10,8 @@ import pytest
 from quorumlog.clients import AsyncGroupConsumer, AsyncLog
 from quorumlog.errors import PollTooLate, UnknownMember
 
-from .cut_off_setting import Stage, staged
-from .group_setting import HEARTBEAT_MS, SESSION_MS, Place, Told
+from .group_topic import HEARTBEAT_MS, SESSION_MS, Place, Told
+from .partitioned_members import Stage, staged
 
 ALL: list[Place] = [("t", number) for number in range(4)]
 ROUND_MS = 500

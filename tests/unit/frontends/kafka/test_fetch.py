@@ -20,7 +20,7 @@ from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.system import sendfile
 from quorumlog.storage import AppendOrigin
 
-from .hot_client import (
+from .produce_fetch import (
     DELETE_RECORDS,
     FETCH,
     batch,

@@ -15,7 +15,7 @@ from quorumlog import simulation
 from quorumlog.records import Codec, Record, decode_all, encode_batch
 from quorumlog.runtime import Runtime
 
-from .hot_client import PRODUCE, batch, create, fetch, listed, produce, produce_fields, produced
+from .produce_fetch import PRODUCE, batch, create, fetch, listed, produce, produce_fields, produced
 
 FOLDER = "/data"
 

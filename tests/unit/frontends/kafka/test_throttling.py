@@ -16,7 +16,7 @@ from quorumlog.proto import admin_pb2 as pb
 from quorumlog.runtime import Runtime, real
 from quorumlog.services import ADMIN_ALTER_CLIENT_QUOTAS
 
-from .hot_client import FETCH, PRODUCE, batch, create, fetch_fields, produce_fields
+from .produce_fetch import FETCH, PRODUCE, batch, create, fetch_fields, produce_fields
 
 METADATA = 3
 NO_TOPICS = {

@@ -6,9 +6,17 @@ import pytest
 from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import address_of, voter
 
+from quorumlog.errors import InvalidRequest
 from quorumlog.ids import Epoch
+from quorumlog.raftlog.config import EPOCH_MAX
 from quorumlog.raftlog.log_view import LOG_START, LogEnd
-from quorumlog.raftlog.messages import FollowRequest, FollowResponse, VoteRequest, VoteResponse
+from quorumlog.raftlog.messages import (
+    FollowRequest,
+    FollowResponse,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
 from quorumlog.raftlog.ready import HardState
 
 ASKED = VoteRequest(
@@ -155,3 +163,125 @@ def test_a_pre_candidate_that_gave_its_vote_away_stops_asking() -> None:
     )
     assert (quorum[1].role.name, quorum[1].epoch, quorum[1].vote) == ("unattached", 1, voter(2))
     assert quorum[1].next_deadline_ms() == quorum.members[1].now_ms + 1_000
+
+
+def test_a_pre_candidate_votes_for_who_is_ahead_of_it_in_its_own_epoch() -> None:
+    """2 has opened epoch 1, of which 1 had heard already when it began to ask."""
+    quorum = Quorum()
+    quorum.members[1].disk.hard_state = HardState(Epoch(1), None)
+    quorum.restart(1)
+    quorum.campaign(1)
+    quorum.flying.clear()
+    request = VoteRequest(
+        sender=voter(2), receiver=voter(1), epoch=Epoch(1), log_end=LOG_START, pre_vote=False
+    )
+    quorum.step(request)
+    quorum.persist(1)
+    assert quorum[1].vote == voter(2)
+    assert [m.granted for m in quorum.flying if isinstance(m, VoteResponse)] == [True]
+    quorum.campaign(1)
+    quorum.flying.clear()
+    quorum.step(replace(request, sender=voter(3)))
+    assert quorum[1].role.name == "pre_candidate", "its vote is given: no reason to stop asking"
+    assert [m.granted for m in quorum.flying if isinstance(m, VoteResponse)] == [False]
+
+
+def test_answers_to_votes_that_nobody_waits_for_are_ignored() -> None:
+    quorum = quorum_with_leader()
+    answer = VoteResponse(
+        sender=voter(3), receiver=voter(2), epoch=Epoch(1), granted=True, pre_vote=False
+    )
+    quorum.step(answer)
+    assert quorum[2].role.name == "follower"
+    quorum.campaign(2)
+    quorum.step(answer)
+    assert quorum[2].role.name == "pre_candidate", "a vote is no promise"
+
+
+def test_the_last_epoch_is_never_passed() -> None:
+    quorum = Quorum()
+    quorum.members[1].disk.hard_state = HardState(EPOCH_MAX, None)
+    quorum.restart(1)
+    quorum.tick(10_000, 1)
+    assert (quorum[1].role.name, quorum[1].epoch) == ("unattached", EPOCH_MAX)
+
+
+def test_the_deposed_are_told_and_the_answers_to_the_deposed_are_not() -> None:
+    quorum = quorum_with_leader()
+    quorum.members[2].disk.hard_state = HardState(Epoch(5), None)
+    quorum.restart(2)
+    quorum.flying.clear()
+    old = TimeoutNow(sender=voter(1), receiver=voter(2), epoch=Epoch(1))
+    quorum.step(old)
+    assert not quorum.flying
+    quorum.step(
+        VoteRequest(
+            sender=voter(3), receiver=voter(2), epoch=Epoch(1), log_end=LOG_START, pre_vote=True
+        )
+    )
+    assert [m.epoch for m in quorum.flying] == [5]
+
+
+def test_a_follower_points_to_the_leader_and_an_observer_goes_there() -> None:
+    quorum = quorum_with_leader()
+    member = quorum.observer(4)
+    asked = []
+    quorum.sent = lambda node_id, m: (
+        asked.append(m.receiver_address) if isinstance(m, FollowRequest) else None
+    )
+    quorum.cut = {(4, 1)}
+    quorum.run(3_000)
+    quorum.heal()
+    quorum.run(1_000)
+    assert member.raft.leader == voter(1)
+    assert set(asked) == {address_of(n) for n in (1, 2, 3)}
+    assert asked.count(address_of(1)) > asked.count(address_of(3)), "it was told who leads"
+
+
+def test_a_wiped_node_does_not_ask_its_own_address() -> None:
+    """The voters name it with its old disk, at the address where it is itself."""
+    quorum = quorum_with_leader()
+    quorum.wipe(3)
+    quorum.run(500)
+    asked = []
+    quorum.sent = lambda node_id, m: (
+        asked.append(m.receiver_address) if isinstance(m, FollowRequest) else None
+    )
+    quorum.isolate(3)
+    quorum.run(5_000)
+    assert set(asked) == {address_of(1), address_of(2)}
+
+
+def test_nobody_to_ask_and_nothing_but_itself() -> None:
+    quorum = Quorum(())
+    member = quorum.observer(1)
+    quorum.run(1_000)
+    assert member.raft.role.name == "unattached"
+    assert not quorum.flying
+
+
+def test_word_of_the_leader_that_is_known_already_or_of_nobody() -> None:
+    quorum = quorum_with_leader()
+    for leader in (None, voter(1)):
+        quorum.step(
+            FollowResponse(
+                sender=voter(3),
+                receiver=voter(2),
+                epoch=Epoch(1),
+                leader=leader,
+                leader_address=address_of(1) if leader else "",
+            )
+        )
+    assert not quorum.flying
+
+
+def test_a_lone_voter_that_observers_follow_needs_none_of_them() -> None:
+    quorum = quorum_with_leader(1)
+    quorum.observer(2)
+    quorum.run(500)
+    quorum.crash(2)
+    quorum.propose(1, "a")
+    quorum.settle()
+    assert quorum.members[1].state == ["a"]
+    with pytest.raises(InvalidRequest):
+        quorum.remove_voter(1, 1)

@@ -6,7 +6,7 @@ Node 3 is told everything by hand, as by a leader 1 of epoch 1; what it says sta
 from dataclasses import replace
 
 import pytest
-from tests.kit.quorum import Quorum
+from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import SnapshotFile, data, voter, voters
 
 from quorumlog.ids import Epoch, Offset
@@ -15,12 +15,16 @@ from quorumlog.raftlog.messages import (
     AppendRejected,
     AppendRequest,
     AppendResponse,
+    EndEpoch,
     Heartbeat,
     HeartbeatResponse,
     Message,
     SnapshotChunk,
     SnapshotResponse,
+    VoteRequest,
 )
+
+from .snapshot_transfer import drop_reasons, quorum_sending_snapshot
 
 CONTENT = SnapshotFile.of(["v0", "v1", "v2"], voters(1, 2, 3)).content
 HALF = len(CONTENT) // 2
@@ -311,3 +315,131 @@ def test_a_snapshot_that_proved_bad_is_asked_for_from_its_start(twice: bool) -> 
     installing(quorum)
     quorum.persist(3)
     assert quorum.members[3].state == ["v0", "v1", "v2"]
+
+
+def test_a_second_leader_of_one_epoch_is_not_believed() -> None:
+    quorum = quorum_with_leader()
+    beat = Heartbeat(
+        sender=voter(3), receiver=voter(2), epoch=Epoch(1), high_watermark=Offset(0), round=1
+    )
+    quorum.step(beat)
+    quorum.step(replace(beat, receiver=voter(1)))
+    assert "leads epoch 1" in drop_reasons(quorum, 2)[0]
+    assert "this node leads epoch 1" in drop_reasons(quorum, 1)[0]
+    assert quorum[2].leader == voter(1)
+
+
+def test_entries_below_the_logs_start_are_known_already() -> None:
+    quorum = quorum_with_leader()
+    for value in "ab":
+        quorum.propose(1, value)
+        quorum.settle()
+        quorum.snapshot(2)
+    start, end = quorum[2].log.start_offset, quorum[2].log.end_offset
+    assert start > 1
+    quorum.step(
+        AppendRequest(
+            sender=voter(1),
+            receiver=voter(2),
+            epoch=Epoch(1),
+            prev=LOG_START,
+            entries=quorum.members[1].entries(0, end),
+            high_watermark=Offset(0),
+        )
+    )
+    (said,) = (m for m in quorum.flying if isinstance(m, AppendResponse))
+    assert said.match_end == end
+    assert quorum.members[2].writing is None
+
+
+def test_a_late_piece_of_an_older_snapshot_of_the_same_leader_is_not_taken() -> None:
+    quorum = quorum_sending_snapshot()
+    quorum.deliver_all(to=3)
+    quorum.persist(3)
+    older = quorum[1].snapshots[0]
+    quorum.step(
+        SnapshotChunk(
+            sender=voter(1),
+            receiver=voter(3),
+            epoch=Epoch(1),
+            snapshot=older,
+            voters=voters(1, 2, 3),
+            size=100,
+            position=0,
+            content=b"late",
+        )
+    )
+    assert quorum.members[3].writing is None
+    quorum.run(500)
+    assert quorum.members[3].state == ["a", "b"]
+
+
+def test_a_snapshot_that_proves_bad_when_nobody_leads_is_received_anew_later() -> None:
+    quorum = quorum_sending_snapshot()
+    while quorum.members[3].writing is None or quorum.members[3].writing.install is None:
+        quorum.persist(3)
+        quorum.deliver_all()
+    quorum.members[3].refuses_snapshots = True
+    request = VoteRequest(
+        sender=voter(2),
+        receiver=voter(3),
+        epoch=Epoch(2),
+        log_end=quorum[2].log.end,
+        pre_vote=False,
+        is_transfer=True,
+    )
+    quorum.step(request)
+    assert quorum[3].role.name == "unattached"
+    quorum.persist(3)
+    quorum.members[3].refuses_snapshots = False
+    quorum.flying.clear()
+    quorum.run(8_000)
+    assert quorum.members[3].state == ["a", "b"]
+
+
+def test_a_snapshot_is_installed_although_its_leader_is_gone() -> None:
+    quorum = quorum_sending_snapshot()
+    while quorum.members[3].writing is None or quorum.members[3].writing.install is None:
+        quorum.persist(3)
+        quorum.deliver_all()
+    quorum.step(
+        VoteRequest(
+            sender=voter(2),
+            receiver=voter(3),
+            epoch=Epoch(2),
+            log_end=quorum[2].log.end,
+            pre_vote=False,
+            is_transfer=True,
+        )
+    )
+    quorum.persist(3)
+    assert (quorum[3].role.name, quorum.members[3].state) == ("unattached", ["a", "b"])
+    quorum.run(8_000)
+    assert quorum.members[3].state == ["a", "b"]
+
+
+def test_a_farewell_that_names_others_only_leaves_the_own_timer() -> None:
+    quorum = quorum_with_leader()
+    before = quorum.members[3].now_ms
+    quorum.step(
+        EndEpoch(sender=voter(1), receiver=voter(3), epoch=Epoch(1), successors=(voter(2),))
+    )
+    assert quorum[3].role.name == "unattached"
+    deadline_ms = quorum[3].next_deadline_ms()
+    assert deadline_ms is not None
+    assert deadline_ms >= before + 1_000
+
+
+def test_a_piece_that_comes_again_while_the_snapshot_is_installed_waits() -> None:
+    quorum = quorum_sending_snapshot()
+    quorum.flying.clear()
+    while quorum.members[3].writing is None or quorum.members[3].writing.install is None:
+        quorum.persist(3)
+        quorum.tick(100, 1)
+        quorum.deliver_all()
+    quorum.tick(100, 1)
+    quorum.deliver_all()
+    quorum.deliver_all()
+    assert quorum[3].applied_end < quorum[1].log.start_offset
+    quorum.run(500)
+    assert quorum.members[3].state == ["a", "b"]

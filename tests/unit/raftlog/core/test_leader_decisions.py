@@ -18,7 +18,7 @@ from tests.kit.raft_member import (
     voters,
 )
 
-from quorumlog.errors import Overloaded, VoterChangePending, VoterLagging
+from quorumlog.errors import Overloaded, VoterChangePending, VoterLagging, VoterNotFound
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
 from quorumlog.raftlog.config import RaftConfig
 from quorumlog.raftlog.log_view import LOG_START, EntryKind, LogEnd, SnapshotId
@@ -36,6 +36,8 @@ from quorumlog.raftlog.messages import (
 from quorumlog.raftlog.ready import HardState, MessageDropped
 from quorumlog.raftlog.status import MemberStatus
 from quorumlog.raftlog.voters import VoterSet
+
+from .snapshot_transfer import drop_reasons, quorum_sending_snapshot
 
 
 def sent(quorum: Quorum, node_id: int) -> list[Message]:
@@ -466,3 +468,255 @@ def test_a_leader_that_removed_itself_adds_nobody_meanwhile() -> None:
     quorum.remove_voter(1, 1)
     with pytest.raises(VoterChangePending, match="is not committed yet"):
         quorum.add_voter(1, 4)
+
+
+def test_a_bound_on_what_is_uncommitted_and_one_large_proposal_all_the_same() -> None:
+    quorum = quorum_with_leader(uncommitted_bytes_max=100)
+    quorum.propose(1, "x" * 500)
+    with pytest.raises(Overloaded, match="500 bytes of proposals are uncommitted, the limit is"):
+        quorum.propose(1, "y")
+    quorum.settle()
+    quorum.propose(1, "y" * 60)
+    quorum.propose(1, "z" * 40)
+    with pytest.raises(Overloaded):
+        quorum.propose(1, "!")
+
+
+def test_a_bound_on_the_reads_that_wait() -> None:
+    quorum = quorum_with_leader(reads_max=2)
+    quorum.isolate(1)
+    quorum.read(1, 1)
+    quorum.read(1, 2)
+    with pytest.raises(Overloaded, match="2 reads wait"):
+        quorum.read(1, 3)
+
+
+def test_a_bound_on_observers() -> None:
+    quorum = quorum_with_leader(observers_max=1)
+    quorum.observer(4)
+    quorum.run(500)
+    quorum.observer(5)
+    quorum.run(500)
+    assert quorum[4].leader == voter(1)
+    assert quorum[5].leader is None
+    assert "1 observers follow, which is the limit" in drop_reasons(quorum, 1)
+
+
+def test_a_silent_observer_is_forgotten_and_a_voter_is_not() -> None:
+    quorum = quorum_with_leader(observer_timeout_ms=1_000)
+    quorum.observer(4)
+    quorum.run(500)
+    quorum.crash(4)
+    quorum.crash(3)
+    quorum.run(3_000)
+    status = quorum[1].status(0)
+    assert status.observers == ()
+    assert len(status.voters) == 3
+
+
+def test_answers_of_nobody_it_leads_change_nothing() -> None:
+    quorum = quorum_with_leader()
+    stranger = voter(9)
+    end = quorum[1].log.end_offset
+    for answer in (
+        AppendResponse(
+            sender=stranger, receiver=voter(1), epoch=Epoch(1), match_end=end, received_end=end
+        ),
+        AppendRejected(
+            sender=stranger,
+            receiver=voter(1),
+            epoch=Epoch(1),
+            prev=LogEnd(Epoch(1), end),
+            hint=LOG_START,
+        ),
+        HeartbeatResponse(
+            sender=stranger,
+            receiver=voter(1),
+            epoch=Epoch(1),
+            round=1,
+            match_end=end,
+            received_end=end,
+        ),
+        SnapshotResponse(
+            sender=stranger,
+            receiver=voter(1),
+            epoch=Epoch(1),
+            snapshot=SnapshotId(end, Epoch(1)),
+            position=0,
+        ),
+    ):
+        quorum.step(answer)
+    quorum.members[1].raft.unreachable(stranger, 0)
+    assert not quorum.flying
+    assert quorum[1].status(0).observers == ()
+
+
+def test_only_a_leader_takes_word_of_broken_streams_and_resigns() -> None:
+    quorum = quorum_with_leader()
+    quorum.unreachable(2, 3)
+    quorum.resign(2)
+    assert not quorum.flying
+    assert quorum[1].is_leader
+
+
+def test_an_answer_to_no_round_tells_only_that_the_peer_lives() -> None:
+    quorum = quorum_with_leader()
+    end = quorum[1].log.end_offset
+    quorum.step(
+        HeartbeatResponse(
+            sender=voter(2),
+            receiver=voter(1),
+            epoch=Epoch(1),
+            round=0,
+            match_end=None,
+            received_end=Offset(end - 1),
+        )
+    )
+    assert not quorum.flying
+
+
+def test_a_late_refusal_of_what_is_known_to_match_is_not_believed() -> None:
+    quorum = quorum_with_leader()
+    quorum.propose(1, "a")
+    quorum.settle()
+    end = quorum[1].log.end_offset
+    for prev in (LogEnd(Epoch(1), Offset(1)), LogEnd(Epoch(1), end)):
+        quorum.step(
+            AppendRejected(
+                sender=voter(2), receiver=voter(1), epoch=Epoch(1), prev=prev, hint=LOG_START
+            )
+        )
+    assert not quorum.flying
+
+
+def test_a_refusal_of_an_earlier_question_is_not_believed() -> None:
+    quorum = quorum_with_leader()
+    quorum.isolate(3)
+    quorum.propose(1, "a")
+    quorum.settle()
+    quorum.unreachable(1, 3)
+    quorum.flying.clear()
+    quorum.step(
+        AppendRejected(
+            sender=voter(3),
+            receiver=voter(1),
+            epoch=Epoch(1),
+            prev=LogEnd(Epoch(1), quorum[1].log.end_offset),
+            hint=LOG_START,
+        )
+    )
+    assert not quorum.flying
+
+
+def test_a_hint_inside_a_batch_leads_to_the_batch_before() -> None:
+    quorum = quorum_with_leader()
+    quorum.isolate(3)
+    quorum.propose(1, "a", count=10)
+    quorum.settle()
+    base = quorum[1].log.end_offset - 10
+    quorum.heal()
+    quorum.step(
+        AppendRejected(
+            sender=voter(3),
+            receiver=voter(1),
+            epoch=Epoch(1),
+            prev=LogEnd(Epoch(1), quorum[1].log.end_offset),
+            hint=LogEnd(Epoch(1), Offset(base + 4)),
+        )
+    )
+    asked = [m.prev.offset for m in quorum.flying if isinstance(m, AppendRequest)]
+    assert asked == [base]
+    quorum.run(300)
+    assert quorum.members[3].state == ["a"]
+
+
+def test_nothing_but_its_progress_moves_a_peer_out_of_a_snapshot() -> None:
+    quorum = quorum_sending_snapshot()
+    quorum.flying.clear()
+    refused = AppendRejected(
+        sender=voter(3),
+        receiver=voter(1),
+        epoch=Epoch(1),
+        prev=LogEnd(Epoch(1), quorum[1].log.end_offset),
+        hint=LOG_START,
+    )
+    quorum.step(refused)
+    quorum.unreachable(1, 3)
+    assert not quorum.flying
+    assert [m.state for m in quorum[1].status(0).voters] == ["", "replicate", "snapshot"]
+    quorum.run(500)
+    assert quorum.members[3].state == ["a", "b"]
+
+
+@pytest.mark.parametrize("position", [1, 15])
+def test_an_earlier_answer_does_not_turn_a_snapshot_back(position: int) -> None:
+    quorum = quorum_sending_snapshot()
+    for _ in range(2):
+        quorum.deliver_all(to=3)
+        quorum.persist(3)
+        quorum.deliver_all(to=1)
+    (piece,) = (m for m in quorum.flying if isinstance(m, SnapshotChunk))
+    assert piece.position == 16
+    quorum.step(
+        SnapshotResponse(
+            sender=voter(3),
+            receiver=voter(1),
+            epoch=Epoch(1),
+            snapshot=piece.snapshot,
+            position=position,
+        )
+    )
+    assert [m for m in quorum.flying if isinstance(m, SnapshotChunk)] == [piece]
+
+
+def test_a_follower_that_was_restarted_receives_the_snapshot_from_the_start() -> None:
+    quorum = quorum_sending_snapshot()
+    for _ in range(2):
+        quorum.deliver_all(to=3)
+        quorum.persist(3)
+        quorum.deliver_all(to=1)
+    quorum.restart(3)
+    quorum.run(500)
+    assert quorum.members[3].state == ["a", "b"]
+
+
+def test_a_snapshot_that_is_kept_no_more_gives_way_to_the_newest() -> None:
+    quorum = quorum_sending_snapshot()
+    quorum.flying.clear()
+    for value in "cd":
+        quorum.propose(1, value)
+        quorum.flying = [m for m in quorum.flying if quorum.target(m) == 2]
+        quorum.settle()
+        quorum.snapshot(1)
+    quorum.tick(100, 1)
+    quorum.settle()
+    quorum.run(500)
+    assert quorum.members[3].state == list("abcd")
+
+
+def test_a_piece_that_the_disk_lost_is_no_piece() -> None:
+    """The file is gone when its piece is to be read: nothing is sent, and the core comes back."""
+    quorum = quorum_with_leader(snapshot_chunk_bytes=8)
+    quorum.isolate(3)
+    for value in "ab":
+        quorum.propose(1, value)
+        quorum.settle()
+        quorum.snapshot(1)
+    kept = dict(quorum.members[1].disk.snapshots)
+    quorum.members[1].disk.snapshots.clear()
+    quorum.heal()
+    quorum.run(200)
+    assert quorum.members[3].state == []
+    quorum.members[1].disk.snapshots.update(kept)
+    quorum.run(500)
+    assert quorum.members[3].state == ["a", "b"]
+
+
+def test_a_voter_that_is_reached_elsewhere_is_moved() -> None:
+    quorum = quorum_with_leader()
+    entry = quorum[1].move_voter(voter(2), "elsewhere:1", 0)
+    quorum.remember(1, entry)
+    quorum.settle()
+    assert quorum[3].voters.latest.address_of(voter(2)) == "elsewhere:1"
+    with pytest.raises(VoterNotFound):
+        quorum[1].move_voter(voter(9), "nowhere:1", 0)

@@ -226,3 +226,29 @@ def test_below_a_logs_start_the_voters_are_those_it_started_with() -> None:
     history.append(Offset(70), voters(1, 2, 3, 4))
     history.clean_to(Offset(70))
     assert history.at(Offset(10)) == history.at(Offset(70)) == voters(1, 2, 3)
+
+
+def test_a_batch_has_a_record_and_a_state_its_order() -> None:
+    quorum = quorum_with_leader()
+    with pytest.raises(AssertionError, match="a batch of 0 records"):
+        quorum[1].propose(count=0, payload=b"")
+    end = quorum[1].applied_end
+    quorum[1].applied(Offset(0))
+    assert quorum[1].applied_end == end, "it never goes back"
+
+
+def test_an_older_snapshot_than_the_newest_is_not_kept() -> None:
+    quorum = quorum_with_leader()
+    first = quorum.snapshot(1)
+    quorum.propose(1, "a")
+    quorum.settle()
+    second = quorum.snapshot(1)
+    quorum[1].snapshot_taken(first)
+    assert quorum[1].snapshots == (first, second)
+
+
+def test_entries_of_a_proposal_follow_the_log() -> None:
+    quorum = quorum_with_leader()
+    entry = quorum[1].propose(count=2, payload=b"x")
+    assert entry.base_offset == quorum[1].unwritten[0].base_offset
+    assert data(0, 1).next_offset == 1

@@ -23,7 +23,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.storage import LogConfig
 from quorumlog.storage.shell.data_directory import DataDirectory
 
-from .lone import CLUSTER, open_node
+from .lone_voter import CLUSTER, open_node
 
 ONE = NodeId(1)
 FIRST = 2  # offset of the first proposal of all: before it, the no-op and the voters

@@ -11,7 +11,7 @@ from quorumlog.simulation import CrashPoint, SimWorld
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.storage.shell.data_directory import DataDirectory
 
-from .lone import CLUSTER, open_node
+from .lone_voter import CLUSTER, open_node
 
 Listener = Any  # conftest.Remembers
 ONE = NodeId(1)

@@ -16,7 +16,7 @@ from quorumlog.runtime import Runtime, Stream
 from quorumlog.services import RAFT_PROPOSE
 from quorumlog.storage.shell.data_directory import DataDirectory
 
-from .lone import CLUSTER, open_node
+from .lone_voter import CLUSTER, open_node
 
 FIRST = 2  # offset of the first proposal of all: before it, the no-op and the voters
 Listener = Any  # conftest.Remembers

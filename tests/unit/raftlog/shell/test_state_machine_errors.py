@@ -11,7 +11,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
 from quorumlog.storage.shell.data_directory import DataDirectory
 
-from .lone import CLUSTER, open_node
+from .lone_voter import CLUSTER, open_node
 
 
 @dataclass

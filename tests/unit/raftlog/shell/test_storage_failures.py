@@ -16,7 +16,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
 from quorumlog.storage.shell.data_directory import DataDirectory
 
-from .lone import CLUSTER, open_node
+from .lone_voter import CLUSTER, open_node
 
 Listener = Any  # conftest.Remembers
 ONE = NodeId(1)

@@ -8,7 +8,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.server.observability.collectors import collect_kafka, collect_log
 from quorumlog.simulation import run
 
-from ...frontends.kafka.hot_client import batch, create, produced
+from ...frontends.kafka.produce_fetch import batch, create, produced
 
 
 def looked(kafka: KafkaNode) -> Scrape:

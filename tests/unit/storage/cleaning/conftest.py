@@ -8,7 +8,7 @@ import pytest
 from quorumlog.runtime.files import RealFiles
 from quorumlog.simulation import SimWorld
 
-from .shelf import Shelf
+from .compacted_log import Shelf
 
 
 @pytest.fixture(params=["real", "simulated"])

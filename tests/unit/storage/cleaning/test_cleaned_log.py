@@ -17,7 +17,7 @@ from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.small_files import write_file
 
 from ..conftest import Kit
-from .shelf import Shelf, pairs
+from .compacted_log import Shelf, pairs
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from quorumlog.storage.segment import build_index
 from quorumlog.storage.small_files import read_file
 from quorumlog.storage.time_lookup import TimedSegment, TimeLookup
 
-from .shelf import Shelf, pairs
+from .compacted_log import Shelf, pairs
 
 KEYS = [b"key-%d" % number for number in range(40)]
 

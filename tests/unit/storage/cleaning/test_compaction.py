@@ -11,7 +11,7 @@ from quorumlog.records.record import Record
 from quorumlog.storage.compaction import seal
 from quorumlog.storage.producer_state import LastRecord
 
-from .shelf import Shelf, pairs
+from .compacted_log import Shelf, pairs
 
 
 def test_the_newest_record_of_each_key_stays_at_its_offset(shelf: Shelf) -> None:

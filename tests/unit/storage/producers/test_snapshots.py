@@ -18,7 +18,7 @@ from quorumlog.storage.producer_snapshot import (
 from quorumlog.storage.producer_state import ProducerLimits, ProducerStates, StoredBatch
 
 from ..conftest import Place
-from .makers import START_MS, Producers, data
+from .producer_batches import START_MS, Producers, data
 
 HOUR_MS = 3_600_000
 

@@ -22,7 +22,7 @@ from quorumlog.storage.producer_state import (
     LastRecord,
 )
 
-from .makers import START_MS, Producers, data, marker
+from .producer_batches import START_MS, Producers, data, marker
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -1,0 +1,109 @@
+"""Run something as on another operating system: what that one lacks is taken away first.
+
+    python tests/packaging/emulated_platform.py macos|windows pytest|quorumlog ARGUMENT...
+
+Nothing of quorumlog is replaced: names of `os` and `socket` are deleted, modules cannot be
+imported, a file of /proc cannot be opened, and Windows' `msvcrt` is one with this system's lock.
+So it shows that the stand-ins are chosen and work, not what those systems do themselves.
+"""
+
+import errno
+import fcntl
+import os
+import random  # noqa: F401  # registers at fork, by the presence of os.fork
+import socket
+import sys
+from types import ModuleType
+from typing import Any, Final, NoReturn
+
+MACOS_LACKS: Final = ("RWF_NOWAIT", "fdatasync", "posix_fadvise", "preadv", "pwritev")
+WINDOWS_LACKS: Final = (
+    *MACOS_LACKS,
+    *("EX_SOFTWARE", "O_CLOEXEC", "O_DIRECTORY", "pread", "pwrite"),
+    *("register_at_fork", "sendfile"),
+)
+F_FULLFSYNC: Final = 51  # macOS's number; here it is EINVAL, as on its network volumes
+
+flock = fcntl.flock  # kept from before the module goes
+
+
+class Absent:
+    """An attribute that is not there, for classes whose attributes cannot be deleted."""
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        raise AttributeError("no such call on this system")
+
+
+def become_macos() -> None:
+    """Take away what macOS lacks."""
+    lose(MACOS_LACKS)
+    fcntl.F_FULLFSYNC = F_FULLFSYNC  # type: ignore[attr-defined]  # not on Linux
+
+
+def become_windows() -> None:
+    """Take away what Windows lacks."""
+    lose(WINDOWS_LACKS)
+    socket.socket.sendmsg = Absent()  # type: ignore[assignment, method-assign]
+    import asyncio  # before msvcrt is there, by which its `subprocess` would know Windows
+
+    sys.modules["msvcrt"] = make_msvcrt()
+    for name in ("fcntl", "resource", "termios", "uvloop"):
+        sys.modules[name] = None  # type: ignore[assignment]  # import then raises ImportError
+
+    def refuse(*_: object) -> NoReturn:
+        raise NotImplementedError
+
+    loop: Any = asyncio.SelectorEventLoop
+    loop.add_signal_handler = loop.remove_signal_handler = refuse
+
+
+def lose(names: tuple[str, ...]) -> None:
+    """Delete what Linux alone, or every POSIX system, has; /proc cannot be opened."""
+    for name in names:
+        delattr(os, name)
+    for name in ("MSG_MORE", "SOCK_NONBLOCK", "SOCK_CLOEXEC"):
+        delattr(socket, name)
+
+    def hide_proc(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and str(arguments[0]).startswith("/proc/sys/"):
+            raise FileNotFoundError(errno.ENOENT, "no such file", arguments[0])
+
+    sys.addaudithook(hide_proc)
+
+
+def make_msvcrt() -> ModuleType:
+    """Return Windows' module as far as locks go."""
+
+    def locking(descriptor: int, mode: int, size: int) -> None:
+        assert (mode, size) == (2, 1)
+        try:
+            flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PermissionError(errno.EACCES, "Permission denied") from None
+
+    module: Any = ModuleType("msvcrt")
+    module.LK_NBLCK = 2
+    module.locking = locking
+    made: ModuleType = module
+    return made
+
+
+def main() -> None:
+    """Become the system, then run the program in this process."""
+    system, program, *arguments = sys.argv[1:]
+    {"macos": become_macos, "windows": become_windows}[system]()
+    sys.path.pop(0)  # the folder of this file
+    sys.argv[:] = [program, *arguments]
+    if program == "pytest":
+        import pytest
+
+        sys.exit(pytest.main(arguments))
+    if program == "quorumlog":
+        from quorumlog.cli.main import main as command
+
+        command()
+    exec(program, {"__name__": "__main__"})  # the text of a program
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""Blocking group consumers that close after a callback error, from another thread, or after a
+failed table; and one with a busy loop."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests.kit.waits import AMPLE_MS, AMPLE_S
+
+import quorumlog
+from quorumlog.clients.blocking import Log
+from quorumlog.errors import Stopping
+from quorumlog.testing import Broker
+
+Place = tuple[str, int]
+
+BUSY = """
+import asyncio, sys, time
+import quorumlog
+
+async def main():
+    turns = 0
+
+    async def turn():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with (
+        quorumlog.aio.connect(sys.argv[1]) as log,
+        log.consumer(sys.argv[2], group="g-busy") as consumer,
+    ):
+        turning = asyncio.create_task(turn())
+        seen = []
+        async for _ in consumer:
+            time.sleep(0.02)  # work that waits for nothing
+            seen.append(turns)
+            if len(seen) == 30:
+                break
+        turning.cancel()
+    print(len(set(seen)))
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with Broker(settings={"group.consumer.heartbeat.interval.ms": 200}) as broker:
+        yield broker.grpc
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, log: Log) -> str:
+    name = str(request.node.name).strip("]").replace("[", "-")[:200]
+    log.admin.create_topic(name, partitions=2)
+    with log.producer() as producer:
+        for number in range(100):
+            producer.send(name, b"%d" % number, partition=number % 2)
+    return name
+
+
+@pytest.mark.slow
+def test_a_callback_that_raises_at_the_end_keeps_nothing_else_from_being_closed(
+    address: str, topic: str
+) -> None:
+    def on_revoked(places: list[Place]) -> None:
+        raise ZeroDivisionError
+
+    told: list[list[Place]] = []
+    mine = quorumlog.connect(address)
+    first = mine.consumer(topic, group="g-raises", on_revoked=on_revoked)
+    second = mine.consumer(topic, group="g-fine", on_revoked=told.append)
+    assert first.poll(timeout_ms=AMPLE_MS)
+    assert second.poll(timeout_ms=AMPLE_MS)
+    with pytest.raises(ZeroDivisionError):
+        mine.close()
+    assert [sorted(places) for places in told] == [[(topic, 0), (topic, 1)]]
+    with pytest.raises(Stopping):
+        mine.partitions(topic)
+
+
+@pytest.mark.slow
+def test_a_callback_may_close_its_consumer(log: Log, topic: str) -> None:
+    took_s: list[float] = []
+
+    def on_assigned(places: list[Place]) -> None:
+        began = time.monotonic()
+        consumer.close()
+        took_s.append(time.monotonic() - began)
+
+    consumer = log.consumer(topic, group="g-closes", on_assigned=on_assigned)
+    with pytest.raises(Stopping):
+        consumer.poll(timeout_ms=AMPLE_MS)
+    assert len(took_s) == 1
+    assert took_s[0] < 5
+    assert log.admin.describe_group("g-closes").members == ()
+
+
+@pytest.mark.slow
+def test_a_callback_of_the_end_may_close_too_and_the_group_is_left(log: Log, topic: str) -> None:
+    calls: list[list[Place]] = []
+
+    def on_revoked(places: list[Place]) -> None:
+        calls.append(places)
+        consumer.close()
+
+    with log.consumer(topic, group="g-closes-too", on_revoked=on_revoked) as consumer:
+        assert consumer.poll(timeout_ms=AMPLE_MS)
+    assert len(calls) == 1
+    group = log.admin.describe_group("g-closes-too")
+    assert group.members == ()
+    assert any(each.committed for each in group.offsets)
+
+
+@pytest.mark.slow
+def test_a_callback_runs_once_though_two_threads_wait(log: Log, topic: str) -> None:
+    calls: list[str] = []
+
+    def on_revoked(places: list[Place]) -> None:
+        calls.append(threading.current_thread().name)
+        time.sleep(0.2)  # long enough for the other one to run it too
+
+    consumer = log.consumer(topic, group="g-two-threads", on_revoked=on_revoked)
+    is_read = threading.Event()
+
+    def work() -> None:
+        read = 0
+        try:
+            while True:
+                read += len(consumer.poll(timeout_ms=AMPLE_MS))
+                if read == 100:
+                    is_read.set()
+        except Stopping:
+            pass
+
+    reader = threading.Thread(target=work)
+    reader.start()
+    assert is_read.wait(AMPLE_S)
+    while not consumer._consumer._is_reading:
+        time.sleep(0.001)
+    consumer.close()
+    reader.join(AMPLE_S)
+    assert not reader.is_alive()
+    assert len(calls) == 1
+
+
+@pytest.mark.slow
+def test_a_table_that_was_being_worked_on_is_read_again(log: Log, topic: str) -> None:
+    last: list[tuple[int, int]] = []
+
+    def fail_at_the_last() -> None:
+        rows = 0
+        with log.consumer(topic, group="g-tables") as consumer:
+            while rows < 100:
+                table = consumer.poll_arrow(max_records=30, timeout_ms=AMPLE_MS)
+                rows += table.num_rows
+            last.extend(
+                zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
+            )
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_at_the_last()
+    with log.consumer(topic, group="g-tables") as consumer:
+        found = consumer.records(idle_ms=AMPLE_MS, max_records=len(last))
+        again = [(record.partition, record.offset) for record in found]
+        assert consumer.poll(timeout_ms=500) == []
+    assert last
+    assert sorted(again) == sorted(last)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runner", ["asyncio", "uvloop"])
+def test_the_loop_turns_between_records_that_are_there(
+    address: str, topic: str, runner: str
+) -> None:
+    """On every loop, whatever its clock does while code runs."""
+    if runner == "uvloop":
+        pytest.importorskip("uvloop")
+    program = BUSY.replace("import asyncio,", f"import {runner}, asyncio,")
+    program = program.replace("asyncio.run(main())", f"{runner}.run(main())")
+    command = [sys.executable, "-c", program, address, topic]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=AMPLE_S, check=True)
+    assert int(told.stdout) >= 6

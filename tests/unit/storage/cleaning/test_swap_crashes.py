@@ -1,0 +1,339 @@
+"""Crashes at every file operation of a segment deletion and of a swap: recovery finds the state
+before or after it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from quorumlog.records.codec import decode_all, encode_batch
+from quorumlog.records.record import Record
+from quorumlog.simulation import SimWorld
+from quorumlog.simulation.crash_states import DiskOperation, Recording, crash_states
+from quorumlog.simulation.disk import Disk
+from quorumlog.storage import AppendOrigin, Log, LogConfig
+from quorumlog.storage.append import write_fully
+from quorumlog.storage.cleaner import CleaningPlan, CleaningRun
+from quorumlog.storage.file_pool import FilePool
+from quorumlog.storage.flush import perform_flush
+from quorumlog.storage.index import IndexCache
+from quorumlog.storage.layout import segment_file
+from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.segment_files import (
+    CleanedGroup,
+    SourceSegment,
+    perform_removal,
+    perform_swap,
+)
+from quorumlog.storage.small_files import write_file
+
+CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=60, compacted=True)
+RECORDS = 14
+
+Content = tuple[tuple[int, bytes | None, bytes | None], ...]
+
+
+@dataclass
+class Machine:
+    """A log on a simulated disk, driven without a loop."""
+
+    world: SimWorld
+    log: Log
+
+    @classmethod
+    def start(cls, world: SimWorld, *, recovery_point: int, name: str = "n") -> "Machine":
+        node = world.node(name)
+        node.start_process()
+        files = node.runtime().files
+        files.make_folder("/t-0")
+        files.sync_folder("/")
+        state = recover(
+            files,
+            Recovery(
+                folder="/t-0",
+                config=CONFIG,
+                is_clean=False,
+                recovery_point=recovery_point,
+                log_start_offset=0,
+                torn_bytes_max=None,
+                wall_ms=0,
+            ),
+        )
+        log = Log(
+            FilePool(files, open_files_max=9),
+            IndexCache(10_000),
+            name="t-0",
+            folder="/t-0",
+            config=CONFIG,
+            topic_id=None,
+            state=state,
+        )
+        return cls(world, log)
+
+    @property
+    def node(self) -> Any:
+        return self.world.node("n")
+
+    @property
+    def files(self) -> Any:
+        return self.node.runtime().files
+
+    def fill(self) -> None:
+        """Append records of two keys, each in a batch of its own, and make them durable."""
+        for number in range(RECORDS):
+            record = Record(0, 1_000 + number, b"k%d" % (number % 2), b"v%d" % number, ())
+            write = self.log.prepare(
+                encode_batch([record]), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT
+            )
+            assert write is not None
+            write_fully(write.file, write.position, write.buffers)
+            self.log.complete(write)
+        flush = self.log.begin_flush()
+        perform_flush(self.files, flush)
+        self.log.complete_flush(flush)
+        self.log.note_high_watermark(self.log.log_end_offset)
+
+    def content(self) -> Content:
+        """Read the whole log."""
+        found: list[tuple[int, bytes | None, bytes | None]] = []
+        offset = self.log.log_start_offset
+        while offset < self.log.log_end_offset:
+            taken = self.log.read(offset, max_bytes=1_000)
+            if taken is None:
+                break
+            found += [(r.offset, r.key, r.value) for r in decode_all(taken.read())]
+            offset = taken.next_offset
+            taken.release()
+        return tuple(found)
+
+    def groups(self, *, segment_bytes: int) -> list[CleanedGroup]:
+        """Clean all that is inactive."""
+        sources = tuple(
+            SourceSegment(
+                path=f"/t-0/{segment_file(each.base_offset, '.log')}",
+                base_offset=each.base_offset,
+                end_offset=each.end_offset,
+                size=each.size,
+            )
+            for each in list(self.log.segment_ages())[:-1]
+        )
+        cleaning = CleaningRun(
+            CleaningPlan(
+                segments=sources,
+                first_dirty_offset=0,
+                end_offset=sources[-1].end_offset,
+                wall_ms=0,
+                seed=b"s" * 16,
+                map_bytes=1 << 16,
+                segment_bytes=segment_bytes,
+                index_bytes_max=1 << 16,
+                index_interval_bytes=60,
+                delete_retention_ms=0,
+                inflate_bytes_max=1 << 20,
+            )
+        )
+        while not cleaning.finished:
+            cleaning.step(self.files, budget_bytes=1 << 20)
+        return cleaning.groups
+
+    def swap(self, group: CleanedGroup) -> None:
+        swap = self.log.begin_replace(group)
+        assert swap is not None
+        done = perform_swap(self.files, swap)
+        assert isinstance(done, list), done
+        self.log.complete_replace(swap)
+
+
+def look(
+    disk: Disk, check: Callable[[Machine], None], *, recorded: bool
+) -> Sequence[DiskOperation]:
+    """Open a disk as after an unclean stop; return the operations of the recovery."""
+    with SimWorld(0) as world:
+        node = world.node("n")
+        node.device.disk = disk
+        recording = Recording.attach(node.device)
+        machine = Machine.start(world, recovery_point=RECORDS)
+        check(machine)
+        return recording.operations if recorded else ()
+
+
+def crash_everywhere(
+    world: SimWorld,
+    operations: Sequence[DiskOperation],
+    check: Callable[[Machine, DiskOperation], None],
+    *,
+    deeper: int,
+) -> int:
+    """Look at every state that a crash at any operation may leave; crash each `deeper`-th recovery
+    at its own operations as well. Returns the number of looks."""
+    looks = 0
+    for operation in operations:
+        entropy = world.entropy.stream(f"{operation.number}")
+
+        def at(machine: Machine, operation: DiskOperation = operation) -> None:
+            check(machine, operation)
+
+        for wreck in crash_states(operation.disk, entropy, draws=2, choices_max=8):
+            looks += 1
+            try:
+                recovery = look(wreck.disk, at, recorded=looks % deeper == 0)
+                for again in recovery[1:]:
+                    for worse in crash_states(again.disk, entropy, draws=1, choices_max=2):
+                        look(worse.disk, at, recorded=False)
+                        looks += 1
+            except Exception as error:
+                error.add_note(f"{operation}; {wreck.name}")
+                raise
+    return looks
+
+
+def litter(machine: Machine) -> list[str]:
+    endings = (".swap", ".cleaned", ".deleted", ".tmp")
+    return [name for name in machine.files.names("/t-0") if name.endswith(endings)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("segment_bytes", [10_000, 300], ids=["into-one", "groups"])
+def test_a_crash_in_a_swap_leaves_the_old_or_the_new_and_no_mix(segment_bytes: int) -> None:
+    with SimWorld(1) as world:
+        machine = Machine.start(world, recovery_point=0)
+        machine.fill()
+        groups = machine.groups(segment_bytes=segment_bytes)
+        assert any(len(group.sources) > 1 for group in groups)
+        contents = [machine.content()]
+        recording = Recording.attach(machine.node.device)
+        ends = []
+        for group in groups:
+            machine.swap(group)
+            contents.append(machine.content())
+            ends.append(len(recording.operations))
+        assert len(set(contents)) == len(contents), "each swap changes the content"
+        assert len(contents[-1]) < RECORDS / 2
+        assert litter(machine), "the old files are unlinked later"
+        places = {op.number: at for at, op in enumerate(recording.operations)}
+
+        def check(found: Machine, operation: DiskOperation) -> None:
+            before = sum(end <= places[operation.number] for end in ends)
+            assert found.content() in contents[before : before + 2]
+            assert found.log.log_end_offset == RECORDS
+            assert litter(found) == []
+
+        assert crash_everywhere(world, recording.operations, check, deeper=11) > 100
+
+
+@pytest.mark.slow
+def test_a_crash_in_a_removal_takes_whole_segments_from_the_start_and_leaves_no_hole() -> None:
+    with SimWorld(2) as world:
+        machine = Machine.start(world, recovery_point=0)
+        machine.fill()
+        bases, before = machine.log.segment_bases, machine.content()
+        removal = machine.log.begin_remove(3)
+        recording = Recording.attach(machine.node.device)
+        perform_removal(machine.files, removal)
+
+        def check(found: Machine, _: DiskOperation) -> None:
+            start = found.log.log_start_offset
+            assert start in bases[:4]
+            assert found.log.segment_bases == [base for base in bases if base >= start]
+            assert found.content() == tuple(row for row in before if row[0] >= start)
+            assert litter(found) == []
+
+        assert crash_everywhere(world, recording.operations, check, deeper=9) > 60
+        machine.log.complete_remove(removal)
+        assert machine.log.segment_bases == bases[3:]
+        assert machine.content() == tuple(row for row in before if row[0] >= bases[3])
+
+
+def test_an_idle_log_that_was_emptied_starts_where_it_ended() -> None:
+    for power in (False, True):
+        with SimWorld(3) as world:
+            machine = Machine.start(world, recovery_point=0)
+            machine.fill()
+            assert machine.log.roll(wall_ms=5)
+            flush = machine.log.begin_flush()
+            perform_flush(machine.files, flush)
+            machine.log.complete_flush(flush)
+            removal = machine.log.begin_remove(len(machine.log.segment_bases) - 1)
+            perform_removal(machine.files, removal)
+            machine.log.complete_remove(removal)
+            assert not machine.log.roll(wall_ms=6), "it is empty"
+            if power:
+                machine.node.power_cut()
+            else:
+                machine.node.crash()
+            log = Machine.start(world, recovery_point=RECORDS).log
+            assert (log.log_start_offset, log.log_end_offset) == (RECORDS, RECORDS)
+
+
+def test_a_refused_swap_leaves_the_log_as_it_was() -> None:
+    """Each rename before the commit point may find the disk full."""
+    for failing in range(4):
+        with SimWorld(4) as world:
+            machine = Machine.start(world, recovery_point=0)
+            machine.fill()
+            before, bases = machine.content(), machine.log.segment_bases
+            (group,) = machine.groups(segment_bytes=10_000)
+            swap = machine.log.begin_replace(group)
+            assert swap is not None
+            suffix = (".timeindex", ".txnindex", ".index", ".log")[failing]
+            machine.node.device.fail("rename", 28, path_part=f"{suffix}.cleaned")
+            refused = perform_swap(machine.files, swap)
+            assert isinstance(refused, OSError)
+            machine.log.complete_replace(swap, is_done=False)
+            assert litter(machine) == []
+            assert (machine.content(), machine.log.segment_bases) == (before, bases)
+            machine.swap(machine.groups(segment_bytes=10_000)[0])
+            assert len(machine.content()) < len(before)
+
+
+def test_a_round_over_segments_that_were_cut_is_not_swapped_in() -> None:
+    with SimWorld(5) as world:
+        machine = Machine.start(world, recovery_point=0)
+        machine.fill()
+        (group,) = machine.groups(segment_bytes=10_000)
+        machine.log.truncate_to(machine.log.segment_bases[2])
+        assert machine.log.begin_replace(group) is None
+        assert machine.log.segment_version % 2 == 0
+
+
+def test_a_reader_with_a_lease_goes_on_over_a_swap_and_a_removal() -> None:
+    """Also when it has to read the index first: the files of that name are others by then."""
+    with SimWorld(6) as world:
+        machine = Machine.start(world, recovery_point=0)
+        machine.fill()
+        machine.node.crash()
+        machine = Machine.start(world, recovery_point=RECORDS)  # no index is in memory
+        old = machine.log.read(0, max_bytes=1_000)
+        behind = machine.log.read(machine.log.segment_bases[1], max_bytes=1_000)
+        assert old is not None
+        assert behind is not None
+        expected = [offset for offset, *_ in machine.content()]
+        machine.swap(machine.groups(segment_bytes=10_000)[0])
+        for taken in (old, behind):
+            offsets = [record.offset for record in decode_all(taken.read())]
+            assert offsets == expected[offsets[0] :][: len(offsets)]
+            assert taken.cacheable_index is None
+            taken.release()
+
+
+def test_a_swap_that_the_field_s_broker_did_not_finish_is_finished() -> None:
+    """Its names do not say where the replaced segments end: the batches do."""
+    with SimWorld(7) as world:
+        machine = Machine.start(world, recovery_point=0)
+        machine.fill()
+        bases = machine.log.segment_bases
+        (group,) = machine.groups(segment_bytes=10_000)
+        stem = f"/t-0/{segment_file(0, '')}"
+        for suffix in (".log", ".index", ".timeindex"):
+            machine.files.rename(f"{stem}{suffix}.cleaned", f"{stem}{suffix}.swap")
+        write_file(machine.files, f"{stem}.txnindex.swap", b"")
+        machine.files.sync_folder("/t-0")
+        machine.node.crash()
+        found = Machine.start(world, recovery_point=RECORDS)
+        assert found.log.segment_bases[0] == 0
+        assert found.log.segment_bases[-1] == bases[-1]
+        assert found.log.size_bytes < machine.log.size_bytes
+        assert len(found.content()) < RECORDS / 2
+        assert litter(found) == []
+        assert group.size <= found.log.size_bytes

@@ -1,0 +1,237 @@
+"""Repeated batches in a running directory: answered with the first offsets, never too early; stored
+once through failures, restarts and power cuts."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.errors import DiskFull
+from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.records import decode_all, iterate_batches
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import CrashPoint, Faults, SimWorld
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
+from quorumlog.storage.shell import DataDirectory
+from quorumlog.storage.shell.append_queue import PendingAppend
+
+from ..conftest import Kit
+from .producer_batches import data
+
+SURE = LogConfig(flush_policy=FlushPolicy.FSYNC)
+FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
+
+
+def submit(
+    directory: DataDirectory, log: Log, batch: bytes, *, flush: bool = True
+) -> PendingAppend:
+    return directory.append_nowait(
+        log, batch, leader_epoch=0, origin=AppendOrigin.CLIENT, flush=flush
+    )
+
+
+@pytest.mark.parametrize("config", [SURE, FAST], ids=["fsync", "replicated"])
+@pytest.mark.parametrize("size", [10, 100_000], ids=["inline", "in the lane"])
+def test_copies_sent_at_once_are_stored_once(kit: Kit, config: LogConfig, size: int) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with kit.opened(runtime, "/data") as directory:
+            log = await directory.open_log("t-0", config, topic_id=None)
+            first, second = data(0, value=b"a" * size), data(1, value=b"b" * size)
+            answers = [submit(directory, log, one) for one in (first, first, second, first, second)]
+            offsets = [(await answer).base_offset for answer in answers]
+            assert offsets == [0, 0, 1, 0, 1]
+            assert log.log_end_offset == 2
+
+    simulation.run(main)
+
+
+def test_a_copy_is_answered_once_the_original_is_durable(kit: Kit) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with kit.opened(runtime, "/data") as directory:
+            log = await directory.open_log("t-0", SURE, topic_id=None)
+            original = submit(directory, log, data(0))
+            copy = submit(directory, log, data(0))
+            careless = submit(directory, log, data(0), flush=False)
+            await careless
+            assert log.log_end_offset == 1
+            assert log.flushed_end_offset == 0
+            assert original.outcome() is None
+            assert copy.outcome() is None, "the original could still be lost"
+            await copy
+            assert log.flushed_end_offset == 1
+            assert original.outcome() is not None
+
+    simulation.run(main)
+
+
+def test_a_copy_that_asks_for_a_flush_gets_one_where_the_original_did_not(kit: Kit) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with kit.opened(runtime, "/data") as directory:
+            log = await directory.open_log("t-0", FAST, topic_id=None)
+            await submit(directory, log, data(0), flush=False)
+            assert log.flushed_end_offset == 0
+            await submit(directory, log, data(0))
+            assert log.flushed_end_offset == 1
+
+    simulation.run(main)
+
+
+def test_a_copy_of_a_write_that_fails_is_stored_in_its_place(kit: Kit) -> None:
+    """The disk is full for the original, and has room again for its copy."""
+
+    async def main(runtime: Runtime) -> None:
+        async with kit.opened(runtime, "/data") as directory:
+            log = await directory.open_log("t-0", FAST, topic_id=None)
+            await kit.append(directory, log, data(0))
+            disk.capacity_bytes = disk.used_bytes() + 10
+            with pytest.raises(DiskFull):
+                await kit.append(directory, log, data(1))
+            disk.capacity_bytes = None
+            assert (await kit.append(directory, log, data(1))).base_offset == 1
+            assert (await kit.append(directory, log, data(1))).base_offset == 1
+
+    with SimWorld(0) as world:
+        node = world.node("n")
+        disk = node.device.disk
+        node.spawn(main)
+        world.run_until(lambda: not node.alive, virtual_ms=600_000)
+        assert node.exit_error is None, node.exit_error
+
+
+def test_a_log_stamps_a_copy_with_the_time_of_the_original(kit: Kit) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with kit.opened(runtime, "/data") as directory:
+            config = LogConfig(log_append_time=True)
+            log = await directory.open_log("t-0", config, topic_id=None)
+            original = await kit.append(directory, log, data(0))
+            await asyncio.sleep(5)
+            copy = await kit.append(directory, log, data(0))
+            assert copy == original
+            assert original.log_append_time_ms > 0
+
+    simulation.run(main)
+
+
+def test_a_producer_is_forgotten_in_a_log_that_nobody_writes_to(kit: Kit) -> None:
+    async def main(runtime: Runtime) -> None:
+        config = DirectoryConfig(producer_expiration_ms=10_000, retention_check_interval_ms=1_000)
+        async with kit.opened(runtime, "/data", config=config) as directory:
+            log = await directory.open_log("t-0", FAST, topic_id=None)
+            await kit.append(directory, log, data(0))
+            await asyncio.sleep(8)
+            assert len(log.producers.states) == 1
+            await asyncio.sleep(4)
+            assert len(log.producers.states) == 0
+
+    simulation.run(main)
+
+
+# --- crashes -----------------------------------------------------------------------------------
+
+DATA = "/data"
+TOPIC = TopicId(b"t" * 16)
+SMALL = DirectoryConfig(
+    write_group_bytes_max=1_000, inline_write_bytes_max=300, checkpoint_interval_ms=5
+)
+SEGMENTS = LogConfig(flush_policy=FlushPolicy.FSYNC, segment_bytes=700, index_interval_bytes=200)
+UNDER_WAY = 5
+
+
+@dataclass
+class Client:
+    """A producer that repeats what it has no answer for, five batches at a time, for ever."""
+
+    producer: int
+    unanswered: list[int] = field(default_factory=list)  # sequences, oldest first
+    stored: dict[int, int] = field(default_factory=dict)  # sequence -> offset, acknowledged
+    following: int = 0
+
+    def lose_answers(self) -> None:
+        """Forget the answers to the newest batches, as far as a producer may still repeat them."""
+        first = min(self.unanswered, default=self.following)
+        again = UNDER_WAY - len(self.unanswered)
+        self.unanswered = [*range(max(0, first - again), first), *self.unanswered]
+
+    async def send(self, directory: DataDirectory, log: Log) -> None:
+        """Repeat what is unanswered, fill up to five, and take the answers in."""
+        while len(self.unanswered) < UNDER_WAY:
+            self.unanswered.append(self.following)
+            self.following += 1
+        answers = [(s, submit(directory, log, self.batch(s))) for s in self.unanswered]
+        for sequence, answer in answers:
+            appended = await answer
+            known = self.stored.setdefault(sequence, appended.base_offset)
+            assert known == appended.base_offset, f"{sequence} at {known} and at {appended}"
+            self.unanswered.remove(sequence)
+
+    def batch(self, sequence: int) -> bytes:
+        value = b"%d/%d" % (self.producer, sequence)
+        return data(sequence, producer=self.producer, value=value.ljust(60))
+
+
+async def live(runtime: Runtime, clients: list[Client], rounds: int) -> None:
+    if not runtime.files.exists(f"{DATA}/meta.properties"):
+        await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+    async with runtime.tasks.scope("life") as scope:
+        directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
+        log = await directory.open_log("t-0", SEGMENTS, topic_id=TOPIC)
+        await check(directory, log, clients)
+        for client in clients:
+            client.lose_answers()
+        for _ in range(rounds):
+            await asyncio.sleep(0.01)  # a checkpoint comes between, and its fsync
+            await asyncio.gather(*(client.send(directory, log) for client in clients))
+        await directory.close()
+
+
+async def check(directory: DataDirectory, log: Log, clients: list[Client]) -> None:
+    """Each batch is there at most once and in order, and whatever was acknowledged is there."""
+    offset, found = 0, dict[tuple[int, int], int]()
+    while offset < log.log_end_offset:
+        taken = log.read(offset, max_bytes=1_000)
+        assert taken is not None
+        content = await directory.read(taken)
+        for _, header in iterate_batches(content):
+            place = (header.producer_id, header.base_sequence)
+            assert place not in found, f"{place} at {found[place]} and {header.base_offset}"
+            assert place[1] == 0 or (place[0], place[1] - 1) in found, f"{place} leaves a gap"
+            found[place] = header.base_offset
+        assert all(record.value for record in decode_all(content))
+        offset = taken.next_offset
+    for client in clients:
+        for sequence, at in client.stored.items():
+            assert found.get((client.producer, sequence)) == at, f"{sequence} is not at {at}"
+
+
+def crash_and_repeat(seed: int, point: CrashPoint, faults: Faults | None = None) -> None:
+    with SimWorld(seed, faults=faults) as world:
+        node, clients = world.node("n"), [Client(1), Client(2)]
+
+        def run() -> None:
+            node.spawn(lambda runtime: live(runtime, clients, rounds=3))
+            world.run_until(lambda: not node.alive, virtual_ms=600_000)
+            assert node.exit_error is None, f"seed {seed}, {point}: {node.exit_error!r}"
+
+        run()
+        for _ in range(2):
+            node.crash_at(point)
+            run()
+        node.crash_at(None)
+        run()
+        run()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("power", [True, False], ids=["power", "process"])
+def test_a_crash_at_any_file_operation_stores_no_repeated_batch_twice(power: bool) -> None:
+    for number in range(1, 110, 3):
+        crash_and_repeat(number, CrashPoint(operations=number, power=power, moment="inside"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(15))
+def test_repeats_on_a_bad_disk_are_stored_once(seed: int) -> None:
+    faults = Faults(cache_miss=0.4, short_write=0.2, lane_stall=0.02)
+    point = CrashPoint(operations=1 + seed * 7, power=True, moment="after")
+    crash_and_repeat(seed, point, faults)

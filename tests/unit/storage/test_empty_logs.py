@@ -1,0 +1,282 @@
+"""A log without records, after deletion or truncation, keeps its end offset and its leader
+epoch."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from quorumlog.errors import StorageError
+from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.records.codec import encode_batch
+from quorumlog.records.record import Record
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import SimNode, SimWorld
+from quorumlog.simulation.files import CrashPoint
+from quorumlog.storage import AppendOrigin, Log, LogConfig
+from quorumlog.storage.inspect.directory_check import check
+from quorumlog.storage.shell import DataDirectory
+
+DATA = "/data"
+TOPIC = TopicId(b"t" * 16)
+PLAIN = LogConfig()
+GAPS = LogConfig(compacted=True)
+
+Work = Callable[[DataDirectory, Log], Coroutine[Any, Any, None]]
+
+
+def batch(offset: int, *, epoch: int) -> bytes:
+    record = Record(offset=0, timestamp_ms=0, key=b"k", value=b"v", headers=())
+    return encode_batch([record], base_offset=offset, leader_epoch=epoch)
+
+
+async def append(directory: DataDirectory, log: Log, offset: int, *, epoch: int) -> None:
+    """Append one record as a leader placed it, durably."""
+    await directory.append(
+        log,
+        batch(offset, epoch=epoch),
+        leader_epoch=epoch,
+        origin=AppendOrigin.REPLICATED,
+        flush=True,
+    )
+
+
+def live(
+    world: SimWorld, node: SimNode, work: Work, *, config: LogConfig = PLAIN, closes: bool = True
+) -> None:
+    """One life: work on the log, then a clean stop or a power cut."""
+
+    async def main(runtime: Runtime) -> None:
+        await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+        async with runtime.tasks.scope("life") as scope:
+            directory = await DataDirectory.open(runtime, scope, DATA)
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            await work(directory, log)
+            if closes:
+                await directory.close()
+            scope.cancel()
+
+    node.spawn(main)
+    world.run_until(lambda: not node.alive, virtual_ms=600_000)
+    if node.exit_error is not None:
+        raise node.exit_error
+    if not closes and node.machine.powered:
+        node.power_cut()
+
+
+def problems(node: SimNode) -> list[object]:
+    node.start_process()
+    found: list[object] = [
+        finding
+        for finding in check(node.runtime().files, DATA).all_findings()
+        if finding.severity == "problem"
+    ]
+    node.crash()
+    return found
+
+
+async def fill_and_delete(directory: DataDirectory, log: Log) -> None:
+    for offset in range(5):
+        await append(directory, log, offset, epoch=offset // 2)
+    log.note_high_watermark(5)
+    await directory.delete_records(log, -1)
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["clean", "power cut"])
+def test_a_log_of_which_everything_was_deleted_keeps_its_newest_epoch(closes: bool) -> None:
+    async def look(directory: DataDirectory, log: Log) -> None:
+        assert (log.log_start_offset, log.log_end_offset) == (5, 5)
+        assert log.epochs.entries() == [(2, 5)]
+        assert log.end_offset_for(2) == (2, 5)
+
+    with SimWorld(0) as world:
+        node = world.node("node")
+        live(world, node, fill_and_delete, closes=closes)
+        for _ in range(3):
+            live(world, node, look, closes=closes)
+            assert not problems(node)
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["clean", "power cut"])
+def test_an_emptied_log_without_a_batch_on_the_disk_keeps_its_newest_epoch(closes: bool) -> None:
+    """Only the checkpoint of epochs tells of it then."""
+
+    async def empty(directory: DataDirectory, log: Log) -> None:
+        await fill_and_delete(directory, log)
+        log.roll(0)
+        await directory.flush(log)
+        removal = log.begin_remove(1)
+        directory._runtime.files.remove(removal.log_paths[0])
+        log.complete_remove(removal)
+        await directory._checkpoints.store([log])
+
+    async def look(directory: DataDirectory, log: Log) -> None:
+        assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (5, 5, 2)
+
+    with SimWorld(0) as world:
+        node = world.node("node")
+        live(world, node, empty, closes=closes)
+        for _ in range(3):
+            live(world, node, look, closes=closes)
+            assert not problems(node)
+
+
+def test_retention_that_takes_the_last_batch_leaves_its_epoch() -> None:
+    """No checkpoint came between the appends and the power cut."""
+
+    async def age(directory: DataDirectory, log: Log) -> None:
+        for offset in range(5):
+            await append(directory, log, offset, epoch=offset // 2)
+        log.note_high_watermark(5)
+        directory.maintenance.check_soon()
+        await asyncio.sleep(0.1)
+        assert (log.log_start_offset, log.size_bytes) == (5, 0)
+
+    async def look(directory: DataDirectory, log: Log) -> None:
+        assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (5, 5, 2)
+
+    old = LogConfig(retention_ms=1)
+    for seed in range(5):
+        with SimWorld(seed) as world:
+            node = world.node("node")
+            live(world, node, age, config=old, closes=False)
+            live(world, node, look, config=old)
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["clean", "power cut"])
+def test_a_log_cut_at_its_start_is_of_the_epoch_below(closes: bool) -> None:
+    """Offset 5 of epoch 9 goes, what lies below the start stays on the disk and is of epoch 2."""
+
+    async def cut(directory: DataDirectory, log: Log) -> None:
+        await fill_and_delete(directory, log)
+        await append(directory, log, 5, epoch=9)
+        await directory.checkpoint()
+        await directory.truncate(log, 5)
+        assert log.epochs.entries() == [(2, 5)]
+
+    async def look(directory: DataDirectory, log: Log) -> None:
+        assert log.epochs.entries() == [(2, 5)]
+        if log.log_end_offset == 5:
+            await append(directory, log, 5, epoch=3)
+
+    with SimWorld(0) as world:
+        node = world.node("node")
+        live(world, node, cut, closes=closes)
+        assert not problems(node)
+        live(world, node, look, closes=closes)
+        assert not problems(node)
+
+
+def test_no_stored_epoch_speaks_of_a_batch_that_a_power_cut_may_take() -> None:
+    """The only epoch of an emptied log that was appended to, but not flushed, is left out."""
+
+    async def half(directory: DataDirectory, log: Log) -> None:
+        await fill_and_delete(directory, log)
+        await directory.checkpoint()
+        await directory.append(
+            log, batch(5, epoch=9), leader_epoch=9, origin=AppendOrigin.REPLICATED, flush=False
+        )
+        await directory._checkpoints.store([log])
+
+    async def look(directory: DataDirectory, log: Log) -> None:
+        assert log.latest_epoch == (9 if log.log_end_offset == 6 else 2)
+
+    for seed in range(6):
+        with SimWorld(seed) as world:
+            node = world.node("node")
+            live(world, node, half, closes=False)
+            live(world, node, look)
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["clean", "power cut"])
+def test_a_log_cut_at_a_start_inside_a_gap_is_empty_and_goes_on_there(closes: bool) -> None:
+    """It used to end with the batch before the gap, below its own start."""
+
+    async def cut(directory: DataDirectory, log: Log) -> None:
+        for offset in (0, 1, 7):
+            await append(directory, log, offset, epoch=offset)
+        log.note_high_watermark(4)
+        await directory.delete_records(log, 4)
+        await directory.truncate(log, 4)
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (4, 4, 4)
+        assert log.latest_epoch == 1
+        assert log.size_bytes == 0
+
+    async def look(directory: DataDirectory, log: Log) -> None:
+        assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (4, 4, 1)
+
+    async def use(directory: DataDirectory, log: Log) -> None:
+        await append(directory, log, 4, epoch=3)
+        assert log.epochs.entries() == [(3, 4)]
+
+    async def look_again(directory: DataDirectory, log: Log) -> None:
+        assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (4, 5, 3)
+
+    with SimWorld(0) as world:
+        node = world.node("node")
+        for work in (cut, look, use, look_again):
+            live(world, node, work, config=GAPS, closes=closes)
+            assert not problems(node), work
+
+
+def test_a_cut_in_a_gap_leaves_a_log_after_a_power_cut_at_any_operation() -> None:
+    """Whatever is left of the segments, the log starts where it did, or everything is there."""
+
+    async def fill(directory: DataDirectory, log: Log) -> None:
+        for offset in (0, 1, 7):
+            await append(directory, log, offset, epoch=0)
+            log.roll(0)
+        log.note_high_watermark(4)
+        await directory.delete_records(log, 4)
+        await directory.checkpoint()
+
+    async def look(directory: DataDirectory, log: Log) -> None:
+        assert (log.log_start_offset, log.log_end_offset) in ((4, 4), (4, 8))
+
+    async def cut(directory: DataDirectory, log: Log) -> None:
+        node.device.arm(CrashPoint(operations=number, power=True, moment="after"))
+        await directory.truncate(log, 4)
+
+    for number in range(1, 24):
+        with SimWorld(number) as world:
+            node = world.node("node")
+            live(world, node, fill, config=GAPS)
+            live(world, node, cut, config=GAPS, closes=False)
+            node.device.arm(None)
+            live(world, node, look, config=GAPS)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_deletion_that_was_cut_short_leaves_the_topics_own_records_or_none(moment: str) -> None:
+    """Its checkpoints are forgotten first, so records may be back that were deleted: they are the
+    deleted topic's, whoever opens the next topic of this name is refused them."""
+
+    async def delete(directory: DataDirectory, log: Log) -> None:
+        await fill_and_delete(directory, log)
+        node.device.arm(CrashPoint(operations=number, power=True, moment=moment))
+        await directory.delete_log(log)
+
+    async def look(directory: DataDirectory, log: Log) -> None:
+        assert log.log_end_offset in (0, 5)
+        seen.add(log.log_end_offset)
+
+    async def next_topic(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await DataDirectory.open(runtime, scope, DATA)
+            if "t-0" in directory.log_names():
+                with pytest.raises(StorageError, match="another topic"):
+                    await directory.open_log("t-0", PLAIN, topic_id=TopicId(b"u" * 16))
+            scope.cancel()
+
+    seen: set[int] = set()
+    for number in range(1, 24):
+        with SimWorld(number) as world:
+            node = world.node("node")
+            live(world, node, delete, closes=False)
+            node.device.arm(None)
+            node.spawn(next_topic)
+            world.run_until(lambda node=node: not node.alive, virtual_ms=600_000)  # type: ignore[misc]
+            assert node.exit_error is None
+            live(world, node, look)
+    assert seen == {0, 5}

@@ -1,0 +1,125 @@
+"""Nodes and files of a test process are removed however it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from quorumlog.testing import guard
+from quorumlog.testing.node_folder import NodeFolder
+
+ABANDONED = Path(__file__).with_name("abandoned_program.py")
+WAIT_S = 60.0
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def eventually(look: Callable[[], bool], why: str) -> None:
+    end = time.monotonic() + WAIT_S
+    while not look():
+        assert time.monotonic() < end, why
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process; one that has ended, and nobody waited for, is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def sleeper() -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(["sleep", "60"], start_new_session=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nodes_and_files_go_with_a_test_that_is_killed(number: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, ABANDONED], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        told = json.loads(program.stdout.readline())
+        folder = Path(told["folder"])
+        assert len(told["pids"]) == 2
+        assert all(map(is_alive, told["pids"]))
+        assert folder.is_dir()
+        program.send_signal(number)
+        program.wait()
+    eventually(lambda: not any(map(is_alive, told["pids"])), "a node runs on")
+    eventually(lambda: not folder.exists(), f"{folder} is still there")
+
+
+def test_a_home_that_is_closed_leaves_neither_folder_nor_guard() -> None:
+    home = NodeFolder()
+    (home.folder / "file").write_text("x")
+    with sleeper() as child:
+        home.started(child.pid)
+        child.kill()
+        home.ended(child.pid)
+    home.close()
+    assert not home.folder.exists()
+    home.close()
+
+
+def guarding(folder: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-I", "-S", guard.__file__, str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE)
+
+
+def test_a_guard_kills_who_is_left_and_spares_who_has_gone(tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "file").write_text("x")
+    with sleeper() as left, sleeper() as gone:
+        with guarding(folder) as guarded:
+            assert guarded.stdin is not None
+            guarded.stdin.write(b"child %d\nchild %d\ngone %d\n" % (left.pid, gone.pid, gone.pid))
+            guarded.stdin.close()
+        assert left.wait(WAIT_S) == -signal.SIGKILL
+        assert gone.poll() is None, "the id may be anybody's"
+        gone.kill()
+    assert not folder.exists()
+
+
+def test_a_guard_that_hears_that_all_is_done_does_nothing(tmp_path: Path) -> None:
+    with guarding(tmp_path) as guarded:
+        guarded.communicate(b"done\n")
+    assert guarded.returncode == 0
+    assert tmp_path.exists()
+
+
+def test_a_guard_is_deaf_to_what_ends_the_test(tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    with sleeper() as child, guarding(folder) as guarded:
+        assert guarded.stdin is not None
+        guarded.stdin.write(b"child %d\n" % child.pid)
+        guarded.stdin.flush()
+        eventually(lambda: all(_ignores(guarded.pid, each) for each in ENDS), "it never comes up")
+        for number in ENDS:
+            guarded.send_signal(number)
+        guarded.stdin.close()
+        assert child.wait(WAIT_S) == -signal.SIGKILL
+
+
+def _ignores(pid: int, number: signal.Signals) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(status.split("SigIgn:")[1].split()[0], 16) & 1 << (number - 1))
+
+
+def test_a_fork_of_a_test_leaves_its_home_alone() -> None:
+    home = NodeFolder()
+    pid = os.fork()
+    if pid == 0:
+        home.close()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert home.folder.is_dir()
+    home.close()
+    assert not home.folder.exists()
