@@ -11,6 +11,13 @@ from .cluster_configs import (
     cluster_switch,
     effective_cluster_configs,
 )
+from .codec import (
+    decode_request,
+    describe_client_quotas,
+    describe_features,
+    describe_partition,
+    describe_topic,
+)
 from .commands import (
     AllocateProducerIds,
     AlterClientQuotas,
@@ -40,9 +47,12 @@ from .commands import (
     PartitionsCreated,
     ProducerIdsAllocated,
     QuotaAlteration,
+    QuotaOutcome,
     Reassignment,
     RegisterBroker,
+    RelayedCommand,
     Reply,
+    Submitted,
     TopicCreated,
     TopicDeleted,
     UnfenceBroker,
@@ -72,12 +82,6 @@ from .topic_configs import (
     effective_min_isr,
 )
 from .topic_names import INTERNAL_TOPICS, check_not_internal, check_topic_name
-from .translation import (
-    describe_client_quotas,
-    describe_features,
-    describe_partition,
-    describe_topic,
-)
 
 __all__ = [
     "AllocateProducerIds",
@@ -124,9 +128,12 @@ __all__ = [
     "PartitionsCreated",
     "ProducerIdsAllocated",
     "QuotaAlteration",
+    "QuotaOutcome",
     "Reassignment",
     "RegisterBroker",
+    "RelayedCommand",
     "Reply",
+    "Submitted",
     "TOPIC_CONFIGS",
     "TopicConfig",
     "TopicCreated",
@@ -142,6 +149,7 @@ __all__ = [
     "cluster_number",
     "cluster_switch",
     "decide",
+    "decode_request",
     "describe_client_quotas",
     "describe_features",
     "describe_partition",

@@ -1,15 +1,142 @@
 """Commands to the controller and their replies. Frozen values.
 
-They are msgspec structs, because three dozen dataclasses would slow down every start.
+They are msgspec structs, because three dozen dataclasses would slow down every start. `codec`
+translates them to messages and back.
 """
 
-from typing import TypeAlias
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import QuorumlogError
-from ..ids import DirectoryId, Epoch, NodeId, Offset, TopicId
+from ..ids import NO_NODE, DirectoryId, Epoch, NodeId, Offset, TopicId
+from ..runtime import Entropy
+from .client_quotas import QuotaEntity
 from .image import PartitionImage, TopicImage
+
+# --- replies -------------------------------------------------------------------------------------
+
+
+class Done(Struct, frozen=True, kw_only=True):
+    """The reply of commands without a result."""
+
+
+class TopicCreated(Struct, frozen=True, kw_only=True):
+    """The topic after the command (with validate_only: after it would have run)."""
+
+    topic: TopicImage
+
+
+class TopicDeleted(Struct, frozen=True, kw_only=True):
+    """The id of the deleted topic."""
+
+    topic_id: TopicId
+
+
+class PartitionsCreated(Struct, frozen=True, kw_only=True):
+    """The topic after the command (with validate_only: after it would have run)."""
+
+    topic: TopicImage
+
+
+class ConfigsAltered(Struct, frozen=True, kw_only=True):
+    """The configs that are set for the topic after the command (with validate_only: after it would
+    have run), by ascending name."""
+
+    configs: tuple[tuple[str, str], ...]
+
+
+class ClusterConfigsAltered(Struct, frozen=True, kw_only=True):
+    """The cluster configs that are set after the command, by ascending name."""
+
+    configs: tuple[tuple[str, str], ...]
+
+
+class PartitionsAltered(Struct, frozen=True, kw_only=True):
+    """The result of each change, in the order of the command: the new partition, or the error."""
+
+    results: tuple[PartitionImage | QuorumlogError, ...]
+
+
+class PartitionOutcome(Struct, frozen=True, kw_only=True):
+    """The outcome of one partition's reassignment or election."""
+
+    topic: str
+    partition: int
+    error: QuorumlogError | None = None
+
+
+class PartitionOutcomes(Struct, frozen=True, kw_only=True):
+    """The outcomes of the partitions of the command, in its order, or of those that changed."""
+
+    outcomes: tuple[PartitionOutcome, ...]
+
+
+class FeaturesUpdated(Struct, frozen=True, kw_only=True):
+    """Feature levels after the command, by ascending name: the finalized level, and the lowest and
+    highest level that every broker supports."""
+
+    levels: tuple[tuple[str, int, int, int], ...]
+
+
+class QuotaOutcome(Struct, frozen=True, kw_only=True):
+    """The outcome of the alteration of one entity's quotas."""
+
+    entity: QuotaEntity  # parts in the order of the command
+    error: QuorumlogError | None = None
+
+
+class ClientQuotasAltered(Struct, frozen=True, kw_only=True):
+    """The outcome of each alteration, in the order of the command."""
+
+    outcomes: tuple[QuotaOutcome, ...]
+
+
+class ProducerIdsAllocated(Struct, frozen=True, kw_only=True):
+    """The allocated block of producer ids, [start, start + count)."""
+
+    start: int
+    count: int
+
+
+Reply: TypeAlias = (
+    Done
+    | TopicCreated
+    | TopicDeleted
+    | PartitionsCreated
+    | ConfigsAltered
+    | ClusterConfigsAltered
+    | PartitionsAltered
+    | PartitionOutcomes
+    | FeaturesUpdated
+    | ClientQuotasAltered
+    | ProducerIdsAllocated
+)
+
+
+_R = TypeVar("_R")
+
+
+class Submitted(Struct, Generic[_R], frozen=True, kw_only=True):
+    """The result of a relayed command."""
+
+    reply: _R
+    offset: Offset = Offset(-1)  # of the metadata record; -1: the response has none
+    applied: bool = False  # the brokers concerned have applied it; False also if it is unknown
+
+
+# --- commands ------------------------------------------------------------------------------------
+
+
+class RelayedCommand(Struct, Generic[_R], frozen=True, kw_only=True):
+    """A command that any broker relays to the active controller. Its reply has the type `_R`."""
+
+    # True if the command may be sent again when the outcome of the first attempt is unknown.
+    is_repeatable: ClassVar[bool] = True
+
+
+_C = TypeVar("_C", bound=RelayedCommand[Any])
 
 
 class RegisterBroker(Struct, frozen=True, kw_only=True):
@@ -48,11 +175,12 @@ class BrokerStopping(Struct, frozen=True, kw_only=True):
     broker_epoch: Offset
 
 
-class CreateTopic(Struct, frozen=True, kw_only=True):
+class CreateTopic(RelayedCommand[TopicCreated], frozen=True, kw_only=True):
     """Create one topic."""
 
     name: str
-    topic_id: TopicId  # 16 random bytes from the caller: a repeat with the same id succeeds
+    # 16 random bytes: a repeat with the same id succeeds. Empty: the submitting broker draws them.
+    topic_id: TopicId = TopicId(b"")
     partitions: int = 0  # 0: the default
     replication_factor: int = 0  # 0: the default
     configs: tuple[tuple[str, str], ...] = ()
@@ -62,8 +190,10 @@ class CreateTopic(Struct, frozen=True, kw_only=True):
     ] = ()  # by partition; empty: the controller places replicas
 
 
-class DeleteTopic(Struct, frozen=True, kw_only=True):
+class DeleteTopic(RelayedCommand[TopicDeleted], frozen=True, kw_only=True):
     """Delete one topic by name, by id, or by both, which must match."""
+
+    is_repeatable: ClassVar[bool] = False  # a repeat could delete a newer topic of the same name
 
     name: str = ""  # empty: by id
     topic_id: TopicId | None = None
@@ -77,7 +207,7 @@ class ListChange(Struct, frozen=True, kw_only=True):
     is_removal: bool = False
 
 
-class AlterConfigs(Struct, frozen=True, kw_only=True):
+class AlterConfigs(RelayedCommand[ConfigsAltered], frozen=True, kw_only=True):
     """Set and delete configs of one topic atomically. A repeat changes nothing."""
 
     topic: str
@@ -87,20 +217,21 @@ class AlterConfigs(Struct, frozen=True, kw_only=True):
     validate_only: bool = False
 
 
-class AllocateProducerIds(Struct, frozen=True, kw_only=True):
-    """Allocate the next block of producer ids. A repeat allocates another block."""
+class AllocateProducerIds(RelayedCommand[ProducerIdsAllocated], frozen=True, kw_only=True):
+    """Allocate the next block of producer ids. A repeat allocates another block; the block of a
+    lost reply is never used."""
 
-    broker_id: NodeId  # NO_NODE: the caller is not a broker
+    broker_id: NodeId = NO_NODE  # NO_NODE: the caller is not a broker
     broker_epoch: Offset  # of the caller's registration; ignored if it is not a broker
 
 
-class UnregisterBroker(Struct, frozen=True, kw_only=True):
+class UnregisterBroker(RelayedCommand[Done], frozen=True, kw_only=True):
     """Remove the registration of a broker that does not come back."""
 
     broker_id: NodeId
 
 
-class CreatePartitions(Struct, frozen=True, kw_only=True):
+class CreatePartitions(RelayedCommand[PartitionsCreated], frozen=True, kw_only=True):
     """Add partitions to one topic. The present count is a success without change."""
 
     topic: str
@@ -139,14 +270,14 @@ class Reassignment(Struct, frozen=True, kw_only=True):
     replicas: tuple[NodeId, ...] | None  # the preferred leader first; None: cancel
 
 
-class AlterReassignments(Struct, frozen=True, kw_only=True):
+class AlterReassignments(RelayedCommand[PartitionOutcomes], frozen=True, kw_only=True):
     """Start or cancel reassignments. Partitions succeed or fail independently."""
 
     reassignments: tuple[Reassignment, ...]
     keep_replication_factor: bool = False  # reject another number of replicas (KIP-860)
 
 
-class ElectLeaders(Struct, frozen=True, kw_only=True):
+class ElectLeaders(RelayedCommand[PartitionOutcomes], frozen=True, kw_only=True):
     """Elect preferred leaders, or (unclean) any live replica of partitions without a leader."""
 
     unclean: bool = False
@@ -158,7 +289,7 @@ class BalanceLeaders(Struct, frozen=True, kw_only=True):
     leader.imbalance.per.broker.percentage. The controller submits it periodically."""
 
 
-class AlterClusterConfigs(Struct, frozen=True, kw_only=True):
+class AlterClusterConfigs(RelayedCommand[ClusterConfigsAltered], frozen=True, kw_only=True):
     """Set and delete configs of the cluster atomically."""
 
     changes: tuple[tuple[str, str | None], ...]
@@ -175,7 +306,7 @@ class FeatureUpdate(Struct, frozen=True, kw_only=True):
     allow_downgrade: bool = False
 
 
-class UpdateFeatures(Struct, frozen=True, kw_only=True):
+class UpdateFeatures(RelayedCommand[FeaturesUpdated], frozen=True, kw_only=True):
     """Change finalized feature levels atomically."""
 
     updates: tuple[FeatureUpdate, ...]
@@ -185,11 +316,11 @@ class UpdateFeatures(Struct, frozen=True, kw_only=True):
 class QuotaAlteration(Struct, frozen=True, kw_only=True):
     """Changes of one entity's quotas; parts and keys are in the order of the request."""
 
-    entity: tuple[tuple[str, str | None], ...]
+    entity: QuotaEntity
     changes: tuple[tuple[str, float | None], ...]  # key, new value; None: delete
 
 
-class AlterClientQuotas(Struct, frozen=True, kw_only=True):
+class AlterClientQuotas(RelayedCommand[ClientQuotasAltered], frozen=True, kw_only=True):
     """Set and delete client quotas. Entities succeed or fail independently; a repeat changes
     nothing."""
 
@@ -197,111 +328,34 @@ class AlterClientQuotas(Struct, frozen=True, kw_only=True):
     validate_only: bool = False
 
 
+Relayed: TypeAlias = (
+    CreateTopic
+    | DeleteTopic
+    | CreatePartitions
+    | AlterConfigs
+    | AlterReassignments
+    | ElectLeaders
+    | AlterClusterConfigs
+    | UpdateFeatures
+    | AlterClientQuotas
+    | UnregisterBroker
+    | AllocateProducerIds
+)
+
 Command: TypeAlias = (
     RegisterBroker
     | FenceBroker
     | UnfenceBroker
     | BrokerStopping
-    | UnregisterBroker
-    | CreateTopic
-    | DeleteTopic
-    | CreatePartitions
-    | AlterConfigs
-    | AlterClusterConfigs
     | AlterPartitions
-    | AlterReassignments
-    | ElectLeaders
     | BalanceLeaders
-    | UpdateFeatures
-    | AlterClientQuotas
-    | AllocateProducerIds
+    | Relayed
 )
 
 
-class Done(Struct, frozen=True, kw_only=True):
-    """The reply of commands without a result."""
-
-
-class TopicCreated(Struct, frozen=True, kw_only=True):
-    """The topic after the command (with validate_only: after it would have run)."""
-
-    topic: TopicImage
-
-
-class TopicDeleted(Struct, frozen=True, kw_only=True):
-    """The topic before its deletion."""
-
-    topic: TopicImage
-
-
-class PartitionsCreated(Struct, frozen=True, kw_only=True):
-    """The topic after the command (with validate_only: after it would have run)."""
-
-    topic: TopicImage
-
-
-class ConfigsAltered(Struct, frozen=True, kw_only=True):
-    """The topic after the command (with validate_only: after it would have run)."""
-
-    topic: TopicImage
-
-
-class ClusterConfigsAltered(Struct, frozen=True, kw_only=True):
-    """The cluster configs that are set after the command, by ascending name."""
-
-    configs: tuple[tuple[str, str], ...]
-
-
-class PartitionsAltered(Struct, frozen=True, kw_only=True):
-    """The result of each change, in the order of the command: the new partition, or the error."""
-
-    results: tuple[PartitionImage | QuorumlogError, ...]
-
-
-class PartitionOutcome(Struct, frozen=True, kw_only=True):
-    """The outcome of one partition's reassignment or election."""
-
-    topic: str
-    partition: int
-    error: QuorumlogError | None = None
-
-
-class PartitionOutcomes(Struct, frozen=True, kw_only=True):
-    """The outcomes of the partitions of the command, in its order, or of those that changed."""
-
-    outcomes: tuple[PartitionOutcome, ...]
-
-
-class FeaturesUpdated(Struct, frozen=True, kw_only=True):
-    """Feature levels after the command, by ascending name: the finalized level, and the lowest and
-    highest level that every broker supports."""
-
-    levels: tuple[tuple[str, int, int, int], ...]
-
-
-class ClientQuotasAltered(Struct, frozen=True, kw_only=True):
-    """The error of each alteration, in the order of the command; None: it succeeded."""
-
-    errors: tuple[QuorumlogError | None, ...]
-
-
-class ProducerIdsAllocated(Struct, frozen=True, kw_only=True):
-    """The allocated block of producer ids, [start, start + count)."""
-
-    start: int
-    count: int
-
-
-Reply: TypeAlias = (
-    Done
-    | TopicCreated
-    | TopicDeleted
-    | PartitionsCreated
-    | ConfigsAltered
-    | ClusterConfigsAltered
-    | PartitionsAltered
-    | PartitionOutcomes
-    | FeaturesUpdated
-    | ClientQuotasAltered
-    | ProducerIdsAllocated
-)
+def with_topic_id(command: _C, entropy: Entropy) -> _C:
+    """Return the command; a new topic without an id gets a random one, so that a repeat is
+    harmless."""
+    if isinstance(command, CreateTopic) and not command.topic_id:
+        return replace(command, topic_id=TopicId(entropy.token(16)))
+    return command

@@ -7,7 +7,7 @@ that ends. Callers that find the block empty share one request for the next one.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from ...errors import (
     BrokerIdNotRegistered,
@@ -17,22 +17,25 @@ from ...errors import (
     TimedOut,
     UnknownServerError,
 )
-from ...proto import controller_pb2 as pb
+from ...ids import NodeId, Offset
+from ...metadata.commands import AllocateProducerIds, RelayedCommand, Submitted
 from ...runtime import Clock
+
+_R = TypeVar("_R")
 
 STOCK_TIMEOUT_MS: Final = 1_000
 """The maximum time that a start waits for the first block."""
 
 
 class ControllerRelay(Protocol):
-    """The broker's session with the controller, for producer ids."""
+    """The broker's session with the controller, for commands of the broker itself."""
+
+    broker_epoch: Offset
 
     @property
-    def broker_epoch(self) -> int: ...
+    def broker_id(self) -> NodeId: ...
 
-    async def relay(
-        self, request: pb.RelayRequest, *, timeout_ms: int, repeatable: bool
-    ) -> pb.RelayResponse: ...
+    async def submit(self, command: RelayedCommand[_R], *, timeout_ms: int) -> Submitted[_R]: ...
 
 
 class ProducerIds:
@@ -86,23 +89,17 @@ class ProducerIds:
         relay = self._relay
         if relay is None or relay.broker_epoch < 0:
             raise NotController("the broker is starting and has no producer ids yet; retry")
-        command = pb.AllocateProducerIdsRequest(broker_epoch=relay.broker_epoch)
+        command = AllocateProducerIds(broker_id=relay.broker_id, broker_epoch=relay.broker_epoch)
         try:
-            # A block in a lost answer is never used, so a retry is safe.
-            answer = await relay.relay(
-                pb.RelayRequest(allocate_producer_ids=command),
-                timeout_ms=timeout_ms,
-                repeatable=True,
-            )
+            block = (await relay.submit(command, timeout_ms=timeout_ms)).reply
         except (StaleBrokerEpoch, BrokerIdNotRegistered) as error:
             raise NotController(
                 "the broker is registering again and has no producer ids; retry"
             ) from error
-        block = answer.allocate_producer_ids
-        if block.producer_id_start < 0 or block.producer_id_len < 1:
+        if block.start < 0 or block.count < 1:
             raise UnknownServerError(
-                f"the controller returned {block.producer_id_len} producer ids from"
-                f" {block.producer_id_start} on; check that it runs the same version"
+                f"the controller returned {block.count} producer ids from {block.start} on; check"
+                " that it runs the same version"
             )
-        self._next = block.producer_id_start
-        self._end = block.producer_id_start + block.producer_id_len
+        self._next = block.start
+        self._end = block.start + block.count

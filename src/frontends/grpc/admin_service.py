@@ -28,7 +28,7 @@ from ...metadata.client_quotas import (
 )
 from ...metadata.shell.publisher import MetadataPublisher
 from ...metadata.shell.session import BrokerSession
-from ...proto import admin_pb2, controller_pb2
+from ...proto import admin_pb2
 from ...proto import admin_pb2 as pb
 from ...runtime import CallContext, Handler, Runtime
 from ...services import (
@@ -184,8 +184,7 @@ class AdminService:
         check_not_internal(request.name)
         check_topic_id(request.topic_id)
         check_assignments(request.assignments)
-        timeout_ms = self._metadata.relay_ms(context)
-        return await self._metadata.session.create_topic(request, timeout_ms=timeout_ms)
+        return (await self._metadata.submit(request, context)).create_topic
 
     async def delete_topic(
         self, request: admin_pb2.DeleteTopicRequest, context: CallContext
@@ -196,8 +195,7 @@ class AdminService:
             check_topic_name(request.name)
         elif not request.topic_id:
             raise InvalidRequest("name and topic_id: both are empty; give one of them")
-        timeout_ms = self._metadata.relay_ms(context)
-        return await self._metadata.session.delete_topic(request, timeout_ms=timeout_ms)
+        return (await self._metadata.submit(request, context)).delete_topic
 
     async def describe_configs(
         self, request: admin_pb2.DescribeConfigsRequest, context: CallContext
@@ -243,8 +241,7 @@ class AdminService:
     ) -> admin_pb2.AlterConfigsResponse:
         """Set and delete configs of one topic, all or none."""
         check_alteration(request)
-        timeout_ms = self._metadata.relay_ms(context)
-        return await self._metadata.session.alter_configs(request, timeout_ms=timeout_ms)
+        return (await self._metadata.submit(request, context)).alter_configs
 
     async def describe_log_dirs(
         self, request: admin_pb2.DescribeLogDirsRequest, context: CallContext
@@ -301,8 +298,7 @@ class AdminService:
     ) -> admin_pb2.AlterClusterConfigsResponse:
         """Set and delete configs of the whole cluster, all or none."""
         check_changes(request.changes, replace=request.replace)
-        relayed = controller_pb2.RelayRequest(alter_cluster_configs=request)
-        return (await self._metadata.relay(relayed, context)).alter_cluster_configs
+        return (await self._metadata.submit(request, context)).alter_cluster_configs
 
     async def describe_features(
         self, request: admin_pb2.DescribeFeaturesRequest, context: CallContext
@@ -318,8 +314,7 @@ class AdminService:
     ) -> admin_pb2.UpdateFeaturesResponse:
         """Change finalized levels, all or none."""
         check_feature_updates(request.updates)
-        relayed = controller_pb2.RelayRequest(update_features=request)
-        return (await self._metadata.relay(relayed, context)).update_features
+        return (await self._metadata.submit(request, context)).update_features
 
     async def unregister_broker(
         self, request: admin_pb2.UnregisterBrokerRequest, context: CallContext
@@ -327,8 +322,7 @@ class AdminService:
         """Remove the registration of a decommissioned broker."""
         if request.broker < 0:
             raise InvalidRequest(f"broker: {request.broker} is not a node id; give 0 or more")
-        relayed = controller_pb2.RelayRequest(unregister_broker=request)
-        return (await self._metadata.relay(relayed, context)).unregister_broker
+        return (await self._metadata.submit(request, context)).unregister_broker
 
 
 def _unknown(name: str) -> UnknownTopicOrPartition:
@@ -380,8 +374,7 @@ class QuotaAdmin:
                     f"alteration: {len(alteration.entity)} entity parts and"
                     f" {len(alteration.changes)} quotas; give each once"
                 )
-        relayed = controller_pb2.RelayRequest(alter_client_quotas=request)
-        return (await self._metadata.relay(relayed, context)).alter_client_quotas
+        return (await self._metadata.submit(request, context)).alter_client_quotas
 
 
 def _filter(wanted: pb.QuotaFilter) -> EntityFilter:

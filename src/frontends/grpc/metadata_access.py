@@ -1,10 +1,13 @@
 """Access of handlers to the metadata: reads from the broker's own image once it is recent enough,
 changes through the active controller."""
 
+from google.protobuf.message import Message
+
 from ...errors import NotController
 from ...ids import NO_NODE, NodeId
-from ...metadata import MetadataImage
+from ...metadata import MetadataImage, decode_request
 from ...metadata.shell.publisher import MetadataPublisher
+from ...metadata.shell.relay_reply import encode_reply
 from ...metadata.shell.session import BrokerSession
 from ...proto import controller_pb2
 from ...runtime import CallContext, Runtime
@@ -51,14 +54,11 @@ class MetadataAccess:
         await self._metadata.wait_applied(offset, timeout_ms=self.left_ms(context))
         return self._metadata.image
 
-    async def relay(
-        self, request: controller_pb2.RelayRequest, context: CallContext
-    ) -> controller_pb2.RelayResponse:
-        """Forward a command to the active controller, again if the outcome is unknown.
-
-        Every command here is idempotent.
-        """
-        return await self.session.relay(request, timeout_ms=self.relay_ms(context), repeatable=True)
+    async def submit(self, request: Message, context: CallContext) -> controller_pb2.RelayResponse:
+        """Submit the command of a client's request to the active controller."""
+        command = decode_request(request)
+        submitted = await self.session.submit(command, timeout_ms=self.relay_ms(context))
+        return await encode_reply(command, submitted)
 
     def now_ms(self) -> int:
         """Return the node's monotonic time."""

@@ -21,7 +21,6 @@ from ...metadata import (
 )
 from ...metadata.topic_configs import effective_min_isr
 from ...proto import admin_pb2 as pb
-from ...proto import controller_pb2
 from ...runtime import CallContext, Handler
 from ...services import (
     ADMIN_ALTER_REASSIGNMENTS,
@@ -67,8 +66,7 @@ class PartitionAdmin:
         if request.count < 1:
             raise InvalidRequest(f"count: {request.count}; give 1 or more", topic=request.topic)
         check_assignments(request.assignments)
-        relayed = controller_pb2.RelayRequest(create_partitions=request)
-        return (await self._metadata.relay(relayed, context)).create_partitions
+        return (await self._metadata.submit(request, context)).create_partitions
 
     async def alter_reassignments(
         self, request: pb.AlterReassignmentsRequest, context: CallContext
@@ -78,8 +76,7 @@ class PartitionAdmin:
         for part in request.partitions:
             check_partition(part.topic, part.partition)
         check_assignments(each.target for each in request.partitions if each.HasField("target"))
-        relayed = controller_pb2.RelayRequest(alter_reassignments=request)
-        return (await self._metadata.relay(relayed, context)).alter_reassignments
+        return (await self._metadata.submit(request, context)).alter_reassignments
 
     async def list_reassignments(
         self, request: pb.ListReassignmentsRequest, context: CallContext
@@ -176,8 +173,7 @@ class PartitionAdmin:
             )
         for part in request.partitions:
             check_partition(part.topic, part.partition)
-        relayed = controller_pb2.RelayRequest(elect_leaders=request)
-        return (await self._metadata.relay(relayed, context)).elect_leaders
+        return (await self._metadata.submit(request, context)).elect_leaders
 
 
 def check_names(names: Sequence[str]) -> None:

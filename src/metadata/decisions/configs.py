@@ -45,7 +45,7 @@ def alter_configs(image: MetadataImage, command: AlterConfigs) -> AnyDecision:
         if topic.configs.get(name) != value
     )
     after = _after(image, records)
-    reply = ConfigsAltered(topic=after.topics_by_id[topic.id])
+    reply = ConfigsAltered(configs=tuple(sorted(after.topics_by_id[topic.id].configs.items())))
     if command.validate_only:
         return Decision(records=(), reply=reply)
 

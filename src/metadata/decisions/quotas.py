@@ -17,7 +17,7 @@ from ..client_quotas import (
     entity_text,
     quota_record,
 )
-from ..commands import AlterClientQuotas, ClientQuotasAltered, QuotaAlteration, Reply
+from ..commands import AlterClientQuotas, ClientQuotasAltered, QuotaAlteration, QuotaOutcome, Reply
 from ..decision import AnyDecision
 from ..image import MetadataImage
 from .steps import Walk, decision_of
@@ -29,7 +29,12 @@ def alter_client_quotas(image: MetadataImage, command: AlterClientQuotas) -> Any
     if not command.alterations:
         raise InvalidRequest("no changes; give an entity and its quotas")
     outcomes = _within_bound(image, _checked(command))
-    errors = tuple(each if isinstance(each, QuorumlogError) else None for each in outcomes)
+    results = tuple(
+        QuotaOutcome(
+            entity=alteration.entity, error=each if isinstance(each, QuorumlogError) else None
+        )
+        for alteration, each in zip(command.alterations, outcomes, strict=True)
+    )
 
     def walk() -> Walk:
         if command.validate_only:
@@ -40,7 +45,7 @@ def alter_client_quotas(image: MetadataImage, command: AlterClientQuotas) -> Any
 
     def answer() -> tuple[Reply, tuple[NodeId, ...]]:
         active = (broker.id for broker in image.sorted_brokers() if not broker.fenced)
-        return ClientQuotasAltered(errors=errors), tuple(active)
+        return ClientQuotasAltered(outcomes=results), tuple(active)
 
     return decision_of("alter quotas of clients", walk(), answer)
 

@@ -335,7 +335,7 @@ def delete_topic(image: MetadataImage, command: DeleteTopic) -> Decision:
     record = pb.RemoveTopicRecord(topic_id=topic.id)
     return Decision(
         records=(pb.MetadataRecord(remove_topic=record),),
-        reply=TopicDeleted(topic=topic),
+        reply=TopicDeleted(topic_id=topic.id),
         brokers=replicas_of(topic),
     )
 

@@ -21,15 +21,17 @@ from ...services import (
     CONTROLLER_BROKER_SESSION,
     CONTROLLER_RELAY,
 )
+from ..codec import decode_command
 from ..commands import (
     Command,
     PartitionsAltered,
     ProducerIdsAllocated,
+    Submitted,
+    with_topic_id,
 )
 from ..decision import ControllerConfig
 from ..isr_messages import alter_partitions_of, altered_response
 from ..sessions import BrokerSessions
-from ..translation import command_of
 from .applied_waiters import AppliedWaiters
 from .background_tasks import BackgroundTasks
 from .broker_fencer import BrokerFencer
@@ -37,7 +39,7 @@ from .broker_streams import BrokerStreams, SessionStream
 from .command_queue import CommandQueue, Outcome
 from .leader_balancer import LeaderBalancer
 from .publisher import MetadataPublisher
-from .relay_reply import answer
+from .relay_reply import encode_reply
 
 _LOG = logging.getLogger("quorumlog.metadata")
 
@@ -194,11 +196,13 @@ class ControllerShell:
         """Respond when the change is committed and applied by the brokers it concerns, or after
         `applied_wait_ms` with applied=False."""
         self._check_cluster(request.cluster_id)
-        outcome = await self.submit(command_of(request, self._topic_ids))
+        command = with_topic_id(decode_command(request), self._topic_ids)
+        outcome = await self.submit(command)
         concerned = _concerned(outcome, NodeId(request.broker_id))
         await self._applied.wait(concerned, outcome.offset, self._config.applied_wait_ms)
         applied = all(self._sessions.applied_offset(b) >= outcome.offset for b in concerned)
-        return await answer(outcome.reply, request=request, offset=outcome.offset, applied=applied)
+        submitted = Submitted(reply=outcome.reply, offset=outcome.offset, applied=applied)
+        return await encode_reply(command, submitted)
 
     async def _alter_partitions(
         self, request: pb.AlterPartitionsRequest, context: CallContext

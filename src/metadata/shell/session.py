@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from ...errors import (
     DuplicateBrokerRegistration,
@@ -21,14 +21,17 @@ from ...errors import (
     QuorumlogError,
 )
 from ...ids import NO_NODE, ClusterId, DirectoryId, NodeId, Offset
-from ...proto import admin_pb2, metadata_records_pb2
 from ...proto import controller_pb2 as pb
+from ...proto import metadata_records_pb2
 from ...runtime import Runtime, Scope, Stream
 from ...services import CONTROLLER_BROKER_SESSION
+from ..codec import encode_command
+from ..commands import RelayedCommand, Submitted, with_topic_id
 from ..metadata_freshness import MetadataFreshness
 from .controller_calls import ControllerCalls
 from .controller_locator import ControllerLocator
 from .publisher import MetadataPublisher
+from .relay_reply import decode_reply
 
 _LOG = logging.getLogger("quorumlog.metadata")
 
@@ -40,6 +43,7 @@ SHUTDOWN_INTERVAL_MS: Final = 50
 SHUTDOWN_SILENCE_MS: Final = 2_000
 """Time without a heartbeat response after which a controlled shutdown is abandoned."""
 
+_R = TypeVar("_R")
 SessionStream = Stream[pb.BrokerSessionRequest, pb.BrokerSessionResponse]
 
 
@@ -106,6 +110,11 @@ class BrokerSession:
         self._answered_ms: int | None = None  # send time of the newest answered heartbeat
         self._freshness = MetadataFreshness()
         publisher.on_applied(self._on_applied)
+
+    @property
+    def broker_id(self) -> NodeId:
+        """The broker of the session."""
+        return self._config.broker_id
 
     @property
     def controller_id(self) -> NodeId:
@@ -313,54 +322,19 @@ class BrokerSession:
             ],
         )
 
-    # --- requests of clients -------------------------------------------------------------------
+    # --- commands ------------------------------------------------------------------------------
 
-    async def create_topic(
-        self, request: admin_pb2.CreateTopicRequest, *, timeout_ms: int
-    ) -> admin_pb2.CreateTopicResponse:
-        """Create a topic at the active controller. Raise its typed errors, TimedOut, or
-        OutcomeUnknown.
+    async def submit(self, command: RelayedCommand[_R], *, timeout_ms: int) -> Submitted[_R]:
+        """Submit a command to the active controller.
 
-        A request without a topic id gets one here, which makes retries harmless.
+        Repeats it if it was certainly not executed, and if it is repeatable. A new topic without an
+        id gets one here. Raises the controller's typed errors, TimedOut, OutcomeUnknown, Stopping.
         """
-        if not request.topic_id:
-            request.topic_id = self._entropy.token(16)
-        relayed = pb.RelayRequest(create_topic=request)
-        response = await self._calls.relay(relayed, timeout_ms=timeout_ms, repeatable=True)
-        return response.create_topic
-
-    async def delete_topic(
-        self, request: admin_pb2.DeleteTopicRequest, *, timeout_ms: int
-    ) -> admin_pb2.DeleteTopicResponse:
-        """Delete a topic at the active controller. Raise its typed errors, TimedOut, or
-        OutcomeUnknown."""
-        relayed = pb.RelayRequest(delete_topic=request)
-        response = await self._calls.relay(relayed, timeout_ms=timeout_ms, repeatable=False)
-        return response.delete_topic
-
-    async def alter_configs(
-        self, request: admin_pb2.AlterConfigsRequest, *, timeout_ms: int
-    ) -> admin_pb2.AlterConfigsResponse:
-        """Change configs of a topic at the active controller. Raise its typed errors, TimedOut, or
-        OutcomeUnknown.
-
-        Retried if the outcome is unknown: the change may take effect any time before the response,
-        also after a concurrent change.
-        """
-        relayed = pb.RelayRequest(alter_configs=request)
-        response = await self._calls.relay(relayed, timeout_ms=timeout_ms, repeatable=True)
-        return response.alter_configs
-
-    async def relay(
-        self, request: pb.RelayRequest, *, timeout_ms: int, repeatable: bool
-    ) -> pb.RelayResponse:
-        """Send the command of a request to the active controller; fills in cluster and broker id.
-
-        Retried if it was certainly not executed, with `repeatable` also if the outcome is unknown.
-        Raises the controller's typed errors, TimedOut, Stopping, and OutcomeUnknown if the outcome
-        of a command that is not repeatable is unknown.
-        """
-        return await self._calls.relay(request, timeout_ms=timeout_ms, repeatable=repeatable)
+        command = with_topic_id(command, self._entropy)
+        response = await self._calls.relay(
+            encode_command(command), timeout_ms=timeout_ms, repeatable=command.is_repeatable
+        )
+        return await decode_reply(command, response)
 
     async def alter_partitions(
         self, partitions: Sequence[pb.AlterPartition], *, timeout_ms: int

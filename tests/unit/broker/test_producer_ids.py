@@ -1,12 +1,19 @@
 """A broker gives each producer id away once, from blocks that it asks for when it must."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from quorumlog.broker.shell.producer_ids import ProducerIds
 from quorumlog.errors import NotController, StaleBrokerEpoch, TimedOut, UnknownServerError
-from quorumlog.proto import controller_pb2 as pb
+from quorumlog.ids import NodeId, Offset
+from quorumlog.metadata import (
+    AllocateProducerIds,
+    ProducerIdsAllocated,
+    RelayedCommand,
+    Submitted,
+)
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import run
 
@@ -15,24 +22,23 @@ class Session:
     """Hands out blocks of three, as slowly as a test says."""
 
     def __init__(self) -> None:
-        self.broker_epoch = 5
+        self.broker_id = NodeId(1)
+        self.broker_epoch = Offset(5)
         self.asked: list[int] = []  # the broker epochs
         self.takes_s = 0.0
         self.refusals: list[Exception] = []
         self.length = 3
 
-    async def relay(
-        self, request: pb.RelayRequest, *, timeout_ms: int, repeatable: bool
-    ) -> pb.RelayResponse:
-        assert repeatable
-        self.asked.append(request.allocate_producer_ids.broker_epoch)
+    async def submit(self, command: RelayedCommand[Any], *, timeout_ms: int) -> Submitted[Any]:
+        assert isinstance(command, AllocateProducerIds)
+        assert command.is_repeatable
+        self.asked.append(command.broker_epoch)
         start = 1_000 * len(self.asked)
         async with asyncio.timeout(timeout_ms / 1000):
             await asyncio.sleep(self.takes_s)
         if self.refusals:
             raise self.refusals.pop(0)
-        block = pb.AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=self.length)
-        return pb.RelayResponse(allocate_producer_ids=block)
+        return Submitted(reply=ProducerIdsAllocated(start=start, count=self.length))
 
 
 def test_many_at_once_get_different_ids_and_share_the_requests_for_blocks() -> None:
@@ -54,7 +60,7 @@ def test_a_broker_without_a_registration_says_that_it_is_starting() -> None:
         with pytest.raises(NotController, match="starting"):
             await ids.take(timeout_ms=1_000)
         session = Session()
-        session.broker_epoch = -1
+        session.broker_epoch = Offset(-1)
         ids.attach(session)
         with pytest.raises(NotController, match="starting"):
             await ids.take(timeout_ms=1_000)
@@ -72,7 +78,7 @@ def test_a_past_registration_is_something_that_passes() -> None:
         with pytest.raises(NotController, match="registering again") as caught:
             await ids.take(timeout_ms=1_000)
         assert caught.value.retriable
-        session.broker_epoch = 9
+        session.broker_epoch = Offset(9)
         assert await ids.take(timeout_ms=1_000) == 2_000
         assert session.asked == [5, 9]
 

@@ -43,7 +43,9 @@ def alter(
     """The decision, and in words why each was refused, "" for those that were not."""
     decision = cluster.do(AlterClientQuotas(alterations=alterations, validate_only=validate_only))
     assert isinstance(decision.reply, ClientQuotasAltered)
-    return decision, ["" if each is None else each.message for each in decision.reply.errors]
+    return decision, [
+        "" if each.error is None else each.error.message for each in decision.reply.outcomes
+    ]
 
 
 def quotas_of(cluster: Cluster) -> dict[QuotaEntity, dict[str, float]]:

@@ -20,7 +20,7 @@ def alter(cluster: Cluster, *changes: tuple[str, str | None], only: bool = False
 
 def configs_of(decision: Decision) -> dict[str, str]:
     assert isinstance(decision.reply, ConfigsAltered)
-    return dict(decision.reply.topic.configs)
+    return dict(decision.reply.configs)
 
 
 def test_configs_are_set_and_deleted_and_the_others_stay(topic: Cluster) -> None:

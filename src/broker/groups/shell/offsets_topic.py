@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ....errors import CoordinatorNotAvailable, QuorumlogError, TopicAlreadyExists
+from ....ids import TopicId
+from ....metadata.commands import CreateTopic
 from ....metadata.image import MetadataImage, TopicImage
-from ....proto import admin_pb2
-from ....proto import controller_pb2 as pb
 from ....runtime import Clock
 from ..config import OFFSETS_TOPIC, GroupConfig
 
@@ -120,11 +120,7 @@ class OffsetsTopic:
             )
         _LOG.info("groups.make_topic replicas=%d", replicas)
         try:
-            await relay.relay(
-                pb.RelayRequest(create_topic=self._request(replicas)),
-                timeout_ms=MAKE_TIMEOUT_MS,
-                repeatable=True,
-            )
+            await relay.submit(self._command(replicas), timeout_ms=MAKE_TIMEOUT_MS)
         except TopicAlreadyExists:
             return  # another broker has created it concurrently
 
@@ -132,7 +128,7 @@ class OffsetsTopic:
         wanted = self._config.offsets_replicas
         return wanted or max(1, min(REPLICAS_MAX, max(self._formed_for(), brokers)))
 
-    def _request(self, replicas: int) -> admin_pb2.CreateTopicRequest:
+    def _command(self, replicas: int) -> CreateTopic:
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -142,15 +138,12 @@ class OffsetsTopic:
             configs["min.insync.replicas"] = "2"
         if replicas == 1:
             configs["flush.policy"] = "fsync"
-        return admin_pb2.CreateTopicRequest(
+        return CreateTopic(
             name=OFFSETS_TOPIC,
-            topic_id=self._new_id(),
+            topic_id=TopicId(self._new_id()),
             partitions=self._config.offsets_partitions,
             replication_factor=replicas,
-            configs=[
-                admin_pb2.ConfigEntry(name=name, value=value)
-                for name, value in sorted(configs.items())
-            ],
+            configs=tuple(sorted(configs.items())),
         )
 
     def _wake(self) -> None:

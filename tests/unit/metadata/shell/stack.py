@@ -9,7 +9,8 @@ from typing import Any
 from tests.kit.waits import AMPLE_MS, AMPLE_S
 
 from quorumlog import simulation
-from quorumlog.ids import ClusterId, NodeId
+from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.metadata import CreateTopic
 from quorumlog.metadata.shell import (
     BrokerSession,
     BrokerSessionConfig,
@@ -18,7 +19,6 @@ from quorumlog.metadata.shell import (
     ControllerShellConfig,
     MetadataPublisher,
 )
-from quorumlog.proto import admin_pb2
 from quorumlog.proto import controller_pb2 as pb
 from quorumlog.raftlog import RaftConfig
 from quorumlog.raftlog.shell import RaftNode
@@ -172,5 +172,5 @@ async def started(
             await directory.close()
 
 
-def create(name: str, topic_id: bytes = b"", partitions: int = 1) -> admin_pb2.CreateTopicRequest:
-    return admin_pb2.CreateTopicRequest(name=name, topic_id=topic_id, partitions=partitions)
+def create(name: str, topic_id: bytes = b"", partitions: int = 1) -> CreateTopic:
+    return CreateTopic(name=name, topic_id=TopicId(topic_id), partitions=partitions)

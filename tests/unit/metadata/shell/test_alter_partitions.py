@@ -13,7 +13,6 @@ from tests.unit.metadata.shell.stack import (
     Run,
     SessionStream,
     Stack,
-    create,
     started,
 )
 
@@ -28,6 +27,7 @@ from quorumlog.errors import (
     UnknownTopicId,
 )
 from quorumlog.ids import NodeId, Offset
+from quorumlog.metadata import CreateTopic
 from quorumlog.metadata.shell import BrokerSession, ControllerLocator
 from quorumlog.proto import controller_pb2 as pb
 from quorumlog.runtime import Runtime
@@ -70,11 +70,9 @@ async def with_second_broker(stack: Stack, session: BrokerSession) -> SessionStr
     beat = pb.BrokerHeartbeat(sequence=1, applied_offset=answer.broker_epoch)
     await stream.send(pb.BrokerSessionRequest(heartbeat=beat))
     await stack.until(lambda: stack.publisher.image.brokers[NodeId(2)].is_active)
-    request = create("t", partitions=2)
-    for replicas in ((1, 2), (1, 2)):
-        request.assignments.add(replicas=replicas)
-    request.partitions = 0
-    await session.create_topic(request, timeout_ms=CALL_MS)
+    two = (NodeId(1), NodeId(2))
+    command = CreateTopic(name="t", assignments=(two, two))
+    await session.submit(command, timeout_ms=CALL_MS)
     return stream
 
 

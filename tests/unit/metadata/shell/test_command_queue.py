@@ -322,7 +322,7 @@ def test_a_new_leader_aborts_what_the_one_before_left_unfinished(run: Run) -> No
                 await asked
         async with started(runtime, path) as stack, stack.session() as session:
             assert not stack.publisher.image.topics_by_id
-            await session.create_topic(create("a"), timeout_ms=CALL_MS)
+            await session.submit(create("a"), timeout_ms=CALL_MS)
             assert stack.publisher.open_transaction is None
             assert [t.name for t in stack.publisher.image.sorted_topics()] == ["a"]
 
@@ -374,14 +374,12 @@ def test_a_large_topic_is_created_in_steps_and_seen_as_a_whole(run: Run) -> None
             stack.publisher.subscribe(note)
             async with asyncio.timeout(AMPLE_S), asyncio.TaskGroup() as group:
                 large = group.create_task(
-                    session.create_topic(create("large", partitions=5000), timeout_ms=CALL_MS)
+                    session.submit(create("large", partitions=5000), timeout_ms=CALL_MS)
                 )
                 await stack.begun()  # else the twin may come first
                 twin = create("large", b"y" * 16)
-                refused = group.create_task(
-                    _refused(session.create_topic(twin, timeout_ms=CALL_MS))
-                )
-            assert len(large.result().topic.partitions) == 5000
+                refused = group.create_task(_refused(session.submit(twin, timeout_ms=CALL_MS)))
+            assert len(large.result().reply.topic.partitions) == 5000
             assert isinstance(refused.result(), TopicAlreadyExists)
             assert set(sizes) == {5000}
 

@@ -1,6 +1,8 @@
-"""Answers about many partitions: the same as at once, and others have their turn."""
+"""Replies about many partitions: encoded and decoded in steps, between which other tasks run."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 from immutables import Map
@@ -8,21 +10,26 @@ from immutables import Map
 from quorumlog.errors import ElectionNotNeeded
 from quorumlog.ids import Epoch, NodeId, Offset, TopicId
 from quorumlog.metadata import (
+    AlterReassignments,
+    CreatePartitions,
+    CreateTopic,
+    ElectLeaders,
     PartitionImage,
     PartitionOutcome,
     PartitionOutcomes,
     PartitionsCreated,
+    RelayedCommand,
     Reply,
+    Submitted,
     TopicCreated,
     TopicImage,
 )
-from quorumlog.metadata.shell.relay_reply import PARTITIONS_AT_ONCE, answer
-from quorumlog.metadata.translation import response_of
-from quorumlog.proto import controller_pb2 as pb
+from quorumlog.metadata.codec import ITEMS_A_STEP
+from quorumlog.metadata.shell.relay_reply import decode_reply, encode_reply
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import run
 
-MANY = 4 * PARTITIONS_AT_ONCE + 1
+MANY = 4 * ITEMS_A_STEP + 1
 ONE = NodeId(1)
 
 
@@ -44,25 +51,30 @@ def outcomes() -> PartitionOutcomes:
 @pytest.mark.parametrize(
     ("command", "reply"),
     [
-        ("create_topic", TopicCreated(topic=topic())),
-        ("create_partitions", PartitionsCreated(topic=topic())),
-        ("elect_leaders", outcomes()),
-        ("alter_reassignments", outcomes()),
+        (CreateTopic(name="t"), TopicCreated(topic=topic())),
+        (CreatePartitions(topic="t", count=MANY), PartitionsCreated(topic=topic())),
+        (ElectLeaders(), outcomes()),
+        (AlterReassignments(reassignments=()), outcomes()),
     ],
 )
-def test_an_answer_about_many_partitions_is_put_together_in_steps(
-    command: str, reply: Reply
+def test_reply_about_many_partitions_is_translated_in_steps(
+    command: RelayedCommand[Any], reply: Reply
 ) -> None:
-    async def main(_: Runtime) -> None:
-        request = pb.RelayRequest()
-        getattr(request, command).SetInParent()
-        turns = 0
-        task = asyncio.ensure_future(answer(reply, request=request, offset=Offset(7), applied=True))
+    async def turns_of(work: Coroutine[Any, Any, Any]) -> tuple[int, Any]:
+        turns, task = 0, asyncio.ensure_future(work)
         while not task.done():
             turns += 1
             await asyncio.sleep(0)
+        return turns, task.result()
+
+    async def main(_: Runtime) -> None:
+        submitted = Submitted(reply=reply, offset=Offset(7), applied=False)
+        turns, response = await turns_of(encode_reply(command, submitted))
         assert turns > 4
-        whole = response_of(reply, request=request, offset=Offset(7), applied=True)
-        assert task.result() == whole
+        turns, decoded = await turns_of(decode_reply(command, response))
+        assert turns > 4
+        assert decoded.offset == 7
+        again = await encode_reply(command, decoded)
+        assert again == response
 
     run(main)

@@ -32,7 +32,7 @@ from quorumlog.errors import (
     UnknownTopicOrPartition,
 )
 from quorumlog.ids import NO_NODE, ClusterId, DirectoryId, NodeId, Offset, TopicId
-from quorumlog.metadata import CreateTopic, FenceBroker, ImageDelta, UnfenceBroker
+from quorumlog.metadata import CreateTopic, DeleteTopic, FenceBroker, ImageDelta, UnfenceBroker
 from quorumlog.metadata.shell import (
     BrokerSession,
     ControllerLocator,
@@ -60,13 +60,13 @@ def test_broker_registers_and_is_unfenced(run: Run) -> None:
 def test_created_topic_is_applied_when_the_answer_comes(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack, stack.session() as session:
-            created = await session.create_topic(create("a", partitions=3), timeout_ms=CALL_MS)
+            created = await session.submit(create("a", partitions=3), timeout_ms=CALL_MS)
             topic = stack.publisher.image.topic("a")
             assert topic is not None
-            assert created.usable
-            assert created.metadata_offset == stack.publisher.applied_offset
-            assert created.topic.topic_id == topic.id
-            assert [p.leader for p in created.topic.partitions] == [1, 1, 1]
+            assert created.applied
+            assert created.offset == stack.publisher.applied_offset
+            assert created.reply.topic.id == topic.id
+            assert [p.leader for _, p in created.reply.topic.sorted_partitions()] == [1, 1, 1]
 
     run(main)
 
@@ -75,11 +75,11 @@ def test_repeated_creation_is_a_success_and_another_id_is_not(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack, stack.session() as session:
             request = create("a", b"x" * 16)
-            first = await session.create_topic(request, timeout_ms=CALL_MS)
-            again = await session.create_topic(request, timeout_ms=CALL_MS)
-            assert again.topic == first.topic
+            first = await session.submit(request, timeout_ms=CALL_MS)
+            again = await session.submit(request, timeout_ms=CALL_MS)
+            assert again.reply == first.reply
             with pytest.raises(TopicAlreadyExists):
-                await session.create_topic(create("a", b"y" * 16), timeout_ms=CALL_MS)
+                await session.submit(create("a", b"y" * 16), timeout_ms=CALL_MS)
 
     run(main)
 
@@ -88,7 +88,7 @@ def test_concurrent_creations_are_decided_one_after_another(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack, stack.session() as session:
             requests = [create("same", bytes([n + 1]) * 16) for n in range(8)]
-            calls = (session.create_topic(request, timeout_ms=CALL_MS) for request in requests)
+            calls = (session.submit(request, timeout_ms=CALL_MS) for request in requests)
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
             refused = [o for o in outcomes if isinstance(o, TopicAlreadyExists)]
             assert len(refused) == 7
@@ -119,14 +119,14 @@ def test_no_answer_before_the_commit_not_even_to_a_repeat(run: Run) -> None:
 def test_deleted_topic_is_gone_when_the_answer_comes(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack, stack.session() as session:
-            created = await session.create_topic(create("a"), timeout_ms=CALL_MS)
-            request = admin_pb2.DeleteTopicRequest(name="a")
-            deleted = await session.delete_topic(request, timeout_ms=CALL_MS)
+            created = await session.submit(create("a"), timeout_ms=CALL_MS)
+            request = DeleteTopic(name="a")
+            deleted = await session.submit(request, timeout_ms=CALL_MS)
             assert deleted.applied
-            assert deleted.topic_id == created.topic.topic_id
+            assert deleted.reply.topic_id == created.reply.topic.id
             assert stack.publisher.image.topic("a") is None
             with pytest.raises(UnknownTopicOrPartition):
-                await session.delete_topic(request, timeout_ms=CALL_MS)
+                await session.submit(request, timeout_ms=CALL_MS)
 
     run(main)
 
@@ -134,7 +134,7 @@ def test_deleted_topic_is_gone_when_the_answer_comes(run: Run) -> None:
 def test_restarted_node_has_the_same_metadata_and_a_new_registration(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack, stack.session() as session:
-            await session.create_topic(create("a", partitions=2), timeout_ms=CALL_MS)
+            await session.submit(create("a", partitions=2), timeout_ms=CALL_MS)
             before, epoch = stack.publisher.image, session.broker_epoch
         async with started(runtime, path) as stack:
             await stack.publisher.wait_applied(before.offset, CALL_MS)
@@ -160,12 +160,12 @@ def test_answer_says_when_a_broker_has_not_applied_in_time(run: Run) -> None:
                 await slow.wait()
 
             stack.publisher.subscribe(wait)
-            created = await session.create_topic(create("a"), timeout_ms=CALL_MS)
-            assert not created.usable
+            created = await session.submit(create("a"), timeout_ms=CALL_MS)
+            assert not created.applied
             with pytest.raises(StaleMetadata):
-                await stack.publisher.wait_applied(created.metadata_offset, 10)
+                await stack.publisher.wait_applied(created.offset, 10)
             slow.set()
-            await stack.publisher.wait_applied(created.metadata_offset, CALL_MS)
+            await stack.publisher.wait_applied(created.offset, CALL_MS)
 
     run(main)
 
@@ -180,7 +180,9 @@ def test_silent_broker_is_fenced_and_leads_nothing() -> None:
             assert (await answer_on(stream)).sequence == 7
             await stack.until(lambda: stack.publisher.image.brokers[NodeId(2)].is_active)
             relayed = pb.RelayRequest(
-                cluster_id=CLUSTER, broker_id=2, create_topic=create("a", b"x" * 16)
+                cluster_id=CLUSTER,
+                broker_id=2,
+                create_topic=admin_pb2.CreateTopicRequest(name="a", topic_id=b"x" * 16),
             )
             channel = runtime.network.channel(stack.listener.address)
             await channel.call(CONTROLLER_RELAY, relayed, timeout_ms=CALL_MS)
@@ -295,7 +297,7 @@ def test_broken_stream_is_opened_again_with_the_same_registration(run: Run) -> N
             epoch, address = session.broker_epoch, stack.listener.address
             await stack.listener.close(0)
             stack.listener = await runtime.network.serve(address, stack.controller.handlers())
-            await session.create_topic(create("a"), timeout_ms=CALL_MS)
+            await session.submit(create("a"), timeout_ms=CALL_MS)
             await session.unfenced.wait()
             assert session.broker_epoch == epoch
 
@@ -305,7 +307,7 @@ def test_broken_stream_is_opened_again_with_the_same_registration(run: Run) -> N
 def test_controlled_shutdown_is_granted_and_moves_leaderships(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack, stack.session() as session:
-            await session.create_topic(create("a"), timeout_ms=CALL_MS)
+            await session.submit(create("a"), timeout_ms=CALL_MS)
             assert await session.shutdown(CALL_MS)
             broker = stack.publisher.image.brokers[ONE]
             topic = stack.publisher.image.topic("a")
@@ -372,7 +374,9 @@ def test_controller_that_does_not_lead_refuses(run: Run) -> None:
             await stack.raft.close()
             assert not stack.controller.is_active
             relayed = pb.RelayRequest(
-                cluster_id=CLUSTER, broker_id=1, create_topic=create("a", b"x" * 16)
+                cluster_id=CLUSTER,
+                broker_id=1,
+                create_topic=admin_pb2.CreateTopicRequest(name="a", topic_id=b"x" * 16),
             )
             channel = runtime.network.channel(stack.listener.address)
             with pytest.raises(NotController):
@@ -398,7 +402,7 @@ def test_acknowledged_topics_survive_crashes_power_cuts_and_broken_links(seed: i
                 topic_id = runtime.entropy.stream(name).token(16)
                 while name not in acknowledged:
                     try:
-                        await session.create_topic(create(name, topic_id), timeout_ms=CALL_MS)
+                        await session.submit(create(name, topic_id), timeout_ms=CALL_MS)
                     except (OutcomeUnknown, TimedOut):
                         continue  # with the same id a repeat is harmless
                     except InvalidReplicationFactor:

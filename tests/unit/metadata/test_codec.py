@@ -1,7 +1,10 @@
-"""What brokers relay and what comes back: every command of the message, every reply."""
+"""Commands and replies as messages: every command of RelayRequest, every reply."""
+
+from typing import Any, get_args
 
 import pytest
 from tests.kit.metadata_cluster import Cluster
+from tests.kit.stepwise import complete
 
 from quorumlog.errors import InvalidRequest, NoReassignmentInProgress
 from quorumlog.ids import NodeId, Offset, TopicId
@@ -13,7 +16,6 @@ from quorumlog.metadata import (
     AlterReassignments,
     ClientQuotasAltered,
     ClusterConfigsAltered,
-    Command,
     ConfigsAltered,
     CreatePartitions,
     CreateTopic,
@@ -25,19 +27,23 @@ from quorumlog.metadata import (
     ListChange,
     PartitionOutcome,
     PartitionOutcomes,
-    PartitionsAltered,
     PartitionsCreated,
     ProducerIdsAllocated,
     QuotaAlteration,
+    QuotaOutcome,
     Reassignment,
+    RelayedCommand,
     Reply,
+    Submitted,
     TopicCreated,
     TopicDeleted,
     UnregisterBroker,
     UpdateFeatures,
     describe_features,
+    describe_topic,
 )
-from quorumlog.metadata.translation import command_of, response_of
+from quorumlog.metadata.codec import decode_command, encode_command, encode_reply
+from quorumlog.metadata.commands import Relayed, with_topic_id
 from quorumlog.proto import admin_pb2, controller_pb2
 from quorumlog.runtime.real import RealEntropy
 
@@ -48,7 +54,7 @@ CLEAR = admin_pb2.ConfigChange(name="y")
 ADD = admin_pb2.ConfigChange(name="l", value="1, 2", operation=admin_pb2.CONFIG_OPERATION_APPEND)
 TAKE = admin_pb2.ConfigChange(name="m", value="3", operation=admin_pb2.CONFIG_OPERATION_SUBTRACT)
 
-COMMANDS: list[tuple[controller_pb2.RelayRequest, Command]] = [
+COMMANDS: list[tuple[controller_pb2.RelayRequest, Relayed]] = [
     (
         controller_pb2.RelayRequest(
             create_topic=admin_pb2.CreateTopicRequest(
@@ -208,10 +214,12 @@ def name_of(request: controller_pb2.RelayRequest) -> str:
 
 
 @pytest.mark.parametrize(("request_", "command"), COMMANDS, ids=lambda each: "")
-def test_every_relayed_request_becomes_its_command(
-    request_: controller_pb2.RelayRequest, command: Command
+def test_relayed_request_decodes_to_its_command(
+    request_: controller_pb2.RelayRequest, command: Relayed
 ) -> None:
-    assert command_of(request_, RealEntropy(bytes(32))) == command
+    assert decode_command(request_) == command
+    assert decode_command(encode_command(command)) == command
+    assert encode_command(command).WhichOneof("command") == name_of(request_)
 
 
 def test_every_command_of_the_message_is_known() -> None:
@@ -219,46 +227,64 @@ def test_every_command_of_the_message_is_known() -> None:
     assert {field.name for field in fields} == {name_of(request) for request, _ in COMMANDS}
 
 
-def test_a_topic_without_an_id_gets_one_drawn_and_an_empty_request_is_refused() -> None:
-    request = controller_pb2.RelayRequest(create_topic=admin_pb2.CreateTopicRequest(name="a"))
-    command = command_of(request, RealEntropy(bytes(32)))
-    assert isinstance(command, CreateTopic)
-    assert len(command.topic_id) == 16
+def test_request_without_a_command_is_rejected() -> None:
     with pytest.raises(InvalidRequest, match="no command"):
-        command_of(controller_pb2.RelayRequest(), RealEntropy(bytes(32)))
+        decode_command(controller_pb2.RelayRequest())
 
 
-def test_every_reply_becomes_the_answer_to_its_request(cluster: Cluster) -> None:
+def test_topic_without_an_id_gets_a_random_one() -> None:
+    command = with_topic_id(CreateTopic(name="a"), RealEntropy(bytes(32)))
+    assert len(command.topic_id) == 16
+    assert with_topic_id(command, RealEntropy(bytes(32))) is command
+
+
+def test_only_the_deletion_of_a_topic_is_not_repeatable() -> None:
+    once = [each.__name__ for each in get_args(Relayed) if not each.is_repeatable]
+    assert once == ["DeleteTopic"]
+
+
+def encoded(command: RelayedCommand[Any], reply: Reply) -> controller_pb2.RelayResponse:
+    return complete(encode_reply(command, Submitted(reply=reply, offset=Offset(8), applied=True)))
+
+
+def test_every_reply_becomes_the_response_to_its_command(cluster: Cluster) -> None:
     cluster.start(1)
     cluster.create("a", configs=(("retention.ms", "5"),))
     topic = cluster.topic("a")
     error = NoReassignmentInProgress("no reassignment in progress")
     outcomes = PartitionOutcomes(outcomes=(PartitionOutcome(topic="a", partition=3, error=error),))
+    quotas = QuotaOutcome(entity=(("user", None),), error=error)
     replies: dict[str, Reply] = {
         "create_topic": TopicCreated(topic=topic),
-        "delete_topic": TopicDeleted(topic=topic),
+        "delete_topic": TopicDeleted(topic_id=topic.id),
         "create_partitions": PartitionsCreated(topic=topic),
-        "alter_configs": ConfigsAltered(topic=topic),
+        "alter_configs": ConfigsAltered(configs=(("retention.ms", "5"),)),
         "alter_cluster_configs": ClusterConfigsAltered(configs=(("x", "1"),)),
         "alter_reassignments": outcomes,
         "elect_leaders": outcomes,
         "update_features": FeaturesUpdated(levels=(("metadata.version", 1, 1, 1),)),
-        "alter_client_quotas": ClientQuotasAltered(errors=(error,)),
+        "alter_client_quotas": ClientQuotasAltered(outcomes=(quotas,)),
         "unregister_broker": Done(),
         "allocate_producer_ids": ProducerIdsAllocated(start=5, count=6),
     }
-    for request, _ in COMMANDS:
+    for request, command in COMMANDS:
         name = name_of(request)
-        answer = response_of(replies[name], request=request, offset=Offset(8), applied=True)
-        assert answer.WhichOneof("reply") == name
+        response = encoded(command, replies[name])
+        assert response.WhichOneof("reply") == name
         if name != "allocate_producer_ids":
-            assert getattr(answer, name).metadata_offset == 8
-    moved = response_of(outcomes, request=COMMANDS[5][0], offset=Offset(8), applied=True)
+            assert getattr(response, name).metadata_offset == 8
+    moved = encoded(COMMANDS[7][1], outcomes)
     assert moved.alter_reassignments.results[0].error.name == "NO_REASSIGNMENT_IN_PROGRESS"
-    with pytest.raises(AssertionError):
-        response_of(
-            PartitionsAltered(results=()), request=COMMANDS[0][0], offset=Offset(8), applied=True
-        )
+    created = encoded(COMMANDS[0][1], TopicCreated(topic=topic)).create_topic
+    assert created.usable
+    assert created.topic == describe_topic(topic)
+    assert created.topic.partitions[0].min_isr == 1
+
+
+def test_feature_of_a_newer_controller_has_no_description() -> None:
+    levels = (("metadata.version", 1, 1, 1), ("of.another.release", 2, 0, 2))
+    features = encoded(UpdateFeatures(updates=()), FeaturesUpdated(levels=levels)).update_features
+    assert [bool(each.doc) for each in features.features] == [True, False]
 
 
 def test_features_are_described_with_what_every_broker_works_with(cluster: Cluster) -> None:
