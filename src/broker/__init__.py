@@ -1,12 +1,15 @@
 """The broker: partitions, replication, quotas, and consumer groups of one node.
 
-The modules of this package are pure: `partition` holds the state of one partition, `leader_state`
-and `follower_state` its roles, `quotas` throttles clients, and `requests` are the requests and
+The modules of this package are pure: `partition` holds the state of one partition,
+`partition_leader` and `partition_follower` its roles, `isr` the in-sync replicas, and `purgatory`
+the produce requests that wait. `quotas` throttles clients, and `requests` are the requests and
 answers of the data path. `shell.replica_manager` ties partitions to logs and follows the metadata.
 """
 
-from .leader_state import LeaderAndIsr
-from .partition import Acks, Partition, PartitionProgress
+from .isr import LeaderAndIsr
+from .partition import Partition
+from .partition_leader import PartitionProgress
+from .purgatory import Acks, PurgatoryEntry
 from .requests import (
     EARLIEST,
     LATEST,
@@ -23,7 +26,6 @@ from .requests import (
     OffsetSpec,
     ReplicaSize,
 )
-from .waits import Wait
 
 __all__ = [
     "Acks",
@@ -31,7 +33,7 @@ __all__ = [
     "LeaderAndIsr",
     "ReplicaSize",
     "PartitionProgress",
-    "Wait",
+    "PurgatoryEntry",
     "DeletionOutcome",
     "DeletionSpec",
     "EpochEndSpec",

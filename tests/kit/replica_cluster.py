@@ -237,7 +237,8 @@ class Cluster:
         leader = self.leader(topic, index)
         if not leader:
             return set()
-        state = self.replica(leader, topic, index).partition.leader
+        led = self.replica(leader, topic, index).partition.leader
+        state = None if led is None else led.state
         assert state is not None
         return {int(node) for node in state.isr}
 

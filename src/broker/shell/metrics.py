@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ...ids import NodeId
 from ...metrics import LATENCY_MS, Histogram
 from ...storage.shell.append_queue import Appended
-from ..partition import Acks
+from ..purgatory import Acks
 
 
 class ProduceMetrics:

@@ -33,7 +33,7 @@ from ...records.batch import (
 from ...runtime import Buffer, Clock
 from ...storage import AppendOrigin, Log
 from ...storage.shell.data_directory import DataDirectory
-from ..partition import Acks
+from ..purgatory import Acks
 from .produce import DelayedProduce
 from .replica import Find, Replica
 
@@ -168,7 +168,7 @@ def gap_batch(records: Buffer, log_end_offset: int, leader_epoch: Epoch) -> byte
 def _check(replica: Replica, spec: MirrorSpec) -> Epoch:
     """Return the epoch in which this node leads a mirror of the source; raise an error if it does
     not."""
-    state = replica.partition.admit(Acks.ALL, None, is_mirrored=True)
+    state = replica.partition.check_leader(None).admit(Acks.ALL, is_mirrored=True)
     if state.mirrors != spec.source:
         raise NotMirror(
             f"this topic mirrors {state.mirrors}, not {spec.source}; batches of another source"

@@ -12,8 +12,8 @@ from ...storage.shell.append_queue import (
     CompletedAppends,
     PendingAppend,
 )
-from ..partition import Acks
-from ..waits import Wait
+from ..partition_leader import PartitionLeader
+from ..purgatory import Acks, PurgatoryEntry
 from .replica import Replica
 
 
@@ -36,7 +36,7 @@ class DelayedProduce(PendingAppend):
         super().__init__(completed, batches, leader_epoch, origin, flush)
         self._replica = replica
         self._acks = acks
-        self._wait: Wait | None = None  # for the acknowledgement
+        self._wait: PurgatoryEntry | None = None  # for the acknowledgement
         self.is_acknowledged = False  # the partition has acknowledged it
 
     def acknowledge(self) -> None:
@@ -54,23 +54,23 @@ class DelayedProduce(PendingAppend):
         if self._acks is Acks.NONE or self.is_acknowledged:
             return appended
         try:
-            self._check_leadership()
+            leader = self._check_leadership()
         except QuorumlogError as lost:
             return lost
-        partition = self._replica.partition
-        return appended if partition.is_acknowledged(self._acks, appended.next_offset) else None
+        return appended if leader.is_acknowledged(self._acks, appended.next_offset) else None
 
     def watch(self) -> None:
         """Wait for the acknowledgement if the log has stored the batches."""
         appended = self.appended
         if self._wait is None and appended is not None:
-            self._wait = self._replica.partition.wait_for(self._acks, appended.next_offset, self)
+            leader = self._check_leadership()
+            self._wait = leader.wait_for(self._acks, appended.next_offset, self)
 
     def cancel(self) -> None:
         """Stop waiting, without a callback."""
         super().cancel()
         if self._wait is not None:
-            self._replica.partition.cancel(self._wait)
+            self._wait.cancel()
             self._wait = None
 
     def expire(self) -> AppendOutcome:
@@ -94,11 +94,14 @@ class DelayedProduce(PendingAppend):
         except TimeoutError:
             raise self._timed_out() from None
 
-    def _check_leadership(self) -> None:
-        """Raise NotLeaderOrFollower, or the reason why the replica does not serve, unless the
-        leadership of the epoch continues. Records of an ended leadership may have been truncated,
-        and another leader may have committed other records at their offsets."""
-        self._replica.check()
+    def _check_leadership(self) -> PartitionLeader:
+        """Return the leadership in which the offsets were assigned.
+
+        Raises NotLeaderOrFollower if it has ended, or the error of a failed replica. Records of an
+        ended leadership may have been truncated, and another leader may have committed other
+        records at their offsets.
+        """
+        leader = self._replica.check()
         partition = self._replica.partition
         if partition.leader_epoch != self.leader_epoch:
             raise NotLeaderOrFollower(
@@ -107,11 +110,12 @@ class DelayedProduce(PendingAppend):
                 topic=partition.topic,
                 partition=partition.index,
             )
+        return leader
 
     def _timed_out(self) -> QuorumlogError:
         """Return the error of an append that was not acknowledged in time."""
         partition = self._replica.partition
-        if partition.is_under_min_isr:
+        if partition.leader is not None and partition.leader.isr.is_under_min_isr:
             return NotEnoughReplicasAfterAppend(
                 "stored by the leader only: the ISR is smaller than min.insync.replicas now; not"
                 " acknowledged until replicas catch up; retry",

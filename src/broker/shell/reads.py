@@ -53,13 +53,13 @@ def end_offset_for(replica: Replica, epoch: int) -> tuple[int, int]:
     For an epoch older than the log, the end is the start of the log's first epoch; for an epoch
     newer than the current one, the result is `UNKNOWN`.
     """
-    log, leadership = replica.log, replica.partition.leadership
-    if leadership is None or epoch <= log.latest_epoch:
+    log, leader = replica.log, replica.partition.leader
+    if leader is None or epoch <= log.latest_epoch:
         return log.end_offset_for(epoch)
-    if epoch > leadership.state.leader_epoch:
+    if epoch > leader.state.leader_epoch:
         return UNKNOWN
     # No record of the epoch yet, so the previous one ends at the log end.
-    is_present = epoch == leadership.state.leader_epoch
+    is_present = epoch == leader.state.leader_epoch
     known = epoch if is_present or log.latest_epoch < 0 else log.latest_epoch
     return known, log.log_end_offset
 
@@ -318,9 +318,9 @@ class ReplicaReader:
             replica = self._find(spec.topic, spec.partition, spec.topic_id)
             log = await replica.opened()
             partition = replica.partition
-            partition.check_leader(spec.leader_epoch)
+            leader = partition.check_leader(spec.leader_epoch)
             if spec.timestamp_ms == LATEST:
-                latest = partition.check_committed()
+                latest = leader.check_committed()
                 if spec.committed_only:
                     latest = Offset(min(latest, log.last_stable_offset))
                 return OffsetOutcome(spec, latest, -1, partition.leader_epoch)
@@ -370,7 +370,8 @@ def _plan(parts: Sequence[_Part], max_bytes: int, link: FetcherLink | None) -> i
             partition = replica.partition
             if spec.rack:
                 partition.check_readable(spec.leader_epoch)
-                part.preferred = partition.preferred_replica(spec.rack, spec.offset)
+                if partition.leader is not None:
+                    part.preferred = partition.leader.preferred_replica(spec.rack, spec.offset)
             else:  # without a rack, the reader assumes that this replica leads
                 partition.check_leader(spec.leader_epoch)
             if spec.last_epoch >= 0:

@@ -30,10 +30,11 @@ from ...runtime import Clock, Scope
 from ...storage import FlushPolicy, Log, LogConfig
 from ...storage.shell.data_directory import DataDirectory
 from ...storage.shell.maintenance import ClosedLog
-from ..follower_state import FollowerState
-from ..leader_state import LeaderAndIsr
-from ..partition import Partition, PartitionProgress
-from ..waits import Wait
+from ..isr import LeaderAndIsr
+from ..partition import Partition
+from ..partition_follower import FollowerState
+from ..partition_leader import PartitionLeader, PartitionProgress
+from ..purgatory import PurgatoryEntry
 from .metrics import ReplicationMetrics
 
 _LOG = logging.getLogger("quorumlog.broker")
@@ -178,11 +179,11 @@ class Replica:
         role = self._role
         return isinstance(role, FollowerState) or (role is not None and len(role.replicas) > 1)
 
-    def check(self) -> None:
-        """Raise an error if the replica is failed or does not lead."""
+    def check(self) -> PartitionLeader:
+        """Return the leadership; raise an error if the replica is failed or does not lead."""
         if self._error is not None:
             raise self._error.with_traceback(None)  # without their callers' frames
-        self.partition.check_leader(None)
+        return self.partition.check_leader(None)
 
     # --- roles --------------------------------------------------------------------------------
 
@@ -441,8 +442,9 @@ class Replica:
     def _on_moved(self) -> None:
         log, partition = self._log, self.partition
         assert log is not None, f"{partition.name}: progress before the log is open"
-        if partition.is_leader:
-            progress = partition.advance(
+        leader = partition.leader
+        if leader is not None:
+            progress = leader.advance(
                 log_end_offset=Offset(log.log_end_offset),
                 flushed_end_offset=Offset(log.flushed_end_offset),
             )
@@ -478,7 +480,7 @@ def _about_to_lead(partition: Partition) -> NotLeaderOrFollower:
     )
 
 
-def _wake(waits: Iterable[Wait]) -> None:
+def _wake(waits: Iterable[PurgatoryEntry]) -> None:
     for wait in waits:
         if wait.error is None:
             wait.token.acknowledge()

@@ -49,9 +49,10 @@ from ...storage import FlushPolicy, LogConfig
 from ...storage.shell.append_queue import Appended
 from ...storage.shell.data_directory import DataDirectory
 from ...storage.shell.maintenance import ClosedLog
-from ..follower_state import FollowerState
-from ..leader_state import BrokerFacts, LeaderAndIsr
-from ..partition import Acks, Partition
+from ..isr import BrokerFacts, LeaderAndIsr
+from ..partition import Partition
+from ..partition_follower import FollowerState
+from ..purgatory import Acks
 from ..replication.shell.follower import DEFAULT_REPLICATION, ReplicationConfig
 from ..replication.shell.replication import ControllerLink, ReplicationManager
 from ..requests import (
@@ -233,9 +234,9 @@ class ReplicaManager:
 
     def _new_replica(self, topic: TopicImage, index: int, config: LogConfig) -> Replica:
         partition = Partition(
-            topic=topic.name,
-            index=index,
-            node_id=self.node_id,
+            topic.name,
+            index,
+            self.node_id,
             waits_max=self._produce_waits_max,
             brokers=self._broker_facts,
             lag_time_max_ms=self._config.lag_time_max_ms,
@@ -449,7 +450,7 @@ class ReplicaManager:
         check_not_internal(topic)
         replica = self.replica_of(topic, partition, topic_id)
         log = await replica.opened()
-        replica.partition.admit(acks, None, lapsed=self._has_lapsed(acks))
+        replica.partition.check_leader(None).admit(acks, lapsed=self._has_lapsed(acks))
         check_size(size, log.config.message_bytes_max)
 
     async def submit(
@@ -500,7 +501,8 @@ class ReplicaManager:
     ) -> DelayedProduce:
         """Queue batches for an open log."""
         refuse_transactional(records)
-        state = replica.partition.admit(acks, leader_epoch, lapsed=self._has_lapsed(acks))
+        leader = replica.partition.check_leader(leader_epoch)
+        state = leader.admit(acks, lapsed=self._has_lapsed(acks))
         append = DelayedProduce(
             self._directory.completed, replica, records, acks, state.leader_epoch
         )

@@ -133,7 +133,8 @@ class PartitionAdmin:
         described.min_isr = effective_min_isr(
             topic.configs, replication_factor=state.replication_factor
         )
-        statuses = replica.partition.replica_status(self._metadata.now_ms())
+        leader, now_ms = replica.partition.leader, self._metadata.now_ms()
+        statuses = [] if leader is None else leader.isr.replica_status(now_ms)
         described.replicas.extend(
             pb.ReplicaDescription(
                 broker=each.node_id,

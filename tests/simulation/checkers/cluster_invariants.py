@@ -30,7 +30,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from quorumlog.broker.leader_state import IsrProposal, LeaderAndIsr
+from quorumlog.broker.isr import IsrProposal, LeaderAndIsr
 from quorumlog.broker.shell.replica import Replica
 from quorumlog.broker.shell.replica_manager import ReplicaManager
 from quorumlog.metadata import MetadataImage, PartitionImage, TopicImage
@@ -158,7 +158,7 @@ class ClusterInvariants:
             return
         for replica in hosted_replicas(parts.replicas):
             partition = replica.partition
-            leading = partition.leadership
+            leading = partition.leader
             end = log_end_of(replica)
             view = self._views.get(replica)
             if view is None:
@@ -166,16 +166,17 @@ class ClusterInvariants:
             elif (
                 view.seen_mark == partition.high_watermark
                 and view.seen_end == end
-                and view.seen_epoch == partition.highest_epoch
+                and view.seen_epoch == partition.leader_epoch
                 and view.seen_state is (None if leading is None else leading.state)
-                and view.seen_proposal is (None if leading is None else leading.proposal)
+                and view.seen_proposal is (None if leading is None else leading.isr.proposal)
             ):
                 continue
             view.seen_mark, view.seen_end = partition.high_watermark, end
-            view.seen_epoch = partition.highest_epoch
+            view.seen_epoch = partition.leader_epoch
             view.seen_state = None if leading is None else leading.state
-            view.seen_proposal = None if leading is None else leading.proposal
+            view.seen_proposal = None if leading is None else leading.isr.proposal
             self.checks += 1
+            partition.check_invariants()
             self._replica_changed(node, view.what, replica, view, end)
 
     def _new_view(self, node: ClusterNode, process: Process, replica: Replica) -> _View:
@@ -193,15 +194,15 @@ class ClusterInvariants:
         view: _View,
         end: int | None,
     ) -> None:
-        partition, leading = replica.partition, replica.partition.leadership
+        partition, leading = replica.partition, replica.partition.leader
         plan = self._plan_of(what)
         committed = self._committed.setdefault(what, Committed())
         mark = partition.high_watermark
-        assert partition.highest_epoch >= view.epoch, (
+        assert partition.leader_epoch >= view.epoch, (
             f"MonotonicReplica: {node.name} went from leader epoch {view.epoch} of {what} back to"
-            f" {partition.highest_epoch}"
+            f" {partition.leader_epoch}"
         )
-        view.epoch = partition.highest_epoch
+        view.epoch = partition.leader_epoch
         if leading is not None:
             epoch = leading.state.leader_epoch
             leader = committed.leaders.setdefault(epoch, node.name)
@@ -230,7 +231,7 @@ class ClusterInvariants:
             )
         view.high_watermark = mark
         if leading is not None:
-            self._check_superset(what, node, leading.state.leader_epoch, partition.maximal_isr)
+            self._check_superset(what, node, leading.state.leader_epoch, leading.isr.maximal_isr())
         self._compare(node, what, view, mark, committed, plan)
 
     def _compare(
@@ -320,10 +321,10 @@ class ClusterInvariants:
                 continue
             self._check_candidates(what, plan)
             for replica, view in self._views.items():
-                leading = replica.partition.leadership
+                leading = replica.partition.leader
                 if view.what == what and view.process.alive and leading is not None:
                     node, epoch = self._nodes[view.name], leading.state.leader_epoch
-                    self._check_superset(what, node, epoch, leading.maximal_isr())
+                    self._check_superset(what, node, epoch, leading.isr.maximal_isr())
 
     def _check_partition(
         self,

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from quorumlog.broker.leader_state import BrokerFacts, FollowerFetch, IsrProposal, LeaderAndIsr
-from quorumlog.broker.partition import Partition, PartitionProgress
+from quorumlog.broker.isr import BrokerFacts, FollowerFetch, IsrProposal, LeaderAndIsr
+from quorumlog.broker.partition import Partition
+from quorumlog.broker.partition_leader import PartitionLeader, PartitionProgress
 from quorumlog.ids import Epoch, NodeId, Offset
 
 ME, OTHER, THIRD = NodeId(1), NodeId(2), NodeId(3)
@@ -25,9 +26,9 @@ class IsrLeader:
 
     def __post_init__(self) -> None:
         self.partition = Partition(
-            topic="t",
-            index=0,
-            node_id=ME,
+            "t",
+            0,
+            ME,
             waits_max=9,
             brokers=lambda node: self.facts.get(node),
             lag_time_max_ms=LAG_MS,
@@ -57,7 +58,7 @@ class IsrLeader:
 
     def append(self, end: int) -> PartitionProgress:
         self.end = end
-        return self.partition.advance(log_end_offset=Offset(end), flushed_end_offset=Offset(0))
+        return self.leader.advance(log_end_offset=Offset(end), flushed_end_offset=Offset(0))
 
     def fetch(
         self,
@@ -76,23 +77,27 @@ class IsrLeader:
             flushed_end_offset=Offset(flushed),
             log_start_offset=Offset(0),
         )
-        progress = self.partition.fetched(node, fetch, now_ms)
+        progress = self.partition.check_leader(epoch).fetched(node, fetch, now_ms)
         self.partition.check_invariants()
         return progress
 
     def proposal(self) -> IsrProposal:
-        found = self.partition.isr_proposal()
+        found = self.leader.isr_proposal()
         assert found is not None, "nothing is asked for"
         return found
 
     def accept(self, proposal: IsrProposal) -> PartitionProgress:
         self.isr = proposal.members
-        return self.partition.isr_accepted(
+        return self.leader.isr_accepted(
             proposal,
             leader_epoch=proposal.leader_epoch,
             partition_epoch=proposal.partition_epoch + 1,
             isr=proposal.members,
         )
+
+    @property
+    def leader(self) -> PartitionLeader:
+        return self.partition.check_leader(None)
 
     @property
     def mark(self) -> int:

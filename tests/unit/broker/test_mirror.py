@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorumlog.broker import Acks
-from quorumlog.broker.follower_state import divergence
+from quorumlog.broker.partition_follower import divergence
 from quorumlog.broker.shell.mirror import MirrorOutcome, MirrorSpec, MirrorWriter, has_gap
 from quorumlog.errors import (
     CorruptionError,

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.broker import Acks, LeaderAndIsr, Partition, Wait
-from quorumlog.broker.leader_state import FollowerFetch
+from quorumlog.broker import Acks, LeaderAndIsr, Partition, PurgatoryEntry
+from quorumlog.broker.isr import FollowerFetch
+from quorumlog.broker.partition_leader import PartitionLeader
 from quorumlog.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
@@ -37,18 +38,24 @@ def state(
 
 
 def leading(leadership: LeaderAndIsr, *, end: int = 0, flushed: int = 0) -> Partition:
-    partition = Partition(topic="t", index=0, node_id=ME, waits_max=3)
+    partition = Partition("t", 0, ME, waits_max=3)
     partition.become_leader(
         leadership, log_end_offset=Offset(end), flushed_end_offset=Offset(flushed), now_ms=0
     )
     return partition
 
 
+def leader_of(partition: Partition) -> PartitionLeader:
+    return partition.check_leader(None)
+
+
 def advance(
     partition: Partition, end: int, flushed: int = 0, *, replica: NodeId | None = None
-) -> tuple[Wait, ...]:
+) -> tuple[PurgatoryEntry, ...]:
     if replica in (None, ME):
-        progress = partition.advance(log_end_offset=Offset(end), flushed_end_offset=Offset(flushed))
+        progress = partition.check_leader(None).advance(
+            log_end_offset=Offset(end), flushed_end_offset=Offset(flushed)
+        )
     else:
         fetch = FollowerFetch(
             broker_epoch=Offset(1),
@@ -57,7 +64,7 @@ def advance(
             flushed_end_offset=Offset(flushed),
             log_start_offset=Offset(0),
         )
-        progress = partition.fetched(NodeId(replica or ME), fetch, now_ms=0)
+        progress = partition.check_leader(None).fetched(NodeId(replica or ME), fetch, now_ms=0)
     partition.check_invariants()
     return progress.released
 
@@ -121,76 +128,76 @@ def test_a_new_leader_epoch_forgets_what_others_reported_in_the_old_one() -> Non
 @pytest.mark.parametrize("acks", [Acks.ALL, Acks.LEADER])
 def test_a_wait_is_released_when_its_end_is_reached(acks: Acks) -> None:
     partition = leading(state())
-    assert not partition.is_acknowledged(acks, Offset(3))
-    wait = partition.wait_for(acks, Offset(3), "caller")
+    assert not leader_of(partition).is_acknowledged(acks, Offset(3))
+    wait = leader_of(partition).wait_for(acks, Offset(3), "caller")
     assert advance(partition, 2) == ()
     assert advance(partition, 3) == (wait,)
-    assert (wait.token, wait.error, partition.waiting) == ("caller", None, 0)
-    assert partition.is_acknowledged(acks, Offset(3))
+    assert (wait.token, wait.error, partition.purgatory.count) == ("caller", None, 0)
+    assert leader_of(partition).is_acknowledged(acks, Offset(3))
 
 
 def test_acks_one_under_fsync_waits_for_the_flush() -> None:
     partition = leading(state(counts_flushed=True))
-    wait = partition.wait_for(Acks.LEADER, Offset(3), None)
+    wait = leader_of(partition).wait_for(Acks.LEADER, Offset(3), None)
     assert advance(partition, 3, 0) == ()
     assert advance(partition, 3, 3) == (wait,)
 
 
 def test_acks_all_waits_for_the_followers_and_acks_one_does_not() -> None:
     partition = leading(state(isr=(ME, OTHER), min_isr=2))
-    everyone = partition.wait_for(Acks.ALL, Offset(2), None)
-    alone = partition.wait_for(Acks.LEADER, Offset(2), None)
+    everyone = leader_of(partition).wait_for(Acks.ALL, Offset(2), None)
+    alone = leader_of(partition).wait_for(Acks.LEADER, Offset(2), None)
     assert advance(partition, 2) == (alone,)
     assert advance(partition, 2, replica=OTHER) == (everyone,)
 
 
 def test_acks_none_is_acknowledged_at_once() -> None:
-    assert leading(state()).is_acknowledged(Acks.NONE, Offset(99))
+    assert leader_of(leading(state())).is_acknowledged(Acks.NONE, Offset(99))
 
 
 def test_waits_are_released_first_come_first_within_one_offset() -> None:
     partition = leading(state())
-    waits = [partition.wait_for(Acks.ALL, Offset(1), number) for number in range(3)]
+    waits = [leader_of(partition).wait_for(Acks.ALL, Offset(1), number) for number in range(3)]
     assert advance(partition, 5) == tuple(waits)
 
 
 def test_a_forgotten_wait_is_never_released() -> None:
     partition = leading(state())
-    gone = partition.wait_for(Acks.ALL, Offset(1), None)
-    partition.cancel(gone)
-    partition.cancel(gone)
-    assert partition.waiting == 0
+    gone = leader_of(partition).wait_for(Acks.ALL, Offset(1), None)
+    gone.cancel()
+    gone.cancel()
+    assert partition.purgatory.count == 0
     assert advance(partition, 1) == ()
 
 
 def test_forgotten_waits_do_not_pile_up() -> None:
     partition = leading(state(isr=(ME, OTHER)))
     for offset in range(1, 1000):
-        partition.cancel(partition.wait_for(Acks.ALL, Offset(offset), None))
-    assert len(partition._acks_all_waits._heap) <= 65
+        leader_of(partition).wait_for(Acks.ALL, Offset(offset), None).cancel()
+    assert len(partition.purgatory._acks_all._heap) <= 65
 
 
 def test_waits_are_bounded_and_the_refused_request_may_store_nothing() -> None:
     partition = leading(state())
     for _ in range(3):
-        partition.admit(Acks.ALL, None)
-        partition.wait_for(Acks.ALL, Offset(1), None)
+        leader_of(partition).admit(Acks.ALL)
+        leader_of(partition).wait_for(Acks.ALL, Offset(1), None)
     with pytest.raises(Overloaded, match="limit is 3"):
-        partition.admit(Acks.ALL, None)
-    partition.admit(Acks.NONE, None)
+        leader_of(partition).admit(Acks.ALL)
+    leader_of(partition).admit(Acks.NONE)
 
 
 def test_resigning_releases_every_wait_with_its_error() -> None:
     partition = leading(state())
     waits = (
-        partition.wait_for(Acks.ALL, Offset(1), None),
-        partition.wait_for(Acks.LEADER, Offset(1), None),
+        leader_of(partition).wait_for(Acks.ALL, Offset(1), None),
+        leader_of(partition).wait_for(Acks.LEADER, Offset(1), None),
     )
     error = StorageError("the disk is gone")
     assert partition.resign(error) == waits
     assert [wait.error for wait in waits] == [error, error]
     with pytest.raises(NotLeaderOrFollower):
-        partition.admit(Acks.ALL, None)
+        leader_of(partition).admit(Acks.ALL)
 
 
 def test_a_request_of_another_epoch_is_fenced_both_ways() -> None:
@@ -215,8 +222,8 @@ def test_a_leader_that_learnt_of_a_newer_epoch_refuses_everything() -> None:
 def test_acks_all_is_refused_below_min_isr_and_acks_one_is_not() -> None:
     partition = leading(state(isr=(ME,), min_isr=2))
     with pytest.raises(NotEnoughReplicas, match=r"1 of min\.insync\.replicas=2"):
-        partition.admit(Acks.ALL, None)
-    partition.admit(Acks.LEADER, None)
+        leader_of(partition).admit(Acks.ALL)
+    leader_of(partition).admit(Acks.LEADER)
 
 
 @given(

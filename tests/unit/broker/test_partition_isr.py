@@ -3,10 +3,9 @@ KIP-903, KIP-966; R6 to R11, R27, R28)."""
 
 import pytest
 
-from quorumlog.broker.follower_state import FollowerState
-from quorumlog.broker.leader_state import BrokerFacts
-from quorumlog.broker.partition import Acks
-from quorumlog.broker.waits import Wait
+from quorumlog.broker.isr import BrokerFacts
+from quorumlog.broker.partition_follower import FollowerState
+from quorumlog.broker.purgatory import Acks
 from quorumlog.errors import (
     FencedLeaderEpoch,
     IneligibleReplica,
@@ -27,7 +26,7 @@ from .isr_leader import LAG_MS, ME, OTHER, THIRD, IsrLeader
 def test_a_replica_that_reached_the_mark_is_asked_into_the_isr_with_its_broker_epoch() -> None:
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 3)
-    assert leader.partition.isr_proposal() is None
+    assert leader.leader.isr_proposal() is None
     leader.fetch(OTHER, 5)
     assert leader.proposal().isr == ((ME, 1), (OTHER, 2))
     assert leader.proposal() is leader.proposal(), "one in flight, the same until answered"
@@ -49,7 +48,7 @@ def test_a_lost_answer_keeps_the_maximal_isr_and_asks_the_same_again(error: Quor
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
     asked = leader.proposal()
-    leader.partition.isr_refused(asked, error)
+    leader.leader.isr_refused(asked, error)
     leader.append(9)
     assert leader.mark == 5
     assert leader.proposal() is asked
@@ -59,9 +58,9 @@ def test_an_ineligible_replica_rolls_the_isr_back_and_is_not_asked_for_at_once_a
     """R8: the controller said that the partition epoch is right and nothing was taken."""
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
-    leader.partition.isr_refused(leader.proposal(), IneligibleReplica("fenced"))
-    assert leader.partition.maximal_isr == (ME,)
-    assert leader.partition.isr_proposal() is None
+    leader.leader.isr_refused(leader.proposal(), IneligibleReplica("fenced"))
+    assert leader.leader.isr.maximal_isr() == (ME,)
+    assert leader.leader.isr_proposal() is None
     leader.fetch(OTHER, 5, now_ms=600)
     assert leader.proposal().members == (ME, OTHER)
 
@@ -72,19 +71,19 @@ def test_a_stale_proposal_keeps_the_maximal_isr_until_the_metadata_says_what_hol
 ) -> None:
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
-    leader.partition.isr_refused(leader.proposal(), error)
-    assert leader.partition.isr_proposal() is None
-    assert OTHER in leader.partition.maximal_isr
+    leader.leader.isr_refused(leader.proposal(), error)
+    assert leader.leader.isr_proposal() is None
+    assert OTHER in leader.leader.isr.maximal_isr()
     leader.lead(partition_epoch=1)
-    assert OTHER not in leader.partition.maximal_isr
+    assert OTHER not in leader.leader.isr.maximal_isr()
     assert leader.proposal().partition_epoch == 1
 
 
 def test_an_accepted_shrink_releases_what_waited_for_the_lost_member() -> None:
     """R27: the mark is looked at again in the answer, not at the next fetch."""
     leader = IsrLeader(isr=(ME, OTHER), end=5)
-    wait = leader.partition.wait_for(Acks.ALL, Offset(5), None)
-    leader.partition.tick(LAG_MS + 1)
+    wait = leader.leader.wait_for(Acks.ALL, Offset(5), None)
+    leader.leader.tick(LAG_MS + 1)
     asked = leader.proposal()
     assert asked.members == (ME,)
     assert leader.mark == 0, "it may still be refused"
@@ -97,9 +96,9 @@ def test_a_member_that_is_slow_yet_level_with_where_the_leader_was_stays() -> No
     for turn in range(1, 5):
         leader.append(5 + 10 * turn)
         leader.fetch(OTHER, 10 * turn - 5, now_ms=900 + turn * 400)
-        leader.partition.tick(900 + turn * 400)
-        assert leader.partition.isr_proposal() is None
-    leader.partition.tick(900 + 4 * 400 + LAG_MS)
+        leader.leader.tick(900 + turn * 400)
+        assert leader.leader.isr_proposal() is None
+    leader.leader.tick(900 + 4 * 400 + LAG_MS)
     assert leader.proposal().members == (ME,)
 
 
@@ -108,11 +107,11 @@ def test_a_member_that_was_level_for_long_does_not_lag_at_the_next_append() -> N
     leader = IsrLeader(isr=(ME, OTHER), end=5)
     leader.fetch(OTHER, 5, now_ms=1)
     for now_ms in range(500, 10_001, 500):
-        leader.partition.tick(now_ms)
+        leader.leader.tick(now_ms)
     leader.append(6)
-    leader.partition.tick(10_001)
-    assert leader.partition.isr_proposal() is None
-    leader.partition.tick(10_001 + LAG_MS)
+    leader.leader.tick(10_001)
+    assert leader.leader.isr_proposal() is None
+    leader.leader.tick(10_001 + LAG_MS)
     assert leader.proposal().members == (ME,)
 
 
@@ -126,7 +125,7 @@ def test_who_left_for_lagging_does_not_join_while_it_lags() -> None:
     asked = leader.proposal()
     assert asked.members == (ME, THIRD)
     leader.accept(asked)
-    assert leader.partition.isr_proposal() is None
+    assert leader.leader.isr_proposal() is None
     leader.fetch(OTHER, 6, now_ms=LAG_MS + 9)
     assert leader.proposal().members == (ME, OTHER, THIRD)
 
@@ -152,7 +151,7 @@ def test_who_is_fenced_stopping_or_registered_anew_does_not_join() -> None:
         else:
             leader.facts[OTHER] = facts
         leader.fetch(OTHER, 5)
-        assert leader.partition.isr_proposal() is None
+        assert leader.leader.isr_proposal() is None
         assert leader.append(leader.end + 1).high_watermark_moved, "nor does it hold the mark"
 
 
@@ -183,7 +182,7 @@ def test_to_join_a_replica_must_reach_the_start_of_the_leader_epoch() -> None:
     leader.lead(epoch=2, partition_epoch=1)
     assert leader.mark == 5
     leader.fetch(OTHER, 7, epoch=2)
-    assert leader.partition.isr_proposal() is None
+    assert leader.leader.isr_proposal() is None
     leader.fetch(OTHER, 10, epoch=2)
     assert leader.proposal().members == (ME, OTHER, THIRD)
 
@@ -193,22 +192,22 @@ def test_what_was_reported_in_an_older_epoch_makes_nobody_join() -> None:
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
     leader.lead(epoch=2, partition_epoch=1)
-    assert leader.partition.isr_proposal() is None
+    assert leader.leader.isr_proposal() is None
 
 
 def test_until_it_committed_its_beginning_a_leader_does_not_say_how_far_it_is() -> None:
     leader = IsrLeader(isr=(ME, OTHER), end=10)
     with pytest.raises(OffsetNotAvailable, match="committed up to offset 0 of 10"):
-        leader.partition.check_committed()
+        leader.leader.check_committed()
     leader.fetch(OTHER, 10)
-    assert leader.partition.check_committed() == 10
+    assert leader.leader.check_committed() == 10
 
 
 def test_under_fsync_only_what_is_flushed_makes_a_replica_join() -> None:
     leader = IsrLeader(counts_flushed=True, end=5)
-    leader.partition.advance(log_end_offset=Offset(5), flushed_end_offset=Offset(5))
+    leader.leader.advance(log_end_offset=Offset(5), flushed_end_offset=Offset(5))
     leader.fetch(OTHER, 5, flushed=4)
-    assert leader.partition.isr_proposal() is None
+    assert leader.leader.isr_proposal() is None
     leader.fetch(OTHER, 5, flushed=5)
     assert leader.proposal().members == (ME, OTHER)
 
@@ -228,7 +227,7 @@ def test_an_older_state_of_the_metadata_does_not_undo_an_accepted_isr() -> None:
     leader.accept(leader.proposal())
     leader.isr = (ME,)
     leader.lead(partition_epoch=0)
-    assert leader.partition.maximal_isr == (ME, OTHER)
+    assert leader.leader.isr.maximal_isr() == (ME, OTHER)
 
 
 def test_an_answer_of_another_leadership_is_dropped() -> None:
@@ -236,25 +235,24 @@ def test_an_answer_of_another_leadership_is_dropped() -> None:
     leader.fetch(OTHER, 5)
     asked = leader.proposal()
     leader.lead(epoch=2, partition_epoch=3)
-    leader.partition.isr_accepted(asked, leader_epoch=1, partition_epoch=1, isr=(ME, OTHER))
-    assert leader.partition.maximal_isr == (ME,)
+    leader.leader.isr_accepted(asked, leader_epoch=1, partition_epoch=1, isr=(ME, OTHER))
+    assert leader.leader.isr.maximal_isr() == (ME,)
 
 
 def test_a_lapsed_leader_takes_only_what_needs_the_in_sync_replicas() -> None:
     leader = IsrLeader(end=5)
     for acks in (Acks.NONE, Acks.LEADER):
         with pytest.raises(NotLeaderOrFollower, match="lost the controllers"):
-            leader.partition.admit(acks, None, lapsed=True)
-    leader.partition.admit(Acks.ALL, None, lapsed=True)
+            leader.leader.admit(acks, lapsed=True)
+    leader.leader.admit(Acks.ALL, lapsed=True)
 
 
 def test_a_follower_releases_its_waits_and_says_who_leads() -> None:
     leader = IsrLeader(isr=(ME, OTHER), end=5)
-    wait = leader.partition.wait_for(Acks.ALL, Offset(5), None)
+    wait = leader.leader.wait_for(Acks.ALL, Offset(5), None)
     error = NotLeaderOrFollower("node 2 leads")
     followed = FollowerState(leader_id=OTHER, leader_epoch=Epoch(2), partition_epoch=1)
-    released: tuple[Wait, ...] = leader.partition.become_follower(followed, error)
-    assert released == (wait,)
+    assert leader.partition.become_follower(followed, error) == (wait,)
     assert wait.error is error
     with pytest.raises(NotLeaderOrFollower, match="node 2 leads"):
         leader.partition.check_leader(None)
@@ -265,7 +263,7 @@ def test_replica_statuses_say_in_a_sentence_why_a_replica_is_not_in_sync() -> No
     leader = IsrLeader(isr=(ME,), end=5)
     leader.fetch(OTHER, 3, now_ms=10)
     leader.facts[THIRD] = BrokerFacts(Offset(3), False)
-    mine, other, third = leader.partition.replica_status(30)
+    mine, other, third = leader.leader.isr.replica_status(30)
     assert (mine.in_sync, mine.reason) == (True, "")
     assert other.reason == "broker 2 is 2 records behind; its last fetch was 20 ms ago"
     assert third.reason == "broker 3 is fenced or stopping"

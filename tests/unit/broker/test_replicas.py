@@ -108,7 +108,9 @@ def test_waiting_requests_are_bounded() -> None:
                     await b.fetch("u", max_wait_ms=60_000)
                 assert (await b.fetch("u"))[0].records == b"", "one that waits for nothing may"
                 scope.cancel()
-            assert b.replicas.replica_of("t", 0).partition.waiting == 0, "the cancelled are gone"
+            assert b.replicas.replica_of("t", 0).partition.purgatory.count == 0, (
+                "the cancelled are gone"
+            )
 
     simulate(main)
 

@@ -38,7 +38,7 @@ def test_who_waits_for_a_log_that_is_being_opened_is_told_that_the_node_stops() 
             )
             replica = Replica(
                 around,
-                Partition(topic="t", index=0, node_id=NodeId(1), waits_max=10),
+                Partition("t", 0, NodeId(1), waits_max=10),
                 topic_id=TopicId(b"t" * 16),
                 config=LogConfig(),
                 after=asyncio.Event(),  # a deletion that does not end

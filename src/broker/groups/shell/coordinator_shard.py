@@ -33,7 +33,7 @@ from ....runtime import Clock, Entropy
 from ....storage import AppendOrigin
 from ....storage.shell.append_queue import AppendOutcome
 from ....storage.shell.data_directory import DataDirectory
-from ...partition import Acks
+from ...purgatory import Acks
 from ...shell.replica import Replica
 from ..config import OFFSETS_TOPIC, GroupConfig
 from ..decision import Answered, Failed, GroupDecision, Reply, Ticket
@@ -263,7 +263,7 @@ class CoordinatorShard:
         """Raise the error with which an append would be refused now."""
         assert self._replica is not None, "not open"
         self._replica.check()
-        self._replica.partition.admit(Acks.ALL, self.leader_epoch)
+        self._replica.partition.check_leader(self.leader_epoch).admit(Acks.ALL)
 
     def listings(self) -> list[ListedGroup]:
         """Return the groups, by ascending name; raise CoordinatorLoading."""

@@ -37,7 +37,7 @@ from ....storage import AppendOrigin
 from ....storage.shell.append_queue import PendingAppend
 from ....storage.shell.data_directory import DataDirectory
 from ....storage.throttle import Throttle
-from ...follower_state import Append, FollowAnswer, Reset, Skip, Truncate
+from ...partition_follower import Append, FollowAnswer, Reset, Skip, Truncate
 from ...shell.replica import Replica
 from ..frames import ReplicationFrame, ReplicationFrameFormat, encode_frame
 

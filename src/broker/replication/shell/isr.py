@@ -15,7 +15,7 @@ from ....ids import NodeId
 from ....proto import controller_pb2 as pb
 from ....runtime import Clock
 from ....runtime.error_detail import decode_error
-from ...leader_state import IsrProposal
+from ...isr import IsrProposal
 from ...shell.replica import Replica
 
 _LOG = logging.getLogger("quorumlog.broker")
@@ -49,7 +49,10 @@ class IsrRequests:
 
     def request_change(self, replica: Replica) -> None:
         """Queue the partition's proposal, if it has one."""
-        if replica not in self._waiting and replica.partition.isr_proposal() is not None:
+        leader = replica.partition.leader
+        if leader is None or replica in self._waiting:
+            return
+        if leader.isr_proposal() is not None:
             self._waiting[replica] = None
             self._wake.set()
 
@@ -67,7 +70,8 @@ class IsrRequests:
         taken = []
         for replica in list(self._waiting)[:PARTITIONS_A_REQUEST]:
             del self._waiting[replica]
-            proposal = replica.partition.isr_proposal()
+            leader = replica.partition.leader
+            proposal = None if leader is None else leader.isr_proposal()
             if proposal is not None:
                 taken.append((replica, proposal))
         return taken
@@ -105,27 +109,30 @@ class IsrRequests:
             result.leader_epoch,
             result.partition_epoch,
         )
-        progress = replica.partition.isr_accepted(
-            proposal,
-            leader_epoch=result.leader_epoch,
-            partition_epoch=result.partition_epoch,
-            isr=isr,
-        )
-        if not replica.is_given_up:
+        leader = replica.partition.leader
+        if leader is not None:
+            progress = leader.isr_accepted(
+                proposal,
+                leader_epoch=result.leader_epoch,
+                partition_epoch=result.partition_epoch,
+                isr=isr,
+            )
             replica.progressed(progress)
         self.request_change(replica)
 
     def _refused(self, replica: Replica, proposal: IsrProposal, error: QuorumlogError) -> None:
         _LOG.debug("broker.isr_refused partition=%s error=%s", replica.partition.name, error)
-        progress = replica.partition.isr_refused(proposal, error)
-        if not replica.is_given_up:
-            replica.progressed(progress)
+        leader = replica.partition.leader
+        if leader is not None:
+            replica.progressed(leader.isr_refused(proposal, error))
         self.request_change(replica)
         if isinstance(error, IneligibleReplica):
             asyncio.get_running_loop().call_later(REVIEW_MS / 1000, self._review, replica)
 
     def _review(self, replica: Replica) -> None:
-        replica.partition.tick(self._clock.now_ms())
+        leader = replica.partition.leader
+        if leader is not None:
+            replica.progressed(leader.tick(self._clock.now_ms()))
         self.request_change(replica)
 
 

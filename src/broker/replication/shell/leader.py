@@ -18,8 +18,8 @@ from ....runtime import Clock
 from ....runtime.error_detail import encode_error
 from ....runtime.frame_stream import FrameStream
 from ....storage.shell.data_directory import DataDirectory
-from ...follower_state import divergence
-from ...leader_state import FollowerFetch
+from ...isr import FollowerFetch
+from ...partition_follower import divergence
 from ...shell.replica import Replica
 from ..frames import ReplicationFrame, encode_frame
 
@@ -274,16 +274,15 @@ class FollowerSession:
         assert fetch is not None, "not fetched yet"
         if replica.is_given_up:
             replica.check()
-        partition.check_leader(fetch.leader_epoch)
+        leader = partition.check_leader(fetch.leader_epoch)
         each.diverging = _divergence(replica, each.last_epoch, fetch.log_end_offset)
         if each.diverging is None:
-            replica.progressed(partition.fetched(self.follower, fetch, self._clock.now_ms()))
+            replica.progressed(leader.fetched(self.follower, fetch, self._clock.now_ms()))
 
     def _schedule_answer(self, each: FollowerPartition, replica: Replica) -> None:
         """Schedule the answer to an accepted fetch."""
-        partition, fetch = replica.partition, each.fetch
-        leader = partition.leader
-        if leader is not None and self.follower not in leader.isr:
+        leader, fetch = replica.partition.leader, each.fetch
+        if leader is not None and self.follower not in leader.state.isr:
             self._review_isr(replica)
         if each.is_blocked or fetch is None:
             return

@@ -116,24 +116,24 @@ class ReplicationManager:
         small, any replica counts as electable too, because the last one to leave the ISR has all
         committed records (KIP-966). Unclean elections requested by an operator are not considered.
         """
-        leadership = replica.partition.leadership
-        if leadership is None:
+        leader = replica.partition.leader
+        if leader is None:
             return True
         link = self._link
         if link is not None and not link.is_lapsed() and not link.is_behind(for_ms=behind_ms):
             return False
         since_ms = self._runtime.clock.now_ms() - lease_ms
-        electable = leadership.maximal_isr()
-        if leadership.is_under_min_isr or may_be_unclean():
-            electable = (*electable, *leadership.state.replicas)
+        electable = leader.isr.maximal_isr()
+        if leader.isr.is_under_min_isr or may_be_unclean():
+            electable = (*electable, *leader.state.replicas)
         for node in electable:
-            if node == leadership.node_id:
+            if node == self.node_id:
                 continue
             session = self._sessions.get(node)
             if session is None:
                 return True
             followed_ms = session.followed_ms(
-                replica.topic_id, replica.partition.index, leadership.state.leader_epoch
+                replica.topic_id, replica.partition.index, leader.state.leader_epoch
             )
             if followed_ms is None or followed_ms < since_ms:
                 return True
@@ -223,7 +223,7 @@ class ReplicationManager:
     def review_isr(self, replica: Replica) -> None:
         """Request an ISR change if the partition needs one."""
         leader = replica.partition.leader
-        if leader is None or len(leader.replicas) < 2:
+        if leader is None or len(leader.state.replicas) < 2:
             return
         self._shared[replica] = None
         if self._isr is not None:
@@ -243,10 +243,10 @@ class ReplicationManager:
         """Record, for each follower, its largest lag in records over the partitions led here; yield
         between steps."""
         for number, replica in enumerate(list(self._shared), 1):
-            leadership = replica.partition.leadership
-            if leadership is not None:
-                for node, remote in leadership.remotes.items():
-                    lag = max(0, leadership.log_end_offset - remote.log_end_offset)
+            leader = replica.partition.leader
+            if leader is not None:
+                for node, remote in leader.isr.remotes.items():
+                    lag = max(0, leader.isr.log_end_offset - remote.log_end_offset)
                     found[node] = max(lag, found.get(node, 0))
             if number % CHECKED_A_STEP == 0:
                 yield
@@ -262,8 +262,9 @@ class ReplicationManager:
             if clock.now_ms() - before_ms > pause_ms + 1_000:
                 continue
             for number, replica in enumerate(list(self._shared)):
-                if replica.partition.is_leader and not replica.is_given_up:
-                    replica.progressed(replica.partition.tick(clock.now_ms()))
+                leader = replica.partition.leader
+                if leader is not None and not replica.is_given_up:
+                    replica.progressed(leader.tick(clock.now_ms()))
                     self.review_isr(replica)
                 if number % CHECKED_A_STEP == CHECKED_A_STEP - 1:
                     await asyncio.sleep(0)

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
-from quorumlog.broker.follower_state import (
+from quorumlog.broker.isr import BrokerFacts, FollowerFetch, LeaderAndIsr
+from quorumlog.broker.partition import Partition
+from quorumlog.broker.partition_follower import (
     Append,
     FollowAnswer,
     FollowerState,
@@ -14,8 +16,7 @@ from quorumlog.broker.follower_state import (
     Truncate,
     divergence,
 )
-from quorumlog.broker.leader_state import BrokerFacts, FollowerFetch, LeaderAndIsr
-from quorumlog.broker.partition import NO_PROGRESS, Partition, PartitionProgress
+from quorumlog.broker.partition_leader import NO_PROGRESS, PartitionProgress
 from quorumlog.errors import NotLeaderOrFollower
 from quorumlog.ids import NO_NODE, Epoch, NodeId, Offset, TopicId
 from quorumlog.metadata import EMPTY_IMAGE, MetadataImage, effective_configs
@@ -201,9 +202,9 @@ class ModelBroker:
         partition = self.replicas.get(place)
         if partition is None:
             partition = self.replicas[place] = Partition(
-                topic=topic.name,
-                index=place[1],
-                node_id=self.node_id,
+                topic.name,
+                place[1],
+                self.node_id,
                 waits_max=WAITS_MAX,
                 brokers=self.facts,
                 lag_time_max_ms=self._lag_time_max_ms,
@@ -295,7 +296,7 @@ class ModelBroker:
         if partition is None:
             raise NotLeaderOrFollower("no replica here")
         log = self.disk.log(place)
-        partition.check_leader(fetch.leader_epoch)  # before logs are compared
+        leader = partition.check_leader(fetch.leader_epoch)  # before logs are compared
         parts = divergence(
             asked.last_epoch,
             fetch.log_end_offset,
@@ -305,7 +306,7 @@ class ModelBroker:
         )
         if parts is not None:
             return FetchResponse(_answer(partition, parts, None), []), NO_PROGRESS
-        progress = partition.fetched(asked.follower, fetch, now_ms)
+        progress = leader.fetched(asked.follower, fetch, now_ms)
         start = fetch.log_end_offset
         entries = log.entries[start : start + entries_max]
         if not entries and min(partition.high_watermark, start) <= asked.mark:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from quorumlog.broker.leader_state import IsrProposal
+from quorumlog.broker.isr import IsrProposal
 from quorumlog.errors import NotController, OutcomeUnknown, QuorumlogError, StaleBrokerEpoch
 from quorumlog.ids import Epoch, NodeId
 from quorumlog.metadata import AlterPartitions, IsrChange, PartitionsAltered
@@ -31,7 +31,7 @@ class IsrUpdates:
 
     def _check_isr(self, broker: ModelBroker) -> None:
         for place in sorted(broker.led):
-            progress = broker.replicas[place].tick(self.world.now_ms)
+            progress = broker.replicas[place].check_leader(None).tick(self.world.now_ms)
             self.world.traffic.progressed(broker, place, progress)
             broker.isr_candidates[place] = None
         self.ask_for_isr(broker.node_id)
@@ -41,7 +41,7 @@ class IsrUpdates:
         """Reconsider partitions with missing members after a change of brokers."""
         for place in broker.led:
             leader = broker.replicas[place].leader
-            if leader is not None and len(leader.isr) < len(leader.replicas):
+            if leader is not None and len(leader.state.isr) < len(leader.state.replicas):
                 broker.isr_candidates[place] = None
 
     def ask_for_isr(self, node: NodeId) -> None:
@@ -53,7 +53,7 @@ class IsrUpdates:
             place: proposal
             for place in sorted(broker.isr_candidates)
             if place in broker.led
-            and (proposal := broker.replicas[place].isr_proposal()) is not None
+            and (proposal := broker.replicas[place].check_leader(None).isr_proposal()) is not None
         }
         broker.isr_candidates.clear()
         if not asked:
@@ -93,16 +93,21 @@ class IsrUpdates:
             if partition is None:
                 continue
             broker.isr_candidates[place] = None
+            leader = partition.leader
             if isinstance(result, QuorumlogError):
                 self.world.note(f"isr refused: {type(result).__name__}", broker.node_id, place[1])
-                progress = partition.isr_refused(proposal, result)
-            else:
-                progress = partition.isr_accepted(
+                if leader is None:
+                    continue
+                progress = leader.isr_refused(proposal, result)
+            elif leader is not None:
+                progress = leader.isr_accepted(
                     proposal,
                     leader_epoch=result.leader_epoch,
                     partition_epoch=result.partition_epoch,
                     isr=result.isr,
                 )
+            else:
+                continue
             self.world.traffic.progressed(broker, place, progress)
         if isinstance(outcome, StaleBrokerEpoch):
             return

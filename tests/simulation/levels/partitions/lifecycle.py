@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from quorumlog.broker.partition import Partition, PartitionProgress
+from quorumlog.broker.partition import Partition
+from quorumlog.broker.partition_leader import PartitionProgress
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import DirectoryId, NodeId, Offset
 from quorumlog.metadata import Command, FenceBroker, MetadataImage, RegisterBroker, UnfenceBroker

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-from quorumlog.broker.partition import Acks, PartitionProgress
-from quorumlog.broker.waits import Wait
+from quorumlog.broker.partition_leader import PartitionProgress
+from quorumlog.broker.purgatory import Acks, PurgatoryEntry
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import NodeId, Offset
 
@@ -108,6 +108,7 @@ class Traffic:
         if broker.numbers.get(place) != asked.number and not is_of_another:
             return
         moved = broker.take(place, reply.answer, reply.entries)
+        partition.check_invariants()
         log = broker.disk.log(place)
         self.world.note("took", broker.node_id, place[1], log.end, partition.high_watermark)
         if moved:
@@ -137,8 +138,10 @@ class Traffic:
 
     def _advance(self, broker: ModelBroker, place: Place) -> None:
         log = broker.disk.log(place)
-        progress = broker.replicas[place].advance(
-            log_end_offset=Offset(log.end), flushed_end_offset=Offset(log.flushed)
+        progress = (
+            broker.replicas[place]
+            .check_leader(None)
+            .advance(log_end_offset=Offset(log.end), flushed_end_offset=Offset(log.flushed))
         )
         self.progressed(broker, place, progress)
 
@@ -153,7 +156,7 @@ class Traffic:
             self.world.checks.mark_moved(leader, place, partition)
             self._news(leader, place)
 
-    def _released(self, leader: ModelBroker, place: Place, wait: Wait) -> None:
+    def _released(self, leader: ModelBroker, place: Place, wait: PurgatoryEntry) -> None:
         if wait.error is None:
             offset, value = wait.token
             assert leader.disk.log(place).entries[offset][1] == value, (
@@ -182,14 +185,15 @@ class Traffic:
         partition, log = broker.replicas[place], broker.disk.log(place)
         acks = Acks.ALL if self.world.random.random() < 0.8 else Acks.LEADER
         try:
-            state = partition.admit(acks, None)
+            leader = partition.check_leader(None)
+            state = leader.admit(acks)
         except QuorumlogError:
             self.refused += 1
             return
         self._values += 1
         log.append(state.leader_epoch, self._values)
         if acks is Acks.ALL:
-            partition.wait_for(acks, Offset(log.end), (log.end - 1, self._values))
+            leader.wait_for(acks, Offset(log.end), (log.end - 1, self._values))
         self._advance(broker, place)
         self.flush(broker, place)
         self._news(broker, place)

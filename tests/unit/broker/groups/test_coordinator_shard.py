@@ -129,7 +129,7 @@ def test_a_state_that_could_not_be_stored_is_thrown_away_and_read_anew() -> None
         made(nodes)
         assert asked(nodes, 1, commit(3)) == TAKEN
 
-        partition = nodes.replica(1, OFFSETS_TOPIC).partition
+        purgatory = nodes.replica(1, OFFSETS_TOPIC).partition.purgatory
 
         async def refused(runtime: Runtime) -> None:
             """Have a commit decided, and refuse its append."""
@@ -137,7 +137,7 @@ def test_a_state_that_could_not_be_stored_is_thrown_away_and_read_anew() -> None
             work = coordinator(nodes, 1).ask(commit(9), deadline_ms=deadline_ms)
             task = asyncio.create_task(work)
             await asyncio.sleep(0)
-            partition.waits_max = 0
+            purgatory.entries_max = 0
             with pytest.raises(CoordinatorNotAvailable, match="could not be stored"):
                 await task
 
@@ -146,7 +146,7 @@ def test_a_state_that_could_not_be_stored_is_thrown_away_and_read_anew() -> None
         nodes.until(lambda: coordinator(nodes, 1).census().partitions_served == 1)
         with pytest.raises(CoordinatorNotAvailable, match="group updates cannot be stored now"):
             asked(nodes, 1, commit(10))
-        partition.waits_max = 100
+        purgatory.entries_max = 100
         assert stored(nodes, 1) == {("t", 0): 3}
         assert tried(nodes, 1, commit(11)) == TAKEN
         assert stored(nodes, 1) == {("t", 0): 11}
@@ -157,7 +157,7 @@ def test_members_that_were_refused_for_longer_than_a_session_stay_members() -> N
         nodes.start()
         make_topic(nodes)
         made(nodes)
-        partition = nodes.replica(1, OFFSETS_TOPIC).partition
+        purgatory = nodes.replica(1, OFFSETS_TOPIC).partition.purgatory
         beat = ConsumerHeartbeat(
             group=GROUP,
             member_id="m",
@@ -169,12 +169,12 @@ def test_members_that_were_refused_for_longer_than_a_session_stay_members() -> N
         )
         epoch = asked(nodes, 1, beat).member_epoch
         again = replace(beat, member_epoch=epoch, topics=None)
-        bound, partition.waits_max = partition.waits_max, 0
+        bound, purgatory.entries_max = purgatory.entries_max, 0
         for _ in range(12):
             with pytest.raises(CoordinatorNotAvailable):
                 asked(nodes, 1, again)
             nodes.world.run_for(5_000)
-        partition.waits_max = bound
+        purgatory.entries_max = bound
         nodes.world.run_for(2_000)
         assert asked(nodes, 1, again).member_epoch == epoch
         nodes.world.run_for(50_000)  # a session of silence, and nothing is in the way

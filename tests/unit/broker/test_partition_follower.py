@@ -3,7 +3,8 @@
 
 import pytest
 
-from quorumlog.broker.follower_state import (
+from quorumlog.broker.partition import Partition
+from quorumlog.broker.partition_follower import (
     Append,
     FollowAnswer,
     FollowerState,
@@ -13,7 +14,6 @@ from quorumlog.broker.follower_state import (
     Truncate,
     divergence,
 )
-from quorumlog.broker.partition import Partition
 from quorumlog.errors import NotLeaderOrFollower
 from quorumlog.ids import Epoch, NodeId, Offset
 from quorumlog.storage.epochs import EpochCache
@@ -22,7 +22,7 @@ ME, LEADER = NodeId(1), NodeId(2)
 
 
 def following(*, epoch: int = 5) -> Partition:
-    partition = Partition(topic="t", index=0, node_id=ME, waits_max=1)
+    partition = Partition("t", 0, ME, waits_max=1)
     state = FollowerState(leader_id=LEADER, leader_epoch=Epoch(epoch), partition_epoch=0)
     partition.become_follower(state, NotLeaderOrFollower("node 2 leads"))
     return partition

@@ -1,4 +1,8 @@
-"""A leader's view of the replicas: high watermark, ISR shrink and ISR expansion.
+"""The in-sync replicas (ISR) of a partition, as its leader sees them: ISR shrink, ISR expansion,
+and the end offset that all in-sync replicas have reached.
+
+The leader decides which ISR to propose. `replication.shell.alter_partition` sends the proposal, and
+the controller commits it.
 
 All state belongs to one leader epoch; reports of an older epoch are ignored (kafka-tlaplus, R11). A
 replica is judged by one snapshot of the metadata (KAFKA-15221).
@@ -115,8 +119,8 @@ class RemoteReplica:
 
 
 @dataclass(slots=True)
-class LeaderState:
-    """The state of one leader epoch on the leader."""
+class InSyncReplicas:
+    """The replicas of one partition in one leader epoch, and the ISR among them."""
 
     name: str  # of the partition
     node_id: NodeId
@@ -240,7 +244,7 @@ class LeaderState:
 
     # --- in-sync replicas -------------------------------------------------------------------------
 
-    def next_isr_proposal(self, high_watermark: Offset) -> IsrProposal | None:
+    def next_proposal(self, high_watermark: Offset) -> IsrProposal | None:
         """Return the ISR shrink or expansion to request from the controller, or None.
 
         A pending proposal is returned again until it is answered.
@@ -389,3 +393,46 @@ class LeaderState:
             else remote.caught_up_ms
         )
         return self.now_ms - since > self.lag_time_max_ms
+
+    # --- invariants -------------------------------------------------------------------------------
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless these hold, by number:
+
+        1. The flushed end offset of this node is at most its log end offset.
+        2. The ISR contains this node, and each replica once.
+        3. The maximal ISR contains the ISR.
+        4. A proposal is based on the current leader epoch and partition epoch, and contains this
+           node.
+        5. The leader waits for metadata only with a proposal.
+        6. This node is none of the remote replicas.
+        """
+        state, proposal, name = self.state, self.proposal, self.name
+        assert self.flushed_end_offset <= self.log_end_offset, (
+            f"invariant 1, {name}: flushed to {self.flushed_end_offset}, the log ends at"
+            f" {self.log_end_offset}"
+        )
+        assert state.isr.count(self.node_id) == 1, (
+            f"invariant 2, {name}: the ISR of leader {self.node_id} is {state.isr}"
+        )
+        assert len(set(state.isr)) == len(state.isr), (
+            f"invariant 2, {name}: the ISR {state.isr} contains a replica twice"
+        )
+        assert set(state.isr) <= set(self.maximal_isr()), (
+            f"invariant 3, {name}: the maximal ISR {self.maximal_isr()} lacks some of {state.isr}"
+        )
+        if proposal is not None:
+            asked = proposal.leader_epoch, proposal.partition_epoch
+            assert asked == (state.leader_epoch, state.partition_epoch), (
+                f"invariant 4, {name}: the proposal is for epochs {asked}, the present ones are"
+                f" {state.leader_epoch} and {state.partition_epoch}"
+            )
+            assert self.node_id in proposal.members, (
+                f"invariant 4, {name}: leader {self.node_id} proposes the ISR {proposal.members}"
+            )
+        assert proposal is not None or not self.is_waiting, (
+            f"invariant 5, {name}: waits for metadata without a proposal"
+        )
+        assert self.node_id not in self.remotes, (
+            f"invariant 6, {name}: {self.node_id} is a remote replica of itself"
+        )
