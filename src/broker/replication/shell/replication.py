@@ -16,9 +16,9 @@ from ....runtime import Runtime, Scope
 from ....storage.shell.data_directory import DataDirectory
 from ...shell.metrics import ReplicationMetrics
 from ...shell.replica import Replica, ReplicaDeps
+from .alter_partition import AlterPartitionLink, AlterPartitionManager
 from .follower import FetcherLink as FetcherLink
 from .follower import FollowerIdentity, ReplicaFetcherManager, ReplicationConfig
-from .isr import IsrLink, IsrRequests
 from .leader import Find, FollowerSession, LeaderStream
 
 _LOG = logging.getLogger("quorumlog.broker")
@@ -27,7 +27,7 @@ CHECKED_A_STEP: Final = 200
 """Partitions checked in one step."""
 
 
-class ControllerLink(FetcherLink, IsrLink, Protocol):
+class ControllerLink(FetcherLink, AlterPartitionLink, Protocol):
     """The broker's session with the controllers, for replication."""
 
 
@@ -52,7 +52,7 @@ class ReplicationManager:
         self._find = find
         self._config = config
         self._link: ControllerLink | None = None
-        self._isr: IsrRequests | None = None
+        self._isr: AlterPartitionManager | None = None
         self._addresses: dict[NodeId, str] = {}  # of brokers, for followers
         self._sessions: dict[NodeId, FollowerSession] = {}  # the current one of each follower
         self._shared: dict[Replica, None] = {}  # replicated partitions led here, with open logs
@@ -84,7 +84,7 @@ class ReplicationManager:
         """Start replication with this session; once."""
         assert self._link is None, "attached twice"
         self._link = link
-        self._isr = IsrRequests(self._runtime.clock, link)
+        self._isr = AlterPartitionManager(self._runtime.clock, link)
         self._tasks = [
             self._scope.spawn(self._isr.run(), name="broker.isr"),
             self._scope.spawn(self._check_lag(), name="broker.lag"),

@@ -28,7 +28,7 @@ REVIEW_MS: Final = 600
 """The pause before a proposal with an ineligible replica is reviewed again."""
 
 
-class IsrLink(Protocol):
+class AlterPartitionLink(Protocol):
     """The broker's session with the controllers, for ISR requests."""
 
     async def alter_partitions(
@@ -37,10 +37,10 @@ class IsrLink(Protocol):
         """Send once; return one result for each partition, once committed."""
 
 
-class IsrRequests:
+class AlterPartitionManager:
     """The ISR requests of one broker; `run` must run."""
 
-    def __init__(self, clock: Clock, link: IsrLink) -> None:
+    def __init__(self, clock: Clock, link: AlterPartitionLink) -> None:
         self._clock = clock
         self._link = link
         self._waiting: dict[Replica, None] = {}  # with a pending proposal
