@@ -401,38 +401,35 @@ class InSyncReplicas:
 
         1. The flushed end offset of this node is at most its log end offset.
         2. The ISR contains this node, and each replica once.
-        3. The maximal ISR contains the ISR.
-        4. A proposal is based on the current leader epoch and partition epoch, and contains this
+        3. A proposal is based on the current leader epoch and partition epoch, and contains this
            node.
-        5. The leader waits for metadata only with a proposal.
-        6. This node is none of the remote replicas.
+        4. The leader waits for metadata only with a proposal.
+        5. This node is none of the remote replicas.
         """
         state, proposal, name = self.state, self.proposal, self.name
         assert self.flushed_end_offset <= self.log_end_offset, (
-            f"invariant 1, {name}: flushed to {self.flushed_end_offset}, the log ends at"
+            f"ISR invariant 1, {name}: flushed to {self.flushed_end_offset}, the log ends at"
             f" {self.log_end_offset}"
         )
         assert state.isr.count(self.node_id) == 1, (
-            f"invariant 2, {name}: the ISR of leader {self.node_id} is {state.isr}"
+            f"ISR invariant 2, {name}: the ISR of leader {self.node_id} is {state.isr}"
         )
         assert len(set(state.isr)) == len(state.isr), (
-            f"invariant 2, {name}: the ISR {state.isr} contains a replica twice"
-        )
-        assert set(state.isr) <= set(self.maximal_isr()), (
-            f"invariant 3, {name}: the maximal ISR {self.maximal_isr()} lacks some of {state.isr}"
+            f"ISR invariant 2, {name}: the ISR {state.isr} contains a replica twice"
         )
         if proposal is not None:
             asked = proposal.leader_epoch, proposal.partition_epoch
             assert asked == (state.leader_epoch, state.partition_epoch), (
-                f"invariant 4, {name}: the proposal is for epochs {asked}, the present ones are"
+                f"ISR invariant 3, {name}: the proposal is for epochs {asked}, the present ones are"
                 f" {state.leader_epoch} and {state.partition_epoch}"
             )
             assert self.node_id in proposal.members, (
-                f"invariant 4, {name}: leader {self.node_id} proposes the ISR {proposal.members}"
+                f"ISR invariant 3, {name}: leader {self.node_id} proposes the ISR"
+                f" {proposal.members}"
             )
         assert proposal is not None or not self.is_waiting, (
-            f"invariant 5, {name}: waits for metadata without a proposal"
+            f"ISR invariant 4, {name}: waits for metadata without a proposal"
         )
         assert self.node_id not in self.remotes, (
-            f"invariant 6, {name}: {self.node_id} is a remote replica of itself"
+            f"ISR invariant 5, {name}: {self.node_id} is a remote replica of itself"
         )

@@ -281,7 +281,8 @@ class Partition:
         production; the cost is that of the in-sync replicas."""
         leader, follower, name = self.leader, self.follower, self.name
         assert leader is None or follower is None, (
-            f"invariant 1, {name}: leads in epoch {self.leader_epoch} and follows {self.followed}"
+            f"partition invariant 1, {name}: leads in epoch {self.leader_epoch} and follows"
+            f" {self.followed}"
         )
         epoch = self.leader_epoch
         if leader is not None:
@@ -289,11 +290,12 @@ class Partition:
         elif follower is not None:
             epoch = follower.leader_epoch
         assert epoch == self.leader_epoch, (
-            f"invariant 2, {name}: the role has epoch {epoch}, the newest one is"
+            f"partition invariant 2, {name}: the role has epoch {epoch}, the newest one is"
             f" {self.leader_epoch}"
         )
         assert leader is not None or not self.purgatory.count, (
-            f"invariant 3, {name}: {self.purgatory.count} produce requests wait without a leader"
+            f"partition invariant 3, {name}: {self.purgatory.count} produce requests wait"
+            " without a leader"
         )
         if leader is not None:
             leader.check_invariants()

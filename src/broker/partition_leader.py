@@ -233,11 +233,11 @@ class PartitionLeader:
         """
         isr, name = self.isr, self._name
         assert self.high_watermark <= isr.log_end_offset, (
-            f"invariant 1, {name}: the high watermark is {self.high_watermark}, the log ends at"
-            f" {isr.log_end_offset}"
+            f"leader invariant 1, {name}: the high watermark is {self.high_watermark}, the log ends"
+            f" at {isr.log_end_offset}"
         )
         assert isr.epoch_start_offset <= isr.log_end_offset, (
-            f"invariant 2, {name}: epoch {isr.state.leader_epoch} starts at"
+            f"leader invariant 2, {name}: epoch {isr.state.leader_epoch} starts at"
             f" {isr.epoch_start_offset}, the log ends at {isr.log_end_offset}"
         )
         isr.check_invariants()

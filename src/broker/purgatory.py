@@ -85,7 +85,8 @@ class Purgatory:
         """
         pending = sum(1 for _, _, entry in self._heap if not entry.is_released)
         assert pending == self.count, (
-            f"invariant 1, {name}: {pending} entries in the purgatory, {self.count} counted"
+            f"purgatory invariant 1, {name}: {pending} entries in the purgatory,"
+            f" {self.count} counted"
         )
 
 

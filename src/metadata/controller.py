@@ -26,11 +26,11 @@ from .commands import (
 )
 from .decision import AnyDecision, ControllerConfig
 from .decisions import (
+    alter_partitions,
     balance,
     brokers,
     configs,
     features,
-    isr,
     producer_ids,
     quotas,
     reassignment,
@@ -55,7 +55,7 @@ def decide(  # noqa: C901, PLR0912 (a dispatch)
         case UnregisterBroker():
             return brokers.unregister(image, command)
         case AlterPartitions():
-            return isr.alter_partitions(image, command)
+            return alter_partitions.alter_partitions(image, command)
         case ElectLeaders():
             return balance.elect_leaders(image, command)
         case BalanceLeaders():
