@@ -14,8 +14,9 @@ from typing import TypeAlias
 
 from quorumlog.ids import ClusterId, Epoch, NodeId, Offset, TopicId
 from quorumlog.metadata import MetadataImage
+from quorumlog.metadata.config import ControllerConfig
 from quorumlog.metadata.decisions.placement import Placer
-from quorumlog.metadata.shell import ControllerShell, ControllerShellConfig, MetadataPublisher
+from quorumlog.metadata.shell import ControllerShell, MetadataPublisher
 from quorumlog.metadata.snapshots import SLICE_RECORDS, image_of
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.raftlog import RaftConfig
@@ -178,7 +179,7 @@ def _write_snapshot(folder: Path, values: Iterator[bytes], voters: VoterSet) -> 
 @asynccontextmanager
 async def _running(runtime: Runtime, folder: str, clock: Clock) -> AsyncIterator[Started]:
     stalls, begun = Stalls(), clock()
-    config = ControllerShellConfig(session_timeout_ms=DAY_MS)
+    config = ControllerConfig(session_timeout_ms=DAY_MS)
     async with runtime.tasks.scope("node") as scope:
         watching = scope.spawn(stalls.watch(), name="stalls")
         directory = await DataDirectory.open(runtime, scope, folder)

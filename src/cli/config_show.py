@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..settings import Resolved, Setting, variable_of
+from ..settings import Resolved, Setting, value_text, variable_of
 from ..settings.quantities import quantity_text
 from .nodes import ConfigOption, SetOption
 from .options import BootstrapOption, Output, OutputOption
@@ -104,21 +104,25 @@ def _json(row: Setting, found: Resolved) -> dict[str, Any]:
     value = found.values.get(row.name)
     return {
         "name": row.name,
-        "value": list(value) if isinstance(value, tuple) else value,
-        "default": list(row.default) if isinstance(row.default, tuple) else row.default,
+        "value": _json_value(value),
+        "default": _json_value(row.default),
         **_origin(row, found),
         "variable": variable_of(row.name),
         "doc": row.doc,
     }
 
 
+def _json_value(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return value_text(value) if isinstance(value, bool) else value
+
+
 def _value_text(row: Setting, found: Resolved) -> str:
     value = found.values.get(row.name)
     if value is None:
         return "required"
-    if isinstance(value, tuple):
-        return ",".join(value) or "-"
     if isinstance(value, int) and row.unit:
         short = quantity_text(value, row.unit)
         return str(value) if short == str(value) else f"{value} ({short})"
-    return str(value) or "-"
+    return value_text(value) or "-"

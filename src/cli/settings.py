@@ -19,11 +19,13 @@ from ..settings import (
     Resolved,
     Setting,
     SettingSource,
+    declared,
     environment_source,
     file_source,
     flag_source,
     read_settings,
     resolve,
+    setting,
     unknown_variables,
     variable_of,
 )
@@ -34,78 +36,64 @@ if TYPE_CHECKING:
 
 CONFIG_VARIABLE: Final = "QUORUMLOG_CONFIG"
 LOG_LEVEL_VARIABLE: Final = "QUORUMLOG_LOG"
+LOOP_VARIABLE: Final = "QUORUMLOG_LOOP"
+PLAIN_CODEC_VARIABLE: Final = "QUORUMLOG_PLAIN_CODEC"
 FILE_NAME: Final = "quorumlog.toml"
 TABLE: Final = "client"
 _DAY_MS: Final = 86_400_000
 
-CLIENT_SETTINGS: Final = (
-    Setting(
-        name="bootstrap",
-        attribute="bootstrap",
-        kind=str,
-        default="127.0.0.1:9094",
-        doc="gRPC address of a broker, host:port, or a comma-separated list.",
-        field_name="bootstrap.servers",
-        changes="next command",
-    ),
-    Setting(
-        name="output",
-        attribute="output",
-        kind=str,
-        default="human",
-        choices=("human", "json"),
-        doc="Output format of commands: human (tables and sentences) or json.",
-        changes="next command",
-    ),
-    Setting(
-        name="connect_timeout_ms",
-        attribute="connect_timeout_ms",
-        kind=int,
-        default=3_000,
-        unit="ms",
-        low=1,
-        high=_DAY_MS,
-        doc="Timeout of the first connection. A longer one waits for a slow start, a shorter one"
-        " reports a wrong address sooner.",
-        changes="next command",
-    ),
-    Setting(
-        name="request_timeout_ms",
-        attribute="request_timeout_ms",
-        kind=int,
-        default=30_000,
-        unit="ms",
-        low=1,
-        high=_DAY_MS,
-        doc="Timeout of one attempt of a call, after which it is retried.",
-        field_name="request.timeout.ms",
-        changes="next command",
-    ),
-    Setting(
-        name="call_timeout_ms",
-        attribute="call_timeout_ms",
-        kind=int,
-        default=60_000,
-        unit="ms",
-        low=1,
-        high=_DAY_MS,
-        doc="Timeout of a call, including all retries.",
-        field_name="default.api.timeout.ms",
-        changes="next command",
-    ),
-)
-"""The table of client settings."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """The resolved settings of one command."""
+    """The settings of one command."""
 
-    bootstrap: str
-    output: str  # "human" or "json"
-    connect_timeout_ms: int
-    request_timeout_ms: int
-    call_timeout_ms: int
+    bootstrap: str = setting(
+        "bootstrap",
+        "127.0.0.1:9094",
+        "gRPC address of a broker, host:port, or a comma-separated list.",
+        field_name="bootstrap.servers",
+        changes="next command",
+    )
+    output: str = setting(
+        "output",
+        "human",
+        "Output format of commands: human (tables and sentences) or json.",
+        choices=("human", "json"),
+        changes="next command",
+    )
+    connect_timeout_ms: int = setting(
+        "connect_timeout_ms",
+        3_000,
+        "Timeout of the first connection. A longer one waits for a slow start, a shorter one"
+        " reports a wrong address sooner.",
+        unit="ms",
+        low=1,
+        high=_DAY_MS,
+        changes="next command",
+    )
+    request_timeout_ms: int = setting(
+        "request_timeout_ms",
+        30_000,
+        "Timeout of one attempt of a call, after which it is retried.",
+        unit="ms",
+        low=1,
+        high=_DAY_MS,
+        field_name="request.timeout.ms",
+        changes="next command",
+    )
+    call_timeout_ms: int = setting(
+        "call_timeout_ms",
+        60_000,
+        "Timeout of a call, including all retries.",
+        unit="ms",
+        low=1,
+        high=_DAY_MS,
+        field_name="default.api.timeout.ms",
+        changes="next command",
+    )
+
+
+CLIENT_SETTINGS: Final = tuple(row for row, _ in declared(ClientSettings).values())
 
 
 def load(
@@ -202,6 +190,8 @@ def known_variables() -> set[str]:
         CONFIG_VARIABLE,
         DEBUG_VARIABLE,
         LOG_LEVEL_VARIABLE,
+        LOOP_VARIABLE,
+        PLAIN_CODEC_VARIABLE,
         *(variable_of(row.name) for row in rows),
     }
 

@@ -59,8 +59,9 @@ from .commands import (
     UnregisterBroker,
     UpdateFeatures,
 )
+from .config import ControllerConfig
 from .controller import decide
-from .decision import AnyDecision, ControllerConfig, Decision, LongDecision
+from .decision import AnyDecision, Decision, LongDecision
 from .decisions.features import FEATURES, OWN_FEATURES
 from .decisions.reassignment import moving_partitions
 from .delta import DeltaBuilder, ImageDelta, PartitionChange

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..errors import InvalidConfig
-from ..settings.rows import nearest
+from ..settings.declaration import nearest
 from .topic_configs import TEXT_MAX, TOPIC_CONFIGS, ConfigType, TopicConfig, check_row
 
 _ROWS: Final = (

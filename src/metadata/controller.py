@@ -24,7 +24,8 @@ from .commands import (
     UnregisterBroker,
     UpdateFeatures,
 )
-from .decision import AnyDecision, ControllerConfig
+from .config import ControllerConfig
+from .decision import AnyDecision
 from .decisions import (
     alter_partitions,
     balance,

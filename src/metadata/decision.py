@@ -14,15 +14,6 @@ RECORDS_A_STEP: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerConfig:
-    """Defaults and bounds of the controller; must be equal on all controllers."""
-
-    partitions_default: int = 1  # num.partitions
-    replication_factor_default: int = 1  # default.replication.factor
-    partitions_max: int = 10_000  # per topic
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """Records to append atomically in this order, and the reply after their commit."""
 

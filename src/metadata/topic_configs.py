@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import Final
 
 from ..errors import InvalidConfig
+from ..settings.declaration import nearest
 from ..settings.quantities import parse_quantity
 from ..settings.query_groups import HOLD_GROUPS_MAX, RETENTION_HOLDS, holds_text, parse_holds
-from ..settings.rows import nearest
 
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
-from ..broker.groups.config import GroupConfig
 from ..broker.groups.shell.committed_offsets import CommittedOffsets
 from ..broker.groups.shell.coordinator import GroupCoordinator
 from ..broker.shell.replica_manager import ReplicaManager
 from ..errors import AddressInUse
 from ..frontends.grpc import AdminService, QuorumService, TransactionsService
-from ..frontends.kafka import BrokerContext, KafkaServer, KafkaSettings
+from ..frontends.kafka import BrokerContext, KafkaServer
 from ..ids import NodeId
 from ..metadata import ImageDelta
 from ..metadata.shell.publisher import MetadataPublisher
@@ -16,8 +15,6 @@ from ..runtime import Runtime, Scope
 from ..storage.shell.data_directory import DataDirectory
 from .addresses import ANY_HOST, split_listener
 from .config import NodeConfig
-
-MINUTE_MS = 60_000
 
 
 def open_groups(
@@ -35,7 +32,7 @@ def open_groups(
         runtime,
         scope,
         directory,
-        group_config(config),
+        config.groups,
         node_id=NodeId(config.node_id),
         replica_of=replicas.replica_of,
         may_be_replaced=replicas.may_be_replaced,
@@ -43,27 +40,6 @@ def open_groups(
     )
     directory.maintenance.committed = CommittedOffsets(runtime, groups)
     return groups
-
-
-def group_config(config: NodeConfig) -> GroupConfig:
-    """Return the settings of the group coordinator."""
-    return GroupConfig(
-        offsets_partitions=config.offsets_partitions,
-        offsets_replicas=config.offsets_replicas,
-        offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
-        offsets_check_ms=config.offsets_check_ms,
-        waits_max=config.group_waits_max,
-        note_bytes_max=config.note_bytes_max,
-        size_max=config.group_size_max,
-        session_timeout_min_ms=config.group_session_min_ms,
-        session_timeout_max_ms=config.group_session_max_ms,
-        initial_delay_ms=config.group_initial_delay_ms,
-        consumer_session_ms=config.group_consumer_session_ms,
-        consumer_heartbeat_ms=config.group_consumer_heartbeat_ms,
-        assignors=config.group_consumer_assignors,
-        pattern_refresh_ms=config.group_pattern_refresh_ms,
-        migration="off" if config.group_migration == "disabled" else config.group_migration,
-    )
 
 
 async def open_kafka(
@@ -80,18 +56,6 @@ async def open_kafka(
 ) -> tuple[KafkaServer, dict[str, str]]:
     """Open every Kafka listener. Return the server and the addresses by name. Raises
     AddressInUse."""
-    settings = KafkaSettings(
-        request_bytes_max=config.kafka_request_bytes_max,
-        connections_max=config.kafka_connections_max,
-        listener_connections_max=config.kafka_listener_connections_max,
-        connections_idle_ms_max=config.kafka_connections_idle_ms_max,
-        frame_ms_max=config.kafka_request_receive_ms_max,
-        requests_bytes_max=config.kafka_requests_bytes_max,
-        inflight_max=config.produce_inflight_max,
-        unsent_bytes_max=config.fetch_bytes_max,
-        fetch_bytes_max=config.fetch_bytes_max,
-        auto_create_topics=config.auto_create_topics == "true",
-    )
     broker = BrokerContext(
         runtime=runtime,
         replicas=replicas,
@@ -100,7 +64,8 @@ async def open_kafka(
         quorum=quorum,
         transactions=transactions,
         groups=groups,
-        settings=settings,
+        settings=config.kafka,
+        requests=config.requests,
     )
     server = KafkaServer(broker, scope)
     _follow_quotas(server, metadata)

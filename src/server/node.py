@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 
-from ..broker.replication.shell.follower import ReplicationConfig
 from ..broker.replication.shell.service import ReplicaService
 from ..broker.shell.mirror import MirrorWriter
 from ..broker.shell.producer_ids import ProducerIds
@@ -28,7 +27,6 @@ from ..errors import DirectoryNotFormatted, QuorumlogError
 from ..frontends.grpc import (
     AdminService,
     GroupsService,
-    LogLimits,
     LogService,
     MirrorService,
     NodeSetting,
@@ -44,8 +42,7 @@ from ..metadata.shell import (
     MetadataPublisher,
 )
 from ..runtime import CallListener, Runtime, Scope
-from ..settings import DEFAULT, ValueOrigin
-from ..storage import DirectoryConfig
+from ..settings import DEFAULT, ValueOrigin, value_of
 from ..storage.shell.data_directory import DataDirectory
 from .broker_services import advertised_kafka, open_groups, open_kafka
 from .config import NodeConfig, settings
@@ -200,15 +197,7 @@ class Node:
                 self._runtime,
                 scope,
                 config.data_dir,
-                config=DirectoryConfig(
-                    reserve_bytes=config.reserve_bytes,
-                    retention_check_interval_ms=config.retention_check_interval_ms,
-                    clean_bytes_per_second=config.clean_bytes_per_second,
-                    unlink_bytes_per_second=config.unlink_bytes_per_second,
-                    clean_buffer_bytes=config.clean_buffer_bytes,
-                    producer_expiration_ms=config.producer_expiration_ms,
-                    producers_max=config.producers_max,
-                ),
+                config=config.storage,
                 cluster_id=ClusterId(config.cluster_id) if config.cluster_id else None,
                 node_id=NodeId(config.node_id),
             )
@@ -225,15 +214,8 @@ class Node:
             scope,
             directory,
             NodeId(self._config.node_id),
-            produce_waits_max=self._config.produce_waits_max,
-            fetch_waits_max=self._config.fetch_waits_max,
-            replication=ReplicationConfig(
-                lag_time_max_ms=self._config.replica_lag_time_max_ms,
-                lapsed_accepts_acks_one=self._config.lapsed_leader_accepts_acks_one == "true",
-                fetch_wait_max_ms=self._config.replica_fetch_wait_max_ms,
-                fetch_bytes_max=self._config.replica_response_bytes_max,
-                partition_bytes_max=self._config.replica_fetch_bytes_max,
-            ),
+            requests=self._config.requests,
+            replication=self._config.replication,
             has_registration=self._is_registered_in,
         )
 
@@ -273,7 +255,7 @@ class Node:
         config = self._config
         groups = self.parts.groups
         assert groups is not None, "a broker has a group coordinator"
-        log = LogService(self._runtime, replicas, publisher, self._limits())
+        log = LogService(self._runtime, replicas, publisher, config.requests)
         producer_ids = ProducerIds(self._runtime.clock)
         transactions = TransactionsService(self._runtime, producer_ids)
         admin = self._admin(directory, publisher, replicas)
@@ -371,7 +353,7 @@ class Node:
                 replica_address=config.advertised_replica,
                 features=OWN_FEATURES,
                 kafka_listeners=kafka_listeners,
-                session_timeout_ms=config.session_timeout_ms,
+                session_timeout_ms=config.controller.session_timeout_ms,
             ),
             publisher=publisher,
             controllers=ControllerLocator(member.addresses, leader=lambda: member.raft.leader_id),
@@ -397,21 +379,11 @@ class Node:
         """Return every setting with its value and source."""
         found = []
         for row in settings():
-            value = getattr(self._config, row.attribute)
+            value = value_of(self._config, row.name)
             unsaid = DEFAULT if value == row.default else ValueOrigin(kind="")
             origin = self._origins.get(row.name, unsaid)
             found.append(NodeSetting(row=row, value=value, origin=origin))
         return found
-
-    def _limits(self) -> LogLimits:
-        config = self._config
-        return LogLimits(
-            produce_inflight_max=config.produce_inflight_max,
-            produce_inflight_bytes_max=config.produce_inflight_bytes_max,
-            fetch_bytes_max=config.fetch_bytes_max,
-            subscribe_heartbeat_ms=config.subscribe_heartbeat_ms,
-            subscribe_streams_max=config.subscribe_streams_max,
-        )
 
 
 async def _announce_not_ready(listener: CallListener) -> None:

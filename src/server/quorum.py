@@ -8,10 +8,8 @@ from typing import Final
 from ..errors import InconsistentClusterId, QuorumlogError, StaleMetadata, TimedOut
 from ..frontends.grpc import QuorumService
 from ..ids import ClusterId, NodeId
-from ..metadata.decision import ControllerConfig
 from ..metadata.shell import (
     ControllerShell,
-    ControllerShellConfig,
     MetadataFollower,
     MetadataPublisher,
 )
@@ -165,15 +163,8 @@ def _state_machine(
 ) -> ControllerShell | MetadataFollower:
     if not config.is_controller:
         return MetadataFollower(publisher)
-    decisions = ControllerConfig(
-        partitions_default=config.partitions_default,
-        replication_factor_default=config.replication_factor_default,
-    )
-    shell_config = ControllerShellConfig(
-        decisions=decisions, session_timeout_ms=config.session_timeout_ms
-    )
     return ControllerShell(
-        runtime, cluster_id=meta.cluster_id, publisher=publisher, config=shell_config
+        runtime, cluster_id=meta.cluster_id, publisher=publisher, config=config.controller
     )
 
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..metadata.cluster_configs import CLUSTER_CONFIGS
 from ..metadata.topic_configs import INT64_MAX, TOPIC_CONFIGS, ConfigType, TopicConfig
-from ..settings import Setting
+from ..settings import Setting, value_text
 from ..settings.quantities import quantity_text
 from .config import settings
 
 
 def node_table() -> str:
     """Return the table of a node's settings."""
-    return settings_table(tuple(settings()))
+    return settings_table(settings())
 
 
 def settings_table(rows: Iterable[Setting]) -> str:
@@ -52,9 +52,9 @@ def _default(row: Setting) -> str:
         return "must be given"
     if isinstance(row.default, tuple):
         return _code(", ".join(row.default)) if row.default else "none"
-    if isinstance(row.default, int):
+    if isinstance(row.default, int) and not isinstance(row.default, bool):
         return _number(row.default, row.unit)
-    return _code(row.default) if row.default != "" else "empty"
+    return _code(value_text(row.default)) if row.default != "" else "empty"
 
 
 def _number(number: int, unit: str) -> str:
@@ -65,7 +65,7 @@ def _number(number: int, unit: str) -> str:
 def _takes(row: Setting) -> str:
     if row.kind is tuple:
         return "list of text"
-    if row.kind is str:
+    if row.kind in (str, bool):
         return _codes(row.choices) if row.choices else "text"
     return _words(_range(row.low, row.high), row.unit)
 

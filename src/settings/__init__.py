@@ -1,12 +1,25 @@
 """Settings of nodes, topics and the command line: declaration, parsing, and sources of values.
 
-`rows` declares a setting and parses its text into a checked value; `sources` orders the sources of
-values (flag, environment, file, default) and records the origin of each. Pure, except for `files`:
-callers pass the environment and the text of files.
+`declaration` declares settings as dataclass fields and checks their values. `sources` orders the
+sources of values (flag, environment, file, default) and records the origin of each. Pure, except
+for `files`: callers pass the environment and the text of files.
 """
 
+from .declaration import (
+    Setting,
+    check_value,
+    check_values,
+    declared,
+    from_values,
+    nearest,
+    parse_value,
+    range_text,
+    setting,
+    value_of,
+    value_text,
+    with_values,
+)
 from .files import read_settings
-from .rows import Setting, check_value, nearest, parse_value, range_text
 from .sources import (
     DEFAULT,
     Resolved,
@@ -29,16 +42,23 @@ __all__ = [
     "Setting",
     "SettingSource",
     "check_value",
+    "check_values",
+    "declared",
     "environment_source",
     "file_source",
     "flag_source",
+    "from_values",
     "nearest",
     "parse_value",
     "range_text",
     "read_settings",
     "resolve",
+    "setting",
     "split_assignments",
     "unknown_name",
     "unknown_variables",
+    "value_of",
+    "value_text",
     "variable_of",
+    "with_values",
 ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import InvalidConfig
-from .rows import Setting, check_value, nearest, parse_value
+from .declaration import Setting, check_value, nearest, parse_value
 
 PREFIX: Final = "QUORUMLOG_"
 

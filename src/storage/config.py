@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from ..errors import InvalidConfig
 from ..records.compression import Codec
 from ..records.validate import ValidationMode
+from ..settings import setting
 from ..settings.query_groups import RETENTION_HOLDS, Hold, parse_holds
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -183,8 +184,15 @@ class DirectoryConfig:
     checkpoint_interval_ms: int = 1000
     """Interval under load at which logs are flushed and recovery points stored."""
 
-    reserve_bytes: int = 0
-    """Free space below which client appends are rejected, at most 3 % of the disk; 0: none."""
+    reserve_bytes: int = setting(
+        "storage.reserve.bytes",
+        256 * MIB,
+        "Free disk space below which produce requests are rejected, at most 3 % of a small disk, "
+        "so that reads, retention and deletions keep working. 0: no reserve.",
+        unit="bytes",
+        low=0,
+        high=1 << 50,
+    )
 
     open_files_max: int = 1000  # files kept open; least recently used ones are closed first
     index_cache_bytes: int = 32 * MIB  # indexes of inactive segments kept in memory
@@ -193,32 +201,72 @@ class DirectoryConfig:
     are smaller ones that inflate to more than four times this size, or of which more than a quarter
     of it must be compressed."""
 
-    retention_check_interval_ms: int = 60_000
-    """Interval at which each log is checked for old segments and for compaction. The first check is
-    at a random time in the second half of the interval, so that nodes started together do not work
-    together."""
+    # The first check is at a random time in the second half of the interval: nodes that start
+    # together do not check together.
+    retention_check_interval_ms: int = setting(
+        "retention.check.interval.ms",
+        60_000,
+        "Interval at which every log is checked for old segments and for compaction.",
+        unit="ms",
+        low=10,
+        high=24 * 3_600_000,
+        field_name="log.retention.check.interval.ms",
+    )
 
-    clean_bytes_per_second: int = 128 * MIB
-    """Limit of the bytes that compaction reads and writes; a higher one cleans sooner and takes
-    disk bandwidth from other work. 0: no limit."""
+    clean_bytes_per_second: int = setting(
+        "clean.bytes.per.second",
+        128 * MIB,
+        "Bytes that compaction may read and write a second; more compacts sooner at the cost of "
+        "other disk traffic. 0: no limit.",
+        unit="bytes",
+        low=0,
+        high=1 << 40,
+        field_name="log.cleaner.io.max.bytes.per.second",
+    )
 
-    unlink_bytes_per_second: int = 1024 * MIB
-    """Limit of the bytes unlinked after retention and compaction: a file system that frees much
-    space at once delays concurrent writes. 0: no limit. It is ignored when space is short."""
+    unlink_bytes_per_second: int = setting(
+        "unlink.bytes.per.second",
+        1024 * MIB,
+        "Bytes of deleted files that may be unlinked a second: unlinking much at once delays "
+        "writes. No limit while the reserve is used up. 0: never a limit.",
+        unit="bytes",
+        low=0,
+        high=1 << 40,
+    )
 
-    clean_buffer_bytes: int = 128 * MIB
-    """Memory for the key map of one cleaning run; with less memory a large log needs more runs."""
+    clean_buffer_bytes: int = setting(
+        "clean.buffer.bytes",
+        128 * MIB,
+        "Memory for the keys of one compaction: with less, a large log takes more passes.",
+        unit="bytes",
+        low=64 << 10,
+        high=64 << 30,
+        field_name="log.cleaner.dedupe.buffer.size",
+    )
 
     clean_slice_bytes: int = MIB
     """Bytes of compaction per job of its lane; a shutdown or a deletion waits for one job."""
 
-    producer_expiration_ms: int = 24 * 3600 * 1000
-    """Idle time after which a producer id is dropped; a later retry of its batches is stored twice.
-    Downtime of the node does not count."""
+    producer_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        24 * 3_600_000,
+        "Time after its last batch until a producer id expires in a partition; a later retry of an "
+        "expired batch is stored twice. Downtime of the node does not count.",
+        unit="ms",
+        low=1_000,
+        high=365 * 24 * 3_600_000,
+    )
 
-    producers_max: int = 10_000
-    """Limit of producer ids per log, about 1 KiB each. Above it the longest idle one is dropped; if
-    all wrote within two minutes, a new producer has to wait."""
+    producers_max: int = setting(
+        "producer.ids.max",
+        10_000,
+        "Producer ids of one partition, about 1 KiB each; above it the longest idle is removed, "
+        "but never one with an open transaction or with a batch of the last two minutes. Without "
+        "such an id, a new producer gets a retriable error.",
+        unit="producer ids",
+        low=1,
+        high=1_000_000,
+    )
 
     def __post_init__(self) -> None:
         require("write_group_bytes_max", self.write_group_bytes_max, 1, 2**40)

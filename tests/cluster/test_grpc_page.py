@@ -158,7 +158,7 @@ def test_the_page_lists_errors_as_the_table_has_them() -> None:
 
 def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     limits = PAGE.partition("## Limits")[2]
-    config = NodeConfig(data_dir="/d")
+    config = NodeConfig(data_dir="/d").requests
     assert f"{validation.PARTITIONS_MAX:,}, each named once" in limits
     assert f"| records in one Publish | {validation.RECORDS_MAX:,} |" in limits
     names = "names in one DescribeTopics, DescribeGroups or DeleteGroups"

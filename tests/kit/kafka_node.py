@@ -34,8 +34,8 @@ async def serving_kafka(runtime: Runtime, folder: str, **settings: Any) -> Async
         data_dir=folder,
         grpc_listener="127.0.0.1:0",
         controller_listener="127.0.0.1:0",
-        **{"kafka_listeners": ("127.0.0.1:0",), **settings},
-    )
+        kafka_listeners=("127.0.0.1:0",),
+    ).having(**settings)
     await format_directory(runtime, config)
     async with Node(runtime, config) as node:
         assert node.addresses.grpc is not None

@@ -20,8 +20,7 @@ async def serving(runtime: Runtime, folder: str, **settings: Any) -> AsyncIterat
         data_dir=folder,
         grpc_listener="127.0.0.1:0",
         controller_listener="127.0.0.1:0",
-        **settings,
-    )
+    ).having(**settings)
     await format_directory(runtime, config)
     async with Node(runtime, config) as node:
         assert node.addresses.grpc is not None

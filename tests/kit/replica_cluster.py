@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from quorumlog.broker import LATEST, Acks, OffsetOutcome, OffsetSpec
+from quorumlog.broker.config import ReplicationConfig
 from quorumlog.broker.shell.replica import Replica
 from quorumlog.clients import AsyncLog
 from quorumlog.errors import QuorumlogError, UnknownTopicOrPartition
@@ -45,7 +46,7 @@ class Cluster:
                 controller_voters=voters,
                 election_timeout_ms=300,
                 heartbeat_ms=50,
-                replica_lag_time_max_ms=LAG_MS,
+                replication=ReplicationConfig(lag_time_max_ms=LAG_MS),
             )
             for number in numbers
         }

@@ -26,13 +26,11 @@ from quorumlog.settings import (
 from quorumlog.settings.quantities import FACTORS, parse_quantity, quantity_text
 from quorumlog.settings.sources import line_numbers
 
-WAIT = Setting(
-    name="wait.ms", attribute="wait_ms", kind=int, default=5, doc="d", unit="ms", low=1, high=9_000
-)
-NAME = Setting(name="node.name", attribute="name", kind=str, default="n", doc="d")
-MODE = Setting(name="mode", attribute="mode", kind=str, default="a", doc="d", choices=("a", "b"))
-ROLES = Setting(name="node.roles", attribute="roles", kind=tuple, default=("x",), doc="d")
-MUST = Setting(name="dir", attribute="dir", kind=str, default=None, doc="d")
+WAIT = Setting(name="wait.ms", kind=int, default=5, doc="d", unit="ms", low=1, high=9_000)
+NAME = Setting(name="node.name", kind=str, default="n", doc="d")
+MODE = Setting(name="mode", kind=str, default="a", doc="d", choices=("a", "b"))
+ROLES = Setting(name="node.roles", kind=tuple, default=("x",), doc="d")
+MUST = Setting(name="dir", kind=str, default=None, doc="d")
 ROWS = (WAIT, NAME, MODE, ROLES, MUST)
 
 

@@ -49,11 +49,11 @@ from ...storage import FlushPolicy, LogConfig
 from ...storage.shell.append_queue import Appended
 from ...storage.shell.data_directory import DataDirectory
 from ...storage.shell.maintenance import ClosedLog
+from ..config import ReplicationConfig, RequestConfig
 from ..isr import BrokerFacts, LeaderAndIsr
 from ..partition import Partition
 from ..partition_follower import FollowerState
 from ..purgatory import Acks
-from ..replication.shell.follower import DEFAULT_REPLICATION, ReplicationConfig
 from ..replication.shell.replication import ControllerLink, ReplicationManager
 from ..requests import (
     ActiveProducer,
@@ -117,9 +117,8 @@ class ReplicaManager:
         directory: DataDirectory,
         node_id: NodeId,
         *,
-        produce_waits_max: int,
-        fetch_waits_max: int,
-        replication: ReplicationConfig = DEFAULT_REPLICATION,
+        requests: RequestConfig,
+        replication: ReplicationConfig,
         has_registration: Callable[[MetadataImage], bool] = lambda image: True,
     ) -> None:
         """`has_registration` returns True if an image has the broker's current registration."""
@@ -127,7 +126,7 @@ class ReplicaManager:
         self._scope = scope
         self._directory = directory
         self.node_id = node_id
-        self._produce_waits_max = produce_waits_max
+        self._produce_waits_max = requests.produce_waits_max
         self._image = EMPTY_IMAGE
         self._has_registration = has_registration
         self._is_closed = False
@@ -137,7 +136,7 @@ class ReplicaManager:
         self._deleting: dict[str, asyncio.Event] = {}  # by folder; set when it is gone
         self.producing = ProduceMetrics()
         self._reads = ReplicaReader(
-            runtime.clock, directory, self.replica_of, waits_max=fetch_waits_max
+            runtime.clock, directory, self.replica_of, waits_max=requests.fetch_waits_max
         )
         self._config = replication
         self._replication = ReplicationManager(

@@ -1,1 +1,1 @@
-"""`quorumlog partitions`: how partitions are, where they are, who leads them."""
+"""`quorumlog partitions`: state, replicas, reassignment and election of partitions."""

@@ -8,7 +8,7 @@ and the simulation runs it unchanged.
 from .admin_service import AdminService
 from .configs import NodeSetting
 from .groups_service import GroupsService
-from .log_service import LogLimits, LogService
+from .log_service import LogService
 from .mirror_service import MirrorService
 from .quorum_service import QuorumMember, QuorumService
 from .transactions_service import TransactionsService
@@ -16,7 +16,6 @@ from .transactions_service import TransactionsService
 __all__ = [
     "AdminService",
     "GroupsService",
-    "LogLimits",
     "LogService",
     "MirrorService",
     "NodeSetting",

@@ -9,7 +9,7 @@ from ...metadata import TOPIC_CONFIGS, ConfigType, TopicConfig, check_topic_name
 from ...metadata.cluster_configs import CLUSTER_CONFIGS
 from ...metadata.topic_configs import INT64_MAX
 from ...proto import admin_pb2 as pb
-from ...settings import Setting, ValueOrigin
+from ...settings import Setting, ValueOrigin, value_text
 
 RESOURCES_MAX: Final = 1_000  # in one DescribeConfigs request: each resource returns a whole table
 CHANGES_MAX: Final = 1_000  # in one request
@@ -20,7 +20,7 @@ _SOURCES: Final = {
     "environment": pb.CONFIG_SOURCE_ENVIRONMENT,
     "flag": pb.CONFIG_SOURCE_FLAG,
 }
-_TYPES: Final = {int: "whole number", str: "text", tuple: "list of text"}
+_TYPES: Final = {int: "whole number", bool: "text", str: "text", tuple: "list of text"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +110,8 @@ def describe_node_settings(settings: Sequence[NodeSetting]) -> list[pb.ConfigDes
         described.append(
             pb.ConfigDescription(
                 name=row.name,
-                value=_text(setting.value),
-                default_value=_text(row.default),
+                value=value_text(setting.value),
+                default_value=value_text(row.default),
                 source=_SOURCES.get(setting.origin.kind, pb.CONFIG_SOURCE_UNSPECIFIED),
                 place=setting.origin.place,
                 type=_TYPES[row.kind],
@@ -170,9 +170,3 @@ def check_changes(
             raise InvalidRequest(
                 f"{change.name}: no value to append or subtract; give one", topic=topic
             )
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ",".join(value)
-    return "" if value is None else str(value)

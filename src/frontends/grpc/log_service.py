@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
 from ...broker import Acks, FetchSpec, OffsetSpec
+from ...broker.config import RequestConfig
 from ...broker.shell.produce import DelayedProduce
 from ...broker.shell.replica_manager import ReplicaManager
 from ...errors import InvalidRequest, Overloaded, PartlyStored, QuorumlogError, Stopping, TimedOut
@@ -134,17 +135,6 @@ _PRODUCE: Method[Any, Any] = Method(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogLimits:
-    """The bounds of the service, from the node's configuration."""
-
-    produce_inflight_max: int  # requests of one stream in flight
-    produce_inflight_bytes_max: int  # bytes of their batches; a single request may exceed it
-    fetch_bytes_max: int  # of one response
-    subscribe_heartbeat_ms: int  # interval of messages on an idle subscription
-    subscribe_streams_max: int  # concurrent subscriptions; above it Overloaded
-
-
 @dataclass(slots=True)
 class _Inflight:
     """A produce request between its arrival and its response."""
@@ -163,7 +153,7 @@ class LogService:
         runtime: Runtime,
         replicas: ReplicaManager,
         metadata: MetadataPublisher,
-        limits: LogLimits,
+        limits: RequestConfig,
     ) -> None:
         self._runtime = runtime
         self._replicas = replicas

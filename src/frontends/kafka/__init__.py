@@ -5,8 +5,8 @@ this package imports sockets, so the simulation runs it unchanged.
 """
 
 from .api import BrokerContext
-from .broker_context import KafkaSettings
+from .config import KafkaConfig
 from .metrics import ENDS_OF_BAD_INPUT
 from .server import KafkaServer
 
-__all__ = ["ENDS_OF_BAD_INPUT", "BrokerContext", "KafkaServer", "KafkaSettings"]
+__all__ = ["ENDS_OF_BAD_INPUT", "BrokerContext", "KafkaServer", "KafkaConfig"]

@@ -1,10 +1,11 @@
-"""The parts of the broker that Kafka handlers use, and the bounds of the listeners.
+"""The parts of the broker that Kafka handlers use.
 
 A module of its own that is never compiled: a test of one handler passes only the parts it needs.
 """
 
 from dataclasses import dataclass, field
 
+from ...broker.config import RequestConfig
 from ...broker.groups.shell import GroupCoordinator
 from ...broker.quotas import ClientQuotaManager
 from ...broker.shell.replica_manager import ReplicaManager
@@ -12,24 +13,8 @@ from ...metadata import MetadataImage
 from ...metadata.shell.publisher import MetadataPublisher
 from ...runtime import Runtime
 from ..grpc import AdminService, QuorumService, TransactionsService
+from .config import KafkaConfig
 from .deadlines import RequestDeadlines
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaSettings:
-    """The bounds of the Kafka listeners; docs/configuration.md describes each."""
-
-    request_bytes_max: int  # a larger frame ends its connection before it is stored
-    connections_max: int  # of all listeners together; a further one is closed at once
-    listener_connections_max: int  # of each listener
-    connections_idle_ms_max: int  # without a request, until the connection is closed
-    frame_ms_max: int  # from a request's first byte to its last; longer for a large one
-    requests_bytes_max: int  # of pending requests of all connections; above it, none is read
-    inflight_max: int  # pending requests of one connection; above it, it is not read
-    unsent_bytes_max: int  # of unread responses of one connection; above it, it is not read
-    fetch_bytes_max: int  # of one fetch response
-    # a lookup of an unknown topic by name creates it, if the request permits
-    auto_create_topics: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +28,8 @@ class BrokerContext:
     quorum: QuorumService
     transactions: TransactionsService
     groups: GroupCoordinator
-    settings: KafkaSettings
+    settings: KafkaConfig
+    requests: RequestConfig
     throttling: ClientQuotaManager = field(
         default_factory=ClientQuotaManager
     )  # debts of clients; see `quota_charge`

@@ -42,7 +42,7 @@ def charge(broker: BrokerContext, call: Call, answer: Answer, *, work_us: int = 
 def fetch_bytes_max(broker: BrokerContext, call: Call, wanted_bytes: int) -> int:
     """Return the size limit of a fetch response: the requested bytes, bounded by the broker's limit
     and the client's quota."""
-    bytes_max = min(wanted_bytes, broker.settings.fetch_bytes_max)
+    bytes_max = min(wanted_bytes, broker.requests.fetch_bytes_max)
     if broker.throttling.is_idle:
         return bytes_max
     return broker.throttling.fetch_bytes_max(

@@ -38,8 +38,8 @@ class KafkaServer:
         self.broker = broker
         self.figures = KafkaMetrics()
         self.memory = RequestMemory(broker.settings.requests_bytes_max)
-        self.inflight_max = broker.settings.inflight_max
-        self.unsent_bytes_max = broker.settings.unsent_bytes_max
+        self.inflight_max = broker.requests.produce_inflight_max
+        self.unsent_bytes_max = broker.requests.fetch_bytes_max
         self.now_ms = broker.runtime.clock.now_ms  # the node's monotonic clock
         # the shared read buffer of all connections
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))

@@ -10,7 +10,7 @@ from typing import Final
 
 from ...errors import FeatureUpdateFailed, InvalidRequest
 from ...proto import metadata_records_pb2 as pb
-from ...settings.rows import nearest
+from ...settings.declaration import nearest
 from ..commands import FeaturesUpdated, UpdateFeatures
 from ..decision import Decision
 from ..image import BrokerImage, MetadataImage

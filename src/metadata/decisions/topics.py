@@ -25,7 +25,8 @@ from ..commands import (
     TopicCreated,
     TopicDeleted,
 )
-from ..decision import AnyDecision, ControllerConfig, Decision, LongDecision
+from ..config import ControllerConfig
+from ..decision import AnyDecision, Decision, LongDecision
 from ..image import MetadataImage, TopicImage
 from ..replay import replay_batch
 from ..topic_configs import check_configs

@@ -2,7 +2,7 @@
 session with the controller, and the publisher of changes within the node."""
 
 from .command_queue import Outcome
-from .controller import ControllerShell, ControllerShellConfig
+from .controller import ControllerShell
 from .controller_locator import ControllerLocator
 from .metadata_follower import MetadataFollower
 from .publisher import MetadataPublisher, Subscriber
@@ -12,7 +12,6 @@ __all__ = [
     "BrokerSession",
     "BrokerSessionConfig",
     "ControllerShell",
-    "ControllerShellConfig",
     "ControllerLocator",
     "MetadataFollower",
     "MetadataPublisher",

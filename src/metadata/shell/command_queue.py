@@ -18,8 +18,9 @@ from ...ids import NO_NODE, NodeId, Offset
 from ...proto import metadata_records_pb2 as pb
 from ...raftlog.shell import Proposal, RaftNode
 from ..commands import Command, Reply
+from ..config import ControllerConfig
 from ..controller import decide
-from ..decision import AnyDecision, ControllerConfig, Decision, LongDecision
+from ..decision import AnyDecision, Decision, LongDecision
 from ..image import EMPTY_IMAGE, MetadataImage
 from ..replay import replay_batch
 from .publisher import Foreseen

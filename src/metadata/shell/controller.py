@@ -6,7 +6,6 @@ owns the newest image, `broker_streams` the broker sessions, the fencer finds fa
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from ...errors import (
     InconsistentClusterId,
@@ -29,7 +28,7 @@ from ..commands import (
     Submitted,
     with_topic_id,
 )
-from ..decision import ControllerConfig
+from ..config import ControllerConfig
 from ..isr_messages import alter_partitions_of, altered_response
 from ..sessions import BrokerSessions
 from .applied_waiters import AppliedWaiters
@@ -44,16 +43,6 @@ from .relay_reply import encode_reply
 _LOG = logging.getLogger("quorumlog.metadata")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerShellConfig:
-    """Times of the controller, in milliseconds."""
-
-    decisions: ControllerConfig = field(default_factory=ControllerConfig)
-    session_timeout_ms: int = 3000  # broker.session.timeout.ms
-    session_tick_ms: int = 250  # maximum interval of the check for expired sessions
-    applied_wait_ms: int = 500  # time that a response waits for brokers to apply the change
-
-
 class ControllerShell:
     """One node's controller role."""
 
@@ -63,7 +52,7 @@ class ControllerShell:
         *,
         cluster_id: ClusterId,
         publisher: MetadataPublisher,
-        config: ControllerShellConfig,
+        config: ControllerConfig,
     ) -> None:
         """Pass the shell to RaftNode.open as the state machine, then attach() the node it returns.
 
@@ -82,7 +71,7 @@ class ControllerShell:
             now_ms=runtime.clock.now_ms(),
         )
         self._applied = AppliedWaiters(self._sessions.is_awaited)
-        self._commands = CommandQueue(config=config.decisions, leader_id=self._known_leader)
+        self._commands = CommandQueue(config=config, leader_id=self._known_leader)
         publisher.foresee(self._commands.foresee)
         self._tasks = BackgroundTasks(runtime)
         self._fencer = BrokerFencer(runtime, self._commands, self._sessions, self._tasks)

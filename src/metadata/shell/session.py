@@ -55,6 +55,7 @@ class BrokerSessionConfig:
     broker_id: NodeId
     directory_id: DirectoryId
     grpc_address: str  # advertised "host:port" for clients
+    session_timeout_ms: int  # broker.session.timeout.ms, equal on the controllers
     rack: str = ""
     boot_id: str = ""
     clean_start: bool = False  # the previous process stopped cleanly
@@ -62,7 +63,6 @@ class BrokerSessionConfig:
     features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level, by name
     kafka_listeners: tuple[tuple[str, str], ...] = ()  # name and advertised "host:port"
     heartbeat_interval_ms: int = 500  # broker.heartbeat.interval.ms
-    session_timeout_ms: int = 3000  # broker.session.timeout.ms, equal on the controllers
     backoff_ms_min: int = 50  # back-off between two attempts to connect
     backoff_ms_max: int = 500
 

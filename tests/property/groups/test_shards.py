@@ -49,8 +49,8 @@ class World:
         self.config = GroupConfig(
             initial_delay_ms=draw.choice([0, 3_000]),
             size_max=draw.choice([3, 100]),
-            migration=draw.choice(["bidirectional", "bidirectional", "upgrade", "off"]),
-            offsets_retention_ms=60_000,
+            migration=draw.choice(["bidirectional", "bidirectional", "upgrade", "disabled"]),
+            offsets_retention_minutes=1,
             offsets_check_ms=20_000,
         )
         self.now_ms = START_MS

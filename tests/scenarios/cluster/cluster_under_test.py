@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -55,7 +54,7 @@ def started(
             world, options_of(topic or plan(), brokers=brokers, is_combined=is_combined)
         )
         for node in stage.cluster.nodes:
-            node.config = replace(node.config, **settings)
+            node.config = node.config.having(**settings)
         stage.start()
         yield stage
 

@@ -100,7 +100,7 @@ def test_a_lapsed_leader_acknowledges_nothing_that_it_alone_has(acks: str) -> No
 
 @pytest.mark.parametrize("acks", ["leader", "none"])
 def test_a_lapsed_leader_that_may_acknowledges_what_it_alone_has(acks: str) -> None:
-    with started(lapsed_leader_accepts_acks_one="true") as stage:
+    with started(lapsed_leader_accepts_acks_one=True) as stage:
         bring_back = without(stage, "killed", stage.cluster.controllers)
         stage.run(LAPSE_MS)
         for _ in range(3):

@@ -53,7 +53,7 @@ def test_a_leader_that_is_back_at_once_with_an_empty_disk_leads_nothing_and_is_r
     seed: int,
 ) -> None:
     """It comes back before anybody has missed it, under a new directory id."""
-    with started(seed=seed, session_timeout_ms=20_000) as stage:
+    with started(seed=seed, broker_session_timeout_ms=20_000) as stage:
         written = stage.produce(PLACE, 20)
         writing = stage.begin_to_produce(PLACE, 20)
         stage.run(30)

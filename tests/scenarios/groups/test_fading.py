@@ -34,7 +34,7 @@ def at_it(scene: ScriptedGroup) -> OffsetExpiry:
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_what_is_committed_for_a_while_stays_for_that_long_whoever_coordinates(moves: bool) -> None:
-    with started(MemberKind.EAGER, offsets_check_ms=CHECK_MS) as scene:
+    with started(MemberKind.EAGER, offsets_retention_check_interval_ms=CHECK_MS) as scene:
         offset_expiry = at_it(scene)
         for _ in range(4):
             scene.run(FADES_MS // 4)
@@ -47,7 +47,7 @@ def test_what_is_committed_for_a_while_stays_for_that_long_whoever_coordinates(m
 
 
 def test_what_was_committed_for_a_while_goes() -> None:
-    with started(MemberKind.EAGER, offsets_check_ms=CHECK_MS) as scene:
+    with started(MemberKind.EAGER, offsets_retention_check_interval_ms=CHECK_MS) as scene:
         place = scene.places[0]
 
         async def commit(calls: GroupCalls) -> dict[Place, int]:

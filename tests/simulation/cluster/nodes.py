@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from quorumlog.broker.config import ReplicationConfig
 from quorumlog.errors import CorruptionError
+from quorumlog.frontends.kafka.config import KafkaConfig
 from quorumlog.ids import ClusterId, DirectoryId, NodeId
 from quorumlog.metadata import EMPTY_IMAGE, MetadataImage
 from quorumlog.metadata.commands import Command
+from quorumlog.metadata.config import ControllerConfig
 from quorumlog.raftlog.shell import RaftNode
 from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.runtime import Runtime
@@ -268,15 +271,15 @@ class Cluster(SimulatedCluster[ClusterNode]):
             grpc_listener=f"{name}:{CLIENT_PORT}",
             controller_listener=f"{name}:{CONTROLLER_PORT}",
             kafka_listeners=(f"{name}:{KAFKA_PORT}",) if options.has_kafka else (),
-            auto_create_topics="false",  # the plans create topics explicitly
+            kafka=KafkaConfig(auto_create_topics=False),  # the plans create topics explicitly
             controller_voters=voters if is_controller else (),
             controller_bootstrap=()
             if is_controller
             else tuple(voter.split("@")[1].rpartition(":")[0] for voter in voters),
             election_timeout_ms=options.election_timeout_ms,
             heartbeat_ms=options.election_timeout_ms // 6,
-            session_timeout_ms=options.session_timeout_ms,
-            replica_lag_time_max_ms=options.lag_time_ms_max,
+            controller=ControllerConfig(session_timeout_ms=options.session_timeout_ms),
+            replication=ReplicationConfig(lag_time_max_ms=options.lag_time_ms_max),
         )
         without_voters = FormatOptions(directory_id=directory_id, voters=VoterSet(()))
         forming = initial_voters(config) if is_controller else without_voters

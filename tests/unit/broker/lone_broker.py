@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from quorumlog.broker import Acks, FetchOutcome, FetchSpec
+from quorumlog.broker.config import ReplicationConfig, RequestConfig
 from quorumlog.broker.shell.replica_manager import ReplicaManager
 from quorumlog.ids import ClusterId, NodeId
 from quorumlog.metadata import EMPTY_IMAGE, DeltaBuilder
@@ -115,8 +116,8 @@ def manager(
         scope,
         directory,
         NodeId(ME),
-        produce_waits_max=waits_max,
-        fetch_waits_max=fetch_waits_max,
+        requests=RequestConfig(produce_waits_max=waits_max, fetch_waits_max=fetch_waits_max),
+        replication=ReplicationConfig(),
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests.kit.waits import AMPLE_S
 
 from quorumlog import simulation
+from quorumlog.broker.config import RequestConfig
 from quorumlog.clients import AsyncLog, Config
 from quorumlog.errors import (
     InvalidConfig,
@@ -257,7 +258,7 @@ def test_a_broker_tells_its_settings_and_where_they_stand() -> None:
             data_dir="/data",
             grpc_listener="127.0.0.1:0",
             controller_listener="127.0.0.1:0",
-            fetch_waits_max=7,
+            requests=RequestConfig(fetch_waits_max=7),
         )
         await format_directory(runtime, config)
         origins = {

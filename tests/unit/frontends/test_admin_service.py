@@ -79,7 +79,7 @@ async def fetch(channel: Channel, topic: str) -> log_pb2.FetchResult:
 
 def test_the_cluster_names_its_only_node(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
-        async with serving(runtime, folder, node_id=5, rack="r1") as channel:
+        async with serving(runtime, folder, node_id=5, node_rack="r1") as channel:
             response = await channel.call(
                 ADMIN_DESCRIBE_CLUSTER, admin_pb2.DescribeClusterRequest(), timeout_ms=WAIT_MS
             )

@@ -63,7 +63,7 @@ def places(parts: Any) -> list[tuple[str, int]]:
 
 def on_a_node(folder: str, main: Callable[[KafkaNode], Awaitable[None]]) -> None:
     async def serve(runtime: Runtime) -> None:
-        async with serving_kafka(runtime, folder, group_initial_delay_ms=0) as kafka:
+        async with serving_kafka(runtime, folder, group_initial_rebalance_delay_ms=0) as kafka:
             await create_topic(kafka.channel, "t", partitions=2)
             await main(kafka)
 

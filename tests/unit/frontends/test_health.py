@@ -7,6 +7,7 @@ from typing import Any
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from quorumlog.broker.config import RequestConfig
 from quorumlog.errors import Stopping
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.runtime import Runtime, real
@@ -23,7 +24,7 @@ def test_a_stopping_node_is_not_serving_before_its_streams_end(tmp_path: Path) -
             data_dir=str(tmp_path / "data"),
             grpc_listener="127.0.0.1:0",
             controller_listener="127.0.0.1:0",
-            subscribe_heartbeat_ms=100,
+            requests=RequestConfig(subscribe_heartbeat_ms=100),
         )
         await format_directory(runtime, config)
         node = Node(runtime, config)

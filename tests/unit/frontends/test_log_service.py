@@ -37,7 +37,7 @@ def test_what_is_produced_is_fetched_as_it_was_sent(run: Run, folder: str, acks:
 
 def test_answers_come_in_request_order_with_many_under_way(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
-        async with serving(runtime, folder, produce_inflight_max=4) as channel:
+        async with serving(runtime, folder, produce_inflight_requests_max=4) as channel:
             await create(channel, "t", partitions=3)
             requests = [
                 produce_request(batch(b"v%d" % number), number=number, partition=number % 3)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from quorumlog.broker.config import ReplicationConfig, RequestConfig
 from quorumlog.broker.shell.replica_manager import ReplicaManager
 from quorumlog.errors import (
     MessageTooLarge,
@@ -23,7 +24,7 @@ from quorumlog.errors import (
     TimedOut,
     UnknownTopicOrPartition,
 )
-from quorumlog.frontends.grpc import LogLimits, LogService
+from quorumlog.frontends.grpc import LogService
 from quorumlog.ids import ClusterId, NodeId
 from quorumlog.metadata import EMPTY_IMAGE, DeltaBuilder
 from quorumlog.metadata.shell.publisher import MetadataPublisher
@@ -38,7 +39,7 @@ from quorumlog.storage.shell.data_directory import DataDirectory
 ME, OTHER = 1, 2
 OLD, NEW = b"o" * 16, b"n" * 16
 KEYS = {partition_for_key(b"%d" % n, 2): b"%d" % n for n in range(20)}  # by partition of two
-LIMITS = LogLimits(
+LIMITS = RequestConfig(
     produce_inflight_max=16,
     produce_inflight_bytes_max=1 << 24,
     fetch_bytes_max=1 << 24,
@@ -106,8 +107,8 @@ async def door(runtime: Runtime, folder: str = "/data", waits_max: int = 10) -> 
             scope,
             directory,
             NodeId(ME),
-            produce_waits_max=waits_max,
-            fetch_waits_max=10,
+            requests=RequestConfig(produce_waits_max=waits_max, fetch_waits_max=10),
+            replication=ReplicationConfig(),
         )
         yield Door(runtime, replicas)
         await replicas.close()

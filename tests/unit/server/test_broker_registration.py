@@ -8,6 +8,7 @@ from tests.kit.simulated_cluster import CLUSTER, Play, cluster
 from quorumlog.clients import AsyncLog
 from quorumlog.errors import DuplicateBrokerRegistration, InconsistentClusterId, InvalidRequest
 from quorumlog.ids import NodeId
+from quorumlog.metadata.config import ControllerConfig
 from quorumlog.runtime import Runtime
 from quorumlog.server.node import Node
 from quorumlog.simulation.barriers import apart
@@ -50,7 +51,7 @@ def test_brokers_go_on_when_the_controller_that_leads_is_killed() -> None:
 
 
 def test_a_killed_broker_is_fenced_long_before_its_session_ends() -> None:
-    with cluster(session_timeout_ms=LONG_SESSION_MS) as play:
+    with cluster(controller=ControllerConfig(session_timeout_ms=LONG_SESSION_MS)) as play:
         play[2].sim.crash()
         assert play.until(lambda: play.is_fenced(2)) < 1_000
         assert not play.is_fenced(1)
@@ -58,7 +59,7 @@ def test_a_killed_broker_is_fenced_long_before_its_session_ends() -> None:
 
 @pytest.mark.parametrize("how", ["paused", "powerless", "cut off"])
 def test_a_broker_that_may_be_alive_is_fenced_by_the_session_timeout_alone(how: str) -> None:
-    with cluster(session_timeout_ms=3_000) as play:
+    with cluster(controller=ControllerConfig(session_timeout_ms=3_000)) as play:
         play.world.run_for(100)
         if how == "paused":
             play[2].sim.pause()
@@ -71,7 +72,9 @@ def test_a_broker_that_may_be_alive_is_fenced_by_the_session_timeout_alone(how: 
 
 
 def test_a_new_controller_fences_who_died_with_the_old_one_a_second_after_its_election() -> None:
-    with cluster(brokers=3, combined=True, session_timeout_ms=LONG_SESSION_MS) as play:
+    with cluster(
+        brokers=3, combined=True, controller=ControllerConfig(session_timeout_ms=LONG_SESSION_MS)
+    ) as play:
         dead = play.controller()
         assert dead is not None
         dead.sim.crash()
@@ -85,7 +88,7 @@ def test_a_broker_that_stops_in_order_leads_nothing_by_then_and_is_fenced_at_onc
         async with AsyncLog.open(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", partitions=6, replication=2)
 
-    with cluster(session_timeout_ms=LONG_SESSION_MS) as play:
+    with cluster(controller=ControllerConfig(session_timeout_ms=LONG_SESSION_MS)) as play:
         play.ask(client)
         led_at_the_end: list[int] = []
 

@@ -32,7 +32,7 @@ def test_a_server_takes_flags_over_variables_over_its_file(
     found = resolve_server(str(file), ["node.id=3"])
     config = node_config(found)
     assert (config.node_id, config.rack, config.data_dir) == (3, "e", "/f")
-    assert config.fetch_bytes_max == 8 << 20
+    assert config.requests.fetch_bytes_max == 8 << 20
     assert {str(found.origins[name]) for name in ("node.id", "node.rack", "data.dir")} == {
         "flag --set node.id",
         "environment QUORUMLOG_NODE_RACK",

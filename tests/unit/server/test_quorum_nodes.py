@@ -23,6 +23,7 @@ from quorumlog.errors import (
     TimedOut,
     VoterNotFound,
 )
+from quorumlog.metadata.config import ControllerConfig
 from quorumlog.proto import controller_pb2, quorum_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.server.addresses import id_text
@@ -64,7 +65,8 @@ class Trio:
                 controller_voters=voters,
                 election_timeout_ms=300,
                 heartbeat_ms=50,
-                session_timeout_ms=AMPLE_MS,  # a busy machine fences nobody
+                # a busy machine fences no broker
+                controller=ControllerConfig(session_timeout_ms=AMPLE_MS),
             )
             for number, port in ports.items()
         }

@@ -24,8 +24,8 @@ from quorumlog.errors import (
     UnknownTopicOrPartition,
 )
 from quorumlog.ids import NO_EPOCH
+from quorumlog.metadata.config import ControllerConfig
 from quorumlog.runtime.grpc_network import SyncChannel
-from quorumlog.server.config.quorum import QuorumSettings
 from quorumlog.spark import cluster, tasks
 from quorumlog.spark.cluster import Cluster
 from quorumlog.spark.offsets import TopicPartition
@@ -439,7 +439,7 @@ def test_calls_and_tasks_are_repeated_for_longer_than_a_dead_leader_is_missed() 
     """Its successor is elected when the session of its broker has ended, and known a bit later."""
     pauses = [cluster.PAUSE_MS * 2**attempt for attempt in range(cluster.ATTEMPTS - 1)]
     waits_ms = sum(min(pause, cluster.PAUSE_MS_MAX) for pause in pauses)
-    assert waits_ms > 2 * QuorumSettings().session_timeout_ms
+    assert waits_ms > 2 * ControllerConfig().session_timeout_ms
 
 
 AWAY = [NotLeaderOrFollower("nobody leads the partition now")] * 3 * cluster.ATTEMPTS

@@ -37,6 +37,7 @@ from ....storage import AppendOrigin
 from ....storage.shell.append_queue import PendingAppend
 from ....storage.shell.data_directory import DataDirectory
 from ....storage.throttle import Throttle
+from ...config import ReplicationConfig
 from ...partition_follower import Append, FollowAnswer, Reset, Skip, Truncate
 from ...shell.replica import Replica
 from ..frames import ReplicationFrame, ReplicationFrameFormat, encode_frame
@@ -340,24 +341,6 @@ Key = tuple[TopicId, int]
 
 PARTITIONS_A_REQUEST: Final = 5_000
 """About 300 KiB; a stream starts with as many requests as needed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicationConfig:
-    """Settings of replication."""
-
-    lag_time_max_ms: int = 30_000  # replica.lag.time.max.ms
-    # Accept acks 0 and 1 while the controllers are not reached.
-    lapsed_accepts_acks_one: bool = False
-    fetch_wait_max_ms: int = 500  # replica.fetch.wait.max.ms: a leader's wait for records
-    fetch_bytes_max: int = 10 << 20  # replica.fetch.response.max.bytes: of one answer
-    partition_bytes_max: int = 1 << 20  # replica.fetch.max.bytes: of one partition in an answer
-    silence_ms_max: int = 3_000  # beyond fetch_wait_max_ms; then the stream is aborted
-    backoff_ms_min: int = 50  # between attempts to connect
-    backoff_ms_max: int = 1_000
-
-
-DEFAULT_REPLICATION: Final = ReplicationConfig()
 
 
 class FetcherLink(Protocol):

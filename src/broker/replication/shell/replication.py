@@ -14,11 +14,12 @@ from ....ids import ClusterId, NodeId, Offset, TopicId
 from ....metadata import ImageDelta
 from ....runtime import Runtime, Scope
 from ....storage.shell.data_directory import DataDirectory
+from ...config import ReplicationConfig
 from ...shell.metrics import ReplicationMetrics
 from ...shell.replica import Replica, ReplicaDeps
 from .alter_partition import AlterPartitionLink, AlterPartitionManager
 from .follower import FetcherLink as FetcherLink
-from .follower import FollowerIdentity, ReplicaFetcherManager, ReplicationConfig
+from .follower import FollowerIdentity, ReplicaFetcherManager
 from .leader import Find, FollowerSession, LeaderStream
 
 _LOG = logging.getLogger("quorumlog.broker")

@@ -90,7 +90,7 @@ class GroupsRun:
         run = Run.of(world, entropy, options=options, fault_plan=fault_plan)
         run.workload = draw_writers(entropy.stream("writers"))
         for node in run.cluster.nodes:
-            node.config = replace(node.config, **settings)  # type: ignore[arg-type]
+            node.config = node.config.having(**settings)
         group_history = GroupHistory(now_ns=lambda: world.loop.now_ns)
         group_history.loads = lambda: loads_of(run.cluster)
         group_history.unnoted = {group.name for group in plan.groups if group.auto_commit}

@@ -128,7 +128,7 @@ def draw_cluster(
     copies = min(3, options.brokers)
     offsets = TopicPlan(
         name=OFFSETS_TOPIC,
-        partitions=settings["offsets_partitions"],
+        partitions=settings["offsets_topic_num_partitions"],
         replication=copies,
         min_isr=2 if copies == 3 else 1,
         flush_policy="fsync" if copies == 1 else "replicated",
@@ -160,13 +160,13 @@ def draw_groups(entropy: SimEntropy, topics: list[str]) -> GroupsPlan:
     session_ms = (3_000, 6_000, 10_000)[entropy.below(3)]
     beat_ms = (300, 1_000)[entropy.below(2)]
     settings = {
-        "offsets_partitions": 1 + entropy.below(3),
-        "group_session_min_ms": 1_000,
-        "group_initial_delay_ms": (0, 500, 3_000)[entropy.below(3)],
-        "group_consumer_session_ms": session_ms,
-        "group_consumer_heartbeat_ms": beat_ms,
+        "offsets_topic_num_partitions": 1 + entropy.below(3),
+        "group_min_session_timeout_ms": 1_000,
+        "group_initial_rebalance_delay_ms": (0, 500, 3_000)[entropy.below(3)],
+        "group_consumer_session_timeout_ms": session_ms,
+        "group_consumer_heartbeat_interval_ms": beat_ms,
         "retention_check_interval_ms": (700, 3_000)[entropy.below(2)],
-        "offsets_check_ms": (300, 2_000)[entropy.below(2)],
+        "offsets_retention_check_interval_ms": (300, 2_000)[entropy.below(2)],
     }
     is_compacted = entropy.chance(0.5)
     groups, machines = [], 0

@@ -54,11 +54,11 @@ ATTENTIVE: Final = MemberBehaviour(
     lie_ms=(10, 50),
 )
 SETTINGS: Final = {
-    "offsets_partitions": 1,
-    "group_session_min_ms": 1_000,
-    "group_initial_delay_ms": 500,
-    "group_consumer_session_ms": SESSION_MS,
-    "group_consumer_heartbeat_ms": BEAT_MS,
+    "offsets_topic_num_partitions": 1,
+    "group_min_session_timeout_ms": 1_000,
+    "group_initial_rebalance_delay_ms": 500,
+    "group_consumer_session_timeout_ms": SESSION_MS,
+    "group_consumer_heartbeat_interval_ms": BEAT_MS,
 }
 
 
@@ -89,7 +89,7 @@ class ScriptedGroup:
             world, replace(options_of(topic, is_combined=is_combined), has_kafka=True)
         )
         for node in self.stage.cluster.nodes:
-            node.config = replace(node.config, **(SETTINGS | settings))
+            node.config = node.config.having(**(SETTINGS | settings))
         self.places = self.stage.options.places
         self.group_history = GroupHistory(now_ns=lambda: world.loop.now_ns)
         self.group = GroupPlan(

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from tests.kit.replica_cluster import Cluster, world
@@ -33,8 +32,8 @@ def cluster(*numbers: int, seed: int = 1, **settings: Any) -> Iterator[Cluster]:
     """Nodes, not started; `__consumer_offsets` will have one partition unless it is said."""
     with world(seed) as simulated:
         nodes = Cluster(simulated, numbers or (1, 2, 3))
-        settings.setdefault("offsets_partitions", 1)
-        nodes.configs = {n: replace(config, **settings) for n, config in nodes.configs.items()}
+        settings.setdefault("offsets_topic_num_partitions", 1)
+        nodes.configs = {n: config.having(**settings) for n, config in nodes.configs.items()}
         yield nodes
 
 

@@ -49,7 +49,7 @@ def test_every_node_is_told_what_the_group_has_committed() -> None:
 @pytest.mark.slow
 def test_a_node_that_is_waited_for_in_vain_is_not_asked_for_each_group() -> None:
     """Or all logs of a directory would wait for everybody who holds something of one."""
-    with cluster(offsets_partitions=9) as nodes:
+    with cluster(offsets_topic_num_partitions=9) as nodes:
         nodes.start()
         make_topic(nodes)
         made(nodes)

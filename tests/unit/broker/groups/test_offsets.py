@@ -18,7 +18,7 @@ from quorumlog.metadata import MetadataImage
 
 from .offsets_image import ID, OTHER, image_of
 
-CONFIG = GroupConfig(offsets_retention_ms=1_000, offsets_check_ms=100, note_bytes_max=8)
+CONFIG = GroupConfig(offsets_retention_minutes=1, offsets_check_ms=100, note_bytes_max=8)
 
 
 IMAGE = image_of({"t": ID})
@@ -123,9 +123,9 @@ def expired(
 def test_an_offset_goes_when_its_retention_is_over() -> None:
     offsets = Offsets(CONFIG)
     offsets.commit(commit_of(4), IMAGE, 50)
-    assert expired(offsets, 1_049) == []
-    assert expired(offsets, 1_050, subscribed=frozenset({"t"})) == []
-    assert expired(offsets, 1_050) == [OffsetForgotten(group="g", topic="t", partition=0)]
+    assert expired(offsets, 60_049) == []
+    assert expired(offsets, 60_050, subscribed=frozenset({"t"})) == []
+    assert expired(offsets, 60_050) == [OffsetForgotten(group="g", topic="t", partition=0)]
     assert not offsets.has_any("g")
 
 

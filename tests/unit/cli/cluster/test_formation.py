@@ -136,7 +136,7 @@ def test_brokers_alone_follow_the_controllers_and_never_vote(tmp_path: Path) -> 
         config = load_config(cluster.config_file(node.id))
         assert config.roles == node.roles
         assert config.rack == node.rack
-        assert config.replication_factor_default == 2
+        assert config.controller.replication_factor_default == 2
         assert set(config.controller_bootstrap) == controllers - {node.controller}
         assert config.controller_voters == (cluster.voters if node.is_controller else ())
     assert all(node.grpc for node in cluster.nodes[3:])
@@ -161,7 +161,7 @@ def test_topics_have_as_many_replicas_as_there_are_brokers_up_to_three(
 ) -> None:
     cluster = form(new_cluster(str(tmp_path), shape))
     config = load_config(cluster.config_file(1))
-    assert config.replication_factor_default == cluster.replication == replication
+    assert config.controller.replication_factor_default == cluster.replication == replication
 
 
 def test_brokers_without_controllers_are_no_cluster(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from quorumlog import simulation
+from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.clients import AsyncGroupConsumer, AsyncLog
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
@@ -22,10 +23,8 @@ def make_config(folder: Path, **settings: Any) -> NodeConfig:
         data_dir=str(folder / "data"),
         grpc_listener="127.0.0.1:0",
         controller_listener="127.0.0.1:0",
-        group_consumer_heartbeat_ms=HEARTBEAT_MS,
-        group_consumer_session_ms=SESSION_MS,
-        **settings,
-    )
+        groups=GroupConfig(consumer_heartbeat_ms=HEARTBEAT_MS, consumer_session_ms=SESSION_MS),
+    ).having(**settings)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.clients import AsyncLog
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
@@ -68,8 +69,7 @@ def staged(*, partitions: int = 4, records: int = 5) -> Iterator[Stage]:
         data_dir="/data",
         grpc_listener="server:9094",
         controller_listener="server:9093",
-        group_consumer_heartbeat_ms=HEARTBEAT_MS,
-        group_consumer_session_ms=SESSION_MS,
+        groups=GroupConfig(consumer_heartbeat_ms=HEARTBEAT_MS, consumer_session_ms=SESSION_MS),
     )
     is_ready: list[bool] = []
 

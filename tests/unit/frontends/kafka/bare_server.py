@@ -7,8 +7,9 @@ from typing import Any, cast
 
 from tests.kit.kafka_client import RawClient
 
+from quorumlog.broker.config import RequestConfig
 from quorumlog.broker.quotas import ClientQuotaManager
-from quorumlog.frontends.kafka import KafkaServer, KafkaSettings
+from quorumlog.frontends.kafka import KafkaConfig, KafkaServer
 from quorumlog.frontends.kafka.api import Answer, BrokerContext, Call, KafkaApi
 from quorumlog.runtime import Runtime
 
@@ -77,6 +78,8 @@ async def bare_server(
     *apis: KafkaApi,
     listeners: Sequence[str] = ("one",),
     throttling: ClientQuotaManager | None = None,
+    inflight_max: int = 5,
+    unsent_bytes_max: int = 1 << 20,
     **settings: Any,
 ) -> AsyncIterator[tuple[KafkaServer, dict[str, str]]]:
     """A server with these keys beside `PLAIN` and `BROKEN`, and its addresses by listener."""
@@ -85,12 +88,7 @@ async def bare_server(
         "request_bytes_max": 1 << 20,
         "connections_max": 100,
         "listener_connections_max": 100,
-        "connections_idle_ms_max": 600_000,
-        "frame_ms_max": 60_000,
         "requests_bytes_max": 64 << 20,
-        "inflight_max": 5,
-        "unsent_bytes_max": 1 << 20,
-        "fetch_bytes_max": 1 << 20,
         "auto_create_topics": False,
     }
     door = BrokerContext(
@@ -101,7 +99,8 @@ async def bare_server(
         quorum=absent,
         transactions=absent,
         groups=absent,
-        settings=KafkaSettings(**{**bounds, **settings}),
+        settings=KafkaConfig(**{**bounds, **settings}),
+        requests=RequestConfig(produce_inflight_max=inflight_max, fetch_bytes_max=unsent_bytes_max),
         throttling=throttling or ClientQuotaManager(),
     )
     async with runtime.tasks.scope("kafka") as scope:

@@ -146,7 +146,7 @@ def on_a_node(folder: str, main: Main, **settings: Any) -> None:
     """Run with a node that has topic `t` of two partitions, and its id."""
 
     async def serve(runtime: Runtime) -> None:
-        settings.setdefault("group_initial_delay_ms", 0)
+        settings.setdefault("group_initial_rebalance_delay_ms", 0)
         async with serving_kafka(runtime, folder, **settings) as kafka:
             await main(kafka, await create_topic(kafka.channel, "t", partitions=2))
 

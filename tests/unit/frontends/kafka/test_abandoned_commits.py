@@ -5,6 +5,8 @@ import asyncio
 from tests.kit.kafka_client import RawClient
 from tests.kit.simulated_cluster import cluster
 
+from quorumlog.broker.groups.config import GroupConfig
+
 from . import group_calls as calls
 from .three_nodes import COMMIT, ask, coordinator, create
 
@@ -13,7 +15,10 @@ WAITS_S = 0.2
 
 def test_who_goes_while_it_waits_for_a_commit_takes_nobodys_place() -> None:
     with cluster(
-        brokers=3, combined=True, kafka=("{}:9092",), offsets_partitions=1, group_waits_max=2
+        brokers=3,
+        combined=True,
+        kafka=("{}:9092",),
+        groups=GroupConfig(offsets_partitions=1, waits_max=2),
     ) as play:
         create(play, "t", (1, 2, 3))
 

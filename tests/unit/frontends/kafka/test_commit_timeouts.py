@@ -7,6 +7,7 @@ import pytest
 from tests.kit.kafka_client import RawClient
 from tests.kit.simulated_cluster import cluster
 
+from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.errors import CoordinatorNotAvailable
 from quorumlog.frontends.kafka.api import ANSWER_MS_MAX
 from quorumlog.frontends.kafka.deadlines import STEP_MS
@@ -39,7 +40,9 @@ def test_a_commit_that_is_not_stored_in_time_is_to_be_repeated_and_leaves_nothin
     """The controllers are heard, so the coordinator stays one; its replicas stand still, so the
     high watermark does not come. `group_waits_max`: one that still waited would keep all out."""
     with cluster(
-        brokers=3, kafka=("{}:9092",), offsets_partitions=1, offsets_replicas=3, group_waits_max=1
+        brokers=3,
+        kafka=("{}:9092",),
+        groups=GroupConfig(offsets_partitions=1, offsets_replicas=3, waits_max=1),
     ) as play:
         create(play, "t", (1, 2, 3))
 

@@ -126,7 +126,7 @@ def test_an_unknown_topic_is_created_and_usable_at_once(folder: str) -> None:
         assert (topic.name, topic.error_code, len(topic.partitions)) == ("new", 0, 3)
         assert {each.leader_id for each in topic.partitions} == {NODE}
 
-    alone(main, folder, partitions_default=3)
+    alone(main, folder, num_partitions=3)
 
 
 def test_versions_that_cannot_forbid_it_create(folder: str) -> None:
@@ -151,7 +151,7 @@ def test_where_the_configuration_forbids_it_nothing_is_created(folder: str) -> N
         answer = await asked(kafka, "new", may_create=True)
         assert codes(answer) == {"new": UNKNOWN_TOPIC_OR_PARTITION}
 
-    alone(main, folder, auto_create_topics="false")
+    alone(main, folder, auto_create_topics_enable="false")
 
 
 def test_what_cannot_be_created_is_told_in_its_place(folder: str) -> None:
@@ -173,7 +173,7 @@ def test_too_few_brokers_for_the_default_is_said(folder: str) -> None:
         answer = await asked(kafka, "new", may_create=True)
         assert codes(answer) == {"new": INVALID_REPLICATION_FACTOR}
 
-    alone(main, folder, replication_factor_default=3)
+    alone(main, folder, default_replication_factor=3)
 
 
 def test_many_clients_may_create_one_topic_at_once(folder: str) -> None:
@@ -261,7 +261,7 @@ def test_rights_are_told_only_to_who_asks(folder: str) -> None:
 
 def test_a_listener_on_every_interface_is_told_by_the_host_that_was_dialled(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
-        async with serving_kafka(runtime, folder, kafka_listeners=("0.0.0.0:0",)) as kafka:
+        async with serving_kafka(runtime, folder, listeners_kafka=("0.0.0.0:0",)) as kafka:
             port = int(kafka.address.rpartition(":")[2])
             for host in ("127.0.0.1", "127.0.0.2"):
                 async with connected(runtime, f"{host}:{port}") as client:
@@ -274,7 +274,7 @@ def test_a_listener_on_every_interface_is_told_by_the_host_that_was_dialled(fold
 def test_a_listener_of_both_families_is_told_as_the_client_dials(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         try:
-            async with serving_kafka(runtime, folder, kafka_listeners=("[::]:0",)) as kafka:
+            async with serving_kafka(runtime, folder, listeners_kafka=("[::]:0",)) as kafka:
                 port = int(kafka.address.rpartition(":")[2])
                 for dialled, host in (("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")):
                     async with connected(runtime, f"{dialled}:{port}") as client:
@@ -291,7 +291,7 @@ def test_a_port_that_is_taken_is_named_and_what_was_open_closes(run: Run, folder
         async with serving_kafka(runtime, f"{folder}-1") as first:
             listeners = ("127.0.0.1:0", f"OUT://{first.address}")
             with pytest.raises(AddressInUse, match=r"Kafka listener OUT\); choose another port"):
-                async with serving_kafka(runtime, f"{folder}-2", kafka_listeners=listeners):
+                async with serving_kafka(runtime, f"{folder}-2", listeners_kafka=listeners):
                     pass
 
     run(main)
@@ -311,6 +311,6 @@ def test_each_listener_tells_its_own_addresses(folder: str) -> None:
     alone(
         main,
         folder,
-        kafka_listeners=("IN://127.0.0.1:0", "OUT://127.0.0.1:0"),
+        listeners_kafka=("IN://127.0.0.1:0", "OUT://127.0.0.1:0"),
         advertised_kafka=("OUT://broker.example.net:19092",),
     )

@@ -11,12 +11,12 @@ from tests.kit.waits import AMPLE_MS, AMPLE_S
 from quorumlog import simulation
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.metadata import CreateTopic
+from quorumlog.metadata.config import ControllerConfig
 from quorumlog.metadata.shell import (
     BrokerSession,
     BrokerSessionConfig,
     ControllerLocator,
     ControllerShell,
-    ControllerShellConfig,
     MetadataPublisher,
 )
 from quorumlog.proto import controller_pb2 as pb
@@ -29,8 +29,8 @@ from quorumlog.storage.shell.data_directory import DataDirectory
 ONE = NodeId(1)
 CLUSTER = ClusterId("c" * 22)
 CALL_MS = AMPLE_MS
-PATIENT = ControllerShellConfig(session_timeout_ms=AMPLE_MS)  # a busy machine fences nobody
-QUICK = ControllerShellConfig(session_timeout_ms=300, session_tick_ms=50, applied_wait_ms=100)
+PATIENT = ControllerConfig(session_timeout_ms=AMPLE_MS)  # a busy machine fences nobody
+QUICK = ControllerConfig(session_timeout_ms=300, session_tick_ms=50, applied_wait_ms=100)
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 Run = Callable[[Main], Any]
 
@@ -129,7 +129,7 @@ class Stack:
 async def started(
     runtime: Runtime,
     path: str,
-    config: ControllerShellConfig | None = None,
+    config: ControllerConfig | None = None,
     *,
     uncommitted_bytes_max: int = 1 << 24,
 ) -> AsyncIterator[Stack]:
