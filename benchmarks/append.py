@@ -104,12 +104,12 @@ def measure_append(log: Log, batch: bytes) -> dict[str, list[float]]:
     steps: dict[str, list[float]] = {"append: bookkeeping": [], "append: write": []}
     for _ in range(LOG_BYTES // len(batch)):
         start = perf_counter_ns()
-        write = log.prepare(batch, leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
+        write = log.appender.prepare(batch, leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
         prepared = perf_counter_ns()
         assert write is not None, "nothing is outstanding"
         write_fully(write.file, write.position, write.buffers)
         written = perf_counter_ns()
-        log.complete(write)
+        log.appender.complete(write)
         end = perf_counter_ns()
         steps["append: bookkeeping"].append((prepared - start + end - written) / 1000)
         steps["append: write"].append((written - prepared) / 1000)

@@ -58,13 +58,15 @@ def fill(folder: str, records: int, keys: int) -> list[SourceSegment]:
         for batch in encode_arrow(
             values, keys=named, timestamp_ms=FIRST_MS, batch_bytes=BATCH_BYTES
         ):
-            write = log.prepare(batch, leader_epoch=0, wall_ms=FIRST_MS, origin=AppendOrigin.CLIENT)
+            write = log.appender.prepare(
+                batch, leader_epoch=0, wall_ms=FIRST_MS, origin=AppendOrigin.CLIENT
+            )
             assert isinstance(write, LogWrite), "nothing is outstanding"
             write_fully(write.file, write.position, write.buffers)
-            log.complete(write)
-    flush = log.begin_flush(is_last=True)
+            log.appender.complete(write)
+    flush = log.flusher.begin(is_last=True)
     perform_flush(RealFiles(), flush)
-    log.complete_flush(flush)
+    log.flusher.complete(flush)
     bases = log.segment_bases
     ends = [*bases[1:], log.log_end_offset]
     log.close("filled")

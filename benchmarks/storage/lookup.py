@@ -35,10 +35,10 @@ def filled(folder: str, segments: int) -> Log:
     batch = batch_of(1024)
     log = open_log(folder, LogConfig(segment_bytes=len(batch)))
     for _ in range(segments):
-        write = log.prepare(batch, leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
+        write = log.appender.prepare(batch, leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
         assert isinstance(write, LogWrite), "nothing is outstanding"
         write_fully(write.file, write.position, write.buffers)
-        log.complete(write)
+        log.appender.complete(write)
     return log
 
 

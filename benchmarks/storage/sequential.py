@@ -41,10 +41,10 @@ READ_BYTES = 1 << 20
 def appended(log: Log, bodies: list[bytes], origin: AppendOrigin) -> None:
     """Append one batch after the other, a write each."""
     for body in bodies:
-        write = log.prepare(body, leader_epoch=0, wall_ms=0, origin=origin)
+        write = log.appender.prepare(body, leader_epoch=0, wall_ms=0, origin=origin)
         assert isinstance(write, LogWrite), "nothing is outstanding"
         write_fully(write.file, write.position, write.buffers)
-        log.complete(write)
+        log.appender.complete(write)
 
 
 async def queued(runtime: Runtime, folder: str, bodies: list[bytes], origin: AppendOrigin) -> float:

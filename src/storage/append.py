@@ -1,7 +1,7 @@
 """Appends to a log: acceptance, reservation of offsets, and the write to the file.
 
-`Log.prepare` accepts batches and makes a `LogWrite`, the shell writes it with `write_fully` (on the
-loop or in the write lane), and `Log.complete` or `Log.failed` ends it. A failed write is undone, or
+`LogAppender.prepare` accepts batches and makes a `LogWrite`, the shell writes it with `write_fully`
+(on the loop or in the write lane), and `complete` or `failed` ends it. A failed write is undone, or
 the log fails.
 
 Batches are accepted if they are valid, allowed for their origin, and contiguous with the log. The

@@ -1,4 +1,4 @@
-"""Conversion of a client's batches before `Log.prepare`: validation, codec and timestamps.
+"""Conversion of a client's batches before `LogAppender.prepare`: validation, codec and timestamps.
 
 Pure. Three steps, in this order:
 
@@ -49,7 +49,7 @@ class TooMuchWork(Exception):
 
 
 def is_plain(batches: "Buffer", config: LogConfig) -> bool:
-    """Return True if `Log.prepare` needs no conversion: one uncompressed batch, stored
+    """Return True if `LogAppender.prepare` needs no conversion: one uncompressed batch, stored
     unchanged."""
     return (
         len(batches) >= HEADER_SIZE

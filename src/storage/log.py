@@ -1,9 +1,10 @@
 """The partition log: offsets, epochs and positions of the batches in its segments.
 
-The state over the files port, owned by the loop thread. Every change of the disk has two halves:
-the first decides and reserves (`prepare`, `begin_flush`, `begin_truncate`), the second ends it
-(`complete`, `failed`, `complete_flush`, ...). Between them a shell performs the blocking part, a
-plain function of handles, buffers and numbers. Readers see completed data only.
+`Log` is the state over the files port, owned by the loop thread, and the reads. Its parts make the
+changes: `LogAppender`, `LogFlusher`, `LogTruncator`, and `LogCleanup` for retention and compaction.
+Every change of the disk has two halves: the first decides and reserves (`prepare`, `begin`), the
+second ends it (`complete`, `failed`, ...). Between them a shell performs the blocking part, a plain
+function of handles, buffers and numbers. Readers see completed data only.
 
 Offsets that only grow, except by truncation:
 
@@ -37,18 +38,18 @@ from .checkpoints import encode_partition_metadata
 from .config import LogConfig
 from .file_pool import OUT_OF_DESCRIPTORS, FilePool
 from .flush import Flush, Unflushed
-from .index import RELATIVE_OFFSET_MAX, IndexCache
+from .index import RELATIVE_OFFSET_MAX, IndexCache, SegmentIndex
 from .producer_state import Changes
 from .producer_state_manager import ProducerStateManager
 from .read import ReadPlanner, SegmentRange
 from .recovery import LogState
-from .segment import Segment, SegmentAge, SegmentOutline
+from .segment import FileNames, Segment, SegmentAge, SegmentOutline, index_step
 from .segment_files import CleanedGroup, Removal, Swap
 from .segments import Segments, is_roll_due
 from .small_files import OUT_OF_SPACE
-from .time_lookup import TimedOffset, TimeLookup
+from .time_lookup import TimeLookup
 from .transaction_index import AbortedTransaction
-from .truncation import Truncation, TruncationPoint, find_truncation_point, perform_truncation
+from .truncation import Truncation, TruncationPoint
 
 if TYPE_CHECKING:
     from ..runtime.ports import Buffer, File
@@ -82,17 +83,18 @@ class Log:
         self.gaps_below = state.gaps_below  # as stored durably in the folder
         # now or earlier: offsets may have gaps
         self.was_compacted = config.compacted or state.gaps_below is not None
-        self._cut_from: int | None = None  # base of the segment being truncated
-        self.segment_version = 0  # changes of the file contents behind names; odd during one
         self.failure: StorageError | None = None
         self.is_closed = False  # the reason of `failure`, rather than the disk
-        self._pool = pool
-        self._outstanding: deque[LogWrite] = deque()  # prepared, oldest first; all in one segment
-        self._unflushed = Unflushed()
-        self._segments = Segments(
-            pool, indexes, self._unflushed, folder=folder, found=state.segments
-        )
-        self._read_planner = ReadPlanner(pool, self._segments)
+        unflushed = Unflushed()
+        segments = Segments(pool, indexes, unflushed, folder=folder, found=state.segments)
+        reads = ReadPlanner(pool, segments)
+        self._segments = segments
+        self._unflushed = unflushed
+        self._reads = reads
+        self.appender = LogAppender(self, pool, segments, unflushed)
+        self.flusher = LogFlusher(self, segments, unflushed)
+        self.truncator = LogTruncator(self, segments, unflushed, reads)
+        self.cleanup = LogCleanup(self, pool, indexes, segments, reads)
 
     @property
     def recovery_point(self) -> int:
@@ -110,7 +112,125 @@ class Log:
         """Base offsets of the segments, ascending."""
         return list(self._segments.bases)
 
-    # --- append --------------------------------------------------------------------------------
+    @property
+    def segment_version(self) -> int:
+        """Number of changes of the file contents behind the segments' names, counted at the
+        start and at the end of each."""
+        return self._reads.version
+
+    @property
+    def is_changing(self) -> bool:
+        """True during a change of the file contents behind the segments' names."""
+        return self._reads.is_changing
+
+    def note_high_watermark(self, offset: int) -> None:
+        """Raise the high watermark to `offset`; a lower one is ignored."""
+        assert offset <= self.log_end_offset, f"{offset} beyond the end {self.log_end_offset}"
+        self.high_watermark = max(self.high_watermark, offset)
+        self.producers.states.replicated_to(offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset below which everything is committed and no transaction is undecided
+        (KIP-98)."""
+        stable = self.producers.states.last_stable_offset(self.high_watermark)
+        return max(stable, self.log_start_offset)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions with records in [start_offset, end_offset)."""
+        return self.producers.transactions.aborted_in(start_offset, end_offset)
+
+    # --- read ----------------------------------------------------------------------------------
+
+    def read(
+        self,
+        start_offset: int,
+        *,
+        max_bytes: int,
+        end_offset: int | None = None,
+        min_one: bool = True,
+    ) -> SegmentRange | None:
+        """Return whole batches of [start_offset, end_offset), starting with the batch of
+        `start_offset`; None if there are none, or their segment is being truncated.
+
+        The range ends with its segment and has at most `max_bytes`, but always the first batch if
+        `min_one`. Raises OffsetOutOfRange, CorruptionError, StorageError. The caller releases the
+        range.
+        """
+        log_end = self.log_end_offset
+        if not self.log_start_offset <= start_offset <= log_end:
+            raise OffsetOutOfRange(
+                f"offset {start_offset} is outside [{self.log_start_offset}, {log_end}]"
+            )
+        return self._reads.plan(
+            start_offset,
+            end_offset=log_end if end_offset is None or end_offset > log_end else end_offset,
+            log_end_offset=log_end,
+            interval_bytes=self.config.index_interval_bytes,
+            max_bytes=max_bytes,
+            min_one=min_one,
+        )
+
+    def time_lookup(self, timestamp_ms: int | None, *, end_offset: int | None = None) -> TimeLookup:
+        """Plan a lookup by time below `end_offset`; run it in the read lane.
+
+        None looks up the first record with the largest timestamp.
+        """
+        timed = [self._reads.lookup_input(segment, timestamp_ms) for segment in self._segments]
+        return TimeLookup(
+            timestamp=timestamp_ms,
+            start_offset=self.log_start_offset,
+            end_offset=self.log_end_offset if end_offset is None else end_offset,
+            interval_bytes=self.config.index_interval_bytes,
+            segments=tuple(timed),
+        )
+
+    # --- failure and close ---------------------------------------------------------------------
+
+    def check_usable(self) -> None:
+        """Raise StorageError if the log failed or was closed."""
+        if self.failure is not None:
+            raise StorageError(self.failure.message)
+
+    def give_up(self, error: OSError) -> StorageError:
+        """Fail the log: its disk failed in a way that cannot be undone, and it accepts no more
+        appends."""
+        if self.failure is None or self.is_closed:
+            reason = f"{error.strerror or error}; the log accepts no more appends"
+            self.failure, self.is_closed = StorageError(f"{self.folder}: {reason}"), False
+        return StorageError(self.failure.message)
+
+    def open_error(self, error: OSError) -> DiskFull | StorageError:
+        """Return the error for a file that could not be opened or created; nothing was written."""
+        if error.errno in OUT_OF_SPACE:
+            return _disk_full(self.folder)
+        if error.errno in OUT_OF_DESCRIPTORS:
+            return StorageError(f"{self.folder}: {error.strerror}; nothing was stored")
+        return self.give_up(error)
+
+    def close(self, reason: str) -> None:
+        """Close the log's files; it accepts no more appends. Unflushed data is not made durable."""
+        assert self.appender.segment is None, f"{self.name}: closed during a write"
+        if self.failure is None:
+            self.failure, self.is_closed = StorageError(f"{self.folder}: {reason}"), True
+        self._segments.close()
+        self._unflushed.abandon()
+
+
+class LogAppender:
+    """The appends of one log; `prepare` reserves the offsets of a write, several at a time."""
+
+    def __init__(self, log: Log, pool: FilePool, segments: Segments, unflushed: Unflushed) -> None:
+        self._log = log
+        self._pool = pool
+        self._segments = segments
+        self._unflushed = unflushed
+        self._outstanding: deque[LogWrite] = deque()  # prepared, oldest first; all in one segment
+
+    @property
+    def segment(self) -> Segment | None:
+        """The segment of the outstanding writes, None without any."""
+        return self._outstanding[-1].segment if self._outstanding else None
 
     def prepare(
         self,
@@ -131,13 +251,14 @@ class Log:
         `validate_batch`, InvalidRecord, MessageTooLarge, DiskFull, StorageError; nothing is
         reserved then.
         """
-        self._check_usable()
+        log = self._log
+        log.check_usable()
         if is_validated:
             headers = headers_of(batches)
         else:
-            batches, headers = accept_append(batches, self.config, origin=origin, wall_ms=wall_ms)
+            batches, headers = accept_append(batches, log.config, origin=origin, wall_ms=wall_ms)
         outstanding = self._outstanding
-        next_offset = outstanding[-1].next_offset if outstanding else self.log_end_offset
+        next_offset = outstanding[-1].next_offset if outstanding else log.log_end_offset
         offsets, timestamp = extent(headers)
         end_offset = next_offset + offsets
         if origin is AppendOrigin.REPLICATED:
@@ -145,14 +266,14 @@ class Log:
                 headers,
                 next_offset,
                 latest_epoch=self._outstanding_epoch(),
-                may_have_gaps=self.config.compacted or self.was_compacted,
+                may_have_gaps=log.config.compacted or log.was_compacted,
             )
             end_offset = headers[-1][1].next_offset
         else:
             self._check_new(len(batches), leader_epoch)
         changes: Changes | None = ()
         if len(headers) > 1 or headers[0][1].producer_id != NO_PRODUCER:
-            changes = self.producers.states.plan(
+            changes = log.producers.states.plan(
                 batches, headers, next_offset=next_offset, origin=origin, wall_ms=wall_ms
             )
             if changes is None:
@@ -177,7 +298,7 @@ class Log:
         outstanding.append(write)
         if changes:
             write.producers = changes
-            self.producers.states.reserve(changes)
+            log.producers.states.reserve(changes)
         return write
 
     def complete(self, write: LogWrite) -> None:
@@ -185,7 +306,7 @@ class Log:
         first."""
         oldest = self._outstanding.popleft()
         assert oldest is write, f"{write.base_offset} completed before {oldest.base_offset}"
-        segment = write.segment
+        log, segment = self._log, write.segment
         assert write.position == segment.size, f"write at {write.position} of {segment.size}"
         index = segment.index
         assert index is not None, f"{segment.path} is not active"
@@ -198,12 +319,12 @@ class Log:
                 last_offset=batch.last_offset,
                 max_timestamp=batch.max_timestamp,
             )
-            if batch.leader_epoch > self.epochs.latest:
-                self.epochs.assign(batch.leader_epoch, batch.base_offset)
+            if batch.leader_epoch > log.epochs.latest:
+                log.epochs.assign(batch.leader_epoch, batch.base_offset)
         self._segments.add_bytes(segment, write.size)
-        self.log_end_offset = write.next_offset
+        log.log_end_offset = write.next_offset
         if write.producers:
-            self.producers.complete(write.producers, segment.base_offset)
+            log.producers.complete(write.producers, segment.base_offset)
 
     def failed(self, write: LogWrite, failure: WriteFailed) -> DiskFull | StorageError:
         """Release the reservation of a failed write; return the error for the caller.
@@ -212,343 +333,50 @@ class Log:
         undone; every other error is final.
         """
         newest = self._outstanding.pop()
+        log = self._log
         assert newest is write, f"{write.base_offset} failed before {newest.base_offset}"
         if write.producers:
-            self.producers.states.failed(write.producers)
-        if failure.is_undone and failure.error.errno in OUT_OF_SPACE and self.failure is None:
-            return _disk_full(self.folder)
-        return self.give_up(failure.error)
-
-    def give_up(self, error: OSError) -> StorageError:
-        """Fail the log: its disk failed in a way that cannot be undone, and it accepts no more
-        appends."""
-        if self.failure is None or self.is_closed:
-            reason = f"{error.strerror or error}; the log accepts no more appends"
-            self.failure, self.is_closed = StorageError(f"{self.folder}: {reason}"), False
-        return StorageError(self.failure.message)
-
-    def note_high_watermark(self, offset: int) -> None:
-        """Raise the high watermark to `offset`; a lower one is ignored."""
-        assert offset <= self.log_end_offset, f"{offset} beyond the end {self.log_end_offset}"
-        self.high_watermark = max(self.high_watermark, offset)
-        self.producers.states.replicated_to(offset)
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The offset below which everything is committed and no transaction is undecided
-        (KIP-98)."""
-        stable = self.producers.states.last_stable_offset(self.high_watermark)
-        return max(stable, self.log_start_offset)
-
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions with records in [start_offset, end_offset)."""
-        return self.producers.transactions.aborted_in(start_offset, end_offset)
-
-    # --- flush ---------------------------------------------------------------------------------
-
-    @property
-    def is_dirty(self) -> bool:
-        """True if a flush would have anything to do."""
-        return self.flushed_end_offset < self.log_end_offset or self._unflushed.has_changes
-
-    def begin_flush(self, *, is_last: bool = False) -> Flush:
-        """Capture a flush of everything completed so far; one flush at a time.
-
-        `is_last`: the log is about to be closed, and its active segment's index is stored too.
-        """
-        assert not self._unflushed.is_flushing, f"{self.name}: two flushes at once"
-        if is_last and self._segments and not self._segments.active.has_index_files:
-            self._unflushed.seal(self._segments.active)
-        writing = self._outstanding[-1].segment if self._outstanding else None
-        is_kept = writing is None and not is_last and self._segments.keep_index(self.config)
-        producers = self.producers.begin_flush(
-            self.log_end_offset, is_last=is_kept or (is_last and len(self._segments) > 0)
-        )
-        return self._unflushed.take(self.log_end_offset, writing, producers)
-
-    def complete_flush(self, flush: Flush) -> None:
-        """Apply a performed flush."""
-        self._unflushed.end(flush)
-        self.producers.complete_flush(flush.producers)
-        assert flush.end_offset <= self.log_end_offset, f"{flush.end_offset} beyond the log's end"
-        self.flushed_end_offset = max(self.flushed_end_offset, flush.end_offset)
-
-    def postpone_flush(self, flush: Flush) -> None:
-        """Postpone a flush for which a file could not be opened; nothing was lost, and the next
-        flush repeats it."""
-        self._unflushed.postpone(flush)
-
-    def fail_flush(self, flush: Flush, error: OSError) -> StorageError:
-        """Fail the log after a failed flush: a repeated fsync would report success for lost
-        data."""
-        self._unflushed.end(flush)
-        return self.give_up(error)
-
-    # --- read ----------------------------------------------------------------------------------
-
-    def read(
-        self,
-        start_offset: int,
-        *,
-        max_bytes: int,
-        end_offset: int | None = None,
-        min_one: bool = True,
-    ) -> SegmentRange | None:
-        """Return whole batches of [start_offset, end_offset), starting with the batch of
-        `start_offset`; None if there are none, or their segment is being truncated.
-
-        The range ends with its segment and has at most `max_bytes`, but always the first batch if
-        `min_one`. Raises OffsetOutOfRange, CorruptionError, StorageError. The caller releases the
-        range.
-        """
-        log_end = self.log_end_offset
-        if not self.log_start_offset <= start_offset <= log_end:
-            raise OffsetOutOfRange(
-                f"offset {start_offset} is outside [{self.log_start_offset}, {log_end}]"
-            )
-        end = log_end if end_offset is None or end_offset > log_end else end_offset
-        if self._cut_from is not None:
-            end = min(end, self._cut_from)
-        return self._read_planner.plan(
-            start_offset,
-            end_offset=end,
-            log_end_offset=log_end,
-            interval_bytes=self.config.index_interval_bytes,
-            max_bytes=max_bytes,
-            min_one=min_one,
-        )
-
-    # --- lookups -------------------------------------------------------------------------------
-
-    def time_lookup(self, timestamp_ms: int | None, *, end_offset: int | None = None) -> TimeLookup:
-        """Plan a lookup by time below `end_offset`; run it in the read lane.
-
-        None looks up the first record with the largest timestamp.
-        """
-        timed = [
-            self._read_planner.lookup_input(segment, timestamp_ms) for segment in self._segments
-        ]
-        return TimeLookup(
-            timestamp=timestamp_ms,
-            start_offset=self.log_start_offset,
-            end_offset=self.log_end_offset if end_offset is None else end_offset,
-            interval_bytes=self.config.index_interval_bytes,
-            segments=tuple(timed),
-        )
-
-    def offset_for_time(self, timestamp_ms: int) -> TimedOffset | None:
-        """Return the first record at or after a time. May wait for the device."""
-        return self.time_lookup(timestamp_ms).run(self._pool.files)
-
-    @property
-    def latest_epoch(self) -> int:
-        """Leader epoch of the last batch, -1 without one."""
-        return self.epochs.latest
-
-    def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of the batch with `offset`, -1 if unknown."""
-        return self.epochs.epoch_at(offset)
-
-    def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """Return (largest epoch <= `epoch`, its end offset); (-1, -1) if it is unknown to this
-        log."""
-        return self.epochs.end_offset_for(epoch, self.log_end_offset)
-
-    # --- truncate ------------------------------------------------------------------------------
-
-    def begin_truncate(self, offset: int) -> Truncation | None:
-        """Plan a truncation of every batch that holds or follows `offset`; None if there is none.
-
-        No write may be outstanding until `complete_truncate`.
-        """
-        self._check_usable()
-        assert not self._outstanding, f"{self.name}: truncated during a write"
-        assert not self._unflushed.is_flushing, f"{self.name}: truncated during a flush"
-        if offset >= self.log_end_offset or not self._segments:
-            return None
-        assert offset >= self.log_start_offset, f"{offset} < log start {self.log_start_offset}"
-        planned = self._segments.plan_truncation(offset, self.log_start_offset)
-        kept = list(self._segments)[: len(self._segments) - len(planned.removed)]
-        self._cut_from = kept[-1].base_offset
-        self.segment_version += 1
-        return replace(planned, producers=self.producers.begin_truncate(kept))
-
-    def complete_truncate(self, truncation: Truncation, cut: TruncationPoint) -> None:
-        """Apply a truncation performed durably."""
-        self._cut_from = None
-        self.segment_version += 1
-        self._read_planner.clear()
-        self._segments.truncate(truncation, cut, self.config)
-        self.log_end_offset = cut.end_offset
-        self.flushed_end_offset = min(self.flushed_end_offset, cut.end_offset)
-        self.high_watermark = min(self.high_watermark, cut.end_offset)
-        cut.keep_epochs(self.epochs, self.log_start_offset)
-        if truncation.producers is not None:
-            self.producers.complete_truncate(truncation.producers, cut.end_offset)
-
-    def cancel_truncate(self, truncation: Truncation) -> None:
-        """Cancel a truncation after its position could not be found; nothing was changed."""
-        self._cut_from = None
-        self.segment_version += 1
-        truncation.lease.release()
-
-    def truncate_to(self, offset: int) -> None:
-        """Truncate every batch that holds or follows `offset`. Waits for the device."""
-        truncation = self.begin_truncate(offset)
-        if truncation is not None:
-            cut = find_truncation_point(truncation)
-            perform_truncation(self._pool.files, truncation, cut)
-            self.complete_truncate(truncation, cut)
-
-    def begin_reset(self) -> tuple[str, ...]:
-        """Plan to drop every segment; return their .log paths, newest first. Reads return nothing
-        until the reset is complete."""
-        self._check_usable()
-        self.segment_version += self._cut_from is None  # may be called again
-        self._cut_from = self.log_start_offset
-        return tuple(segment.path for segment in reversed(list(self._segments)))
-
-    def complete_reset(self, offset: int) -> None:
-        """Continue at `offset` with an empty log, after the segments were dropped durably."""
-        self._cut_from = None
-        self.segment_version += 1
-        self._read_planner.clear()
-        self._segments.clear()
-        self.producers = ProducerStateManager.empty(self.folder)
-        self.epochs.clear()
-        self.log_start_offset = self.log_end_offset = self.flushed_end_offset = offset
-        self.high_watermark = offset
-
-    def check_deletion(self, offset: int) -> int:
-        """Return the offset below which records may be deleted: `offset`, or the high watermark for
-        -1. Raises OffsetOutOfRange, StorageError."""
-        self._check_usable()
-        if offset == -1:
-            return self.high_watermark
-        if not 0 <= offset <= self.high_watermark:
-            raise OffsetOutOfRange(
-                f"records cannot be deleted up to offset {offset}; the high watermark is"
-                f" {self.high_watermark}; use an offset in [0, {self.high_watermark}]"
-            )
-        return offset
-
-    def advance_log_start(self, offset: int) -> None:
-        """Raise the log start offset to `offset`; a lower one is ignored.
-
-        The offsets below are unreadable at once, and for good once the checkpoint of log start
-        offsets is stored. Everything below must be flushed before that.
-        """
-        assert offset <= self.log_end_offset, f"{offset} beyond the end {self.log_end_offset}"
-        if offset > self.log_start_offset:
-            self.log_start_offset = offset
-            self.high_watermark = max(self.high_watermark, offset)
-            self.epochs.truncate_start(offset)
-
-    # --- remove and replace --------------------------------------------------------------------
-
-    def segment_ages(self) -> Iterator[SegmentAge]:
-        """Yield the properties of each segment for retention, oldest first; valid until the log
-        changes."""
-        return map(self.segment_age, range(len(self._segments)))
-
-    def segment_age(self, place: int) -> SegmentAge:
-        """Return the properties of a segment for retention, by its index; 0 is the oldest."""
-        return self._segments.age_of(place, self.log_end_offset)
-
-    def outline(self) -> SegmentOutline:
-        """Return the properties of the segments for compaction; valid until the log changes."""
-        return self._segments.outline(self.log_end_offset)
-
-    def set_timestamps(self, segment_base: int, first_ms: int, largest_ms: int) -> None:
-        """Set the timestamps of an inactive segment (ms, below 0: none)."""
-        self._segments.set_timestamps(segment_base, first_ms, largest_ms)
+            log.producers.states.failed(write.producers)
+        if failure.is_undone and failure.error.errno in OUT_OF_SPACE and log.failure is None:
+            return _disk_full(log.folder)
+        return log.give_up(failure.error)
 
     def roll(self, wall_ms: int) -> bool:
         """Start a new segment, unless the active one is empty; return True if one was started.
         Raises DiskFull."""
-        self._check_usable()
-        assert not self._outstanding, f"{self.name}: rolled during a write"
+        log = self._log
+        log.check_usable()
+        assert not self._outstanding, f"{log.name}: rolled during a write"
         if not self._segments or self._segments.active.size == 0:
             return False
         try:
             self._roll(wall_ms)
         except OSError as error:
-            raise self._refused(error) from error
+            raise log.open_error(error) from error
         return True
-
-    def begin_remove(self, count: int) -> Removal:
-        """Plan to remove the oldest `count` segments, and advance the log start offset past them.
-        Their records must be flushed and stable."""
-        self._check_usable()
-        removal = self._segments.plan_removal(count)
-        assert removal.log_start_offset <= self.recovery_point, f"{self.name}: removed un-flushed"
-        self.segment_version += 1
-        self.advance_log_start(removal.log_start_offset)
-        return removal
-
-    def complete_remove(self, removal: Removal) -> None:
-        """Apply a removal performed durably."""
-        self._read_planner.clear()
-        self._segments.apply_removal(removal)
-        self.producers.remove_below(removal.log_start_offset)
-        self.segment_version += 1
-
-    def begin_replace(self, group: CleanedGroup) -> Swap | None:
-        """Plan to replace segments by a cleaned one; None if they changed since they were read.
-        Raises StorageError, OSError."""
-        self._check_usable()
-        is_cut = group.end_offset > self.recovery_point
-        swap = None if is_cut else self._segments.plan_swap(group)
-        self.segment_version += swap is not None
-        return swap
-
-    def complete_replace(self, swap: Swap, *, is_done: bool = True) -> None:
-        """Apply a swap performed durably, or with `is_done` False a rejected one that changed
-        nothing."""
-        self._read_planner.clear()
-        self._segments.apply_swap(swap, is_done=is_done)
-        if is_done:
-            self.producers.replace_segments(swap.sources, swap.base_offset, swap.aborted)
-        self.was_compacted = self.was_compacted or is_done
-        self.segment_version += 1
-
-    def free_descriptors(self) -> None:
-        """Close some of the pooled files of all logs."""
-        self._pool.shed()
-
-    def close(self, reason: str) -> None:
-        """Close the log's files; it accepts no more appends. Unflushed data is not made durable."""
-        assert not self._outstanding, f"{self.name}: closed during a write"
-        if self.failure is None:
-            self.failure, self.is_closed = StorageError(f"{self.folder}: {reason}"), True
-        for segment in self._segments:
-            self._segments.forget(segment)
-        self._unflushed.abandon()
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _check_usable(self) -> None:
-        if self.failure is not None:
-            raise StorageError(self.failure.message)
-
     def _check_new(self, size: int, leader_epoch: int) -> None:
         """Check the epoch and the size of batches stamped by this node."""
-        check_epoch(self.folder, leader_epoch, latest=self.epochs.latest)
-        if size > self.config.segment_bytes:
+        log = self._log
+        check_epoch(log.folder, leader_epoch, latest=log.epochs.latest)
+        if size > log.config.segment_bytes:
             raise MessageTooLarge(
-                f"the batches have {size} bytes; segment.bytes is {self.config.segment_bytes}"
+                f"the batches have {size} bytes; segment.bytes is {log.config.segment_bytes}"
             )
 
     def _outstanding_epoch(self) -> int:
+        latest = self._log.epochs.latest
         if self._outstanding:
-            return max(self.epochs.latest, self._outstanding[-1].batches[-1].leader_epoch)
-        return self.epochs.latest
+            return max(latest, self._outstanding[-1].batches[-1].leader_epoch)
+        return latest
 
     def _file_to_write(self, segment: Segment) -> "File":
         try:
             return self._unflushed.hold(segment, self._pool)
         except OSError as error:
-            raise self._refused(error) from error
+            raise self._log.open_error(error) from error
 
     def _reserved_size(self, active: Segment) -> int:
         """Return the size of the active segment after all outstanding writes."""
@@ -560,6 +388,7 @@ class Log:
     def _room(self, size: int, end_offset: int, timestamp: int, wall_ms: int) -> Segment | None:
         """Return the segment to append to, after a roll if due; None if outstanding writes must end
         first."""
+        log = self._log
         try:
             if not self._segments:
                 self._create(wall_ms)
@@ -568,7 +397,7 @@ class Log:
             is_first = used == 0 and end_offset - active.base_offset <= RELATIVE_OFFSET_MAX
             if is_first or not is_roll_due(
                 active,
-                self.config,
+                log.config,
                 size=used + size,
                 end_offset=end_offset,
                 timestamp=timestamp,
@@ -579,33 +408,368 @@ class Log:
                 return None
             return self._roll(wall_ms)
         except OSError as error:
-            raise self._refused(error) from error
+            raise log.open_error(error) from error
 
     def _create(self, wall_ms: int) -> None:
-        metadata = None
-        if self.topic_id is not None:
-            self.gaps_below = 0 if self.config.compacted or self.was_compacted else None
-            bound = self.unsynced_bytes_max
-            metadata = encode_partition_metadata(self.topic_id, bound, self.gaps_below)
-        self._segments.create(self.log_end_offset, self.config, metadata=metadata, wall_ms=wall_ms)
+        log, metadata = self._log, None
+        if log.topic_id is not None:
+            log.gaps_below = 0 if log.config.compacted or log.was_compacted else None
+            bound = log.unsynced_bytes_max
+            metadata = encode_partition_metadata(log.topic_id, bound, log.gaps_below)
+        self._segments.create(log.log_end_offset, log.config, metadata=metadata, wall_ms=wall_ms)
 
     def _roll(self, wall_ms: int) -> Segment:
+        log = self._log
         active = self._segments.roll(
-            self.log_end_offset,
-            self.config,
+            log.log_end_offset,
+            log.config,
             wall_ms=wall_ms,
-            is_flushed=self.flushed_end_offset > self._segments.bases[0],
+            is_flushed=log.flushed_end_offset > self._segments.bases[0],
         )
-        self.producers.roll(self.log_end_offset)
+        log.producers.roll(log.log_end_offset)
         return active
 
-    def _refused(self, error: OSError) -> DiskFull | StorageError:
-        """Return the error for a file that could not be opened or created; nothing was written."""
-        if error.errno in OUT_OF_SPACE:
-            return _disk_full(self.folder)
-        if error.errno in OUT_OF_DESCRIPTORS:
-            return StorageError(f"{self.folder}: {error.strerror}; nothing was stored")
-        return self.give_up(error)
+
+class LogFlusher:
+    """The flushes of one log, one at a time."""
+
+    def __init__(self, log: Log, segments: Segments, unflushed: Unflushed) -> None:
+        self._log = log
+        self._segments = segments
+        self._unflushed = unflushed
+
+    @property
+    def is_dirty(self) -> bool:
+        """True if a flush would have anything to do."""
+        log = self._log
+        return log.flushed_end_offset < log.log_end_offset or self._unflushed.has_changes
+
+    def begin(self, *, is_last: bool = False) -> Flush:
+        """Capture a flush of everything completed so far.
+
+        `is_last`: the log is about to be closed, and its active segment's index is stored too.
+        """
+        log, segments = self._log, self._segments
+        assert not self._unflushed.is_flushing, f"{log.name}: two flushes at once"
+        if is_last and segments and not segments.active.has_index_files:
+            self._unflushed.seal(segments.active)
+        writing = log.appender.segment
+        is_kept = writing is None and not is_last and self._keep_index()
+        producers = log.producers.begin_flush(
+            log.log_end_offset, is_last=is_kept or (is_last and len(segments) > 0)
+        )
+        return self._unflushed.take(log.log_end_offset, writing, producers)
+
+    def complete(self, flush: Flush) -> None:
+        """Apply a performed flush."""
+        log = self._log
+        self._unflushed.end(flush)
+        log.producers.complete_flush(flush.producers)
+        assert flush.end_offset <= log.log_end_offset, f"{flush.end_offset} beyond the log's end"
+        log.flushed_end_offset = max(log.flushed_end_offset, flush.end_offset)
+
+    def postpone(self, flush: Flush) -> None:
+        """Postpone a flush for which a file could not be opened; nothing was lost, and the next
+        flush repeats it."""
+        self._unflushed.postpone(flush)
+
+    def fail(self, flush: Flush, error: OSError) -> StorageError:
+        """Fail the log after a failed flush: a repeated fsync would report success for lost
+        data."""
+        self._unflushed.end(flush)
+        return self._log.give_up(error)
+
+    def _keep_index(self) -> bool:
+        """Store the active segment's index with the next flush if the segment has grown by an index
+        step: recovery then need not read below it. Return True if it is stored."""
+        if not self._segments:
+            return False
+        active = self._segments.active
+        if active.size - active.indexed_bytes < index_step(self._log.config.segment_bytes):
+            return False
+        self._unflushed.keep_index(active)
+        return True
+
+
+class LogTruncator:
+    """Truncation of the end of one log, and its reset to an empty log."""
+
+    def __init__(
+        self, log: Log, segments: Segments, unflushed: Unflushed, reads: ReadPlanner
+    ) -> None:
+        self._log = log
+        self._segments = segments
+        self._unflushed = unflushed
+        self._reads = reads
+
+    def begin(self, offset: int) -> Truncation | None:
+        """Plan a truncation of every batch that holds or follows `offset`; None if there is none.
+
+        No write may be outstanding until `complete`. At the log start, the segment that ends there
+        is cut, if it still exists: its last batch has the epoch of the log.
+        """
+        log, segments = self._log, self._segments
+        log.check_usable()
+        assert log.appender.segment is None, f"{log.name}: truncated during a write"
+        assert not self._unflushed.is_flushing, f"{log.name}: truncated during a flush"
+        if offset >= log.log_end_offset or not segments:
+            return None
+        assert offset >= log.log_start_offset, f"{offset} < log start {log.log_start_offset}"
+        at = max(segments.find(offset), 0)
+        if at > 0 and segments.bases[at] == offset == log.log_start_offset:
+            at -= 1
+        segment, kept = segments[at], list(segments)[: at + 1]
+        file = segments.file_of(segment)
+        index = segments.index_of(segment)
+        truncation = Truncation(
+            offset=offset,
+            folder=log.folder,
+            base_offset=segment.base_offset,
+            file=file,
+            lease=file.lease(),
+            size=segment.size,
+            index=index,
+            floor=index.truncation_floor(offset) if index is not None else 0,
+            removed=tuple(segments[place].path for place in range(len(segments) - 1, at, -1)),
+            below=tuple(one.path for one in reversed(kept[:-1])),
+            log_start_offset=log.log_start_offset,
+            producers=log.producers.begin_truncate(kept),
+        )
+        self._reads.begin_change(segment.base_offset)
+        return truncation
+
+    def complete(self, truncation: Truncation, cut: TruncationPoint) -> None:
+        """Apply a truncation performed durably."""
+        log, segments = self._log, self._segments
+        self._reads.end_change()
+        truncation.lease.release()
+        kept = 0 if cut.is_empty else len(segments) - len(truncation.removed)
+        segments.splice(kept, len(segments) - kept)
+        if not cut.is_empty:
+            segments.reactivate(self._index(truncation, cut), cut.size)
+        log.log_end_offset = cut.end_offset
+        log.flushed_end_offset = min(log.flushed_end_offset, cut.end_offset)
+        log.high_watermark = min(log.high_watermark, cut.end_offset)
+        cut.keep_epochs(log.epochs, log.log_start_offset)
+        if truncation.producers is not None:
+            log.producers.complete_truncate(truncation.producers, cut.end_offset)
+
+    def cancel(self, truncation: Truncation) -> None:
+        """Cancel a truncation after its position could not be found; nothing was changed."""
+        self._reads.end_change()
+        truncation.lease.release()
+
+    def begin_reset(self) -> tuple[str, ...]:
+        """Plan to drop every segment; return their .log paths, newest first. Reads return nothing
+        until the reset is complete. It may be called again."""
+        log = self._log
+        log.check_usable()
+        self._reads.begin_change(log.log_start_offset)
+        return tuple(segment.path for segment in reversed(list(self._segments)))
+
+    def complete_reset(self, offset: int) -> None:
+        """Continue at `offset` with an empty log, after the segments were dropped durably."""
+        log, segments = self._log, self._segments
+        self._reads.end_change()
+        for segment in segments:
+            segment.names.is_replaced = True
+        segments.splice(0, len(segments))
+        log.producers = ProducerStateManager.empty(log.folder)
+        log.epochs.clear()
+        log.log_start_offset = log.log_end_offset = log.flushed_end_offset = offset
+        log.high_watermark = offset
+
+    def _index(self, truncation: Truncation, cut: TruncationPoint) -> SegmentIndex:
+        """Return the index of the segment that was cut."""
+        index = truncation.index
+        if index is None or truncation.floor == 0:
+            interval_bytes = self._log.config.index_interval_bytes
+            index = SegmentIndex(truncation.base_offset, interval_bytes)
+        else:
+            index.truncate(truncation.floor)
+        for batch in cut.tail:
+            index.note(
+                position=batch.position,
+                size=batch.size,
+                last_offset=batch.last_offset,
+                max_timestamp=batch.max_timestamp,
+            )
+        return index
+
+
+class LogCleanup:
+    """Deletion of old records and segments of one log, and replacement of compacted segments."""
+
+    def __init__(
+        self,
+        log: Log,
+        pool: FilePool,
+        indexes: IndexCache,
+        segments: Segments,
+        reads: ReadPlanner,
+    ) -> None:
+        self._log = log
+        self._pool = pool
+        self._indexes = indexes
+        self._segments = segments
+        self._reads = reads
+
+    # --- plan ----------------------------------------------------------------------------------
+
+    def ages(self) -> Iterator[SegmentAge]:
+        """Yield the properties of each segment for retention, oldest first; valid until the log
+        changes."""
+        return map(self.age, range(len(self._segments)))
+
+    def age(self, place: int) -> SegmentAge:
+        """Return the properties of a segment for retention, by its index; 0 is the oldest."""
+        segments = self._segments
+        segment, is_active = segments[place], place == len(segments) - 1
+        index = segment.index
+        return SegmentAge(
+            segment.base_offset,
+            self._log.log_end_offset if is_active else segments.bases[place + 1],
+            segment.size,
+            segment.max_timestamp if index is None else index.max_timestamp,
+            segment.created_ms,
+            segment.first_timestamp,
+        )
+
+    def outline(self) -> SegmentOutline:
+        """Return the properties of the segments for compaction; valid until the log changes."""
+        return SegmentOutline(
+            bases=self._segments.bases,
+            sizes=[segment.size for segment in self._segments],
+            end_offset=self._log.log_end_offset,
+            age_of=self.age,
+        )
+
+    def set_timestamps(self, segment_base: int, first_ms: int, largest_ms: int) -> None:
+        """Set the timestamps of an inactive segment (ms, below 0: none), if it still exists."""
+        segments = self._segments
+        place = segments.find(segment_base)
+        if place >= 0 and segments.bases[place] == segment_base:
+            segments[place].first_timestamp = first_ms
+            segments[place].max_timestamp = largest_ms
+
+    # --- delete --------------------------------------------------------------------------------
+
+    def check_deletion(self, offset: int) -> int:
+        """Return the offset below which records may be deleted: `offset`, or the high watermark for
+        -1. Raises OffsetOutOfRange, StorageError."""
+        log = self._log
+        log.check_usable()
+        if offset == -1:
+            return log.high_watermark
+        if not 0 <= offset <= log.high_watermark:
+            raise OffsetOutOfRange(
+                f"records cannot be deleted up to offset {offset}; the high watermark is"
+                f" {log.high_watermark}; use an offset in [0, {log.high_watermark}]"
+            )
+        return offset
+
+    def advance_log_start(self, offset: int) -> None:
+        """Raise the log start offset to `offset`; a lower one is ignored.
+
+        The offsets below are unreadable at once, and for good once the checkpoint of log start
+        offsets is stored. Everything below must be flushed before that.
+        """
+        log = self._log
+        assert offset <= log.log_end_offset, f"{offset} beyond the end {log.log_end_offset}"
+        if offset > log.log_start_offset:
+            log.log_start_offset = offset
+            log.high_watermark = max(log.high_watermark, offset)
+            log.epochs.truncate_start(offset)
+
+    def begin_remove(self, count: int) -> Removal:
+        """Plan to remove the oldest `count` segments, and advance the log start offset past them;
+        at least the active one stays. Their records must be flushed and stable."""
+        log, segments = self._log, self._segments
+        log.check_usable()
+        assert 0 < count < len(segments), f"{count} of {len(segments)} segments are removed"
+        removal = Removal(
+            folder=log.folder,
+            log_paths=tuple(segments[place].path for place in range(count)),
+            log_start_offset=segments.bases[count],
+        )
+        assert removal.log_start_offset <= log.recovery_point, f"{log.name}: removed un-flushed"
+        self._reads.begin_change()
+        self.advance_log_start(removal.log_start_offset)
+        return removal
+
+    def complete_remove(self, removal: Removal) -> None:
+        """Apply a removal performed durably."""
+        count, segments = len(removal.log_paths), self._segments
+        self._reads.end_change()
+        for place in range(count):
+            segments[place].names.is_replaced = True
+        segments.splice(0, count)
+        # Producer state stays until it expires: batches may still be retried (R22).
+        self._log.producers.transactions.remove_below(removal.log_start_offset)
+
+    # --- replace -------------------------------------------------------------------------------
+
+    def begin_replace(self, group: CleanedGroup) -> Swap | None:
+        """Plan to replace segments by a cleaned one; None if they changed since they were read.
+        Raises StorageError, OSError."""
+        log, segments, sources = self._log, self._segments, group.sources
+        log.check_usable()
+        if group.end_offset > log.recovery_point:
+            return None  # the log was truncated
+        place = max(segments.find(group.base_offset), 0)
+        end = place + len(sources)
+        found = list(segments)[place:end]
+        is_same = [(s.base_offset, s.size) for s in found] == [
+            (s.base_offset, s.size) for s in sources
+        ]
+        if not is_same or end >= len(segments):
+            return None
+        self._pin([source.path for source in sources])
+        for segment in found:
+            segment.names.is_replaced = True
+        self._reads.begin_change()
+        return Swap(
+            folder=log.folder,
+            base_offset=group.base_offset,
+            end_offset=segments.bases[end],
+            sources=tuple(source.base_offset for source in sources),
+            size=group.size,
+            index=group.index,
+            aborted=group.aborted,
+        )
+
+    def complete_replace(self, swap: Swap, *, is_done: bool = True) -> None:
+        """Apply a swap performed durably, or with `is_done` False a rejected one that changed
+        nothing."""
+        log, segments = self._log, self._segments
+        self._reads.end_change()
+        place, count = segments.find(swap.base_offset), len(swap.sources)
+        old = list(segments)[place : place + count]
+        if not is_done:
+            segments.splice(place, count, [replace(one, names=FileNames()) for one in old])
+            return
+        cleaned = Segment(
+            log.folder,
+            swap.base_offset,
+            size=swap.size,
+            first_timestamp=old[0].first_timestamp,
+            max_timestamp=swap.index.max_timestamp,
+            created_ms=max(segment.created_ms for segment in old),
+        )
+        segments.splice(place, count, [cleaned])
+        self._indexes.put(cleaned.path, swap.index)
+        log.producers.transactions.replace(swap.sources, swap.base_offset, swap.aborted)
+        log.was_compacted = True
+
+    def _pin(self, paths: list[str]) -> None:
+        """Keep files open while others take their names. Raises OSError; none is pinned then."""
+        try:
+            for path in paths:
+                self._pool.pin(path)
+        except OSError:
+            for path in paths:
+                self._pool.forget(path)
+            raise
 
 
 def _disk_full(folder: str) -> DiskFull:

@@ -435,18 +435,6 @@ class ProducerStateManager:
         else:
             self._rolled = [*self._rolled, snapshot_of(self.states, end_offset)][-BASES_KEPT:]
 
-    def remove_below(self, log_start_offset: int) -> None:
-        """Drop the transaction index of segments removed below the new log start. Producer state
-        stays until it expires: batches may still be retried (R22)."""
-        self.transactions.remove_below(log_start_offset)
-
-    def replace_segments(
-        self, sources: Sequence[int], base_offset: int, aborted: Sequence[AbortedTransaction]
-    ) -> None:
-        """Replace the transaction index of cleaned segments by `aborted`, that of the segment in
-        their place."""
-        self.transactions.replace(sources, base_offset, aborted)
-
 
 # --- in the write lane -------------------------------------------------------------------------
 

@@ -321,7 +321,10 @@ class ReadPlanner:
     def __init__(self, pool: FilePool, segments: Segments) -> None:
         self._pool = pool
         self._segments = segments
+        self.version = 0  # changes of file contents behind names, counted at the start and end
+        self.is_changing = False
         self._positions: dict[tuple[int, int], int] = {}  # (segment, offset): position of the batch
+        self._cut_from: int | None = None  # nothing is readable from there until the change ends
 
     def plan(
         self,
@@ -335,6 +338,8 @@ class ReadPlanner:
     ) -> SegmentRange | None:
         """Return whole batches of [start_offset, end_offset) of one segment, as specified by
         `Log.read`; None without any. Raises CorruptionError, StorageError."""
+        if self._cut_from is not None:
+            end_offset = min(end_offset, self._cut_from)
         at = self._segments.find(start_offset)
         while start_offset < end_offset and at < len(self._segments):
             place = max(at, 0)
@@ -375,13 +380,23 @@ class ReadPlanner:
             floor=index.floor(index.floor_time(sought)),
         )
 
-    def clear(self) -> None:
-        """Drop cached positions after a truncation; they may lie above the log end."""
+    def begin_change(self, cut_from: int | None = None) -> None:
+        """Begin a change of the file contents behind the segments' names. Reads end at `cut_from`
+        until `end_change`. It may be called again."""
+        if not self.is_changing:
+            self.version += 1
+        self.is_changing, self._cut_from = True, cut_from
+
+    def end_change(self) -> None:
+        """End the change. Drop cached positions: after a truncation they may lie above the log
+        end."""
+        self.version += 1
+        self.is_changing, self._cut_from = False, None
         self._positions.clear()
 
     def _range(self, segment: Segment, wanted: ReadRequest, interval_bytes: int) -> SegmentRange:
         try:
-            file = segment.file or self._pool.file(segment.path)
+            file = self._segments.file_of(segment)
         except OSError as error:
             raise StorageError(f"{segment.path}: {error.strerror}") from error
         index = self._segments.index_of(segment)

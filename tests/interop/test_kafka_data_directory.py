@@ -272,7 +272,7 @@ def test_kafka_goes_on_in_its_folder_after_ours_appended_to_it(
                 done = await directory.append(
                     log,
                     batch,
-                    leader_epoch=max(0, log.latest_epoch),
+                    leader_epoch=max(0, log.epochs.latest),
                     origin=AppendOrigin.CLIENT,
                     flush=False,
                 )

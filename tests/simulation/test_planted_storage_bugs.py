@@ -112,7 +112,7 @@ def a_recovery_trusts_the_page_cache(patch: pytest.MonkeyPatch) -> None:
 
 def a_new_log_start_is_answered_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
     async def store_log_start(self: Any, queue: Any, offset: int) -> None:
-        queue.log.advance_log_start(offset)
+        queue.log.cleanup.advance_log_start(offset)
 
     patch.setattr(checkpointer.Checkpointer, "store_log_start", store_log_start)
 

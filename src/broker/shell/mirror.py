@@ -114,7 +114,7 @@ class MirrorWriter:
         # A mirror is a client without another limit.
         self._directory.check_capacity(len(spec.records))
         records = with_epoch(spec.records, epoch)
-        if epoch > log.latest_epoch:
+        if epoch > log.epochs.latest:
             records[:0] = gap_batch(records, spec.log_end_offset, epoch)
         append = DelayedProduce(
             self._directory.completed, replica, records, Acks.ALL, epoch, AppendOrigin.REPLICATED

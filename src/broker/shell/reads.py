@@ -54,13 +54,14 @@ def end_offset_for(replica: Replica, epoch: int) -> tuple[int, int]:
     newer than the current one, the result is `UNKNOWN`.
     """
     log, leader = replica.log, replica.partition.leader
-    if leader is None or epoch <= log.latest_epoch:
-        return log.end_offset_for(epoch)
+    latest_epoch = log.epochs.latest
+    if leader is None or epoch <= latest_epoch:
+        return log.epochs.end_offset_for(epoch, log.log_end_offset)
     if epoch > leader.state.leader_epoch:
         return UNKNOWN
     # No record of the epoch yet, so the previous one ends at the log end.
     is_present = epoch == leader.state.leader_epoch
-    known = epoch if is_present or log.latest_epoch < 0 else log.latest_epoch
+    known = epoch if is_present or latest_epoch < 0 else latest_epoch
     return known, log.log_end_offset
 
 

@@ -193,7 +193,7 @@ class Checkpointer:
         def end(error: OSError | None) -> None:
             for log, offset, waiter in begun:
                 if error is None:
-                    log.advance_log_start(offset)
+                    log.cleanup.advance_log_start(offset)
                     self.stored.log_starts[log.name] = log.log_start_offset
                 _answer(waiter, None if error is None else self._not_stored(error))
 
@@ -211,7 +211,7 @@ def _is_due(start: _Start) -> bool:
     """Return True if a log start must be stored; otherwise complete its waiter."""
     log, offset, waiter = start
     try:
-        log.check_deletion(offset)
+        log.cleanup.check_deletion(offset)
     except QuorumlogError as error:
         _answer(waiter, error)
         return False

@@ -60,7 +60,7 @@ class ConfigChanges:
         def begin() -> Callable[[], bool] | None:
             if log.failure is not None:
                 return None  # deleted, and its folder may belong to another log soon
-            begun.append(log.begin_flush())
+            begun.append(log.flusher.begin())
             gaps.append(log.gaps_below if log.gaps_below is not None or not config.compacted else 0)
             content = log.topic_id and encode_partition_metadata(log.topic_id, bound, gaps[0])
             return partial(store_unsynced_limit, self._files, begun[0], log.folder, content)

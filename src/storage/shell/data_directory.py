@@ -200,7 +200,13 @@ class DataDirectory:
         self.space = FreeSpace(runtime, scope, path, reserve_bytes=config.reserve_bytes)
         start = partial(remove_clean_marker, runtime.files, path) if found.is_clean else None
         self._writer = LogWriter(
-            runtime, scope, lane=lane_of(path), config=config, start=start, space=self.space
+            runtime,
+            scope,
+            lane=lane_of(path),
+            config=config,
+            start=start,
+            space=self.space,
+            pool=self._pool,
         )
         self._reader = LogReader(runtime, scope, path, indexes=self._indexes, writer=self._writer)
         self.figures = DataDirectoryMetrics(self._queues, self._writer, self.space)
@@ -330,7 +336,7 @@ class DataDirectory:
         def begin() -> Callable[[], None] | None:
             if log.failure is not None or not self._writer.is_started:
                 return None
-            begun.append(log.begin_flush(is_last=True))
+            begun.append(log.flusher.begin(is_last=True))
             return partial(perform_flush, self._runtime.files, begun[0])
 
         def end(_: Any) -> None:
@@ -421,8 +427,8 @@ class DataDirectory:
         """Append whole batches; with `flush` return after they are durable.
 
         The order of calls is the order in the log. A cancelled call gives up the result, not the
-        append. Raises Overloaded, Stopping, StorageError, DiskFull and the errors of `Log.prepare`;
-        nothing is stored then. `batches` must not change until the return.
+        append. Raises Overloaded, Stopping, StorageError, DiskFull and the errors of
+        `LogAppender.prepare`; nothing is stored then. `batches` must not change until the return.
         """
         return await self.append_nowait(
             log, batches, leader_epoch=leader_epoch, origin=origin, flush=flush
@@ -468,7 +474,7 @@ class DataDirectory:
         begun = []
 
         def begin() -> Callable[[], TruncationPoint | CorruptionError | DiskFull] | None:
-            truncation = log.begin_truncate(offset)
+            truncation = log.truncator.begin(offset)
             if truncation is None:
                 return None
             stored = self._checkpoints.stored.recovery_points
@@ -485,10 +491,10 @@ class DataDirectory:
             truncation, recovery_point = begun[0]
             stored = self._checkpoints.stored.recovery_points
             if isinstance(cut, CorruptionError | DiskFull):
-                log.cancel_truncate(truncation)
+                log.truncator.cancel(truncation)
                 stored[log.name] = recovery_point  # on the disk too: a retry must lower it
                 raise cut
-            log.complete_truncate(truncation, cut)
+            log.truncator.complete(truncation, cut)
             stored[log.name] = min(recovery_point, cut.end_offset)
             queue.moved()
 
@@ -507,7 +513,7 @@ class DataDirectory:
         """
 
         def begin() -> Callable[[], None]:
-            paths = log.begin_reset()
+            paths = log.truncator.begin_reset()
             stored, files = self._checkpoints.stored, self._runtime.files
             starts = dict(stored.log_starts)
             stored.remove_log(log.name)
@@ -524,7 +530,7 @@ class DataDirectory:
 
         def end(_: None) -> None:
             self._checkpoints.stored.log_starts[log.name] = offset
-            log.complete_reset(offset)
+            log.truncator.complete_reset(offset)
             queue.moved()
 
         queue = self._queue_of(log)
@@ -546,7 +552,7 @@ class DataDirectory:
         unknown then, and the call may be repeated.
         """
         queue = self._queue_of(log)
-        before = log.check_deletion(offset)
+        before = log.cleanup.check_deletion(offset)
         if before > log.flushed_end_offset:
             await self._writer.flush(queue)
         await self._checkpoints.store_log_start(queue, before)

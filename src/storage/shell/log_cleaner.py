@@ -124,7 +124,7 @@ class LogCleaner:
                 raise StalePlan
             ends = bases.index(dirt.end_offset)
             for place in range(len(sources), min(ends, len(sources) + SOURCES_AT_ONCE)):
-                segment = log.segment_age(place)
+                segment = log.cleanup.age(place)
                 source = SourceSegment(
                     path=join(log.folder, segment_file(segment.base_offset, LOG_SUFFIX)),
                     base_offset=segment.base_offset,
@@ -233,7 +233,7 @@ class LogCleaner:
         def begin() -> Callable[[], list[str] | OSError] | None:
             try:
                 self._check(queue)
-                swap = log.begin_replace(group)
+                swap = log.cleanup.begin_replace(group)
             except StalePlan as stale:
                 refused.append(stale)
                 return None
@@ -250,7 +250,7 @@ class LogCleaner:
             if not begun:
                 return
             is_done = isinstance(result, list)
-            log.complete_replace(begun[0], is_done=is_done)
+            log.cleanup.complete_replace(begun[0], is_done=is_done)
             if isinstance(result, list):
                 self._set_aside(log, result)
             elif result is not None:

@@ -292,7 +292,7 @@ class LogMaintenance:
         config, held = log.config, None
         while True:
             verdict = deletable_segments(
-                log.segment_ages(),
+                log.cleanup.ages(),
                 log.config,
                 count=len(log.segment_bases),
                 size_bytes=log.size_bytes,
@@ -303,7 +303,7 @@ class LogMaintenance:
                 held=held or (),
             )
             if verdict.unknown is not None:
-                await self._learn_times(log, log.segment_age(verdict.unknown))
+                await self._learn_times(log, log.cleanup.age(verdict.unknown))
             elif verdict.count and log.config.holds and (held is None or config is not log.config):
                 config = log.config
                 held = await self._held(log)
@@ -339,10 +339,10 @@ class LogMaintenance:
         first_ms, largest_ms = await self._runtime.tasks.offload(self._lane, job)
         if log.failure is not None or log.segment_version != segment_version:
             raise StalePlan
-        log.set_timestamps(segment.base_offset, first_ms, largest_ms)
+        log.cleanup.set_timestamps(segment.base_offset, first_ms, largest_ms)
 
     def _warn_of_future(self, log: Log, place: int) -> None:
-        segment = log.segment_age(place)
+        segment = log.cleanup.age(place)
         if self._warned.get(log.name) != segment.base_offset:
             self._warned[log.name] = segment.base_offset
             _LOG.warning(
@@ -360,7 +360,7 @@ class LogMaintenance:
 
         def begin() -> None:
             try:
-                rolled.append(log.roll(self._runtime.clock.wall_ms()))
+                rolled.append(log.appender.roll(self._runtime.clock.wall_ms()))
             except DiskFull:
                 rolled.append(False)
 
@@ -382,12 +382,12 @@ class LogMaintenance:
             bases = log.segment_bases
             if log.failure is not None or count >= len(bases) or bases[count] > _limit(log):
                 return None
-            begun.append(log.begin_remove(count))
+            begun.append(log.cleanup.begin_remove(count))
             return partial(perform_removal, self._runtime.files, begun[0])
 
         def end(renamed: list[str] | None) -> None:
             if renamed is not None:
-                log.complete_remove(begun[0])
+                log.cleanup.complete_remove(begun[0])
                 self._later(log, renamed)
                 self._writer.dirty[queue] = None  # its log start must be stored
                 self._writer.dirtied.set()
@@ -473,7 +473,7 @@ class LogMaintenance:
         log, settled = queue.log, 0
         while True:
             dirt = find_log_to_clean(
-                log.outline(),
+                log.cleanup.outline(),
                 log.config,
                 now_ms=self._runtime.clock.wall_ms(),
                 limit_offset=_limit(log),
@@ -482,7 +482,7 @@ class LogMaintenance:
             )
             if dirt.unknown is not None:
                 settled = dirt.unknown
-                await self._learn_times(log, log.segment_age(settled))
+                await self._learn_times(log, log.cleanup.age(settled))
             elif not dirt.rolls or not await self._roll(queue):
                 found.append(dirt)
                 return

@@ -67,7 +67,7 @@ class LogReader:
         """Look up an offset by time; see `DataDirectory.offset_for_time`."""
         for _ in range(LOOKUPS_MAX):
             before = log.segment_version
-            if before % 2 == 0:
+            if not log.is_changing:
                 lookup = log.time_lookup(timestamp_ms, end_offset=end_offset)
                 try:
                     found = await self._offload(partial(lookup.run, self._runtime.files))

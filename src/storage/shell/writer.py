@@ -28,7 +28,7 @@ from ...runtime.ports import Buffer, Clock, File, Runtime, Scope
 from ..append import AppendOrigin, LogWrite, WriteFailed, write_fully
 from ..config import DirectoryConfig
 from ..conversion import stamp
-from ..file_pool import OUT_OF_DESCRIPTORS
+from ..file_pool import OUT_OF_DESCRIPTORS, FilePool
 from ..flush import Flush, perform_flush
 from ..log import Log
 from ..producer_state import AlreadyStored
@@ -122,6 +122,7 @@ class LogWriter:
         config: DirectoryConfig,
         start: Callable[[], None] | None,
         space: FreeSpace,
+        pool: FilePool,
     ) -> None:
         self.dirty: dict[AppendQueue, None] = {}  # appended to since the last checkpoint, in order
         self.is_closing = False
@@ -131,6 +132,7 @@ class LogWriter:
         self._scope = scope
         self._config = config
         self._space = space
+        self._pool = pool
         self._start = start  # must run in the lane before the first append
         self._is_start_queued = False
         self._waiting_for_start: dict[AppendQueue, None] = {}
@@ -258,7 +260,7 @@ class LogWriter:
         if config.log_append_time and item.origin is AppendOrigin.CLIENT:
             item.append_time_ms = wall_ms
             batches = stamp(batches, timestamp_ms=wall_ms)
-        return log.prepare(
+        return log.appender.prepare(
             batches,
             leader_epoch=item.leader_epoch,
             wall_ms=wall_ms,
@@ -333,7 +335,7 @@ class LogWriter:
         log_start_offset = Offset(log.log_start_offset)
         size = 0
         for item, write in group:
-            log.complete(write)
+            log.appender.complete(write)
             size += write.size
             appended = Appended(
                 Offset(write.base_offset),
@@ -376,7 +378,7 @@ class LogWriter:
 
     def _group_failed(self, queue: AppendQueue, group: Group, failure: WriteFailed) -> None:
         for item, write in reversed(group):
-            item.fail(queue.log.failed(write, failure))
+            item.fail(queue.log.appender.failed(write, failure))
         self._space.check()
         if queue.log.failure is not None:
             self._fail_queue(queue, StorageError(queue.log.failure.message))
@@ -391,7 +393,7 @@ class LogWriter:
             self._advance(queue)
         if log.failure is not None:
             waiter.set_exception(StorageError(log.failure.message))
-        elif not log.is_dirty:
+        elif not log.flusher.is_dirty:
             waiter.set_result(None)
         else:
             queue.flush_waiters.append((log.log_end_offset, partial(complete, waiter)))
@@ -418,7 +420,7 @@ class LogWriter:
             return
         if queue.is_flushing:  # its policy changed; the running flush requests another at its end
             return
-        flush = log.begin_flush()
+        flush = log.flusher.begin()
         queue.is_flushing = True
         # the group is closed; the next one may be written during the flush
         queue.open_group_bytes = 0
@@ -428,10 +430,10 @@ class LogWriter:
         except OSError as error:
             queue.is_flushing = False
             if error.errno in OUT_OF_DESCRIPTORS:
-                log.postpone_flush(flush)
+                log.flusher.postpone(flush)
                 self._scope.spawn(self._flush_later(queue), name="storage.flush_later")
             else:
-                self._fail_queue(queue, log.fail_flush(flush, error))
+                self._fail_queue(queue, log.flusher.fail(flush, error))
         else:
             queue.is_flushing = False
             self.flushed(queue, flush)
@@ -440,17 +442,17 @@ class LogWriter:
     async def _flush_later(self, queue: AppendQueue) -> None:
         """Retry a flush later, since no descriptor is available; its waiters continue to wait."""
         _LOG.warning("storage.flush_put_off log=%s reason=open_files", queue.log.name)
-        queue.log.free_descriptors()
+        self._pool.shed()
         await asyncio.sleep(LATER_MS / 1000)
         self._request_flush(queue)
 
     def flushed(self, queue: AppendQueue, flush: Flush) -> None:
         """Apply a performed flush."""
-        queue.log.complete_flush(flush)
+        queue.log.flusher.complete(flush)
         waiters = queue.flush_waiters
         while waiters and waiters[0][0] <= flush.end_offset:
             waiters.popleft()[1](None)
-        if waiters or (queue.always_flushes and queue.log.is_dirty):
+        if waiters or (queue.always_flushes and queue.log.flusher.is_dirty):
             self._request_flush(queue)
         queue.moved()
 
@@ -517,7 +519,7 @@ class LogWriter:
     async def _put_off(self, queue: AppendQueue, worker: LaneWorker, job: Job) -> None:
         """Retry exclusive work later, since no descriptor is available; the log waits."""
         _LOG.warning("storage.put_off log=%s reason=open_files", queue.log.name)
-        queue.log.free_descriptors()
+        self._pool.shed()
         await asyncio.sleep(LATER_MS / 1000)
         worker.submit(job)
 

@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.unit.storage.log_truncation import truncate
 
 from quorumlog.errors import InvalidRecord
 from quorumlog.records.batch import iterate_batches
@@ -117,16 +118,16 @@ class GappedLog(RuleBasedStateMachine):
         )
         if gap == RELATIVE_OFFSET_MAX:
             with pytest.raises(InvalidRecord, match="an index spans 2147483647"):
-                self.log.prepare(
+                self.log.appender.prepare(
                     content, leader_epoch=self.epoch, wall_ms=0, origin=AppendOrigin.REPLICATED
                 )
             return
-        write = self.log.prepare(
+        write = self.log.appender.prepare(
             content, leader_epoch=self.epoch, wall_ms=0, origin=AppendOrigin.REPLICATED
         )
         assert write is not None
         write_fully(write.file, write.position, write.buffers)
-        self.log.complete(write)
+        self.log.appender.complete(write)
         self.records.update({base + i: kept for i, kept in enumerate(new)})
         self.end = base + len(new)
 
@@ -136,9 +137,9 @@ class GappedLog(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        flush = self.log.begin_flush()
+        flush = self.log.flusher.begin()
         perform_flush(self.files, flush)
-        self.log.complete_flush(flush)
+        self.log.flusher.complete(flush)
         self._store_epochs()
         self.flushed = self.end
 
@@ -157,7 +158,7 @@ class GappedLog(RuleBasedStateMachine):
         end = max(left) + 1 if left else 0
         if offset >= self.end or end < self.start:
             return
-        self.log.truncate_to(offset)
+        truncate(self.log, self.files, offset)
         self.records, self.end = left, end
         self.flushed = min(self.flushed, end)
 
@@ -166,15 +167,15 @@ class GappedLog(RuleBasedStateMachine):
         self.flush()
         offset = self.start + (self.end - self.start) * part // 8
         self.log.note_high_watermark(self.end)
-        self.log.advance_log_start(offset)
+        self.log.cleanup.advance_log_start(offset)
         self.start = max(self.start, offset)
 
     @rule(is_clean=st.booleans())
     def reopen(self, is_clean: bool) -> None:
         if is_clean:
-            flush = self.log.begin_flush(is_last=True)
+            flush = self.log.flusher.begin(is_last=True)
             perform_flush(self.files, flush)
-            self.log.complete_flush(flush)
+            self.log.flusher.complete(flush)
             self._store_epochs()
         self.log.close("reopened")
         self._open(is_clean=is_clean)
@@ -198,7 +199,7 @@ class GappedLog(RuleBasedStateMachine):
 
     @rule(timestamp=st.integers(0, 201))
     def look_up_time(self, timestamp: int) -> None:
-        found = self.log.offset_for_time(timestamp)
+        found = self.log.time_lookup(timestamp).run(self.files)
         late = (o for o, k in self.records.items() if o >= self.start and k.timestamp >= timestamp)
         assert (found.offset if found else None) == min(late, default=None)
 
@@ -209,7 +210,7 @@ class GappedLog(RuleBasedStateMachine):
         assert (self.log.log_start_offset, self.log.log_end_offset) == (self.start, self.end)
         for offset, kept in self.records.items():
             if offset >= self.start:
-                assert self.log.epoch_at(offset) == kept.epoch
+                assert self.log.epochs.epoch_at(offset) == kept.epoch
 
 
 SETTINGS = settings(
@@ -230,7 +231,7 @@ class PlantedDifference(GappedLog):
     def truncate(self, back: int) -> None:
         offset = max(self.start, self.end - back)
         if offset < self.end:
-            self.log.truncate_to(offset)
+            truncate(self.log, self.files, offset)
             self.records = {o: kept for o, kept in self.records.items() if o < offset}
             self.end = offset
 

@@ -17,19 +17,21 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.unit.storage import log_truncation
 
 from quorumlog.errors import OffsetOutOfRange, QuorumlogError
 from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage import AppendOrigin, Log, LogConfig, log
+from quorumlog.storage import AppendOrigin, Log, LogConfig
 from quorumlog.storage.append import write_fully
 from quorumlog.storage.checkpoints import encode_epochs
 from quorumlog.storage.epochs import EpochCache
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.flush import perform_flush
 from quorumlog.storage.index import IndexCache, SegmentIndex
+from quorumlog.storage.log import LogCleanup
 from quorumlog.storage.producer_state import AlreadyStored
 from quorumlog.storage.producer_state_manager import ProducerReplay, ProducerStateManager
 from quorumlog.storage.recovery import Recovery, recover
@@ -157,7 +159,7 @@ class LogAgainstList(RuleBasedStateMachine):
             base_offset=base if replicated else 7,
             leader_epoch=self.epoch if replicated else -1,
         )
-        write = self.log.prepare(
+        write = self.log.appender.prepare(
             content,
             leader_epoch=self.epoch,
             wall_ms=0,
@@ -166,7 +168,7 @@ class LogAgainstList(RuleBasedStateMachine):
         assert write is not None
         assert write.base_offset == base
         write_fully(write.file, write.position, write.buffers)
-        self.log.complete(write)
+        self.log.appender.complete(write)
         self.records += new
         self.is_epoch_known = True
 
@@ -180,7 +182,7 @@ class LogAgainstList(RuleBasedStateMachine):
         batch = [kept for kept in self.records if kept.batch == number]
         base = next(o for o, kept in enumerate(self.records) if kept.batch == number)
         with pytest.raises(AlreadyStored) as found:
-            self.log.prepare(
+            self.log.appender.prepare(
                 encoded(batch), leader_epoch=self.epoch, wall_ms=0, origin=AppendOrigin.CLIENT
             )
         assert found.value.base_offset == base
@@ -191,7 +193,7 @@ class LogAgainstList(RuleBasedStateMachine):
         self.flush()
         self.start = data.draw(st.integers(self.start, len(self.records)))
         self.log.note_high_watermark(len(self.records))
-        self.log.advance_log_start(self.start)
+        self.log.cleanup.advance_log_start(self.start)
 
     @rule(data=st.data())
     def remove_segments(self, data: st.DataObject) -> None:
@@ -200,10 +202,10 @@ class LogAgainstList(RuleBasedStateMachine):
         if len(bases) < 2:
             return
         self.flush()
-        removal = self.log.begin_remove(data.draw(st.integers(1, len(bases) - 1)))
+        removal = self.log.cleanup.begin_remove(data.draw(st.integers(1, len(bases) - 1)))
         for path in perform_removal(self.files, removal):
             unlink(self.files, path)
-        self.log.complete_remove(removal)
+        self.log.cleanup.complete_remove(removal)
         self.start = max(self.start, removal.log_start_offset)
 
     @rule()
@@ -212,9 +214,9 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        flush = self.log.begin_flush()
+        flush = self.log.flusher.begin()
         perform_flush(self.files, flush)
-        self.log.complete_flush(flush)
+        self.log.flusher.complete(flush)
         assert self.log.flushed_end_offset == len(self.records)
 
     @precondition(lambda self: self.records)
@@ -228,15 +230,15 @@ class LogAgainstList(RuleBasedStateMachine):
                 return  # its batch was acknowledged, and deleted in part
             self.is_epoch_known = self.is_epoch_known and len(left) > self.start
             self.records = left
-        self.log.truncate_to(offset)
+        log_truncation.truncate(self.log, self.files, offset)
 
     @rule(is_clean=st.booleans(), has_checkpoint=st.booleans())
     def reopen(self, is_clean: bool, has_checkpoint: bool) -> None:
         point = 0
         if is_clean:
-            flush = self.log.begin_flush(is_last=True)
+            flush = self.log.flusher.begin(is_last=True)
             perform_flush(self.files, flush)
-            self.log.complete_flush(flush)
+            self.log.flusher.complete(flush)
         elif has_checkpoint or self.start:  # no start is stored without one
             self.flush()
             point = self.log.recovery_point
@@ -288,7 +290,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule(timestamp=st.integers(0, 201))
     def look_up_time(self, timestamp: int) -> None:
-        found = self.log.offset_for_time(timestamp)
+        found = self.log.time_lookup(timestamp).run(self.files)
         expected = next((o for o, k in self._there() if k.timestamp >= timestamp), None)
         assert (found.offset if found else None) == expected
         if found is not None:
@@ -308,19 +310,20 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule(epoch=st.integers(0, 6))
     def look_up_epoch(self, epoch: int) -> None:
+        found = self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
         epochs = [(offset, kept.epoch) for offset, kept in self._there()]
         if not epochs and self.records:  # of what was deleted
             if not self.is_epoch_known:
                 return
             epochs = [(self.start, self.records[-1].epoch)]
         if not epochs or epoch > max(e for _, e in epochs):
-            assert self.log.end_offset_for(epoch) == (-1, -1)
+            assert found == (-1, -1)
         elif epoch < min(e for _, e in epochs):
-            assert self.log.end_offset_for(epoch) == (epoch, self.start)
+            assert found == (epoch, self.start)
         else:
             floor = max(e for _, e in epochs if e <= epoch)
             end = next((o for o, e in epochs if e > epoch), len(self.records))
-            assert self.log.end_offset_for(epoch) == (floor, end)
+            assert found == (floor, end)
 
     def _there(self) -> list[tuple[int, Kept]]:
         """Return (offset, record) of what was not deleted."""
@@ -338,9 +341,9 @@ class LogAgainstList(RuleBasedStateMachine):
         bases = self.log.segment_bases
         assert bases == sorted(set(bases))
         if self.is_epoch_known:
-            assert self.log.latest_epoch == (self.records[-1].epoch if self.records else -1)
+            assert self.log.epochs.latest == (self.records[-1].epoch if self.records else -1)
         for offset, kept in self._there():
-            assert self.log.epoch_at(offset) == kept.epoch
+            assert self.log.epochs.epoch_at(offset) == kept.epoch
 
 
 LogAgainstList.TestCase.settings = settings(
@@ -366,7 +369,7 @@ def producers_are_not_rebuilt_by_a_truncation(patch: pytest.MonkeyPatch) -> None
 
 def a_truncation_leaves_the_batch_that_holds_its_offset(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        log,
+        log_truncation,
         "find_truncation_point",
         lambda planned: find_truncation_point(replace(planned, offset=planned.offset + 1)),
     )
@@ -381,7 +384,7 @@ def an_index_notes_no_times(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_removal_leaves_the_log_where_it_started(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Log, "advance_log_start", lambda log, offset: None)
+    patch.setattr(LogCleanup, "advance_log_start", lambda cleanup, offset: None)
 
 
 @pytest.mark.slow

@@ -136,12 +136,12 @@ def test_what_a_lost_leader_has_behind_a_gap_in_front_of_a_new_epoch_is_cut() ->
             outcome = await copy(b, batch(8, 9) + batch(20), end=2)
             assert (outcome.error, outcome.log_end_offset) == (None, 21)
             log = b.replicas.replica_of("t", 0).log
-            assert log.latest_epoch == 2
+            assert log.epochs.latest == 2
             parted = divergence(
                 0,
                 10,
-                end_offset_for=log.end_offset_for,
-                latest_epoch=log.latest_epoch,
+                end_offset_for=lambda epoch: log.epochs.end_offset_for(epoch, log.log_end_offset),
+                latest_epoch=log.epochs.latest,
                 leader_end_offset=21,
             )
             assert parted == (0, 2), "a log of epoch 0 with 10 offsets is cut at 2"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.storage.log_truncation import truncate
 
 from quorumlog import simulation
 from quorumlog.ids import ClusterId, NodeId
@@ -140,17 +141,23 @@ class Bench:
         wall_ms: int = 0,
     ) -> int:
         """Append in one go; return the base offset."""
-        write = self.log.prepare(batches, leader_epoch=epoch, wall_ms=wall_ms, origin=origin)
+        write = self.log.appender.prepare(
+            batches, leader_epoch=epoch, wall_ms=wall_ms, origin=origin
+        )
         assert write is not None, "nothing is outstanding"
         write_fully(write.file, write.position, write.buffers)
-        self.log.complete(write)
+        self.log.appender.complete(write)
         return write.base_offset
 
     def flush(self, *, is_last: bool = False) -> None:
         """Flush in one go."""
-        flush = self.log.begin_flush(is_last=is_last)
+        flush = self.log.flusher.begin(is_last=is_last)
         perform_flush(self.place.files, flush)
-        self.log.complete_flush(flush)
+        self.log.flusher.complete(flush)
+
+    def truncate(self, offset: int) -> None:
+        """Truncate in one go."""
+        truncate(self.log, self.place.files, offset)
 
     def close(self) -> None:
         """Close as a clean stop does."""

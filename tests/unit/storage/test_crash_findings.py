@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+from tests.unit.storage.log_truncation import truncate
+
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
@@ -63,17 +65,17 @@ class Machine:
         for offset in offsets:
             record = Record(offset=0, timestamp_ms=0, key=b"k", value=b"v", headers=())
             content = encode_batch([record], base_offset=offset, leader_epoch=0)
-            write = self.log.prepare(
+            write = self.log.appender.prepare(
                 content, leader_epoch=0, wall_ms=0, origin=AppendOrigin.REPLICATED
             )
             assert write is not None
             write_fully(write.file, write.position, write.buffers)
-            self.log.complete(write)
+            self.log.appender.complete(write)
         if not is_flushed:
             return
-        flush = self.log.begin_flush()
+        flush = self.log.flusher.begin()
         perform_flush(self.node.runtime().files, flush)
-        self.log.complete_flush(flush)
+        self.log.flusher.complete(flush)
 
 
 def test_a_log_cut_in_a_gap_ends_with_its_last_batch() -> None:
@@ -83,7 +85,7 @@ def test_a_log_cut_in_a_gap_ends_with_its_last_batch() -> None:
         machine = Machine(world, GAPS)
         log = machine.open()
         machine.append([0, 5, 9])
-        log.truncate_to(8)
+        truncate(log, machine.node.runtime().files, 8)
         assert log.log_end_offset == 6
         machine.node.power_cut()
         assert machine.open(recovery_point=log.recovery_point).log_end_offset == 6
@@ -94,7 +96,7 @@ def test_a_log_cut_down_to_a_gap_at_the_start_of_a_segment_ends_there() -> None:
         machine = Machine(world, GAPS)
         log = machine.open()
         machine.append([3])
-        log.truncate_to(2)
+        truncate(log, machine.node.runtime().files, 2)
         assert log.log_end_offset == 0
         machine.node.power_cut()
         assert machine.open(recovery_point=log.recovery_point).log_end_offset == 0

@@ -88,7 +88,7 @@ def test_a_log_of_which_everything_was_deleted_keeps_its_newest_epoch(closes: bo
     async def look(directory: DataDirectory, log: Log) -> None:
         assert (log.log_start_offset, log.log_end_offset) == (5, 5)
         assert log.epochs.entries() == [(2, 5)]
-        assert log.end_offset_for(2) == (2, 5)
+        assert log.epochs.end_offset_for(2, log.log_end_offset) == (2, 5)
 
     with SimWorld(0) as world:
         node = world.node("node")
@@ -104,15 +104,15 @@ def test_an_emptied_log_without_a_batch_on_the_disk_keeps_its_newest_epoch(close
 
     async def empty(directory: DataDirectory, log: Log) -> None:
         await fill_and_delete(directory, log)
-        log.roll(0)
+        log.appender.roll(0)
         await directory.flush(log)
-        removal = log.begin_remove(1)
+        removal = log.cleanup.begin_remove(1)
         directory._runtime.files.remove(removal.log_paths[0])
-        log.complete_remove(removal)
+        log.cleanup.complete_remove(removal)
         await directory._checkpoints.store([log])
 
     async def look(directory: DataDirectory, log: Log) -> None:
-        assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (5, 5, 2)
+        assert (log.log_start_offset, log.log_end_offset, log.epochs.latest) == (5, 5, 2)
 
     with SimWorld(0) as world:
         node = world.node("node")
@@ -134,7 +134,7 @@ def test_retention_that_takes_the_last_batch_leaves_its_epoch() -> None:
         assert (log.log_start_offset, log.size_bytes) == (5, 0)
 
     async def look(directory: DataDirectory, log: Log) -> None:
-        assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (5, 5, 2)
+        assert (log.log_start_offset, log.log_end_offset, log.epochs.latest) == (5, 5, 2)
 
     old = LogConfig(retention_ms=1)
     for seed in range(5):
@@ -180,7 +180,7 @@ def test_no_stored_epoch_speaks_of_a_batch_that_a_power_cut_may_take() -> None:
         await directory._checkpoints.store([log])
 
     async def look(directory: DataDirectory, log: Log) -> None:
-        assert log.latest_epoch == (9 if log.log_end_offset == 6 else 2)
+        assert log.epochs.latest == (9 if log.log_end_offset == 6 else 2)
 
     for seed in range(6):
         with SimWorld(seed) as world:
@@ -200,18 +200,18 @@ def test_a_log_cut_at_a_start_inside_a_gap_is_empty_and_goes_on_there(closes: bo
         await directory.delete_records(log, 4)
         await directory.truncate(log, 4)
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (4, 4, 4)
-        assert log.latest_epoch == 1
+        assert log.epochs.latest == 1
         assert log.size_bytes == 0
 
     async def look(directory: DataDirectory, log: Log) -> None:
-        assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (4, 4, 1)
+        assert (log.log_start_offset, log.log_end_offset, log.epochs.latest) == (4, 4, 1)
 
     async def use(directory: DataDirectory, log: Log) -> None:
         await append(directory, log, 4, epoch=3)
         assert log.epochs.entries() == [(3, 4)]
 
     async def look_again(directory: DataDirectory, log: Log) -> None:
-        assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (4, 5, 3)
+        assert (log.log_start_offset, log.log_end_offset, log.epochs.latest) == (4, 5, 3)
 
     with SimWorld(0) as world:
         node = world.node("node")
@@ -226,7 +226,7 @@ def test_a_cut_in_a_gap_leaves_a_log_after_a_power_cut_at_any_operation() -> Non
     async def fill(directory: DataDirectory, log: Log) -> None:
         for offset in (0, 1, 7):
             await append(directory, log, offset, epoch=0)
-            log.roll(0)
+            log.appender.roll(0)
         log.note_high_watermark(4)
         await directory.delete_records(log, 4)
         await directory.checkpoint()

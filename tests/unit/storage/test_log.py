@@ -38,7 +38,9 @@ BROKEN = OSError(errno.EIO, "Input/output error")
 
 
 def prepare(bench: Any, batches: bytes, *, epoch: int = 0) -> LogWrite:
-    write = bench.log.prepare(batches, leader_epoch=epoch, wall_ms=0, origin=AppendOrigin.CLIENT)
+    write = bench.log.appender.prepare(
+        batches, leader_epoch=epoch, wall_ms=0, origin=AppendOrigin.CLIENT
+    )
     assert isinstance(write, LogWrite)
     return write
 
@@ -67,7 +69,7 @@ def test_the_rest_of_a_batch_is_stored_as_it_was_sent(bench: MakeBench, batch: M
     assert len(prefix) == 16
     assert isinstance(rest, memoryview)
     assert rest.obj is sent, "no copy"
-    b.log.failed(write, WriteFailed(FULL, is_undone=True))
+    b.log.appender.failed(write, WriteFailed(FULL, is_undone=True))
     b.append(sent)
     assert b.read(0)[16:] == sent[16:]
 
@@ -86,7 +88,7 @@ def test_readers_see_completed_writes_only(bench: MakeBench, batch: MakeBatch) -
     write_fully(write.file, write.position, write.buffers)
     assert b.log.log_end_offset == 0
     assert b.log.read(0, max_bytes=1000) is None
-    b.log.complete(write)
+    b.log.appender.complete(write)
     assert b.log.log_end_offset == 2
     assert len(decode_all(b.read(0))) == 2
 
@@ -97,7 +99,7 @@ def test_outstanding_writes_lie_behind_each_other(bench: MakeBench, batch: MakeB
     assert (second.base_offset, second.position) == (2, first.size)
     write_fully(first.file, first.position, [*first.buffers, *second.buffers])
     with pytest.raises(AssertionError, match="completed before"):
-        b.log.complete(second)
+        b.log.appender.complete(second)
 
 
 def test_a_full_disk_that_was_undone_leaves_the_log_usable(
@@ -107,8 +109,8 @@ def test_a_full_disk_that_was_undone_leaves_the_log_usable(
     b.append(batch(1))
     first, second = prepare(b, batch(2)), prepare(b, batch(1))
     failure = WriteFailed(FULL, is_undone=True)
-    assert isinstance(b.log.failed(second, failure), DiskFull)
-    assert isinstance(b.log.failed(first, failure), DiskFull)
+    assert isinstance(b.log.appender.failed(second, failure), DiskFull)
+    assert isinstance(b.log.appender.failed(first, failure), DiskFull)
     assert b.append(batch(1)) == 1
     assert len(decode_all(b.read(0))) == 2
 
@@ -123,7 +125,7 @@ def test_any_other_failed_write_is_final(
 ) -> None:
     b = bench()
     b.append(batch(1))
-    error = b.log.failed(prepare(b, batch(1)), failure)
+    error = b.log.appender.failed(prepare(b, batch(1)), failure)
     assert type(error) is StorageError
     with pytest.raises(StorageError):
         prepare(b, batch(1))
@@ -133,7 +135,7 @@ def test_any_other_failed_write_is_final(
 def test_a_failed_flush_is_final(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench()
     b.append(batch(1))
-    assert isinstance(b.log.fail_flush(b.log.begin_flush(), FULL), StorageError)
+    assert isinstance(b.log.flusher.fail(b.log.flusher.begin(), FULL), StorageError)
     assert b.log.flushed_end_offset == 0
     with pytest.raises(StorageError):
         prepare(b, batch(1))
@@ -179,7 +181,7 @@ def test_an_append_larger_than_a_segment_is_refused(bench: MakeBench, batch: Mak
 def test_validation_is_skipped_when_a_lane_has_done_it(bench: MakeBench, batch: MakeBatch) -> None:
     b, content = bench(), bytearray(batch(1))
     content[-1] ^= 1
-    write = b.log.prepare(
+    write = b.log.appender.prepare(
         content, leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT, is_validated=True
     )
     assert write is not None
@@ -227,14 +229,14 @@ def test_readers_meet_no_cut_that_is_under_way(bench: MakeBench, batch: MakeBatc
     whole = b.read(0)
     first, cut_from = b.log.segment_bases[0], b.log.segment_bases[-1]
     b.append(batch(1))
-    truncation = b.log.begin_truncate(b.log.log_end_offset - 1)
+    truncation = b.log.truncator.begin(b.log.log_end_offset - 1)
     perform_truncation(b.place.files, truncation, cut := find_truncation_point(truncation))
     assert b.log.read(cut_from, max_bytes=1 << 20, end_offset=cut.end_offset) is None, "for now"
     found = b.log.read(first, max_bytes=1 << 20)
     assert found is not None
     assert found.read() == whole[: found.size], "segments that stay are read meanwhile"
     found.release()
-    b.log.complete_truncate(truncation, cut)
+    b.log.truncator.complete(truncation, cut)
     assert b.read(0)[: len(whole)] == whole
 
 
@@ -244,7 +246,7 @@ def test_a_range_that_was_cut_away_is_no_damage(bench: MakeBench, batch: MakeBat
         b.append(batch(10))
     wanted = b.log.read(0, max_bytes=1 << 20, end_offset=50)
     assert wanted is not None
-    b.log.truncate_to(5)
+    b.truncate(5)
     with pytest.raises(StorageError, match="truncated during the read"):
         wanted.read()
     wanted.is_located = False
@@ -267,10 +269,13 @@ def test_a_log_rolls_before_a_segment_grows_too_large(bench: MakeBench, batch: M
 def test_a_due_roll_waits_for_outstanding_writes(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench(segment_bytes=200)
     first, second = prepare(b, batch(1)), prepare(b, batch(1))
-    assert b.log.prepare(batch(1), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT) is None
+    assert (
+        b.log.appender.prepare(batch(1), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
+        is None
+    )
     write_fully(first.file, 0, [*first.buffers, *second.buffers])
-    b.log.complete(first)
-    b.log.complete(second)
+    b.log.appender.complete(first)
+    b.log.appender.complete(second)
     assert prepare(b, batch(1)).position == 0
     assert b.log.segment_bases == [0, 2]
 
@@ -343,7 +348,7 @@ def test_the_folder_is_made_at_the_first_append(bench: MakeBench, batch: MakeBat
 def test_offsets_outside_of_the_log_say_both_bounds(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench()
     b.append(batch(5))
-    b.log.advance_log_start(2)
+    b.log.cleanup.advance_log_start(2)
     for offset in (1, 6):
         with pytest.raises(OffsetOutOfRange, match=rf"offset {offset} is outside \[2, 5\]"):
             b.log.read(offset, max_bytes=10)
@@ -391,7 +396,7 @@ def test_a_range_that_was_truncated_meanwhile_is_an_error(
     b.append(batch(1))
     b.append(batch(1))
     found = b.log.read(0, max_bytes=1000)
-    b.log.truncate_to(1)
+    b.truncate(1)
     with pytest.raises(StorageError, match="truncated"):
         found.read()
     found.release()
@@ -412,7 +417,7 @@ def test_indexes_are_rebuilt_when_missing_or_inconsistent(
     b.open()
     for offset in range(40):
         assert decode_all(b.read(offset, max_bytes=1))[0].offset == offset
-        found = b.log.offset_for_time(offset)
+        found = b.log.time_lookup(offset).run(b.place.files)
         assert found is not None
         assert found.offset == offset
 
@@ -425,7 +430,7 @@ def test_truncating_cuts_whole_batches(bench: MakeBench, batch: MakeBatch) -> No
     b.append(batch(3), epoch=1)
     b.append(batch(3), epoch=2)
     b.flush()
-    b.log.truncate_to(4)
+    b.truncate(4)
     assert (b.log.log_end_offset, b.log.flushed_end_offset) == (3, 3)
     assert b.log.epochs.entries() == [(1, 0)]
     assert b.append(batch(1), epoch=3) == 3
@@ -437,7 +442,7 @@ def test_truncating_removes_whole_segments(bench: MakeBench, batch: MakeBatch) -
     for _ in range(9):
         b.append(batch(1))
     b.flush()
-    b.log.truncate_to(3)
+    b.truncate(3)
     assert b.log.segment_bases == [0, 2]
     logs = [name for name in b.place.files.names(b.folder) if name.endswith(".log")]
     assert logs == ["00000000000000000000.log", "00000000000000000002.log"]
@@ -446,10 +451,10 @@ def test_truncating_removes_whole_segments(bench: MakeBench, batch: MakeBatch) -
 
 def test_truncating_at_or_beyond_the_end_does_nothing(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench()
-    b.log.truncate_to(0)
+    b.truncate(0)
     b.append(batch(2))
-    b.log.truncate_to(2)
-    b.log.truncate_to(9)
+    b.truncate(2)
+    b.truncate(9)
     assert b.log.log_end_offset == 2
 
 
@@ -457,12 +462,12 @@ def test_the_log_start_only_moves_forward(bench: MakeBench, batch: MakeBatch) ->
     b = bench()
     b.append(batch(4), epoch=1)
     b.append(batch(4), epoch=2)
-    b.log.advance_log_start(5)
-    b.log.advance_log_start(2)
+    b.log.cleanup.advance_log_start(5)
+    b.log.cleanup.advance_log_start(2)
     assert b.log.log_start_offset == 5
     assert b.log.epochs.entries() == [(2, 5)]
     with pytest.raises(AssertionError):
-        b.log.advance_log_start(9)
+        b.log.cleanup.advance_log_start(9)
 
 
 def test_a_changed_config_counts_from_the_next_append(bench: MakeBench, batch: MakeBatch) -> None:
@@ -476,9 +481,9 @@ def test_a_changed_config_counts_from_the_next_append(bench: MakeBench, batch: M
 def test_a_second_flush_at_once_is_a_bug(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench()
     b.append(batch(1))
-    b.log.begin_flush()
+    b.log.flusher.begin()
     with pytest.raises(AssertionError, match="two flushes"):
-        b.log.begin_flush()
+        b.log.flusher.begin()
 
 
 def test_topic_configs_become_a_log_config() -> None:
@@ -514,10 +519,10 @@ def test_an_index_that_grows_again_after_a_truncation_is_not_stored_as_final(
     for _ in range(3):
         b.append(batch())
     assert b.log.segment_bases == [0, 2]
-    b.log.truncate_to(1)
-    flush = b.log.begin_flush()
+    b.truncate(1)
+    flush = b.log.flusher.begin()
     assert flush.sealed == ()
-    b.log.complete_flush(flush)
+    b.log.flusher.complete(flush)
 
 
 def test_a_truncation_keeps_the_times_of_what_stays_though_the_cache_drops_the_index(
@@ -527,7 +532,7 @@ def test_a_truncation_keeps_the_times_of_what_stays_though_the_cache_drops_the_i
     b.append(batch(timestamp=9_000))
     for _ in range(10):
         b.append(batch(timestamp=1_000))
-    truncation = b.log.begin_truncate(b.log.segment_bases[1] - 2)
+    truncation = b.log.truncator.begin(b.log.segment_bases[1] - 2)
     assert truncation is not None
     assert truncation.floor > 0
     cut = find_truncation_point(truncation)
@@ -535,8 +540,8 @@ def test_a_truncation_keeps_the_times_of_what_stays_though_the_cache_drops_the_i
     b.log._segments._indexes.drop(
         truncation.file.path
     )  # as when other logs fill the cache meanwhile
-    b.log.complete_truncate(truncation, cut)
-    found = b.log.offset_for_time(5_000)
+    b.log.truncator.complete(truncation, cut)
+    found = b.log.time_lookup(5_000).run(b.place.files)
     assert found is not None
     assert found.offset == 0
 

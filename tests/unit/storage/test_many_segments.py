@@ -79,7 +79,7 @@ def test_the_bytes_and_bases_of_segments_are_kept_as_they_change(
         b.append(batch(1 + number % 3))
         check()
         if number % 7 == 6:
-            b.log.truncate_to(b.log.log_end_offset - 5)
+            b.truncate(b.log.log_end_offset - 5)
             check()
     b.flush()
     b.log.close("crash")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.simulation.checkers.data_directory import check_directory
+from tests.unit.storage import log_truncation
 
 from quorumlog.ids import ClusterId, Epoch, NodeId, TopicId
 from quorumlog.raftlog import HardState
@@ -123,7 +124,7 @@ async def check(directory: DataDirectory, log: Log, expected: Expected) -> None:
         content = await directory.read(taken)
         for _, header in iterate_batches(content):
             assert header.base_offset == offset, f"{header.base_offset} follows {offset}"
-            assert log.epoch_at(offset) == header.leader_epoch, f"epoch at {offset}"
+            assert log.epochs.epoch_at(offset) == header.leader_epoch, f"epoch at {offset}"
             offset = header.next_offset
         for record in decode_all(content):
             assert record.value is not None, record
@@ -258,17 +259,17 @@ class Sync:
             record = Record(
                 offset=0, timestamp_ms=number, key=None, value=b"v%d" % number, headers=()
             )
-            write = self.log.prepare(
+            write = self.log.appender.prepare(
                 encode_batch([record]), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT
             )
             assert write is not None
             write_fully(write.file, write.position, write.buffers)
-            self.log.complete(write)
+            self.log.appender.complete(write)
 
     def flush(self) -> None:
-        flush = self.log.begin_flush()
+        flush = self.log.flusher.begin()
         perform_flush(self.node.runtime().files, flush)
-        self.log.complete_flush(flush)
+        self.log.flusher.complete(flush)
 
 
 def test_what_a_recovery_reports_is_durable() -> None:
@@ -296,7 +297,7 @@ def test_a_truncation_over_segments_leaves_no_gap_whenever_it_is_cut_short() -> 
             moment = ("before", "inside", "after")[seed % 3]
             sync.node.crash_at(CrashPoint(operations=1 + seed // 3, power=True, moment=moment))
             try:
-                sync.log.truncate_to(3)
+                log_truncation.truncate(sync.log, sync.node.runtime().files, 3)
             except NodeKilled:
                 assert 3 <= sync.start(recovery_point=3).log_end_offset <= 12
             else:

@@ -66,7 +66,7 @@ def test_a_clean_log_that_ends_in_an_empty_segment_goes_on(
 ) -> None:
     b = bench()
     fill(b, batch, 2)
-    b.log.truncate_to(0)
+    b.truncate(0)
     b.close()
     assert b.open().log_end_offset == 0
     fill(b, batch, 1)
@@ -268,7 +268,7 @@ def test_stale_index_files_do_not_outlive_an_unclean_stop(
     b.open(is_clean=False)
     assert b.log.segment_bases == [0, 14]
     for timestamp in range(20):
-        found = b.log.offset_for_time(timestamp)
+        found = b.log.time_lookup(timestamp).run(b.place.files)
         assert found is not None
         assert found.offset == timestamp
 
@@ -314,6 +314,6 @@ def test_a_segment_closed_after_the_last_checkpoint_gets_its_index_anew(
     stem = f"{b.folder}/{first:020d}"
     write_file(b.place.files, f"{stem}.timeindex", b"")  # what a power cut left of its last write
     log = b.open(is_clean=False, recovery_point=second)
-    found = log.offset_for_time(101)
+    found = log.time_lookup(101).run(b.place.files)
     assert found is not None
     assert found.offset == 1

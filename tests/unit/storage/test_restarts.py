@@ -408,7 +408,7 @@ def test_a_refused_first_append_keeps_no_file_open(tmp_path: Path) -> None:
     before = open_descriptors()
     for _ in range(5):
         with pytest.raises(DiskFull):
-            log.prepare(batch(), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
+            log.appender.prepare(batch(), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
     assert open_descriptors() == before
 
 

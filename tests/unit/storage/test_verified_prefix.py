@@ -8,6 +8,8 @@ import pytest
 from quorumlog.storage import Log, LogConfig
 from quorumlog.storage.checkpoints import encode_epochs
 from quorumlog.storage.config import MIB
+from quorumlog.storage.file_pool import FilePool
+from quorumlog.storage.index import IndexCache
 from quorumlog.storage.layout import LEADER_EPOCHS
 from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.small_files import replace_file
@@ -82,19 +84,24 @@ def recovered(b: Bench, point: int) -> tuple[Log, int]:
         wall_ms=0,
     )
     state = recover(counted, recovery)
-    log = b.open()  # a log for the look-ups, of what the recovery left
-    log._segments = type(log._segments)(
-        log._pool, log._segments._indexes, log._unflushed, folder=b.folder, found=state.segments
+    assert state.log_end_offset == b.open().log_end_offset
+    b.log = Log(
+        FilePool(b.place.files, open_files_max=4),
+        IndexCache(1 << 20),
+        name=b.name,
+        folder=b.folder,
+        config=b.config,
+        topic_id=None,
+        state=state,
     )
-    assert state.log_end_offset == log.log_end_offset
-    return log, counted.read_bytes
+    return b.log, counted.read_bytes
 
 
 def knowledge(log: Log) -> object:
     index = log._segments.active.index
     assert index is not None
     active = log._segments.active
-    times = [log.offset_for_time(time) for time in range(990, 1_060)]
+    times = [log.time_lookup(time).run(log._segments._pool.files) for time in range(990, 1_060)]
     about = (log.log_end_offset, log.size_bytes, active.first_timestamp, index.max_timestamp)
     return about, times, log.epochs.entries()
 
@@ -173,7 +180,7 @@ def test_a_truncated_log_spares_nothing_that_it_lost(bench: MakeBench, batch: Ma
         b.append(batch(4, size=65_000))
     b.flush()
     assert b.place.files.exists(f"{b.folder}/{0:020d}.index")
-    b.log.truncate_to(40)
+    b.truncate(40)
     assert not b.place.files.exists(f"{b.folder}/{0:020d}.index")
     for _ in range(20):
         b.append(batch(1, size=65_000))

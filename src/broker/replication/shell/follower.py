@@ -120,7 +120,7 @@ class FollowedPartition:
         part.log_end_offset = log.log_end_offset
         part.flushed_end_offset = log.flushed_end_offset
         part.log_start_offset = log.log_start_offset
-        part.last_epoch = log.latest_epoch
+        part.last_epoch = log.epochs.latest
         part.leader_epoch = self.epoch
         part.high_watermark = partition.high_watermark
         part.max_bytes = -1 if self._pause is not None else max_bytes
@@ -151,7 +151,7 @@ class FollowedPartition:
             answer,
             log_start_offset=Offset(log.log_start_offset),
             log_end_offset=Offset(log.log_end_offset),
-            end_offset_for=log.end_offset_for,
+            end_offset_for=lambda epoch: log.epochs.end_offset_for(epoch, log.log_end_offset),
         )
         match step:
             case Append():

@@ -436,7 +436,7 @@ def _divergence(
     return divergence(
         last_epoch,
         log_end_offset,
-        end_offset_for=log.end_offset_for,
-        latest_epoch=log.latest_epoch,
+        end_offset_for=lambda epoch: log.epochs.end_offset_for(epoch, log.log_end_offset),
+        latest_epoch=log.epochs.latest,
         leader_end_offset=log.log_end_offset,
     )

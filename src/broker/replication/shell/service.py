@@ -67,7 +67,8 @@ class ReplicaService:
                 replica = self._replication.replica_of_id(TopicId(part.topic_id), part.partition)
                 log = await replica.opened()
                 replica.partition.check_leader(part.leader_epoch)
-                result.epoch, result.end_offset = log.end_offset_for(part.epoch)
+                ends = log.epochs.end_offset_for(part.epoch, log.log_end_offset)
+                result.epoch, result.end_offset = ends
             except QuorumlogError as error:
                 result.epoch = result.end_offset = -1
                 result.error.CopyFrom(encode_error(error))

@@ -107,7 +107,7 @@ class StateCheck:
         assert log.flushed_end_offset == log.log_end_offset, f"{log.name}: found, but not durable"
         if log.name == "once-0":
             await self._repeat(directory, log)
-        epoch = max(self.workload.epoch, log.latest_epoch)
+        epoch = max(self.workload.epoch, log.epochs.latest)
         record = Record(offset=0, timestamp_ms=1, key=b"k", value=b"after", headers=())
         content = encode_batch([record], base_offset=log.log_end_offset, leader_epoch=epoch)
         appended = await directory.append(
@@ -141,9 +141,9 @@ def check_epoch(log: Log, content: Content, *, may_be_unknown: bool) -> None:
     if not content or content[-1] is None:
         return
     epoch = content[-1].epoch
-    is_unknown = log.log_start_offset == log.log_end_offset and log.latest_epoch == NO_EPOCH
-    is_right = log.latest_epoch == epoch or (is_unknown and may_be_unknown)
-    assert is_right, f"{log.name} is of epoch {log.latest_epoch}, not {epoch}"
+    is_unknown = log.log_start_offset == log.log_end_offset and log.epochs.latest == NO_EPOCH
+    is_right = log.epochs.latest == epoch or (is_unknown and may_be_unknown)
+    assert is_right, f"{log.name} is of epoch {log.epochs.latest}, not {epoch}"
 
 
 async def clean_logs(directory: DataDirectory, logs: list[Log], used: dict[str, Stored]) -> None:

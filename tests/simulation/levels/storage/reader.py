@@ -25,7 +25,7 @@ async def read_all(directory: DataDirectory, log: Log) -> Stored:
         for position, header in iterate_batches(content):
             for covered in range(header.base_offset, header.next_offset):
                 epochs[covered] = header.leader_epoch
-            known = log.epoch_at(max(header.base_offset, log.log_start_offset))
+            known = log.epochs.epoch_at(max(header.base_offset, log.log_start_offset))
             assert known == header.leader_epoch, f"{log.name}: epoch at {header.base_offset}"
             codec = log.config.compression_type
             assert codec is None or header.codec is codec, f"{log.name}: {header} is not {codec}"

@@ -300,7 +300,7 @@ async def repeat(
     appended = await directory.append(
         log,
         batch_of(records),
-        leader_epoch=max(log.latest_epoch, 0),
+        leader_epoch=max(log.epochs.latest, 0),
         origin=AppendOrigin.CLIENT,
         flush=True,
     )
@@ -372,7 +372,7 @@ async def run_cleaning(
             assert is_left, f"{name}: retention left {log.size_bytes} bytes"
         elif log.size_bytes < size:
             workload.cleaned += 1
-        if log.segment_version % 2 == 0 and not workload.has_faults:
+        if not log.is_changing and not workload.has_faults:
             workload.expectations[name].settled(workload.moment, log.log_start_offset)
 
 

@@ -82,8 +82,8 @@ def test_a_leader_that_comes_back_keeps_nothing_in_a_gap_in_front_of_a_new_epoch
             old = b"".join(batch(offset, value=b"compacted since") for offset in range(2, 12))
             await parts.directory.append(
                 alone.log,
-                with_epoch(old, Epoch(alone.log.latest_epoch)),
-                leader_epoch=alone.log.latest_epoch,
+                with_epoch(old, Epoch(alone.log.epochs.latest)),
+                leader_epoch=alone.log.epochs.latest,
                 origin=AppendOrigin.REPLICATED,
                 flush=True,
             )

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.unit.storage.log_truncation import truncate
 
 from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all
@@ -129,7 +130,7 @@ def test_a_cleaned_log_is_cut_at_any_offset(cleaned: Shelf) -> None:
     offsets = cleaned.offsets()
     for end in range(cleaned.next_offset, 0, -3):
         log = opened(cleaned)
-        log.truncate_to(end)
+        truncate(log, cleaned.files, end)
         assert log.log_end_offset <= end
         last = max((offset for offset in offsets if offset < log.log_end_offset), default=-1)
         assert log.log_end_offset > last

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.unit.storage.log_truncation import truncate
 
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
@@ -83,15 +84,15 @@ class Machine:
         """Append records of two keys, each in a batch of its own, and make them durable."""
         for number in range(RECORDS):
             record = Record(0, 1_000 + number, b"k%d" % (number % 2), b"v%d" % number, ())
-            write = self.log.prepare(
+            write = self.log.appender.prepare(
                 encode_batch([record]), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT
             )
             assert write is not None
             write_fully(write.file, write.position, write.buffers)
-            self.log.complete(write)
-        flush = self.log.begin_flush()
+            self.log.appender.complete(write)
+        flush = self.log.flusher.begin()
         perform_flush(self.files, flush)
-        self.log.complete_flush(flush)
+        self.log.flusher.complete(flush)
         self.log.note_high_watermark(self.log.log_end_offset)
 
     def content(self) -> Content:
@@ -116,7 +117,7 @@ class Machine:
                 end_offset=each.end_offset,
                 size=each.size,
             )
-            for each in list(self.log.segment_ages())[:-1]
+            for each in list(self.log.cleanup.ages())[:-1]
         )
         cleaning = CleaningRun(
             CleaningPlan(
@@ -138,11 +139,11 @@ class Machine:
         return cleaning.groups
 
     def swap(self, group: CleanedGroup) -> None:
-        swap = self.log.begin_replace(group)
+        swap = self.log.cleanup.begin_replace(group)
         assert swap is not None
         done = perform_swap(self.files, swap)
         assert isinstance(done, list), done
-        self.log.complete_replace(swap)
+        self.log.cleanup.complete_replace(swap)
 
 
 def look(
@@ -228,7 +229,7 @@ def test_a_crash_in_a_removal_takes_whole_segments_from_the_start_and_leaves_no_
         machine = Machine.start(world, recovery_point=0)
         machine.fill()
         bases, before = machine.log.segment_bases, machine.content()
-        removal = machine.log.begin_remove(3)
+        removal = machine.log.cleanup.begin_remove(3)
         recording = Recording.attach(machine.node.device)
         perform_removal(machine.files, removal)
 
@@ -240,7 +241,7 @@ def test_a_crash_in_a_removal_takes_whole_segments_from_the_start_and_leaves_no_
             assert litter(found) == []
 
         assert crash_everywhere(world, recording.operations, check, deeper=9) > 60
-        machine.log.complete_remove(removal)
+        machine.log.cleanup.complete_remove(removal)
         assert machine.log.segment_bases == bases[3:]
         assert machine.content() == tuple(row for row in before if row[0] >= bases[3])
 
@@ -250,14 +251,14 @@ def test_an_idle_log_that_was_emptied_starts_where_it_ended() -> None:
         with SimWorld(3) as world:
             machine = Machine.start(world, recovery_point=0)
             machine.fill()
-            assert machine.log.roll(wall_ms=5)
-            flush = machine.log.begin_flush()
+            assert machine.log.appender.roll(wall_ms=5)
+            flush = machine.log.flusher.begin()
             perform_flush(machine.files, flush)
-            machine.log.complete_flush(flush)
-            removal = machine.log.begin_remove(len(machine.log.segment_bases) - 1)
+            machine.log.flusher.complete(flush)
+            removal = machine.log.cleanup.begin_remove(len(machine.log.segment_bases) - 1)
             perform_removal(machine.files, removal)
-            machine.log.complete_remove(removal)
-            assert not machine.log.roll(wall_ms=6), "it is empty"
+            machine.log.cleanup.complete_remove(removal)
+            assert not machine.log.appender.roll(wall_ms=6), "it is empty"
             if power:
                 machine.node.power_cut()
             else:
@@ -274,13 +275,13 @@ def test_a_refused_swap_leaves_the_log_as_it_was() -> None:
             machine.fill()
             before, bases = machine.content(), machine.log.segment_bases
             (group,) = machine.groups(segment_bytes=10_000)
-            swap = machine.log.begin_replace(group)
+            swap = machine.log.cleanup.begin_replace(group)
             assert swap is not None
             suffix = (".timeindex", ".txnindex", ".index", ".log")[failing]
             machine.node.device.fail("rename", 28, path_part=f"{suffix}.cleaned")
             refused = perform_swap(machine.files, swap)
             assert isinstance(refused, OSError)
-            machine.log.complete_replace(swap, is_done=False)
+            machine.log.cleanup.complete_replace(swap, is_done=False)
             assert litter(machine) == []
             assert (machine.content(), machine.log.segment_bases) == (before, bases)
             machine.swap(machine.groups(segment_bytes=10_000)[0])
@@ -292,9 +293,9 @@ def test_a_round_over_segments_that_were_cut_is_not_swapped_in() -> None:
         machine = Machine.start(world, recovery_point=0)
         machine.fill()
         (group,) = machine.groups(segment_bytes=10_000)
-        machine.log.truncate_to(machine.log.segment_bases[2])
-        assert machine.log.begin_replace(group) is None
-        assert machine.log.segment_version % 2 == 0
+        truncate(machine.log, machine.files, machine.log.segment_bases[2])
+        assert machine.log.cleanup.begin_replace(group) is None
+        assert not machine.log.is_changing
 
 
 def test_a_reader_with_a_lease_goes_on_over_a_swap_and_a_removal() -> None:

@@ -171,7 +171,7 @@ def by_time(tree: Tree, timestamp_ms: int) -> TimedOffset | None:
     """Look a time up in the log opened anew."""
     log = log_of(tree)
     try:
-        return log.offset_for_time(timestamp_ms)
+        return log.time_lookup(timestamp_ms).run(tree.files)
     finally:
         log.close("looked up")
 

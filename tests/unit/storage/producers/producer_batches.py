@@ -112,9 +112,9 @@ def crash(b: Any, *, recovery_point: int = 0) -> None:
 
 def remove(b: Any, count: int) -> None:
     b.flush()
-    removal = b.log.begin_remove(count)
+    removal = b.log.cleanup.begin_remove(count)
     perform_removal(b.place.files, removal)
-    b.log.complete_remove(removal)
+    b.log.cleanup.complete_remove(removal)
 
 
 def abort_two(b: Any) -> list[AbortedTransaction]:

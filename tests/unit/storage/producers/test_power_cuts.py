@@ -4,6 +4,7 @@ equals that of the batches."""
 from typing import Any
 
 import pytest
+from tests.unit.storage.log_truncation import truncate
 
 from quorumlog.records import MarkerType
 from quorumlog.runtime.ports import Files
@@ -47,10 +48,10 @@ def open_log(files: Files, *, recovery_point: int) -> Log:
 
 
 def append(log: Log, batch: bytes, origin: AppendOrigin = AppendOrigin.CLIENT) -> None:
-    write = log.prepare(batch, leader_epoch=0, wall_ms=0, origin=origin)
+    write = log.appender.prepare(batch, leader_epoch=0, wall_ms=0, origin=origin)
     assert write is not None
     write_fully(write.file, write.position, write.buffers)
-    log.complete(write)
+    log.appender.complete(write)
 
 
 def fill(log: Log, *, first: int, count: int) -> None:
@@ -65,9 +66,9 @@ def fill(log: Log, *, first: int, count: int) -> None:
 
 
 def flush(files: Files, log: Log) -> None:
-    begun = log.begin_flush()
+    begun = log.flusher.begin()
     perform_flush(files, begun)
-    log.complete_flush(begun)
+    log.flusher.complete(begun)
 
 
 def check(files: Files, log: Log) -> None:
@@ -131,7 +132,7 @@ class Cut:
     lowest = 8
 
     def __call__(self, files: Files, log: Log) -> int:
-        log.truncate_to(self.lowest)
+        truncate(log, files, self.lowest)
         check(files, log)
         following = log.producers.states.entry(1)
         assert following is not None

@@ -40,11 +40,11 @@ def test_a_repeated_batch_is_not_stored_again(bench: MakeBench) -> None:
 
 def test_a_copy_of_a_write_under_way_waits_for_it(bench: MakeBench) -> None:
     b = bench()
-    write = b.log.prepare(data(0), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
-    copy = b.log.prepare(data(0), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
+    write = b.log.appender.prepare(data(0), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
+    copy = b.log.appender.prepare(data(0), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
     assert write is not None
     assert copy is None
-    b.log.failed(write, WriteFailed(FULL, is_undone=True))
+    b.log.appender.failed(write, WriteFailed(FULL, is_undone=True))
     assert b.append(data(0)) == 0
 
 
@@ -190,7 +190,7 @@ def test_a_truncation_takes_back_what_the_cut_batches_did(bench: MakeBench, offs
     refill(b, 15 - offset, first=offset)
     b.append(data(0, producer=9, txn=True))
     b.flush()
-    b.log.truncate_to(offset)
+    b.truncate(offset)
     assert known(b) == before
     assert b.log.producers.states.first_undecided_offset is None
     assert all(there <= offset for there in names(b, ".snapshot"))
@@ -207,7 +207,7 @@ def test_a_truncation_above_all_producers_reads_nothing_of_them(bench: MakeBench
     states = b.log.producers.states
     for _ in range(3):
         b.append(data(-1, producer=-1, epoch=-1))
-    b.log.truncate_to(3)
+    b.truncate(3)
     assert b.log.producers.states is states
 
 
@@ -284,7 +284,7 @@ def test_a_truncation_takes_aborts_back(bench: MakeBench, segment_bytes: int) ->
     b = bench(segment_bytes=segment_bytes)
     aborted = abort_two(b)
     b.flush()
-    b.log.truncate_to(6)
+    b.truncate(6)
     assert b.log.aborted_transactions(0, 10) == aborted[:1]
     assert b.log.producers.states.first_undecided_offset == 1
     assert mark(b, MarkerType.COMMIT, producer=2) == 6
@@ -330,7 +330,7 @@ def test_a_log_start_inside_a_transaction_is_stable(bench: MakeBench) -> None:
     b.append(data(0, producer=2, txn=True))
     refill(b, 2, first=1)
     b.log.note_high_watermark(4)
-    b.log.advance_log_start(3)
+    b.log.cleanup.advance_log_start(3)
     assert b.log.last_stable_offset == 3
 
 
@@ -340,10 +340,12 @@ def test_a_replicated_log_knows_what_its_leader_knows(bench: MakeBench) -> None:
     content = leader.read(0)
     leader.close()
     follower = type(leader)(leader.place, leader.config, name="f-0")
-    write = follower.log.prepare(content, leader_epoch=0, wall_ms=0, origin=AppendOrigin.REPLICATED)
+    write = follower.log.appender.prepare(
+        content, leader_epoch=0, wall_ms=0, origin=AppendOrigin.REPLICATED
+    )
     assert write is not None
     write_fully(write.file, write.position, write.buffers)
-    follower.log.complete(write)
+    follower.log.appender.complete(write)
     assert known(follower) == known(leader)
     assert follower.log.aborted_transactions(0, 10) == leader.log.aborted_transactions(0, 10)
     with pytest.raises(AlreadyStored):

@@ -42,7 +42,7 @@ def test_a_truncation_does_not_take_back_what_is_stable(bench: MakeBench) -> Non
     b.log.note_high_watermark(3)
     assert b.log.last_stable_offset == 3
     b.flush()
-    b.log.truncate_to(3)
+    b.truncate(3)
     assert b.log.high_watermark == 3
     assert b.log.last_stable_offset == 3
 
@@ -59,7 +59,7 @@ def test_a_truncation_removes_snapshots_that_the_log_lost_sight_of(bench: MakeBe
         b.flush()
     assert old not in names(b, ".snapshot")
     write_file(b.place.files, f"{b.folder}/{old:020d}.snapshot", kept)
-    b.log.truncate_to(1)
+    b.truncate(1)
     assert names(b, ".snapshot") == [1], "of the cut, taken anew"
 
 
@@ -68,7 +68,7 @@ def test_a_flush_that_is_put_off_stores_its_snapshots_later(bench: MakeBench) ->
     refill(b, 5)
     base = b.log.segment_bases[-1]
     assert base not in names(b, ".snapshot")
-    b.log.postpone_flush(b.log.begin_flush())
+    b.log.flusher.postpone(b.log.flusher.begin())
     b.flush()
     assert base in names(b, ".snapshot")
 
@@ -76,8 +76,8 @@ def test_a_flush_that_is_put_off_stores_its_snapshots_later(bench: MakeBench) ->
 def test_a_truncation_forgets_the_snapshots_of_a_flush_that_was_put_off(bench: MakeBench) -> None:
     b = bench(segment_bytes=300)
     refill(b, 5)
-    b.log.postpone_flush(b.log.begin_flush())
-    b.log.truncate_to(1)
+    b.log.flusher.postpone(b.log.flusher.begin())
+    b.truncate(1)
     refill(b, 2, producer=7)
     b.flush()
     assert names(b, ".snapshot") == [1], "of the cut, taken anew"
@@ -92,11 +92,11 @@ def test_a_removal_behind_a_deep_truncation_loses_no_producer(bench: MakeBench) 
     for sequence in range(30):
         refill(b, 1, first=sequence)
         b.flush()
-    b.log.truncate_to(15)
+    b.truncate(15)
     before = known(b)
-    removal = b.log.begin_remove(len(b.log.segment_bases) - 1)
+    removal = b.log.cleanup.begin_remove(len(b.log.segment_bases) - 1)
     perform_removal(b.place.files, removal)
-    b.log.complete_remove(removal)
+    b.log.cleanup.complete_remove(removal)
     crash(b, recovery_point=15)
     assert known(b) == before
 
@@ -248,7 +248,7 @@ def test_the_snapshot_below_the_high_watermark_stays(bench: MakeBench) -> None:
         refill(b, 1, first=sequence)
         b.flush()
     remove(b, sum(base <= 8 for base in b.log.segment_bases) - 1)
-    b.log.truncate_to(12)
+    b.truncate(12)
     with pytest.raises(AlreadyStored):
         b.append(data(2, producer=5))
 
@@ -259,6 +259,6 @@ def test_a_flush_that_is_put_off_forgets_no_snapshot_that_was_there(bench: MakeB
     refill(b, 3)
     b.close()
     b.open()
-    b.log.roll(0)
-    b.log.postpone_flush(b.log.begin_flush())
+    b.log.appender.roll(0)
+    b.log.flusher.postpone(b.log.flusher.begin())
     assert b.log.producers.snapshot_offsets == names(b, ".snapshot") == [3]
