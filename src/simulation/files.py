@@ -107,8 +107,8 @@ class Recorder(Protocol):
 WHOLE: Final = 1 << 62
 
 
-class SimFiles:
-    """`runtime.ports.Files` of a simulated process."""
+class DiskOperations:
+    """The operations of one process on its machine's disk: counted, recorded, with faults."""
 
     def __init__(
         self, recorder: Recorder, process: Process, device: Device, faults: ActiveFaults
@@ -117,8 +117,6 @@ class SimFiles:
         self._process = process
         self._device = device
         self._faults = faults
-
-    # --- one operation ---
 
     def change(self, what: str, path: str, effect: Callable[[int], T], detail: str = "") -> T:
         """Carry out a changing operation; the argument of `effect` bounds the bytes it writes."""
@@ -191,51 +189,62 @@ class SimFiles:
         if not self._device.lies:
             body.sync()
 
-    # --- the port ---
+
+class SimFiles:
+    """`runtime.ports.Files` of a simulated process."""
+
+    def __init__(
+        self, recorder: Recorder, process: Process, device: Device, faults: ActiveFaults
+    ) -> None:
+        self._process = process
+        self._device = device
+        self._operations = DiskOperations(recorder, process, device, faults)
 
     def open(self, path: str, *, create: bool = False) -> "SimFile":
         """Open for reading and writing; with `create`, create it if absent."""
         disk = self._device.disk
         if create and not disk.exists(path):
-            body = self.change("create", path, lambda _: disk.create(path))
+            body = self._operations.change("create", path, lambda _: disk.create(path))
         else:
-            body = self.look("open", path, lambda: disk.file(path))
-        return SimFile(self, body, path, writable=True)
+            body = self._operations.look("open", path, lambda: disk.file(path))
+        return SimFile(self._operations, body, path, writable=True)
 
     def open_readonly(self, path: str) -> "SimFile":
         """Open an existing file read-only."""
-        body = self.look("open", path, lambda: self._device.disk.file(path))
-        return SimFile(self, body, path, writable=False)
+        body = self._operations.look("open", path, lambda: self._device.disk.file(path))
+        return SimFile(self._operations, body, path, writable=False)
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder, sorted."""
         disk = self._device.disk
-        return self.look("names", folder, lambda: sorted(disk.folder(folder).entries))
+        return self._operations.look("names", folder, lambda: sorted(disk.folder(folder).entries))
 
     def make_folder(self, path: str) -> None:
         """Create a folder and its missing parents; an existing one is accepted."""
         disk = self._device.disk
         if not disk.exists(path):
-            self.change("make_folder", path, lambda _: disk.make_folder(path))
+            self._operations.change("make_folder", path, lambda _: disk.make_folder(path))
         else:
-            self.look("make_folder", path, lambda: disk.make_folder(path))
+            self._operations.look("make_folder", path, lambda: disk.make_folder(path))
 
     def remove(self, path: str) -> None:
         """Remove a file or an empty folder."""
-        self.change("remove", path, lambda _: self._device.disk.remove(path))
+        self._operations.change("remove", path, lambda _: self._device.disk.remove(path))
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file or folder; a file of the new name is replaced atomically."""
-        self.change("rename", old, lambda _: self._device.disk.rename(old, new), f"to {new}")
+        self._operations.change(
+            "rename", old, lambda _: self._device.disk.rename(old, new), f"to {new}"
+        )
 
     def exists(self, path: str) -> bool:
         """Return True if the path exists."""
-        return self.look("exists", path, lambda: self._device.disk.exists(path))
+        return self._operations.look("exists", path, lambda: self._device.disk.exists(path))
 
     def is_folder(self, path: str) -> bool:
         """Return True if the path is a folder."""
         disk = self._device.disk
-        return self.look(
+        return self._operations.look(
             "is_folder",
             path,
             lambda: disk.exists(path) and not isinstance(disk.find(path), FileBody),
@@ -243,16 +252,18 @@ class SimFiles:
 
     def size(self, path: str) -> int:
         """Return the file's size in bytes."""
-        return self.look("size", path, lambda: len(self._device.disk.file(path).content))
+        return self._operations.look(
+            "size", path, lambda: len(self._device.disk.file(path).content)
+        )
 
     def free_bytes(self, folder: str) -> int:
         """Return the free bytes of the machine's disk."""
-        return self.look("free_bytes", folder, self.free)
+        return self._operations.look("free_bytes", folder, self._operations.free)
 
     def capacity_bytes(self, folder: str) -> int:
         """Return the capacity of the machine's disk in bytes."""
         most = self._device.disk.capacity_bytes
-        return self.look(
+        return self._operations.look(
             "capacity_bytes", folder, lambda: UNLIMITED_BYTES if most is None else most
         )
 
@@ -260,7 +271,7 @@ class SimFiles:
         """Make the folder's names durable."""
         disk = self._device.disk
         sync = disk.folder if self._device.lies else disk.sync_folder
-        self.change("sync_folder", folder, lambda _: sync(folder))
+        self._operations.change("sync_folder", folder, lambda _: sync(folder))
 
     def lock(self, path: str) -> "SimLock":
         """Lock the file exclusively, creating it if absent."""
@@ -273,11 +284,11 @@ class SimFiles:
             self._device.locks[body] = self._process
             return SimLock(self._device, body)
 
-        return self.change("lock", path, take)
+        return self._operations.change("lock", path, take)
 
     def boot_id(self) -> str:
         """Return the boot id; it changes at each boot of the machine."""
-        return self.look("boot_id", "", lambda: self._device.boot_id)
+        return self._operations.look("boot_id", "", lambda: self._device.boot_id)
 
 
 def _shown(result: object) -> str:
@@ -321,8 +332,10 @@ class SimLease:
 class SimFile:
     """An open file: `runtime.ports.File`."""
 
-    def __init__(self, files: SimFiles, body: FileBody, path: str, *, writable: bool) -> None:
-        self._files = files
+    def __init__(
+        self, operations: DiskOperations, body: FileBody, path: str, *, writable: bool
+    ) -> None:
+        self._operations = operations
         self._body = body
         self._path = path
         self._writable = writable
@@ -336,7 +349,7 @@ class SimFile:
 
     def size(self) -> int:
         """Return the file's size in bytes."""
-        return self._files.look("fstat", self._path, lambda: len(self._open().content))
+        return self._operations.look("fstat", self._path, lambda: len(self._open().content))
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
         """Write the buffers at a position; the write may be short."""
@@ -344,9 +357,11 @@ class SimFile:
         body = self._open(writing=True)
 
         def effect(most: int) -> int:
-            size = self._files.short(len(data)) if most else self._files.partial(len(data))
+            size = (
+                self._operations.short(len(data)) if most else self._operations.partial(len(data))
+            )
             growth = position + size - len(body.content)
-            if growth > 0 and growth > (free := self._files.free()):
+            if growth > 0 and growth > (free := self._operations.free()):
                 size -= growth - free
             if size <= 0 and data and most:
                 raise fail(errno.ENOSPC, self._path)
@@ -354,31 +369,31 @@ class SimFile:
                 body.change(DiskWrite(position, data[:size]))
             return max(size, 0)
 
-        return self._files.change("write", self._path, effect, f"{position} {digest(data)}")
+        return self._operations.change("write", self._path, effect, f"{position} {digest(data)}")
 
     def read(self, position: int, size: int) -> bytes:
         """Read up to `size` bytes; short at the end of the file."""
-        return self._files.look("read", self._path, lambda: self._bytes(position, size))
+        return self._operations.look("read", self._path, lambda: self._bytes(position, size))
 
     def read_cached(self, position: int, size: int) -> bytes | None:
         """Read, or return None if a draw makes the read wait for the device."""
 
         def effect() -> bytes | None:
-            return None if self._files.misses_cache() else self._bytes(position, size)
+            return None if self._operations.misses_cache() else self._bytes(position, size)
 
-        return self._files.look("read_cached", self._path, effect)
+        return self._operations.look("read_cached", self._path, effect)
 
     def truncate(self, size: int) -> None:
         """Truncate the file to `size` bytes."""
         body = self._open(writing=True)
-        self._files.change(
+        self._operations.change(
             "truncate", self._path, lambda _: body.change(DiskTruncation(size)), str(size)
         )
 
     def sync(self) -> None:
         """Make data and size durable."""
         body = self._open()
-        self._files.change("sync", self._path, lambda _: self._files.sync(body))
+        self._operations.change("sync", self._path, lambda _: self._operations.sync(body))
 
     def lease(self) -> SimLease:
         """Keep the file open until the lease is released."""
