@@ -13,36 +13,38 @@ from quorumlog.clients.consumer.record import ConsumerRecord
 from quorumlog.clients.producer import partition_queue
 from quorumlog.clients.producer.accumulator import Accumulator
 from quorumlog.clients.producer.batches import Batch
+from quorumlog.clients.producer.incomplete_batches import IncompleteBatches
 from quorumlog.clients.producer.leader_link import LeaderLink
+from quorumlog.clients.producer.outcomes import BatchOutcomes
 from quorumlog.clients.producer.partition_queue import Part, PartitionQueue
 from quorumlog.clients.producer.producer import AsyncProducer
-from quorumlog.clients.producer.sender import Sender
+from quorumlog.clients.producer.retry import BatchRetries
 from quorumlog.errors import QuorumlogError
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 
 
 def records_are_forgotten_at_their_deadline(patch: pytest.MonkeyPatch) -> None:
-    def fail(self: Sender, batches: Sequence[Batch], error: QuorumlogError) -> None:
+    def fail(self: BatchOutcomes, batches: Sequence[Batch], error: QuorumlogError) -> None:
         self._changes.announce()
 
-    patch.setattr(Sender, "fail", fail)
+    patch.setattr(BatchOutcomes, "fail", fail)
 
 
 def deadlines_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    def expired(self: Accumulator, now_ms: int) -> tuple[list[Batch], int | None]:
+    def expired(self: IncompleteBatches, now_ms: int) -> tuple[list[Batch], int | None]:
         return [], None
 
-    patch.setattr(Accumulator, "expired", expired)
+    patch.setattr(IncompleteBatches, "expired", expired)
 
 
 def what_is_sent_counts_as_stored(patch: pytest.MonkeyPatch) -> None:
     """A broken stream's requests are acknowledged at some offset in place of a repeat."""
 
-    def refused(self: Sender, part: Part, error: QuorumlogError) -> None:
-        self.on_stored(part, 0)
+    def refused(self: BatchRetries, part: Part, error: QuorumlogError) -> None:
+        self._outcomes.stored(part, 0)
 
-    patch.setattr(Sender, "on_refused", refused)
+    patch.setattr(BatchRetries, "refused", refused)
 
 
 def repeats_are_swapped(patch: pytest.MonkeyPatch) -> None:
@@ -95,8 +97,8 @@ def the_buffer_has_no_bound(patch: pytest.MonkeyPatch) -> None:
 
 def a_full_buffer_is_waited_for_without_end(patch: pytest.MonkeyPatch) -> None:
     async def wait(self: AsyncProducer, topic: str, size: int, until_ms: int) -> None:
-        while not self.accumulator.has_room(size):
-            await self._sender.wait_change()
+        while not self._incomplete.has_room(size):
+            await self._outcomes.wait_change()
 
     patch.setattr(AsyncProducer, "_wait_room", wait)
 

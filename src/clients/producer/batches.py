@@ -231,7 +231,7 @@ class Batch:
         """Keep only the encoded form, which has this number."""
         self.encoded, self.size, self.is_encoded = encoded, len(encoded), True
         self.sealed = number
-        self.drop_columns()
+        self._drop_columns()
 
     def cut(self) -> None:
         """Remove what belongs to a record that was appended in part."""
@@ -241,16 +241,16 @@ class Batch:
             for index in [index for index in each if index >= count]:
                 del each[index]
 
-    def drop_columns(self) -> None:
-        """Free the columns."""
-        self.values, self.keys, self.headers = [], [], {}
-
     def drop_content(self) -> None:
         """Free the columns and the encoded form."""
         self.encoded = None
-        self.drop_columns()
+        self._drop_columns()
 
     # --- internals -------------------------------------------------------------------------
+
+    def _drop_columns(self) -> None:
+        """Free the columns."""
+        self.values, self.keys, self.headers = [], [], {}
 
     def _mark_observed(self, seen: bytearray, first: int) -> None:
         """Mark the retrieved ones among the records from `first`.

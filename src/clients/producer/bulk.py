@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from ...errors import PartitionerFailed, QuorumlogError
 from .accumulator import Accumulator
 from .batches import Batch, DeliveredRange, Delivery, ranges_of, settled
-from .failures import not_delivered, undelivered
+from .failures import Failures, not_delivered, undelivered
 from .partition_queue import PartitionQueue
 from .record_input import Bulk
 
@@ -100,6 +100,7 @@ class AsyncSent(BulkDelivery[Delivery]):
 
 def accept_many(
     accumulator: Accumulator,
+    failures: Failures,
     topic: str,
     bulk: Bulk,
     *,
@@ -132,7 +133,7 @@ def accept_many(
                 )
         except PartitionerFailed as error:
             batch = refused(topic, bulk, index, index + 1, timestamp_ms, error).batch
-            accumulator.failures.add([batch])
+            failures.add([batch])
         if batch is not current:
             if current is not None:
                 spans.append(Span(begin, index, current, place))

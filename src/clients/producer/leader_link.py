@@ -16,15 +16,8 @@ from typing import Protocol, TypeAlias
 
 from ...errors import (
     ConnectionFailed,
-    NotEnoughReplicasAfterAppend,
-    NotLeaderOrFollower,
-    OutcomeUnknown,
     QuorumlogError,
-    Stopping,
-    StorageError,
     StreamBroken,
-    TimedOut,
-    UnknownServerError,
 )
 from ...proto import log_pb2
 from ...records.compression import Codec
@@ -33,10 +26,13 @@ from ...runtime.error_detail import decode_error
 from ...services import LOG_PRODUCE
 from ..config import ProducerConfig
 from ..connection import Connection
-from .accumulator import Accumulator
 from .batch_encoder import encode_records, renumbered
 from .batches import Batch
+from .incomplete_batches import IncompleteBatches
+from .outcomes import BatchOutcomes
 from .partition_queue import Part, PartitionQueue
+from .ready_queues import ReadyQueues
+from .retry import UNKNOWN_OUTCOMES, BatchRetries, as_retriable, record_attempt
 
 ProduceStream: TypeAlias = Stream[log_pb2.ProduceRequest, log_pb2.ProduceResponse]
 
@@ -46,18 +42,6 @@ INLINE_BYTES_MAX = 64 * 1024  # larger batches are compressed on the cpu lane
 CLOSE_WAIT_MS = 2_000
 SLOW_MS = 2_000  # time without a response after which the leader is looked up, repeatedly
 ANSWER_GRACE_MS = 5_000  # beyond the broker's timeout; also the minimum wait for a response
-
-UNKNOWN_OUTCOMES = (
-    OutcomeUnknown,
-    StreamBroken,
-    TimedOut,
-    NotLeaderOrFollower,  # it may have led when the batch arrived
-    NotEnoughReplicasAfterAppend,
-    StorageError,
-    Stopping,
-    UnknownServerError,
-)
-"""Errors after which a batch may be in the log."""
 
 ACKS: dict[str, log_pb2.Acks] = {
     "all": log_pb2.ACKS_ALL,
@@ -82,18 +66,6 @@ class LinkOwner(Protocol):
     def wake(self) -> None:
         """Check deadlines again: there is a new one."""
 
-    def on_stored(self, part: Part, base_offset: int, append_time_ms: int = -1) -> None:
-        """Complete a part stored at `base_offset`; -1: unknown."""
-
-    def on_refused(self, part: Part, error: QuorumlogError) -> None:
-        """Handle a failed part, or one of unknown outcome."""
-
-    def on_late(self, part: Part, error: QuorumlogError) -> None:
-        """Handle a part that was not sent before its deadline."""
-
-    def on_unsent(self, part: Part) -> None:
-        """Handle a part that was not sent because an earlier one of its partition failed."""
-
     def on_slow(self, link: "LeaderLink", topics: Sequence[str]) -> None:
         """Handle a late response that concerns these topics."""
 
@@ -106,14 +78,24 @@ class LeaderLink:
         self,
         owner: LinkOwner,
         connection: Connection,
-        accumulator: Accumulator,
         config: ProducerConfig,
         address: str,
+        *,
+        ready: ReadyQueues,
+        incomplete: IncompleteBatches,
+        outcomes: BatchOutcomes,
+        retries: BatchRetries,
+        lock: AbstractContextManager[object],
     ) -> None:
+        """`lock` guards `ready` and `incomplete`."""
         self._owner = owner
         self._connection = connection
         self._runtime = connection.runtime
-        self._accumulator = accumulator
+        self._ready = ready
+        self._incomplete = incomplete
+        self._outcomes = outcomes
+        self._retries = retries
+        self._lock = lock
         self._config = config
         self._acks = ACKS[config.acks_name]
         self._address = address
@@ -125,10 +107,9 @@ class LeaderLink:
         self._correlation_id = 0
         self._looked_ms = 0  # time of the last leader lookup because of a late response
 
-    def start(self, scope: Scope, lock: AbstractContextManager[object]) -> None:
-        """Start the writer task in a scope; `lock` guards the accumulator."""
+    def start(self, scope: Scope) -> None:
+        """Start the writer task in a scope."""
         self._scope = scope
-        self._lock = lock
         self._writer = scope.spawn(self._write(), name=f"produce to {self._address}")
 
     def offer(self, queue: PartitionQueue) -> None:
@@ -230,7 +211,7 @@ class LeaderLink:
                     break  # it is the first of the next request
                 self._offered.popleft()
                 queue.address = self._address
-                part = self._accumulator.take(queue, room, now_ms)
+                part = self._ready.take(queue, room, now_ms)
             if part is not None:
                 parts.append(part)
                 room -= sum(batch.size for batch in part.batches)
@@ -240,7 +221,7 @@ class LeaderLink:
         """Return True if a part may still be delivered; otherwise hand it back as late."""
         if self._last_deadline_ms((part,)) > self._runtime.clock.now_ms():
             return True
-        self._owner.on_late(
+        self._retries.late(
             part, ConnectionFailed("the deadline passed before the batch was encoded")
         )
         return False
@@ -260,9 +241,9 @@ class LeaderLink:
                 else:
                     continue
                 with self._lock:
-                    self._accumulator.encoded(batch, encoded)
+                    self._incomplete.encoded(batch, encoded)
         except QuorumlogError as error:
-            self._owner.on_refused(part, error)
+            self._retries.refused(part, error)
             return None
         if len(part.batches) == 1:
             return part.batches[0].encoded
@@ -283,7 +264,7 @@ class LeaderLink:
         except QuorumlogError as error:
             is_late = error.retriable and self._runtime.clock.now_ms() >= until_ms
             for part, _ in encoded:
-                (self._owner.on_late if is_late else self._owner.on_refused)(part, error)
+                (self._retries.late if is_late else self._retries.refused)(part, error)
             return
         encoded = self._still_due(encoded)
         if not encoded:
@@ -307,7 +288,7 @@ class LeaderLink:
         if self._acks == log_pb2.ACKS_NONE and self._in_flight and self._in_flight[-1] is flight:
             self._in_flight.pop()
             for part in parts:
-                self._owner.on_stored(part, -1)
+                self._outcomes.stored(part, -1)
 
     def _still_due(self, encoded: list[tuple[Part, bytes]]) -> list[tuple[Part, bytes]]:
         """Drop cancelled parts. Return the parts that may be sent.
@@ -316,7 +297,7 @@ class LeaderLink:
         """
         for part, _ in encoded:
             if part.queue.is_recovering:
-                self._owner.on_unsent(part)
+                self._retries.unsent(part)
         return [(part, records) for part, records in encoded if part in part.queue.parts]
 
     def _request(
@@ -404,11 +385,11 @@ class LeaderLink:
         for part, result in zip(flight.parts, response.results, strict=True):
             if result.HasField("error"):
                 error = decode_error(result.error)
-                _record_attempt(part, is_unknown=isinstance(error, UNKNOWN_OUTCOMES))
-                self._owner.on_refused(part, error)
+                record_attempt(part, is_unknown=isinstance(error, UNKNOWN_OUTCOMES))
+                self._retries.refused(part, error)
             else:
                 append_time_ms = result.log_append_time_ms or -1  # 0: not set by the broker
-                self._owner.on_stored(part, result.base_offset, append_time_ms)
+                self._outcomes.stored(part, result.base_offset, append_time_ms)
         self._wake.set()
 
     def _check(self, queue: PartitionQueue, result: log_pb2.ProduceResult) -> None:
@@ -433,22 +414,6 @@ class LeaderLink:
         lost, self._in_flight = self._in_flight, deque()
         for flight in lost:
             for part in flight.parts:
-                _record_attempt(part, is_unknown=not isinstance(error, ConnectionFailed))
-                self._owner.on_refused(part, as_retriable(error))
+                record_attempt(part, is_unknown=not isinstance(error, ConnectionFailed))
+                self._retries.refused(part, as_retriable(error))
         self._wake.set()
-
-
-def as_retriable(error: QuorumlogError) -> QuorumlogError:
-    """Return the error for batches of a broken stream, which are always retried."""
-    if error.retriable:
-        return error
-    broken = StreamBroken(f"the stream ended: {error.message}")
-    broken.__cause__ = error
-    return broken
-
-
-def _record_attempt(part: Part, *, is_unknown: bool) -> None:
-    """Record that an attempt ended without an acknowledgement."""
-    for batch in part.batches:
-        batch.is_sent = False
-        batch.may_be_stored = batch.may_be_stored or is_unknown

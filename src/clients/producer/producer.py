@@ -36,7 +36,11 @@ from .batches import (
     settled,
 )
 from .bulk import AsyncSent, Span, accept_many, refused
+from .failures import Failures
+from .incomplete_batches import IncompleteBatches
+from .outcomes import BatchOutcomes
 from .partitioner import Partitioner, resolve_partitioner
+from .ready_queues import ReadyQueues
 from .record_input import (
     Bulk,
     Content,
@@ -104,14 +108,29 @@ class AsyncProducer:
         self.is_closed = False
         self._clock = connection.runtime.clock
         self.wall_ms = self._clock.wall_ms
+        on_work = self._wake if threading is None else lambda: threading.on_loop(self._wake)
+        self._failures = Failures()
+        self._incomplete = IncompleteBatches(config, self._failures, on_work)
+        ready = ReadyQueues(self._incomplete, on_work)
         self.accumulator = Accumulator(
             config,
+            self._incomplete,
+            ready,
             entropy=connection.runtime.entropy.stream("sticky partitions"),
             partitioner=resolve_partitioner(partitioner),
-            on_work=self._wake if threading is None else lambda: threading.on_loop(self._wake),
         )
         self._on_close = on_close
-        self._sender = Sender(connection, self.accumulator, config, scope=scope, lock=self.lock)
+        self._outcomes = BatchOutcomes(ready, self._clock, self.lock)
+        self._sender = Sender(
+            connection,
+            config,
+            accumulator=self.accumulator,
+            incomplete=self._incomplete,
+            ready=ready,
+            outcomes=self._outcomes,
+            scope=scope,
+            lock=self.lock,
+        )
         self._is_ending = False  # close() fails the remaining records
         self._ended = asyncio.Event()  # all records have an outcome
         self._coordinator = scope.spawn(self._sender.run(), name="producer")
@@ -315,17 +334,17 @@ class AsyncProducer:
     def statistics(self) -> ProducerStatistics:
         """Return a snapshot of the producer's counters."""
         with self.lock:
-            records, in_flight, held = self.accumulator.statistics()
-        sender = self._sender
+            records, in_flight, held = self._incomplete.statistics()
+        outcomes = self._outcomes
         return ProducerStatistics(
             buffered_records=records,
             buffered_bytes=held,
             in_flight_records=in_flight,
-            delivered_records=sender.delivered,
-            failed_records=sender.failed,
-            retries=sender.retries,
-            splits=sender.splits,
-            requests=sender.requests,
+            delivered_records=outcomes.delivered,
+            failed_records=outcomes.failed,
+            retries=outcomes.retries,
+            splits=outcomes.splits,
+            requests=outcomes.requests,
         )
 
     async def __aenter__(self) -> "AsyncProducer":
@@ -389,6 +408,7 @@ class AsyncProducer:
             partition = as_int(partition, "a partition is")
         return accept_many(
             self.accumulator,
+            self._failures,
             topic,
             bulk,
             first=first,
@@ -417,7 +437,7 @@ class AsyncProducer:
             end = len(bulk.values)
             rest = refused(topic, bulk, spans[-1].end, end, timestamp_ms, error)
             with self.lock:
-                self.accumulator.failures.add([rest.batch])
+                self._failures.add([rest.batch])
             spans.append(rest)
             return False
         return True
@@ -466,7 +486,7 @@ class AsyncProducer:
             if self.is_closed:
                 raise Stopping("the producer is closed")
             with self.lock:
-                if self.accumulator.has_room(size):
+                if self._incomplete.has_room(size):
                     return self.accumulator.add_encoded(topic, partition, encoded, count)
             await self._wait_room(topic, size, until_ms)
 
@@ -477,14 +497,14 @@ class AsyncProducer:
         """Wait for buffer space, or until the producer is closed."""
         while not self.is_closed:
             with self.lock:
-                if self.accumulator.has_room(size):
+                if self._incomplete.has_room(size):
                     return
                 self.accumulator.close_all()  # stop lingering: the space is needed
             if self.config.on_full == "raise":
                 raise self._overloaded(topic)
             try:
                 async with asyncio.timeout(max(0, until_ms - self._clock.now_ms()) / 1000):
-                    await self._sender.wait_change()
+                    await self._outcomes.wait_change()
             except TimeoutError:
                 raise self._overloaded(topic) from None
 
@@ -505,8 +525,8 @@ class AsyncProducer:
     def _give_up(self, reason: str) -> None:
         """Fail the remaining records and end the waits for buffer space."""
         with self.lock:
-            left = self.accumulator.take_all()
-        self._sender.fail(left, Stopping(reason))
+            left = self._incomplete.take_all()
+        self._outcomes.fail(left, Stopping(reason))
 
     def _wake(self) -> None:
         self._sender.wake()
@@ -515,7 +535,7 @@ class AsyncProducer:
         if not self.accumulator.knows(topic):
             return Overloaded("the topic's partitions are not known yet", topic=topic)
         return Overloaded(
-            f"{self.accumulator.buffered} bytes of records are not acknowledged, "
+            f"{self._incomplete.buffered} bytes of records are not acknowledged, "
             f"buffer_size is {self.config.buffer_size}: send slower or raise it",
             topic=topic,
         )
@@ -527,4 +547,4 @@ class AsyncProducer:
 
     def _take_failures(self) -> NotDelivered | None:
         with self.lock:
-            return self.accumulator.failures.take()
+            return self._failures.take()

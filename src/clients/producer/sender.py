@@ -1,29 +1,22 @@
-"""The sender: routes closed batches to the partition leaders and retries them.
+"""The sender: routes closed batches to the partition leaders.
 
 One coordinator task routes queues that have something to send, closes lingered batches, parks
 queues that must wait and fails expired batches. One `LeaderLink` per broker owns the Produce
-stream. A queue is in exactly one place: listed in the accumulator, offered to a link, in flight at
-a link, waiting for a lookup, or parked here. All its batches in flight are at one link. This
-preserves the order over retries and leader changes.
+stream. `retry` handles its failures. A queue is in exactly one place: listed in `ReadyQueues`,
+offered to a link, in flight at a link, waiting for a lookup, or parked for a retry. All its batches
+in flight are at one link. This preserves the order over retries and leader changes.
 """
 
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager, suppress
-from copy import copy
 from typing import Any
 
 from ...errors import (
     ConnectionFailed,
-    DuplicateSequence,
-    InvalidProducerEpoch,
-    MessageTooLarge,
     NotImplementedHere,
-    OutcomeUnknown,
-    OutOfOrderSequence,
     QuorumlogError,
     TimedOut,
-    UnknownProducerId,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -32,15 +25,16 @@ from ...runtime import Scope
 from ...services import TRANSACTIONS_INIT_PRODUCER_ID
 from ..config import ProducerConfig
 from ..connection import Connection
-from ..coordination import Changes, coordinate
+from ..coordination import coordinate
 from ..topology import TopicLayout, invalid_response, leaderless, numbered
 from .accumulator import Accumulator
 from .batches import Batch
+from .incomplete_batches import IncompleteBatches
 from .leader_link import LeaderLink
-from .partition_queue import Part, PartitionQueue
-
-SEQUENCE_ERRORS = (OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch)
-"""Errors for an unexpected sequence number of a batch."""
+from .outcomes import BatchOutcomes
+from .partition_queue import PartitionQueue
+from .ready_queues import ReadyQueues
+from .retry import BatchRetries
 
 IDLE_WAIT_MS = 60_000  # maximum wait between steps; every change wakes the task
 
@@ -51,47 +45,36 @@ class Sender:
     def __init__(
         self,
         connection: Connection,
-        accumulator: Accumulator,
         config: ProducerConfig,
         *,
+        accumulator: Accumulator,
+        incomplete: IncompleteBatches,
+        ready: ReadyQueues,
+        outcomes: BatchOutcomes,
         scope: Scope,
         lock: AbstractContextManager[object],
     ) -> None:
         self._connection = connection
         self._clock = connection.runtime.clock
         self._accumulator = accumulator
+        self._incomplete = incomplete
+        self._ready = ready
+        self._outcomes = outcomes
+        self._retries = BatchRetries(connection, ready, outcomes, lock=lock, on_park=self.wake)
         self._config = config
         self._scope = scope
         self._lock = lock
         self._links: dict[str, LeaderLink] = {}  # by address
-        self._parked: dict[PartitionQueue, int] = {}  # with the end of the backoff, on now_ms()
         self._looked_up: dict[str, list[PartitionQueue]] = {}  # waiting queues by topic looked up
         self._look_ups: dict[asyncio.Task[None], None] = {}  # tasks, that of a producer id too
         self._awaiting_id: list[PartitionQueue] = []  # waiting for a producer id
         self._work = asyncio.Event()
-        self._changes = Changes()
-        self.requests = 0  # acknowledged parts of requests
-        self.delivered = 0  # records
-        self.failed = 0  # records
-        self.retries = 0  # batches put back for a retry
-        self.splits = 0  # batches split in halves
 
     # --- called by the producer --------------------------------------------------------------
-
-    def fail(self, batches: Sequence[Batch], error: QuorumlogError) -> None:
-        """Fail batches that were removed from the accumulator."""
-        for batch in batches:
-            self.failed += batch.count
-            batch.fail(error)
-        self._changes.announce()
 
     def wake(self) -> None:
         """Run a step soon. Call it on the loop's thread."""
         self._work.set()
-
-    async def wait_change(self) -> None:
-        """Wait until batches get their outcome, which frees buffer space."""
-        await self._changes.wait()
 
     async def run(self) -> None:
         """Coordinate until cancelled."""
@@ -124,47 +107,10 @@ class Sender:
             )
             gone = self._accumulator.shrink(topic, partitions)
         for batch in outdated:
-            self.fail([batch], _topic_recreated(topic, batch.queue.partition))
-        self.fail(gone, _no_partition(topic, partitions))
+            self._outcomes.fail([batch], _topic_recreated(topic, batch.queue.partition))
+        self._outcomes.fail(gone, _no_partition(topic, partitions))
 
     # --- called by the links -----------------------------------------------------------------
-
-    def on_stored(self, part: Part, base_offset: int, append_time_ms: int = -1) -> None:
-        """Complete a part stored at `base_offset` (-1: unknown), with the broker's time if the
-        topic uses it."""
-        with self._lock:
-            batches = self._accumulator.stored(part, self._clock.now_ms())
-        self.requests += 1
-        for batch in batches:
-            self.delivered += batch.count
-            batch.complete(base_offset, append_time_ms)
-            if base_offset >= 0:
-                base_offset += batch.count
-        self._changes.announce()
-
-    def on_refused(self, part: Part, error: QuorumlogError) -> None:
-        """Handle a failed part, or one of unknown outcome; retry it if possible."""
-        if part.batches[0].number is not None:
-            if isinstance(error, DuplicateSequence):
-                self.on_stored(part, -1)
-                return
-            if isinstance(error, SEQUENCE_ERRORS):
-                self._renumber(part, error)
-                return
-        if not error.retriable:
-            self._refuse(part, error)
-            return
-        self._put_back(part, error, reason=error)
-
-    def on_late(self, part: Part, error: QuorumlogError) -> None:
-        """Handle a part that was not sent before its deadline; report the error of its last
-        attempt, if any."""
-        self._put_back(part, error, reason=part.queue.last_error or error)
-
-    def on_unsent(self, part: Part) -> None:
-        """Put back a part that was not sent because an earlier one of its partition failed."""
-        with self._lock:
-            self._accumulator.put_back(part, None)
 
     def on_slow(self, link: LeaderLink, topics: Sequence[str]) -> None:
         """Look up the leaders after a late response: the broker may be deposed and cut off."""
@@ -176,79 +122,21 @@ class Sender:
                 await self._connection.refresh(topic)
         link.abort_if_deposed()
 
-    def _put_back(self, part: Part, error: QuorumlogError, *, reason: QuorumlogError) -> None:
-        """Retry a part after a retriable error; `reason` is reported if it expires."""
-        with self._lock:
-            is_parked = self._accumulator.put_back(part, reason)
-        is_news = self._connection.learn(part.queue.topic, part.queue.partition, error)
-        self._repeat(part, is_parked=is_parked, is_soon=is_news)
-
-    def _repeat(self, part: Part, *, is_parked: bool, is_soon: bool = False) -> None:
-        """Schedule the retry of a part: after a backoff, or at once if the new leader is known."""
-        queue = part.queue
-        self.retries += len(part.batches)
-        if is_parked and not is_soon:
-            self._park(queue)
-        elif is_soon:
-            self._parked.pop(queue, None)
-            with self._lock:
-                self._accumulator.unpark(queue)
-
-    def _renumber(self, part: Part, error: QuorumlogError) -> None:
-        """Handle the refusal of a batch's sequence number."""
-        is_fenced = isinstance(error, InvalidProducerEpoch)
-        with self._lock:
-            is_parked, batches = self._accumulator.sequence_refused(
-                part, error, is_fenced=is_fenced
-            )
-        if batches:
-            self.fail(batches, _unresolved(part.queue, error))
-        else:
-            self._repeat(part, is_parked=is_parked)
-
-    def _refuse(self, part: Part, error: QuorumlogError) -> None:
-        """Handle a permanent error of a part.
-
-        Of several batches the bad one is found by sending each alone; one that is too large is
-        split.
-        """
-        queue = part.queue
-        if not error.topic:
-            error = copy(error)  # other parts may share it
-            error.topic, error.partition = queue.topic, queue.partition
-        if isinstance(error, MessageTooLarge) and len(part.batches) == 1:
-            (batch,) = part.batches
-            self._connection.topology.doubt(queue.topic)  # its max.message.bytes has changed
-            # The leader would not recognise halves as duplicates of a stored whole batch.
-            may_come_twice = batch.number is not None and batch.may_be_stored
-            with self._lock:
-                is_split = not may_come_twice and self._accumulator.split(part)
-            if is_split:
-                self.splits += 1
-                return
-            error = _record_too_large(batch, error)
-        with self._lock:
-            batches = self._accumulator.refused(part)
-        self.fail(batches, error)
-
     # --- coordination ------------------------------------------------------------------------
 
     def _step(self, now_ms: int) -> int:
         """Run everything that is due; return the time of the next step."""
-        for queue in [queue for queue, until_ms in self._parked.items() if until_ms <= now_ms]:
-            del self._parked[queue]
-            with self._lock:
-                self._accumulator.unpark(queue)
+        retry_ms = self._retries.unpark_due(now_ms)
         with self._lock:
             linger_end_ms = self._accumulator.close_due(now_ms)
-            late, deadline_ms = self._accumulator.expired(now_ms)
-            ready = list(self._accumulator.ready)
-            self._accumulator.ready.clear()
+            late, deadline_ms = self._incomplete.expired(now_ms)
+            ready = list(self._ready.ready)
+            self._ready.ready.clear()
         for batch in late:
             self._expire(batch)
         for queue in ready:
             self._route(queue)
-        times = [linger_end_ms, deadline_ms, *self._parked.values()]
+        times = [retry_ms, linger_end_ms, deadline_ms]
         times.extend(link.check_deadline(now_ms) for link in self._links.values())
         return min((time for time in times if time is not None), default=now_ms + IDLE_WAIT_MS)
 
@@ -261,14 +149,14 @@ class Sender:
         leader = self._connection.leader_now(queue.topic, queue.partition)
         if leader is None:
             with self._lock:
-                self._accumulator.park(queue)
+                self._ready.park(queue)
             if self._connection.is_known(queue.topic):
                 if self._fail_if_gone(queue):
                     return
                 queue.failures += 1
                 queue.last_error = leaderless(queue.topic, queue.partition)
                 self._connection.topology.doubt(queue.topic)
-                self._park(queue)
+                self._retries.park(queue)
             else:
                 self._look_up(queue)
             return
@@ -277,17 +165,25 @@ class Sender:
             return
         if queue.parts and queue.address != leader.address:
             with self._lock:
-                self._accumulator.hold(queue)
+                self._ready.hold(queue)
             return
-        if self._accumulator.lacks_id(queue):
+        if self._ready.lacks_id(queue):
             self._await_producer_id(queue)
             return
         link = self._links.get(leader.address)
         if link is None:
             link = LeaderLink(
-                self, self._connection, self._accumulator, self._config, leader.address
+                self,
+                self._connection,
+                self._config,
+                leader.address,
+                ready=self._ready,
+                incomplete=self._incomplete,
+                outcomes=self._outcomes,
+                retries=self._retries,
+                lock=self._lock,
             )
-            link.start(self._scope, self._lock)
+            link.start(self._scope)
             self._links[leader.address] = link
         link.offer(queue)
 
@@ -299,7 +195,7 @@ class Sender:
         with self._lock:
             batches = self._accumulator.abandon(queue)
             batches += self._accumulator.shrink(queue.topic, len(layout.partitions))
-        self.fail(batches, _no_partition(queue.topic, len(layout.partitions)))
+        self._outcomes.fail(batches, _no_partition(queue.topic, len(layout.partitions)))
         return True
 
     def _fail_old_topic(self, queue: PartitionQueue) -> None:
@@ -307,15 +203,10 @@ class Sender:
         layout = self._connection.topology.topic(queue.topic)
         assert layout is not None, f"{queue.topic} has a leader and no layout"
         with self._lock:
-            self._accumulator.park(queue)
+            self._ready.park(queue)
             batches = self._accumulator.abandon(queue)
-        self.fail(batches, _topic_recreated(queue.topic, queue.partition))
+        self._outcomes.fail(batches, _topic_recreated(queue.topic, queue.partition))
         self.admit(layout)
-
-    def _park(self, queue: PartitionQueue) -> None:
-        wait_ms = self._connection.backoff.wait_ms(max(1, queue.failures))
-        self._parked[queue] = self._clock.now_ms() + wait_ms
-        self._work.set()
 
     def _expire(self, batch: Batch) -> None:
         queue = batch.queue
@@ -327,14 +218,14 @@ class Sender:
             partition=queue.partition,
         )
         error.__cause__ = cause
-        self.fail([batch], error)
+        self._outcomes.fail([batch], error)
 
     # --- lookups of producer ids and leaders -------------------------------------------------
 
     def _await_producer_id(self, queue: PartitionQueue) -> None:
         """Make the queue wait for another producer id; one is requested at a time."""
         with self._lock:
-            self._accumulator.park(queue)
+            self._ready.park(queue)
         self._awaiting_id.append(queue)
         if len(self._awaiting_id) == 1:
             self._spawn(self._request_producer_id(), name="producer id")
@@ -342,7 +233,7 @@ class Sender:
     async def _request_producer_id(self) -> None:
         failure: QuorumlogError | None = None
         try:
-            self._accumulator.producer_id = await ask_producer_id(self._connection)
+            self._ready.producer_id = await ask_producer_id(self._connection)
         except QuorumlogError as error:
             failure = error
         waiting, self._awaiting_id = self._awaiting_id, []
@@ -350,14 +241,14 @@ class Sender:
             if failure is not None and failure.retriable:
                 queue.failures += 1
                 queue.last_error = failure
-                self._park(queue)
+                self._retries.park(queue)
                 continue
             if failure is not None:
                 with self._lock:
                     batches = self._accumulator.abandon(queue)
-                self.fail(batches, failure)
+                self._outcomes.fail(batches, failure)
             with self._lock:
-                self._accumulator.unpark(queue)
+                self._ready.unpark(queue)
 
     def _look_up(self, queue: PartitionQueue) -> None:
         """Make the queue wait for a lookup of its topic; there is one per topic at a time."""
@@ -384,7 +275,7 @@ class Sender:
         except UnknownTopicOrPartition as error:
             with self._lock:
                 batches = self._accumulator.forget_topic(topic, self._looked_up[topic])
-            self.fail(batches, error)
+            self._outcomes.fail(batches, error)
         except QuorumlogError as error:
             failure = error  # retried after a backoff, until the batches expire
         else:
@@ -394,10 +285,10 @@ class Sender:
                 queue.failures += 1
                 if queue.last_error is None or not isinstance(failure, ConnectionFailed | TimedOut):
                     queue.last_error = failure  # an error of a broker is kept over a timeout
-                self._park(queue)
+                self._retries.park(queue)
             else:
                 with self._lock:
-                    self._accumulator.unpark(queue)
+                    self._ready.unpark(queue)
 
 
 def _topic_recreated(topic: str, partition: int) -> UnknownTopicId:
@@ -414,28 +305,6 @@ def _no_partition(topic: str, partitions: int) -> UnknownTopicOrPartition:
         f"the record's partition no longer exists: the topic has {numbered(partitions)}",
         topic=topic,
     )
-
-
-def _unresolved(queue: PartitionQueue, refusal: QuorumlogError) -> OutcomeUnknown:
-    error = OutcomeUnknown(
-        "an attempt got no response, and an earlier batch was given up, so it is unknown whether "
-        f"the record is stored ({refusal.message}): check before you send it again",
-        topic=queue.topic,
-        partition=queue.partition,
-    )
-    error.__cause__ = refusal
-    return error
-
-
-def _record_too_large(batch: Batch, refusal: QuorumlogError) -> MessageTooLarge:
-    error = MessageTooLarge(
-        f"a single record of {batch.size} bytes as a batch is refused ({refusal.message}): send a "
-        "smaller one, compress it, or raise the topic's max.message.bytes",
-        topic=batch.queue.topic,
-        partition=batch.queue.partition,
-    )
-    error.__cause__ = refusal
-    return error
 
 
 async def ask_producer_id(connection: Connection) -> int:

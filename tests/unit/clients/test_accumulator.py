@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+from tests.unit.clients.record_buffer import RecordBuffer
 
 from quorumlog.clients.config import ProducerConfig
-from quorumlog.clients.producer.accumulator import Accumulator
 from quorumlog.clients.producer.batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch
 from quorumlog.clients.producer.bulk import accept_many
 from quorumlog.clients.producer.partitioner import KeyPartitioner, Partitioner
@@ -37,12 +37,12 @@ class Bench:
         **settings: int,
     ) -> None:
         self.wakes = 0
-        self.accumulator = Accumulator(
+        self.buffer = RecordBuffer(
             ProducerConfig(enable_idempotence=enable_idempotence, **settings),  # type: ignore[arg-type]
-            entropy=entropy(),
             partitioner=partitioner or KeyPartitioner(),
             on_work=self._on_work,
         )
+        self.accumulator = self.buffer.accumulator
         self.accumulator.admit("t", partitions)
 
     def send(self, partition: int | None = 0, key: bytes | None = None) -> Batch:
@@ -52,9 +52,9 @@ class Bench:
 
     def take(self) -> list[tuple[Batch, ...]]:
         """Take every queue that is ready, as links do."""
-        ready = list(self.accumulator.ready)
-        self.accumulator.ready.clear()
-        parts = [self.accumulator.take(queue, 1 << 30) for queue in ready]
+        ready = list(self.buffer.queues.ready)
+        self.buffer.queues.ready.clear()
+        parts = [self.buffer.queues.take(queue, 1 << 30) for queue in ready]
         return [part.batches for part in parts if part is not None]
 
     def _on_work(self) -> None:
@@ -107,7 +107,7 @@ def test_a_partition_has_one_request_in_flight() -> None:
     assert bench.take() == [(first, second)]
     third = bench.send()
     assert bench.take() == []  # listed only when the answer is there
-    offsets_of(bench.accumulator.stored(queue.parts[0]), 0)
+    offsets_of(bench.buffer.queues.stored(queue.parts[0]), 0)
     assert bench.take() == [(third,)]
 
 
@@ -116,9 +116,9 @@ def test_what_is_sent_again_goes_before_everything_younger() -> None:
     first, second = bench.send(), bench.send()
     bench.take()
     third = bench.send()
-    bench.accumulator.put_back(first.queue.parts[0], StreamBroken("lost"))
+    bench.buffer.queues.put_back(first.queue.parts[0], StreamBroken("lost"))
     assert bench.take() == []  # parked
-    bench.accumulator.unpark(first.queue)
+    bench.buffer.queues.unpark(first.queue)
     assert bench.take() == [(first, second, third)]
 
 
@@ -134,11 +134,11 @@ def test_the_bad_batch_of_a_group_is_found_by_sending_each_alone() -> None:
     bench = Bench(batch_size=RECORD)
     good, bad = bench.send(), bench.send()
     bench.take()
-    assert bench.accumulator.refused(good.queue.parts[0]) == ()  # not known yet which
+    assert bench.buffer.queues.refused(good.queue.parts[0]) == ()  # not known yet which
     assert bench.take() == [(good,)]
-    offsets_of(bench.accumulator.stored(good.queue.parts[0]), 0)
+    offsets_of(bench.buffer.queues.stored(good.queue.parts[0]), 0)
     assert bench.take() == [(bad,)]
-    assert bench.accumulator.refused(good.queue.parts[0]) == (bad,)
+    assert bench.buffer.queues.refused(good.queue.parts[0]) == (bad,)
 
 
 def test_a_full_buffer_takes_nothing_until_something_is_done() -> None:
@@ -146,10 +146,10 @@ def test_a_full_buffer_takes_nothing_until_something_is_done() -> None:
     first = bench.send()
     bench.send()
     assert bench.accumulator.accept("t", None, VALUE, 1, (), 0) is None
-    assert bench.accumulator.buffered == 2 * HELD
+    assert bench.buffer.incomplete.buffered == 2 * HELD
     bench.take()
-    bench.accumulator.stored(first.queue.parts[0])
-    assert bench.accumulator.buffered == 0
+    bench.buffer.queues.stored(first.queue.parts[0])
+    assert bench.buffer.incomplete.buffered == 0
     bench.send()
 
 
@@ -163,7 +163,7 @@ def test_a_record_that_no_request_can_carry_is_refused() -> None:
     bench = Bench(request_size_max=1024)
     with pytest.raises(MessageTooLarge, match="request_size_max"):
         bench.accumulator.accept("t", None, b"v" * 1024, 1, (), 0)
-    assert bench.accumulator.buffered == 0
+    assert bench.buffer.incomplete.buffered == 0
 
 
 def test_records_without_a_key_stick_to_a_partition_until_its_batch_is_full() -> None:
@@ -190,10 +190,10 @@ def test_a_late_batch_is_taken_out_unless_it_is_in_flight() -> None:
     bench.take()
     waiting = bench.send(1)
     bench.accumulator.close_due(10)
-    assert bench.accumulator.expired(59) == ([], 60)
-    assert bench.accumulator.expired(60) == ([waiting], None)
+    assert bench.buffer.incomplete.expired(59) == ([], 60)
+    assert bench.buffer.incomplete.expired(60) == ([waiting], None)
     assert not flying.is_done
-    assert bench.accumulator.buffered == HELD
+    assert bench.buffer.incomplete.buffered == HELD
 
 
 def test_a_partition_that_does_not_exist_is_refused() -> None:
@@ -215,8 +215,8 @@ def test_closing_returns_everything_that_is_not_done() -> None:
     flying = bench.send(0)
     bench.take()
     closed, opened = bench.send(1), bench.send(2, key=b"")
-    assert bench.accumulator.take_all() == [flying, closed, opened]
-    assert bench.accumulator.buffered == 0
+    assert bench.buffer.incomplete.take_all() == [flying, closed, opened]
+    assert bench.buffer.incomplete.buffered == 0
 
 
 def test_what_was_in_flight_when_its_topic_was_forgotten_is_not_kept_back() -> None:
@@ -224,9 +224,9 @@ def test_what_was_in_flight_when_its_topic_was_forgotten_is_not_kept_back() -> N
     flying = bench.send(0)
     bench.take()
     assert bench.accumulator.forget_topic("t") == []
-    bench.accumulator.put_back(flying.queue.parts[0], StreamBroken("cut"))
+    bench.buffer.queues.put_back(flying.queue.parts[0], StreamBroken("cut"))
     assert bench.accumulator.forget_topic("t", [flying.queue]) == [flying]
-    assert bench.accumulator.buffered == 0
+    assert bench.buffer.incomplete.buffered == 0
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
@@ -257,22 +257,37 @@ def test_a_run_of_records_is_taken_as_one_by_one_would_be() -> None:
     one, many = Bench(batch_size=600), Bench(batch_size=600)
     for value in values:
         assert one.accumulator.accept("t", None, value, 5, (), 1) is not None
-    spans = accept_many(many.accumulator, "t", bulk, first=0, partition=1, timestamp_ms=5)
+    spans = accept_many(
+        many.accumulator, many.buffer.failures, "t", bulk, first=0, partition=1, timestamp_ms=5
+    )
     assert spans[0].first == 0
     assert spans[-1].end == 500
     batches = [one.accumulator.close_all(), many.accumulator.close_all()]
     assert [(b.values, b.keys, b.timestamps, b.count, b.size, b.held) for b in batches[0]] == [
         (b.values, b.keys, b.timestamps, b.count, b.size, b.held) for b in batches[1]
     ]
-    assert one.accumulator.buffered == many.accumulator.buffered
+    assert one.buffer.incomplete.buffered == many.buffer.incomplete.buffered
 
 
 def test_a_run_of_records_stops_where_the_buffer_is_full() -> None:
     bench = Bench(buffer_size=10 * HELD)
     bulk = make_bulk("t", [VALUE] * 50, None, size_max=1 << 20)
-    spans = accept_many(bench.accumulator, "t", bulk, first=0, partition=0, timestamp_ms=5)
+    spans = accept_many(
+        bench.accumulator, bench.buffer.failures, "t", bulk, first=0, partition=0, timestamp_ms=5
+    )
     assert spans[-1].end == 10
-    assert accept_many(bench.accumulator, "t", bulk, first=10, partition=0, timestamp_ms=5) == []
+    assert (
+        accept_many(
+            bench.accumulator,
+            bench.buffer.failures,
+            "t",
+            bulk,
+            first=10,
+            partition=0,
+            timestamp_ms=5,
+        )
+        == []
+    )
 
 
 def test_a_topic_that_shrinks_gives_back_what_waited_for_the_partitions_that_are_gone() -> None:
@@ -288,17 +303,17 @@ def test_the_halves_of_a_batch_take_its_place_in_front() -> None:
     batch, *_ = (bench.send() for _ in range(4))
     following = bench.send()
     bench.accumulator.close_all()
-    flying = bench.accumulator.take(batch.queue, 1)
+    flying = bench.buffer.queues.take(batch.queue, 1)
     assert flying is not None
     assert flying.batches == (batch,)
-    assert bench.accumulator.split(batch.queue.parts[0])
+    assert bench.buffer.queues.split(batch.queue.parts[0])
     assert [each.count for each in batch.queue.closed] == [2, 2, 1]
     assert batch.queue.closed[2] is following
-    assert bench.accumulator.buffered == 5 * HELD
+    assert bench.buffer.incomplete.buffered == 5 * HELD
     for part in list(batch.queue.closed)[:2]:
         assert not batch.is_done
-        bench.accumulator.take(part.queue, 1)
-        bench.accumulator.stored(part.queue.parts[0])
+        bench.buffer.queues.take(part.queue, 1)
+        bench.buffer.queues.stored(part.queue.parts[0])
         part.complete(10 * part.count)
     assert batch.is_done
     assert [batch.delivered(index).offset for index in range(4)] == [20, 21, 20, 21]

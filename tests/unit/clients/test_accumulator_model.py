@@ -13,42 +13,36 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.unit.clients.record_buffer import RecordBuffer
 
 from quorumlog.clients.config import ProducerConfig
-from quorumlog.clients.producer.accumulator import Accumulator
 from quorumlog.clients.producer.batch_encoder import batch_columns, content_size, encode_records
 from quorumlog.clients.producer.batches import Batch, Headers
 from quorumlog.clients.producer.bulk import accept_many
 from quorumlog.clients.producer.partition_queue import Part, PartitionQueue
-from quorumlog.clients.producer.partitioner import KeyPartitioner
 from quorumlog.clients.producer.record_input import make_bulk
 from quorumlog.clients.producer.sequences import IN_FLIGHT_MAX
 from quorumlog.errors import OutOfOrderSequence, StreamBroken, TimedOut
 from quorumlog.records.compression import Codec
-from quorumlog.simulation.entropy import SimEntropy
 
 PARTITIONS = 3
 
 
-def accumulator_of(
+def buffer_of(
     on_work: Callable[[], object] = lambda: None, *, is_idempotent: bool = False, **given: int
-) -> Accumulator:
-    accumulator = Accumulator(
-        ProducerConfig(enable_idempotence=is_idempotent, **given),  # type: ignore[arg-type]
-        entropy=SimEntropy("seed/0"),
-        partitioner=KeyPartitioner(),
-        on_work=on_work,
-    )
-    accumulator.admit("t", PARTITIONS)
-    accumulator.producer_id = 1
-    return accumulator
+) -> RecordBuffer:
+    config = ProducerConfig(enable_idempotence=is_idempotent, **given)  # type: ignore[arg-type]
+    buffer = RecordBuffer(config, on_work=on_work)
+    buffer.accumulator.admit("t", PARTITIONS)
+    buffer.queues.producer_id = 1
+    return buffer
 
 
-def check(accumulator: Accumulator) -> None:
+def check(buffer: RecordBuffer) -> None:
     """Every invariant that the module states."""
-    unfinished = list(accumulator._unfinished)
-    assert accumulator.buffered == sum(batch.held for batch in unfinished)
-    listed = Counter(accumulator.ready)
+    unfinished = list(buffer.incomplete._unfinished)
+    assert buffer.incomplete.buffered == sum(batch.held for batch in unfinished)
+    listed = Counter(buffer.queues.ready)
     for batch in unfinished:
         queue = batch.queue
         places = [queue.open, *queue.closed, *queue.in_flight]
@@ -64,19 +58,19 @@ def check(accumulator: Accumulator) -> None:
         assert {batch.part for batch in queue.in_flight} == set(queue.parts)
         waits = queue.is_listed or queue.in_flight or queue.is_parked
         assert waits or not queue.closed
-    assert all(batch in accumulator._unfinished for batch in accumulator._lingering)
+    assert all(batch in buffer.incomplete._unfinished for batch in buffer.incomplete._lingering)
 
 
-def drain(accumulator: Accumulator) -> list[Batch]:
+def drain(buffer: RecordBuffer) -> list[Batch]:
     """Send everything; return the batches in order."""
-    accumulator.close_all()
+    buffer.accumulator.close_all()
     sent: list[Batch] = []
-    while accumulator.ready:
-        part = accumulator.take(accumulator.ready.popleft(), 1 << 30)
+    while buffer.queues.ready:
+        part = buffer.queues.take(buffer.queues.ready.popleft(), 1 << 30)
         if part is not None:
-            sent.extend(accumulator.stored(part))
-    assert accumulator.buffered == 0
-    assert accumulator.statistics() == (0, 0, 0)
+            sent.extend(buffer.queues.stored(part))
+    assert buffer.incomplete.buffered == 0
+    assert buffer.incomplete.statistics() == (0, 0, 0)
     return sent
 
 
@@ -90,7 +84,7 @@ class Model(RuleBasedStateMachine):
 
     @initialize(buffer_size=st.sampled_from([400, 3_000, 1 << 20]))
     def begin(self, buffer_size: int) -> None:
-        self.accumulator = accumulator_of(
+        self.buffer = buffer_of(
             is_idempotent=self.is_idempotent,
             batch_size=400,
             buffer_size=buffer_size,
@@ -111,34 +105,40 @@ class Model(RuleBasedStateMachine):
     )
     def send(self, partition: int, size: int, headers: Headers) -> None:
         value = self._value() + b"v" * size
-        held_before = self.accumulator.buffered
-        batch = self.accumulator.accept("t", b"k", value, 1, headers, partition)
+        held_before = self.buffer.incomplete.buffered
+        batch = self.buffer.accumulator.accept("t", b"k", value, 1, headers, partition)
         if batch is None:
             assert held_before
             return
         self.waiting.setdefault(batch.queue, []).append(value[:8])
         is_alone = held_before == 0
-        assert is_alone or self.accumulator.buffered <= self.accumulator._buffer_size
+        assert is_alone or self.buffer.incomplete.buffered <= self.buffer.incomplete._buffer_size
 
     @rule(partition=st.none() | st.integers(0, PARTITIONS - 1), count=st.integers(1, 20))
     def send_many(self, partition: int | None, count: int) -> None:
         values = [self._value() for _ in range(count)]
         bulk = make_bulk("t", values, None, size_max=1 << 20)
         spans = accept_many(
-            self.accumulator, "t", bulk, first=0, partition=partition, timestamp_ms=1
+            self.buffer.accumulator,
+            self.buffer.failures,
+            "t",
+            bulk,
+            first=0,
+            partition=partition,
+            timestamp_ms=1,
         )
         for span in spans:
             self.waiting.setdefault(span.batch.queue, []).extend(values[span.first : span.end])
 
     @rule(partition=st.integers(0, PARTITIONS - 1))
     def send_encoded(self, partition: int) -> None:
-        other = accumulator_of()
+        other = buffer_of()
         values = [self._value() for _ in range(3)]
         for value in values:
-            batch = other.accept("t", None, value, 1, (), 0)
+            batch = other.accumulator.accept("t", None, value, 1, (), 0)
         assert batch is not None
         encoded = encode_records(batch, Codec.NONE)
-        added = self.accumulator.add_encoded("t", partition, encoded, 3)
+        added = self.buffer.accumulator.add_encoded("t", partition, encoded, 3)
         self.waiting.setdefault(added.queue, []).extend(values)
 
     # --- the side that sends -------------------------------------------------------------------
@@ -146,10 +146,10 @@ class Model(RuleBasedStateMachine):
     @rule(wait_ms=st.sampled_from([0, 1, 5, 30]))
     def pass_time(self, wait_ms: int) -> None:
         self.now_ms += wait_ms
-        self.accumulator.close_due(self.now_ms)
-        late, next_ms = self.accumulator.expired(self.now_ms)
+        self.buffer.accumulator.close_due(self.now_ms)
+        late, next_ms = self.buffer.incomplete.expired(self.now_ms)
         assert all(batch.deadline_ms <= self.now_ms for batch in late)
-        left = [b for b in self.accumulator._unfinished if b not in b.queue.in_flight]
+        left = [b for b in self.buffer.incomplete._unfinished if b not in b.queue.in_flight]
         deadlines = [batch.deadline_ms for batch in left]
         assert next_ms == min(deadlines, default=None)
         for batch in late:
@@ -158,27 +158,27 @@ class Model(RuleBasedStateMachine):
 
     @rule(size_max=st.sampled_from([1, 900, 1 << 20]))
     def take(self, size_max: int) -> None:
-        if not self.accumulator.ready:
+        if not self.buffer.queues.ready:
             return
-        queue = self.accumulator.ready.popleft()
-        if self.accumulator.lacks_id(queue):
+        queue = self.buffer.queues.ready.popleft()
+        if self.buffer.queues.lacks_id(queue):
             self.number += 1
-            self.accumulator.producer_id = self.number
-        self.accumulator.take(queue, size_max, self.now_ms)
+            self.buffer.queues.producer_id = self.number
+        self.buffer.queues.take(queue, size_max, self.now_ms)
 
     @rule(data=st.data(), codec=st.sampled_from([Codec.NONE, Codec.GZIP]))
     def encode(self, data: st.DataObject, codec: Codec) -> None:
         part = self._in_flight(data)
         for batch in part.batches if part is not None else ():
             if not batch.is_encoded:
-                self.accumulator.encoded(batch, encode_records(batch, codec))
+                self.buffer.incomplete.encoded(batch, encode_records(batch, codec))
 
     @rule(data=st.data())
     def store(self, data: st.DataObject) -> None:
         part = self._in_flight(data)
         if part is not None:
             is_first = part is part.queue.parts[0] and not self._waits_before(part)
-            for batch in self.accumulator.stored(part, self.now_ms):
+            for batch in self.buffer.queues.stored(part, self.now_ms):
                 self._ended(batch, is_first=is_first)
                 batch.complete(0)
 
@@ -187,7 +187,7 @@ class Model(RuleBasedStateMachine):
         part = self._in_flight(data)
         if part is not None:
             is_first = part is part.queue.parts[0] and not self._waits_before(part)
-            for batch in self.accumulator.refused(part):
+            for batch in self.buffer.queues.refused(part):
                 self._ended(batch, is_first=is_first)
                 batch.fail(TimedOut("refused"))
 
@@ -196,7 +196,7 @@ class Model(RuleBasedStateMachine):
         part = self._in_flight(data)
         if part is not None and len(part.batches) == 1:
             count = part.batches[0].count
-            assert self.accumulator.split(part) == (count > 1)
+            assert self.buffer.queues.split(part) == (count > 1)
 
     @rule(data=st.data(), was_sent=st.booleans())
     def put_back(self, data: st.DataObject, was_sent: bool) -> None:
@@ -204,7 +204,7 @@ class Model(RuleBasedStateMachine):
         if part is not None:
             is_unsent = part.queue.is_recovering and not was_sent
             error = None if is_unsent else StreamBroken("cut")
-            if self.accumulator.put_back(part, error):
+            if self.buffer.queues.put_back(part, error):
                 self.parked.append(part.queue)
 
     @rule(data=st.data(), is_fenced=st.booleans(), may_be_stored=st.booleans())
@@ -214,7 +214,7 @@ class Model(RuleBasedStateMachine):
             return
         part.batches[0].may_be_stored |= may_be_stored
         is_first = part is part.queue.parts[0] and not self._waits_before(part)
-        is_parked, lost = self.accumulator.sequence_refused(
+        is_parked, lost = self.buffer.queues.sequence_refused(
             part, OutOfOrderSequence("no"), is_fenced=is_fenced
         )
         assert is_first or not lost
@@ -228,25 +228,25 @@ class Model(RuleBasedStateMachine):
     @rule()
     def unpark(self) -> None:
         while self.parked:
-            self.accumulator.unpark(self.parked.pop())
+            self.buffer.queues.unpark(self.parked.pop())
 
     @rule()
     def flush(self) -> None:
-        self.accumulator.close_all()
+        self.buffer.accumulator.close_all()
 
     @rule(partitions=st.integers(1, PARTITIONS))
     def shrink(self, partitions: int) -> None:
-        for batch in self.accumulator.shrink("t", partitions):
+        for batch in self.buffer.accumulator.shrink("t", partitions):
             self._ended(batch, is_first=not batch.queue.in_flight)
             batch.fail(TimedOut("gone"))
-        self.accumulator.admit("t", PARTITIONS)
+        self.buffer.accumulator.admit("t", PARTITIONS)
 
     @rule()
     def forget(self) -> None:
-        for batch in self.accumulator.forget_topic("t"):
+        for batch in self.buffer.accumulator.forget_topic("t"):
             self._ended(batch, is_first=not batch.queue.in_flight)
             batch.fail(TimedOut("gone"))
-        self.accumulator.admit("t", PARTITIONS)
+        self.buffer.accumulator.admit("t", PARTITIONS)
 
     # --- within ----------------------------------------------------------------------------
 
@@ -275,20 +275,20 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def holds(self) -> None:
-        if not hasattr(self, "accumulator"):
+        if not hasattr(self, "buffer"):
             return
-        check(self.accumulator)
-        records, _, _ = self.accumulator.statistics()
+        check(self.buffer)
+        records, _, _ = self.buffer.incomplete.statistics()
         assert records == sum(map(len, self.waiting.values()))
 
     def teardown(self) -> None:
-        if not hasattr(self, "accumulator"):
+        if not hasattr(self, "buffer"):
             return
-        left = self.accumulator.take_all()
+        left = self.buffer.incomplete.take_all()
         for batch in left:
             self._ended(batch)
         assert not any(self.waiting.values())
-        assert self.accumulator.buffered == 0
+        assert self.buffer.incomplete.buffered == 0
 
 
 class IdempotentModel(Model):
@@ -299,7 +299,7 @@ class IdempotentModel(Model):
     @invariant()
     def numbers_follow(self) -> None:
         """What has numbers of the present identity has them in order, each once."""
-        if not hasattr(self, "accumulator"):
+        if not hasattr(self, "buffer"):
             return
         for queue in self.waiting:
             numbering, places = queue.numbering, []
@@ -361,17 +361,17 @@ def interrupted(action: Callable[[], object], step: int) -> bool:
     return False
 
 
-def send(accumulator: Accumulator, number: int) -> None:
+def send(buffer: RecordBuffer, number: int) -> None:
     """A record of which each part tells the number."""
     text = b"%03d" % number
     headers = (("h", text),) if number % 2 else ()
-    accumulator.accept("t", text, text * 10, number, headers, 0, lambda *_: None)
+    buffer.accumulator.accept("t", text, text * 10, number, headers, 0, lambda *_: None)
 
 
-def send_run(accumulator: Accumulator) -> None:
+def send_run(buffer: RecordBuffer) -> None:
     texts = [b"%03d" % number for number in range(100, 112)]
     bulk = make_bulk("t", [text * 10 for text in texts], texts, size_max=1_000)
-    accumulator.accept_run("t", bulk, 0, 0, 100)
+    buffer.accumulator.accept_run("t", bulk, 0, 0, 100)
 
 
 @pytest.mark.parametrize("sent", [0, 1, 2, 3], ids="{} before".format)
@@ -382,17 +382,17 @@ def test_a_record_whose_taking_is_interrupted_is_taken_whole_or_not_at_all(
     """A batch has room for three records or four: one is opened, filled and closed on the way."""
     step, goes_on = 0, True
     while goes_on:
-        accumulator = accumulator_of(batch_size=180)
+        buffer = buffer_of(batch_size=180)
         for number in range(sent):
-            send(accumulator, number)
-        action = partial(send_run, accumulator) if is_run else partial(send, accumulator, 50)
+            send(buffer, number)
+        action = partial(send_run, buffer) if is_run else partial(send, buffer, 50)
         goes_on = interrupted(action, step)
-        check(accumulator)
+        check(buffer)
         for number in (51, 52, 53, 54):
-            send(accumulator, number)
-        check(accumulator)
+            send(buffer, number)
+        check(buffer)
         taken = []
-        for batch in drain(accumulator):
+        for batch in drain(buffer):
             columns = batch_columns(batch)
             assert columns is not None
             assert list(batch.callbacks) == list(range(batch.count)) or is_run
@@ -415,34 +415,36 @@ def test_a_record_whose_taking_is_interrupted_is_taken_whole_or_not_at_all(
 
 
 def test_a_batch_that_lingers_keeps_no_others_in_memory() -> None:
-    accumulator = accumulator_of(batch_size=100, linger_ms=50_000)
-    accumulator.accept("t", None, b"lingers", 1, (), 0)
+    buffer = buffer_of(batch_size=100, linger_ms=50_000)
+    buffer.accumulator.accept("t", None, b"lingers", 1, (), 0)
     for now_ms in range(50):
-        accumulator.accept("t", None, b"v" * 100, 1, (), 1)
-        accumulator.close_due(now_ms)
-        part = accumulator.take(accumulator.ready.popleft(), 1 << 20)
+        buffer.accumulator.accept("t", None, b"v" * 100, 1, (), 1)
+        buffer.accumulator.close_due(now_ms)
+        part = buffer.queues.take(buffer.queues.ready.popleft(), 1 << 20)
         assert part is not None
-        for batch in accumulator.stored(part):
+        for batch in buffer.queues.stored(part):
             batch.complete(0)
     del batch, part
     gc.collect()
     held = [each for each in gc.get_objects() if isinstance(each, Batch)]
-    assert len([batch for batch in held if batch.queue in accumulator._topics["t"].queues]) == 1
+    assert (
+        len([batch for batch in held if batch.queue in buffer.accumulator._topics["t"].queues]) == 1
+    )
 
 
 def test_the_halves_of_a_young_batch_do_not_hide_an_old_one_from_its_deadline() -> None:
-    accumulator = accumulator_of(linger_ms=0, delivery_timeout_ms=100)
-    accumulator.accept("t", None, b"old", 1, (), 0)
-    accumulator.close_due(0)
-    old = accumulator.ready.popleft()
-    accumulator.park(old)
+    buffer = buffer_of(linger_ms=0, delivery_timeout_ms=100)
+    buffer.accumulator.accept("t", None, b"old", 1, (), 0)
+    buffer.accumulator.close_due(0)
+    old = buffer.queues.ready.popleft()
+    buffer.queues.park(old)
     for _ in range(2):
-        accumulator.accept("t", None, b"young", 1, (), 1)
-    accumulator.close_due(60)
-    young = accumulator.ready.popleft()
-    part = accumulator.take(young, 1 << 20)
+        buffer.accumulator.accept("t", None, b"young", 1, (), 1)
+    buffer.accumulator.close_due(60)
+    young = buffer.queues.ready.popleft()
+    part = buffer.queues.take(young, 1 << 20)
     assert part is not None
-    assert accumulator.split(part)
-    assert accumulator.expired(60) == ([], 100)
-    late, next_ms = accumulator.expired(100)
+    assert buffer.queues.split(part)
+    assert buffer.incomplete.expired(60) == ([], 100)
+    late, next_ms = buffer.incomplete.expired(100)
     assert ([batch.queue for batch in late], next_ms) == ([old], 160)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
+from tests.unit.clients.record_buffer import RecordBuffer
 
 from quorumlog.clients.config import ProducerConfig
-from quorumlog.clients.producer.accumulator import Accumulator
 from quorumlog.clients.producer.batches import Batch
 from quorumlog.clients.producer.partition_queue import Part
 from quorumlog.clients.producer.partitioner import KeyPartitioner
@@ -23,7 +23,6 @@ from quorumlog.errors import (
     StreamBroken,
     TimedOut,
 )
-from quorumlog.simulation.entropy import SimEntropy
 
 
 @dataclass(frozen=True)
@@ -90,14 +89,13 @@ class Play:
 
     def __init__(self, seed: int) -> None:
         self.drawn = drawn = random.Random(seed)
-        self.accumulator = Accumulator(
+        self.buffer = RecordBuffer(
             ProducerConfig(
                 batch_size=40 * drawn.randint(1, 3), linger_ms=0, delivery_timeout_ms=100
             ),
-            entropy=SimEntropy("seed/0"),
             partitioner=KeyPartitioner(),
-            on_work=lambda: None,
         )
+        self.accumulator = self.buffer.accumulator
         self.accumulator.admit("t", 1)
         self.queue = self.accumulator.queue("t", 0)
         self.leader = PartitionLeader()
@@ -141,12 +139,12 @@ class Play:
     def flow(self) -> None:
         """Send what may be sent."""
         self.accumulator.close_due(self.now_ms)
-        while self.accumulator.ready:
-            queue = self.accumulator.ready.popleft()
-            if self.accumulator.lacks_id(queue):
+        while self.buffer.queues.ready:
+            queue = self.buffer.queues.ready.popleft()
+            if self.buffer.queues.lacks_id(queue):
                 self.ids += 1
-                self.accumulator.producer_id = self.ids
-            part = self.accumulator.take(queue, 1 << 20, self.now_ms)
+                self.buffer.queues.producer_id = self.ids
+            part = self.buffer.queues.take(queue, 1 << 20, self.now_ms)
             if part is not None:
                 (batch,) = part.batches
                 assert batch.number is not None
@@ -157,8 +155,8 @@ class Play:
         """Parked queues go on, and what is late fails."""
         self.now_ms += self.drawn.choice([1, 5, 30])
         if self.queue.is_parked:
-            self.accumulator.unpark(self.queue)
-        late, _ = self.accumulator.expired(self.now_ms)
+            self.buffer.queues.unpark(self.queue)
+        late, _ = self.buffer.incomplete.expired(self.now_ms)
         self.fail(late)
 
     # --- the leader and the wire -----------------------------------------------------------------
@@ -186,17 +184,17 @@ class Play:
         if isinstance(result, int):
             self.leader.commit(result)
             assert self.leader.log[result].copy == copy
-            assert self.accumulator.stored(part, self.now_ms) == (batch,)
+            assert self.buffer.queues.stored(part, self.now_ms) == (batch,)
             self.acknowledged.update(copy.values)
             batch.complete(0)
         elif isinstance(result, OutOfOrderSequence | InvalidProducerEpoch):
             is_fenced = isinstance(result, InvalidProducerEpoch)
-            _, lost = self.accumulator.sequence_refused(part, result, is_fenced=is_fenced)
+            _, lost = self.buffer.queues.sequence_refused(part, result, is_fenced=is_fenced)
             assert all(each.may_be_stored for each in lost)
             self.fail(lost)
         else:
             batch.may_be_stored |= isinstance(result, TimedOut)
-            self.accumulator.put_back(part, result)
+            self.buffer.queues.put_back(part, result)
 
     def refuse(self) -> None:
         """The oldest is refused for good, unless it is stored."""
@@ -206,9 +204,9 @@ class Play:
         part, _ = self.stream.popleft()
         (batch,) = part.batches
         is_too_large = self.drawn.random() < 0.5
-        if is_too_large and not batch.may_be_stored and self.accumulator.split(part):
+        if is_too_large and not batch.may_be_stored and self.buffer.queues.split(part):
             return
-        self.fail(self.accumulator.refused(part))
+        self.fail(self.buffer.queues.refused(part))
 
     def break_stream(self) -> None:
         """What the leader has not seen may come late, or a beginning of it."""
@@ -235,7 +233,7 @@ class Play:
         self.answers.clear()
         for part in parts:
             part.batches[0].may_be_stored = True
-            self.accumulator.put_back(part, error)
+            self.buffer.queues.put_back(part, error)
 
     # --- what must hold --------------------------------------------------------------------------
 
@@ -256,13 +254,13 @@ class Play:
         self.accumulator.close_all()
         for _ in range(600):
             if self.queue.is_parked:
-                self.accumulator.unpark(self.queue)
+                self.buffer.queues.unpark(self.queue)
             self.flow()
             self.deliver()
             self.answer()
             self.straggle()
         self.check()
-        assert self.accumulator.statistics() == (0, 0, 0)
+        assert self.buffer.incomplete.statistics() == (0, 0, 0)
 
 
 def values_of(batch: Batch) -> tuple[int, ...]:

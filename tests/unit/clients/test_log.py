@@ -146,7 +146,7 @@ def test_a_full_buffer_makes_send_wait(with_log: With) -> None:
         async with log.producer(buffer_size=10_000, linger_ms=60_000) as producer:
             for number in range(100):
                 await producer.send("t", b"%03d" % number * 100)
-                assert producer.accumulator.buffered <= 10_000
+                assert producer._incomplete.buffered <= 10_000
         records = await read_all(log.consumer("t", until_end=True))
         assert [record.value for record in records] == [b"%03d" % n * 100 for n in range(100)]
 

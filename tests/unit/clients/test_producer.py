@@ -184,7 +184,7 @@ def test_many_records_wait_for_room_as_single_ones_do(with_log: With) -> None:
         await log.admin.create_topic("t")
         async with log.producer(buffer_size=20_000, linger_ms=60_000) as producer:
             sent = await producer.send_many("t", [b"v" * 100] * 2_000)
-            assert producer.accumulator.buffered <= 20_000
+            assert producer._incomplete.buffered <= 20_000
             await producer.flush()
             (place,) = await sent
         assert (place.first, place.end) == (0, 2_000)
@@ -411,7 +411,7 @@ def test_a_reader_is_read_no_further_than_the_buffer_has_room(with_log: With) ->
         def batches(producer: AsyncProducer) -> Iterator[pa.RecordBatch]:
             nonlocal most
             for _ in range(40):
-                most = max(most, producer.accumulator.buffered)
+                most = max(most, producer._incomplete.buffered)
                 yield pa.record_batch({"v": [b"v" * 1_000] * 10})
 
         async with log.producer(buffer_size=30_000, linger_ms=0) as producer:

@@ -1,7 +1,8 @@
 """Sequence numbers of a partition's batches: assignment, retention, reassignment."""
 
+from tests.unit.clients.record_buffer import RecordBuffer
+
 from quorumlog.clients.config import ProducerConfig
-from quorumlog.clients.producer.accumulator import Accumulator
 from quorumlog.clients.producer.batch_encoder import encode_records, renumbered
 from quorumlog.clients.producer.batches import Batch
 from quorumlog.clients.producer.partition_queue import Part
@@ -17,21 +18,19 @@ from quorumlog.errors import InvalidProducerEpoch, OutOfOrderSequence, Quorumlog
 from quorumlog.records import decode_all, parse_header
 from quorumlog.records.batch import check_crc
 from quorumlog.records.compression import Codec
-from quorumlog.simulation.entropy import SimEntropy
 
 
 class Bench:
     """One partition of an idempotent producer whose sender is the test; a batch a record."""
 
     def __init__(self) -> None:
-        self.accumulator = Accumulator(
+        self.buffer = RecordBuffer(
             ProducerConfig(batch_size=1, delivery_timeout_ms=100, linger_ms=0),
-            entropy=SimEntropy("seed/0"),
             partitioner=KeyPartitioner(),
-            on_work=lambda: None,
         )
+        self.accumulator = self.buffer.accumulator
         self.accumulator.admit("t", 1)
-        self.accumulator.producer_id = 7
+        self.buffer.queues.producer_id = 7
         self.queue = self.accumulator.queue("t", 0)
 
     def send(self, count: int) -> None:
@@ -41,27 +40,27 @@ class Bench:
     def take(self, now_ms: int = 0) -> list[Part]:
         """Take all that may be sent."""
         parts = []
-        while self.accumulator.ready and not self.accumulator.lacks_id(self.queue):
-            part = self.accumulator.take(self.accumulator.ready.popleft(), 1 << 20, now_ms)
+        while self.buffer.queues.ready and not self.buffer.queues.lacks_id(self.queue):
+            part = self.buffer.queues.take(self.buffer.queues.ready.popleft(), 1 << 20, now_ms)
             if part is not None:
                 parts.append(part)
         return parts
 
     def store(self, parts: list[Part], now_ms: int = 0) -> None:
         for part in parts:
-            self.accumulator.stored(part, now_ms)
+            self.buffer.queues.stored(part, now_ms)
 
     def fail(self, parts: list[Part], *, is_unknown: bool = True) -> None:
         """A stream breaks with them, or they are refused for now; then the queue goes on."""
         for part in parts:
             part.batches[0].may_be_stored |= is_unknown
-            self.accumulator.put_back(part, StreamBroken("cut"))
-        self.accumulator.unpark(self.queue)
+            self.buffer.queues.put_back(part, StreamBroken("cut"))
+        self.buffer.queues.unpark(self.queue)
 
     def misplace(self, part: Part, error: QuorumlogError) -> tuple[Batch, ...]:
         is_fenced = isinstance(error, InvalidProducerEpoch)
-        _, lost = self.accumulator.sequence_refused(part, error, is_fenced=is_fenced)
-        self.accumulator.unpark(self.queue)
+        _, lost = self.buffer.queues.sequence_refused(part, error, is_fenced=is_fenced)
+        self.buffer.queues.unpark(self.queue)
         return lost
 
 
@@ -115,7 +114,7 @@ def test_what_is_given_up_is_followed_by_the_next_epoch() -> None:
     bench.send(1)
     bench.accumulator.close_due(0)
     bench.fail(bench.take())
-    late, _ = bench.accumulator.expired(100)
+    late, _ = bench.buffer.incomplete.expired(100)
     assert [batch.number for batch in late] == [(7, 0, 1)]
     bench.send(2)
     assert numbers(bench.take()) == [(7, 1, 0)]
@@ -129,7 +128,7 @@ def test_what_may_be_stored_behind_a_gap_is_resolved_under_its_old_number() -> N
     several = bench.take()
     bench.fail(several)
     first = bench.queue.closed[0]
-    bench.accumulator.refused(bench.take()[0])  # it is given up
+    bench.buffer.queues.refused(bench.take()[0])  # it is given up
     assert first.number == (7, 0, 1)
     second = bench.take()
     assert numbers(second) == [(7, 0, 2)]
@@ -150,7 +149,7 @@ def test_batches_certainly_not_stored_after_a_gap_are_renumbered() -> None:
     bench.store(bench.take())
     bench.send(3)
     bad, second, third = bench.take()
-    bench.accumulator.refused(bad)
+    bench.buffer.queues.refused(bad)
     for part in (second, third):
         assert bench.misplace(part, OutOfOrderSequence("1 is next")) == ()
     again = bench.take()
@@ -175,8 +174,8 @@ def test_a_fenced_producer_takes_a_new_id() -> None:
     bench.send(1)
     (part,) = bench.take()
     assert bench.misplace(part, InvalidProducerEpoch("epoch 9 has written")) == ()
-    assert bench.accumulator.lacks_id(bench.queue)
-    bench.accumulator.producer_id = 8
+    assert bench.buffer.queues.lacks_id(bench.queue)
+    bench.buffer.queues.producer_id = 8
     assert numbers(bench.take()) == [(8, 0, 0)]
 
 
@@ -202,24 +201,23 @@ def test_a_partition_that_comes_back_gets_another_id() -> None:
     bench.store(bench.take())
     bench.accumulator.forget_topic("t")
     bench.accumulator.admit("t", 1)
-    assert bench.accumulator.lacks_id(bench.accumulator.queue("t", 0))
+    assert bench.buffer.queues.lacks_id(bench.accumulator.queue("t", 0))
 
 
 def test_the_halves_of_a_batch_share_its_range() -> None:
     bench = Bench()
-    bench.accumulator = Accumulator(
+    bench.buffer = RecordBuffer(
         ProducerConfig(linger_ms=0),
-        entropy=SimEntropy("seed/0"),
         partitioner=KeyPartitioner(),
-        on_work=lambda: None,
     )
+    bench.accumulator = bench.buffer.accumulator
     bench.accumulator.admit("t", 1)
-    bench.accumulator.producer_id = 7
+    bench.buffer.queues.producer_id = 7
     bench.queue = bench.accumulator.queue("t", 0)
     bench.send(5)
     bench.accumulator.close_all()
     (whole,) = bench.take()
-    assert bench.accumulator.split(whole)
+    assert bench.buffer.queues.split(whole)
     first = bench.take()
     assert numbers(first) == [(7, 0, 0)]
     bench.store(first)

@@ -243,4 +243,4 @@ class ProducerWorkload:
         # otherwise a closed batch counts with its compressed size
         if self.plan.compression == "none":
             check_budget(f"producer {self.plan.name}", self._held, allowed)
-        check_budget(f"buffer of {self.plan.name}", self._producer.accumulator.buffered, allowed)
+        check_budget(f"buffer of {self.plan.name}", self._producer._incomplete.buffered, allowed)
