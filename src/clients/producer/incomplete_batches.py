@@ -136,8 +136,7 @@ class IncompleteBatches:
         self._lingering.pop(batch, None)
 
     def lingered(self, now_ms: int) -> tuple[list[Batch], int | None]:
-        """Return the open batches whose linger time ended, each once, and the time of the next
-        one, if any.
+        """Return each open batch once at the end of its linger time, and the next such time.
 
         The linger time starts at the first call after a batch was opened: only the sender's thread
         may read the clock.

@@ -100,7 +100,7 @@ class BatchRetries:
         self._on_park()
 
     def unpark_due(self, now_ms: int) -> int | None:
-        """List the queues whose backoff has ended; return the end of the next backoff, if any."""
+        """List the queues at the end of their backoff; return the next such time, if any."""
         for queue in [queue for queue, until_ms in self._parked.items() if until_ms <= now_ms]:
             del self._parked[queue]
             with self._lock:
