@@ -8,7 +8,12 @@ from tests.planted.track_record import (
     LEVELS,
     PAGE,
     SEEDS_MAX,
+    changed_functions,
+    enclosing_function,
+    function_cell,
+    functions_of,
     hunt,
+    marks,
     patches,
     plant,
     rule_of,
@@ -30,15 +35,34 @@ def test_there_are_enough_planted_bugs_and_no_number_twice(level: str) -> None:
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
-def test_a_planted_bug_still_applies_and_names_its_rule(patch: Path, tmp_path: Path) -> None:
+def test_planted_bug_still_applies_to_its_function(patch: Path, tmp_path: Path) -> None:
+    """After a rename or a move of the function, correct the patch's line `Function:` and its row in
+    docs/track-record.md. Otherwise the patch drifted: correct its context."""
     plant(patch, tmp_path)
     assert len(rule_of(patch)) > 20
+    assert changed_functions(tmp_path) == functions_of(patch)
+
+
+def test_enclosing_function_is_the_innermost_one() -> None:
+    source = "import os\nclass A:\n    def f(self):\n        return 1\n\ndef g():\n    return 2\n"
+    found = [enclosing_function(source, line) for line in (1, 3, 4, 7)]
+    assert found == ["", "A.f", "A.f", "g"]
 
 
 def test_the_page_has_a_row_for_every_planted_bug() -> None:
     page = PAGE.read_text()
     missing = [patch.stem for patch in PATCHES if f"| {row_name(patch)} |" not in page]
     assert missing == [], "run `make track-record`"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_each_row_of_the_page_names_the_functions_of_its_bug(level: str) -> None:
+    begin, end = marks(level)
+    table = PAGE.read_text().partition(begin)[2].partition(end)[0]
+    cells = [line.split("|") for line in table.splitlines()]
+    shown = {row[1].strip(): row[-2].strip() for row in cells if len(row) > 2}
+    expected = {row_name(patch): function_cell(functions_of(patch)) for patch in patches(level)}
+    assert {name: shown.get(name) for name in expected} == expected
 
 
 def test_no_planted_bug_of_the_page_went_unfound() -> None:

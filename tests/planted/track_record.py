@@ -1,10 +1,16 @@
 """Planted bugs: each patch here breaks one rule, and a level of the simulation must find it.
 
+A patch begins with two lines, `Rule:` and `Function:`: the rule that it breaks and the functions
+that it changes, as `src/raftlog/leader.py:Leader.maybe_commit`. `git apply` may apply a patch to
+similar lines of another function; a test compares the functions, so that such a drift is noticed.
+
 A patch is applied to a temporary copy of the package, which a process of its own plays from seed 0
 on. `python -m tests.planted.track_record` hunts all, or those of the levels that it is given, and
 writes the tables into docs/track-record.md; the test beside it hunts each within a bound.
 """
 
+import ast
+import difflib
 import json
 import os
 import shutil
@@ -12,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +43,7 @@ class Planted:
     level: str
     name: str
     rule: str
+    functions: list[str]  # that it changes
     seeds: int  # played until one failed, that one included; 0: none did
     by: str  # the invariant, or where in the core an assertion did not hold
     detail: str
@@ -58,6 +66,53 @@ def rule_of(patch: Path) -> str:
     first = patch.read_text().partition("\n")[0]
     assert first.startswith("Rule: "), f"{patch.name} does not begin with its rule"
     return first.removeprefix("Rule: ").removesuffix(".")
+
+
+def functions_of(patch: Path) -> list[str]:
+    """Return the functions that a patch must change, from its second line."""
+    second = patch.read_text().splitlines()[1]
+    assert second.startswith("Function: "), f"{patch.name} does not name its functions"
+    return second.removeprefix("Function: ").split(", ")
+
+
+def changed_functions(folder: Path) -> list[str]:
+    """Return the functions in which a planted package, made by `plant`, differs from ours."""
+    found: dict[str, None] = {}
+    for new in sorted((folder / "src").rglob("*.py")):
+        name = str(new.relative_to(folder))
+        ours, planted = (ROOT / name).read_text(), new.read_text()
+        if ours == planted:
+            continue
+        old_lines, new_lines = ours.splitlines(), planted.splitlines()
+        changes = difflib.SequenceMatcher(None, old_lines, new_lines, autojunk=False).get_opcodes()
+        for tag, old_start, old_end, new_start, new_end in changes:
+            if tag == "equal":
+                continue
+            places = [
+                *(enclosing_function(ours, number) for number in range(old_start + 1, old_end + 1)),
+                *(
+                    enclosing_function(planted, number)
+                    for number in range(new_start + 1, new_end + 1)
+                ),
+            ]
+            found |= dict.fromkeys(f"{name}:{place}" for place in places if place)
+    return list(found)
+
+
+def enclosing_function(source: str, line: int) -> str:
+    """Return the qualified name of the function around a line, "" at the level of the module."""
+    names = [
+        node.name
+        for node in ast.walk(parsed(source))  # outer nodes come before inner ones
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    return ".".join(names)
+
+
+@cache
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
 
 
 def plant(patch: Path, folder: Path) -> None:
@@ -106,6 +161,7 @@ def hunt(patch: Path, *, first: int = 0, seeds: int = SEEDS_MAX) -> Planted:
         level=level,
         name=patch.stem,
         rule=rule_of(patch),
+        functions=functions_of(patch),
         seeds=found.get("seed", -1) + 1,
         by=found.get("by", ""),
         detail=found.get("detail", ""),
@@ -128,16 +184,21 @@ def seeds_on_page(patch: Path) -> int:
 def table(found: list[Planted]) -> str:
     """The table of the page."""
     lines = [
-        "| patch | the rule it breaks | seeds | events | found by |",
-        "|---|---|---|---|---|",
+        "| patch | the rule it breaks | seeds | events | found by | function |",
+        "|---|---|---|---|---|---|",
     ]
     for bug in found:
         number, _, name = bug.name.partition("_")
         lines.append(
             f"| {number} {name.replace('_', ' ')} | {bug.rule} | {bug.seeds or 'not found'} |"
-            f" {bug.events:,} | {bug.by} |"
+            f" {bug.events:,} | {bug.by} | {function_cell(bug.functions)} |"
         )
     return "\n".join(lines)
+
+
+def function_cell(functions: list[str]) -> str:
+    """Return the cell of a table that names functions."""
+    return ", ".join(f"`{each.removeprefix('src/')}`" for each in functions)
 
 
 def write_page(found: list[Planted]) -> None:
