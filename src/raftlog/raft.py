@@ -13,11 +13,10 @@ leadership: it starts unattached in its last epoch (KAFKA-10527).
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import InvalidRequest
 from ..ids import Epoch, NodeId, Offset
-from ..runtime import Entropy
 from .candidate import (
     Candidate,
     LeaderFinder,
@@ -55,6 +54,9 @@ from .status import QuorumStatus, describe
 from .voters import Voter, VoterHistory
 from .writes import PendingWrite
 
+if TYPE_CHECKING:
+    from ..runtime import Entropy
+
 Role: TypeAlias = Unattached | Follower | PreCandidate | Candidate | Leader
 SUCCESSOR_STAGGER = 5
 """After a resignation each successor gives its predecessor this fraction of the election
@@ -70,7 +72,7 @@ class Raft:
         log: LogView,
         hard_state: HardState,
         voters: VoterHistory,
-        entropy: Entropy,
+        entropy: "Entropy",
         *,
         snapshots: tuple[SnapshotId, ...] = (),
         encode_control: EncodeControl,

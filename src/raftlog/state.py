@@ -6,10 +6,9 @@ role.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..ids import Epoch, Offset
-from ..runtime import Entropy
 from .config import RaftConfig
 from .log_view import Entry, EntryKind, LogEnd, LogView, SnapshotId
 from .messages import Message
@@ -24,6 +23,9 @@ from .ready import (
 )
 from .voters import Voter, VoterHistory, VoterSet
 from .writes import PendingWrite, WriteQueue
+
+if TYPE_CHECKING:
+    from ..runtime import Entropy
 
 EncodeControl: TypeAlias = Callable[[EntryKind, Offset, Epoch, VoterSet | None], bytes]
 """(kind, base offset, epoch, voters of a VOTERS entry) -> the stamped control batch with one
@@ -51,7 +53,7 @@ class RaftState:
         log: LogView,
         hard_state: HardState,
         voters: VoterHistory,
-        entropy: Entropy,
+        entropy: "Entropy",
         *,
         snapshots: tuple[SnapshotId, ...],
         encode_control: EncodeControl,
