@@ -11,13 +11,6 @@ from .cluster_configs import (
     cluster_switch,
     effective_cluster_configs,
 )
-from .codec import (
-    decode_request,
-    describe_client_quotas,
-    describe_features,
-    describe_partition,
-    describe_topic,
-)
 from .commands import (
     AllocateProducerIds,
     AlterClientQuotas,
@@ -150,11 +143,6 @@ __all__ = [
     "cluster_number",
     "cluster_switch",
     "decide",
-    "decode_request",
-    "describe_client_quotas",
-    "describe_features",
-    "describe_partition",
-    "describe_topic",
     "effective_cluster_configs",
     "effective_configs",
     "effective_min_isr",

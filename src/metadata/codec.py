@@ -8,7 +8,7 @@ Encoding and decoding of replies run in steps: a topic can have 10,000 partition
 must not wait for all of them.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ from ..errors import InvalidRequest
 from ..ids import NodeId, Offset
 from ..proto import admin_pb2, controller_pb2
 from ..runtime.error_detail import decode_error, encode_error
-from .client_quotas import ClientQuotas, QuotaEntity
+from .client_quotas import QuotaEntity
 from .commands import (
     AllocateProducerIds,
     AlterClientQuotas,
@@ -53,11 +53,12 @@ from .commands import (
     UnregisterBroker,
     UpdateFeatures,
 )
-from .decisions.features import FEATURES, feature_levels
-from .image import MetadataImage, PartitionImage, TopicImage
+from .decisions.features import FEATURES
+from .image import PartitionImage, TopicImage
 from .topic_configs import effective_min_isr
 
 _R = TypeVar("_R")
+_C = TypeVar("_C", bound=RelayedCommand[Any])
 
 ITEMS_A_STEP: Final = 250
 """Items of a list that are encoded or decoded in one step, a few milliseconds."""
@@ -89,10 +90,10 @@ def decode_command(request: controller_pb2.RelayRequest) -> Relayed:
     return command
 
 
-def decode_request(request: Message) -> RelayedCommand[Any]:
-    """Return the command of a client's request, e.g. of a CreateTopicRequest."""
-    command: RelayedCommand[Any] = _table().by_request[type(request)].command.read(request)
-    return command
+def decode_request(command: type[_C], request: Message) -> _C:
+    """Return the command of a client's request, e.g. a CreateTopic of a CreateTopicRequest."""
+    decoded: _C = _table().by_command[command].command.read(request)
+    return decoded
 
 
 def encode_reply(
@@ -144,24 +145,24 @@ def describe_partition(
     return described
 
 
-def describe_features(image: MetadataImage) -> list[admin_pb2.FeatureDescription]:
-    """Return the messages that describe the features of this release."""
+def describe_features(
+    levels: Iterable[tuple[str, int, int, int]],
+) -> list[admin_pb2.FeatureDescription]:
+    """Return the messages that describe the levels of features; see `FeaturesUpdated`."""
     reply = admin_pb2.UpdateFeaturesResponse()
-    _table().by_command[UpdateFeatures].reply.fill(
-        reply, FeaturesUpdated(levels=tuple(feature_levels(image)))
-    )
+    _table().by_command[UpdateFeatures].reply.fill(reply, FeaturesUpdated(levels=tuple(levels)))
     return list(reply.features)
 
 
 def describe_client_quotas(
-    quotas: ClientQuotas, entities: Iterable[QuotaEntity]
+    quotas: Iterable[tuple[QuotaEntity, Mapping[str, float]]],
 ) -> list[admin_pb2.ClientQuotas]:
-    """Return the messages that describe the quotas of these entities."""
+    """Return the messages that describe the quotas of entities."""
     described = []
-    for entity in entities:
+    for entity, values in quotas:
         message = admin_pb2.ClientQuotas()
         _fill_all(message.entity, _ENTITY_PART, entity)
-        _fill_all(message.values, _QUOTA_VALUE, sorted(quotas[entity].items()))
+        _fill_all(message.values, _QUOTA_VALUE, sorted(values.items()))
         described.append(message)
     return described
 
@@ -504,7 +505,6 @@ class _Table(NamedTuple):
     partition: _Partition
     by_command: dict[Callable[..., Any], _Row]
     by_name: dict[str, _Row]
-    by_request: dict[type[Message], _Row]
 
 
 @cache
@@ -530,7 +530,6 @@ def _table() -> _Table:
         partition=partition,
         by_command={row.command.struct: row for row in rows},
         by_name={row.name: row for row in rows},
-        by_request={row.command.message: row for row in rows},
     )
 
 

@@ -7,11 +7,9 @@ translates them to messages and back.
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ..errors import QuorumlogError
 from ..ids import NO_NODE, DirectoryId, Epoch, NodeId, Offset, TopicId
-from ..runtime import Entropy
 from .client_quotas import QuotaEntity
 from .image import PartitionImage, TopicImage
 
@@ -351,11 +349,3 @@ Command: TypeAlias = (
     | BalanceLeaders
     | Relayed
 )
-
-
-def with_topic_id(command: _C, entropy: Entropy) -> _C:
-    """Return the command; a new topic without an id gets a random one, so that a repeat is
-    harmless."""
-    if isinstance(command, CreateTopic) and not command.topic_id:
-        return replace(command, topic_id=TopicId(entropy.token(16)))
-    return command

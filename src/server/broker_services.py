@@ -1,12 +1,22 @@
-"""Construction of a broker's group coordinator and Kafka listeners from its configuration."""
+"""Construction of a broker's operations, group coordinator and Kafka listeners from its
+configuration."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from ..api.broker_api import BrokerApi
+from ..api.cluster import ClusterAdmin
+from ..api.configs import ConfigAdmin, NodeSetting
+from ..api.metadata_access import MetadataAccess
+from ..api.partitions import PartitionAdmin
+from ..api.quorum import QuorumAdmin
+from ..api.quotas import QuotaAdmin
+from ..api.topics import TopicAdmin
+from ..api.transactions import ProducerAdmin
 from ..broker.groups.shell.committed_offsets import CommittedOffsets
 from ..broker.groups.shell.coordinator import GroupCoordinator
+from ..broker.shell.producer_ids import ProducerIds
 from ..broker.shell.replica_manager import ReplicaManager
 from ..errors import AddressInUse
-from ..frontends.grpc import AdminService, QuorumService, TransactionsService
 from ..frontends.kafka import BrokerContext, KafkaServer
 from ..ids import NodeId
 from ..metadata import ImageDelta
@@ -15,6 +25,33 @@ from ..runtime import Runtime, Scope
 from ..storage.shell.data_directory import DataDirectory
 from .addresses import ANY_HOST, split_listener
 from .config import NodeConfig
+
+
+def broker_api(
+    runtime: Runtime,
+    config: NodeConfig,
+    *,
+    directory: DataDirectory,
+    replicas: ReplicaManager,
+    publisher: MetadataPublisher,
+    producer_ids: ProducerIds,
+    quorum: QuorumAdmin,
+    settings: Sequence[NodeSetting],
+) -> BrokerApi:
+    """Return the operations of a broker; changes need its session, see `MetadataAccess.attach`."""
+    metadata, node_id = MetadataAccess(runtime.clock, publisher), directory.meta.node_id
+    return BrokerApi(
+        metadata=metadata,
+        topics=TopicAdmin(metadata),
+        configs=ConfigAdmin(metadata, node_id=node_id, settings=settings),
+        partitions=PartitionAdmin(
+            metadata, replicas, runtime.files, node_id=node_id, data_dir=config.data_dir
+        ),
+        quotas=QuotaAdmin(metadata),
+        cluster=ClusterAdmin(metadata, cluster_id=directory.meta.cluster_id),
+        quorum=quorum,
+        producers=ProducerAdmin(metadata, producer_ids),
+    )
 
 
 def open_groups(
@@ -49,9 +86,7 @@ async def open_kafka(
     *,
     replicas: ReplicaManager,
     metadata: MetadataPublisher,
-    admin: AdminService,
-    quorum: QuorumService,
-    transactions: TransactionsService,
+    api: BrokerApi,
     groups: GroupCoordinator,
 ) -> tuple[KafkaServer, dict[str, str]]:
     """Open every Kafka listener. Return the server and the addresses by name. Raises
@@ -60,9 +95,7 @@ async def open_kafka(
         runtime=runtime,
         replicas=replicas,
         metadata=metadata,
-        admin=admin,
-        quorum=quorum,
-        transactions=transactions,
+        api=api,
         groups=groups,
         settings=config.kafka,
         requests=config.requests,

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 
+from ..api.broker_api import BrokerApi
+from ..api.configs import NodeSetting
 from ..broker.replication.shell.service import ReplicaService
 from ..broker.shell.mirror import MirrorWriter
 from ..broker.shell.producer_ids import ProducerIds
@@ -29,7 +31,6 @@ from ..frontends.grpc import (
     GroupsService,
     LogService,
     MirrorService,
-    NodeSetting,
     TransactionsService,
 )
 from ..ids import ClusterId, NodeId
@@ -44,7 +45,7 @@ from ..metadata.shell import (
 from ..runtime import CallListener, Runtime, Scope
 from ..settings import DEFAULT, ValueOrigin, value_of
 from ..storage.shell.data_directory import DataDirectory
-from .broker_services import advertised_kafka, open_groups, open_kafka
+from .broker_services import advertised_kafka, broker_api, open_groups, open_kafka
 from .config import NodeConfig, settings
 from .directory_format import format_directory, is_formatted
 from .lifecycle import Lifecycle, NodeParts
@@ -257,14 +258,15 @@ class Node:
         assert groups is not None, "a broker has a group coordinator"
         log = LogService(self._runtime, replicas, publisher, config.requests)
         producer_ids = ProducerIds(self._runtime.clock)
-        transactions = TransactionsService(self._runtime, producer_ids)
-        admin = self._admin(directory, publisher, replicas)
+        api = self._api(directory, publisher, replicas, member, producer_ids)
         mirroring = MirrorWriter(self._runtime.clock, directory, replicas.replica_of)
         mirror = MirrorService(self._runtime, mirroring, publisher)
         followers = ReplicaService(replicas.replication)
         streams = await self._life.listen_bytes(config.follower_listener, followers.accept)
         followers.listens_at(streams.address)
-        served = (log, admin, transactions, mirror, followers, member.quorum)
+        admin = AdminService(api, node_id=directory.meta.node_id)
+        transactions = TransactionsService(api.producers)
+        served = (log, admin, transactions, mirror, followers, member.service)
         handlers = {**self._groups_service(publisher).handlers()}
         for service in served:
             handlers.update(service.handlers())
@@ -277,9 +279,7 @@ class Node:
             config,
             replicas=replicas,
             metadata=publisher,
-            admin=admin,
-            quorum=member.quorum,
-            transactions=transactions,
+            api=api,
             groups=groups,
         )
         self.parts.kafka = kafka
@@ -293,7 +293,7 @@ class Node:
             kafka_listeners=advertised_kafka(config, kafka_addresses),
         )
         member.machine.on_leadership(session.leader_changed)
-        admin.attach(session)
+        api.metadata.attach(session)
         producer_ids.attach(session)
         groups.attach(session)
         replicas.attach(session)
@@ -317,16 +317,22 @@ class Node:
         node_id = NodeId(self._config.node_id)
         return GroupsService(self._runtime, groups, publisher, node_id=node_id)
 
-    def _admin(
-        self, directory: DataDirectory, publisher: MetadataPublisher, replicas: ReplicaManager
-    ) -> AdminService:
-        return AdminService(
+    def _api(
+        self,
+        directory: DataDirectory,
+        publisher: MetadataPublisher,
+        replicas: ReplicaManager,
+        member: NodeQuorum,
+        producer_ids: ProducerIds,
+    ) -> BrokerApi:
+        return broker_api(
             self._runtime,
-            publisher,
-            replicas,
-            cluster_id=directory.meta.cluster_id,
-            node_id=directory.meta.node_id,
-            data_dir=self._config.data_dir,
+            self._config,
+            directory=directory,
+            replicas=replicas,
+            publisher=publisher,
+            producer_ids=producer_ids,
+            quorum=member.quorum,
             settings=self._settings(),
         )
 
@@ -356,7 +362,7 @@ class Node:
                 session_timeout_ms=config.controller.session_timeout_ms,
             ),
             publisher=publisher,
-            controllers=ControllerLocator(member.addresses, leader=lambda: member.raft.leader_id),
+            controllers=ControllerLocator(member.addresses, leader=member.leader_id),
         )
 
     async def _controlled_shutdown(

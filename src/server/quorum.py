@@ -5,8 +5,9 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
+from ..api.quorum import QuorumAdmin
 from ..errors import InconsistentClusterId, QuorumlogError, StaleMetadata, TimedOut
-from ..frontends.grpc import QuorumService
+from ..frontends.grpc import QuorumClient, QuorumService
 from ..ids import ClusterId, NodeId
 from ..metadata.shell import (
     ControllerShell,
@@ -43,13 +44,18 @@ class NodeQuorum:
     cluster_id: ClusterId
     raft: RaftNode
     machine: ControllerShell | MetadataFollower
-    quorum: QuorumService
+    quorum: QuorumAdmin
+    service: QuorumService  # of `quorum`
     listener: CallListener  # for the other nodes of the quorum
 
     @property
     def controller(self) -> ControllerShell | None:
         """The controller, None without the role."""
         return self.machine if isinstance(self.machine, ControllerShell) else None
+
+    def leader_id(self) -> NodeId | None:
+        """Return the leader of the quorum, None if it is unknown."""
+        return self.raft.leader_id
 
     def addresses(self) -> dict[NodeId, str]:
         """Return the addresses of the voters; this node's has the actual port."""
@@ -103,15 +109,25 @@ async def open_member(
     if raft.log_end_offset == 0 and config.is_alone:
         await check_metadata_not_lost(directory)
     machine.attach(raft)
-    quorum = QuorumService(
-        runtime, raft, cluster_id=meta.cluster_id, is_controller=config.is_controller
+    quorum = QuorumAdmin(
+        runtime.clock,
+        raft,
+        QuorumClient(runtime.network),
+        cluster_id=meta.cluster_id,
+        is_controller=config.is_controller,
     )
-    handlers = {**raft.handlers(), **quorum.handlers()}
+    service = QuorumService(quorum)
+    handlers = {**raft.handlers(), **service.handlers()}
     if isinstance(machine, ControllerShell):
         handlers.update(machine.handlers())
     listener = await life.listen(config.controller_listener, handlers)
     member = NodeQuorum(
-        cluster_id=meta.cluster_id, raft=raft, machine=machine, quorum=quorum, listener=listener
+        cluster_id=meta.cluster_id,
+        raft=raft,
+        machine=machine,
+        quorum=quorum,
+        service=service,
+        listener=listener,
     )
     member.report_health(listener)
     return member

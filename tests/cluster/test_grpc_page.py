@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pool
 
+from quorumlog.api import validation
 from quorumlog.errors import ERROR_BY_NAME
-from quorumlog.frontends.grpc import validation
+from quorumlog.frontends.grpc import log_service
 from quorumlog.runtime import grpc_options, grpc_status
 from quorumlog.server.config import NodeConfig
 from quorumlog.testing import Broker
@@ -160,7 +161,7 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     limits = PAGE.partition("## Limits")[2]
     config = NodeConfig(data_dir="/d").requests
     assert f"{validation.PARTITIONS_MAX:,}, each named once" in limits
-    assert f"| records in one Publish | {validation.RECORDS_MAX:,} |" in limits
+    assert f"| records in one Publish | {log_service.RECORDS_MAX:,} |" in limits
     names = "names in one DescribeTopics, DescribeGroups or DeleteGroups"
     assert f"| {names} | {validation.NAMES_MAX:,} |" in limits
     timeout = f"{validation.TIMEOUT_MS_MAX:,}; 0 means {validation.TIMEOUT_MS_DEFAULT:,}"

@@ -6,12 +6,9 @@ from ...errors import NotEnoughReplicasAfterAppend, NotLeaderOrFollower, Quoruml
 from ...ids import Epoch
 from ...runtime import Buffer, Clock
 from ...storage import AppendOrigin
-from ...storage.shell.append_queue import (
-    Appended,
-    AppendOutcome,
-    CompletedAppends,
-    PendingAppend,
-)
+from ...storage.shell.append_queue import Appended as Appended  # front ends import it from here
+from ...storage.shell.append_queue import AppendOutcome as AppendOutcome  # like Appended
+from ...storage.shell.append_queue import CompletedAppends, PendingAppend
 from ..partition_leader import PartitionLeader
 from ..purgatory import Acks, PurgatoryEntry
 from .replica import Replica

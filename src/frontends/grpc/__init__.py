@@ -6,11 +6,10 @@ and the simulation runs it unchanged.
 """
 
 from .admin_service import AdminService
-from .configs import NodeSetting
 from .groups_service import GroupsService
 from .log_service import LogService
 from .mirror_service import MirrorService
-from .quorum_service import QuorumMember, QuorumService
+from .quorum_service import QuorumClient, QuorumService
 from .transactions_service import TransactionsService
 
 __all__ = [
@@ -18,8 +17,7 @@ __all__ = [
     "GroupsService",
     "LogService",
     "MirrorService",
-    "NodeSetting",
-    "QuorumMember",
+    "QuorumClient",
     "QuorumService",
     "TransactionsService",
 ]

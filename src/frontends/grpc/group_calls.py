@@ -12,6 +12,15 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
+from ...api.validation import (
+    ANSWER_MS,
+    NAMES_MAX,
+    PARTITIONS_MAX,
+    check_partition,
+    check_places,
+    check_topic_id,
+    left_ms,
+)
 from ...broker.groups.requests import DeleteGroup, DeleteOffsets, DescribeGroup, OffsetToCommit
 from ...broker.groups.shell import GroupCoordinator
 from ...errors import CoordinatorNotAvailable, InvalidRequest, QuorumlogError
@@ -41,15 +50,6 @@ from .group_translation import (
     read_fetch,
     read_heartbeat,
     read_offset,
-)
-from .validation import (
-    ANSWER_MS,
-    NAMES_MAX,
-    PARTITIONS_MAX,
-    check_partition,
-    check_places,
-    check_topic_id,
-    left_ms,
 )
 
 Q = TypeVar("Q", bound=Message)
@@ -346,11 +346,11 @@ class GroupCalls:
 
     def _deadline_ms(self, context: CallContext) -> int:
         now_ms = self._runtime.clock.now_ms()
-        return now_ms + left_ms(context, now_ms)
+        return now_ms + left_ms(context.deadline_ms, now_ms)
 
     def _passed_on_ms(self, context: CallContext) -> int:
         """Return the timeout of a forwarded call, so that its error arrives before the deadline."""
-        return max(1, left_ms(context, self._runtime.clock.now_ms()) - ANSWER_MS)
+        return max(1, left_ms(context.deadline_ms, self._runtime.clock.now_ms()) - ANSWER_MS)
 
 
 def _slices(parts: Sequence[T]) -> Iterable[Sequence[T]]:
@@ -389,7 +389,7 @@ def _check_heartbeat(request: pb.GroupHeartbeatRequest) -> None:
 def _check_places(partitions: Sequence[pb.GroupPartition]) -> None:
     for part in partitions:
         check_partition(part.topic, part.partition)
-    check_places("partitions", partitions)
+    check_places("partitions", [(part.topic, part.partition) for part in partitions])
 
 
 def _check_offsets(offsets: Sequence[pb.CommittedOffset]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
+from ...api import validation as check
 from ...broker import Acks, FetchSpec, OffsetSpec
 from ...broker.config import RequestConfig
 from ...broker.shell.produce import DelayedProduce
@@ -27,10 +28,9 @@ from ...records import partition_for_key
 from ...runtime import CallContext, Handler, Method, Runtime
 from ...runtime.protobuf_fields import EncodedMessage
 from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
-from . import validation as check
 from .envelopes import ProduceBatches, encode_fetch
 from .pipeline import Pipeline
-from .subscription import SubscribeStream, SubscriptionStream, read_request
+from .subscription import SubscribeStream, SubscriptionStream, check_isolation, read_request
 from .translation import built_batch, fill_error, offset_result
 
 TOPICS_MAX: Final = 10_000  # with a stored round-robin position; beyond it the oldest is dropped
@@ -260,9 +260,10 @@ class LogService:
 
     async def _begin(self, request: ProduceBatches) -> _Inflight:
         """Queue each partition's batches in its log, without waiting for the disk."""
-        acks = check.read_acks(request.acks)
+        acks = _read_acks(request.acks)
         timeout_ms = check.read_timeout_ms(request.timeout_ms)
-        check.check_places("partitions", request.partitions)
+        places = [(part.topic, part.partition) for part in request.partitions]
+        check.check_places("partitions", places)
         began_ms = self._runtime.clock.now_ms()
         parts: list[DelayedProduce | QuorumlogError] = []
         for part in request.partitions:
@@ -298,7 +299,7 @@ class LogService:
                 await stream.send(response)
             pipeline.answered(size)
             took_ms = self._runtime.clock.now_ms() - inflight.began_ms
-            self._figures.took_ms[check.read_acks(request.acks)].observe(took_ms)
+            self._figures.took_ms[_read_acks(request.acks)].observe(took_ms)
 
     async def _settle(
         self,
@@ -331,10 +332,10 @@ class LogService:
         """
         if self._stopping:
             raise _stopping()
-        acks = check.read_acks(request.acks)
+        acks = _read_acks(request.acks)
         timeout_ms = check.read_timeout_ms(request.timeout_ms)
         check_topic_name(request.topic)
-        check.check_publish(request)
+        _check_publish(request)
         began_ms = self._runtime.clock.now_ms()
         deadline_ms = began_ms + timeout_ms
         shares = self._spread.shares(request)
@@ -426,15 +427,18 @@ class LogService:
         max_bytes = check.read_max_bytes(
             "max_bytes", request.max_bytes, default=50 << 20, limit=limit
         )
-        check.check_isolation(request.isolation)
-        check.check_places("partitions", request.partitions)
+        check_isolation(request.isolation)
+        places = [(part.topic, part.partition) for part in request.partitions]
+        check.check_places("partitions", places)
         specs = [self._fetch_spec(part) for part in request.partitions]
         await self._metadata.wait_applied(
             request.min_metadata_offset, timeout_ms=self._left_ms(context)
         )
         outcomes = await self._replicas.fetch(
             specs,
-            max_wait_ms=check.wait_within(max_wait_ms, context, self._runtime.clock.now_ms()),
+            max_wait_ms=check.wait_within(
+                max_wait_ms, context.deadline_ms, self._runtime.clock.now_ms()
+            ),
             min_bytes=min(min_bytes, max_bytes),  # more could never be returned
             max_bytes=max_bytes,
         )
@@ -493,8 +497,9 @@ class LogService:
         self, request: log_pb2.ListOffsetsRequest, context: CallContext
     ) -> log_pb2.ListOffsetsResponse:
         """Return the offsets of timestamps or special positions."""
-        check.check_isolation(request.isolation)
-        check.check_places("partitions", request.partitions)
+        check_isolation(request.isolation)
+        places = [(part.topic, part.partition) for part in request.partitions]
+        check.check_places("partitions", places)
         specs = []
         for part in request.partitions:
             check.check_partition(part.topic, part.partition)
@@ -511,8 +516,48 @@ class LogService:
         )
 
     def _left_ms(self, context: CallContext) -> int:
-        return check.left_ms(context, self._runtime.clock.now_ms())
+        return check.left_ms(context.deadline_ms, self._runtime.clock.now_ms())
 
 
 def _stopping() -> Stopping:
     return Stopping("the node is stopping; use another broker, or retry after its restart")
+
+
+_ACKS: Final[dict[int, Acks]] = {
+    log_pb2.ACKS_ALL: Acks.ALL,
+    log_pb2.ACKS_NONE: Acks.NONE,
+    log_pb2.ACKS_LEADER: Acks.LEADER,
+}
+
+
+def _read_acks(value: int) -> Acks:
+    """Translate the enum; raises InvalidRequest for an unknown number."""
+    acks = _ACKS.get(value)
+    if acks is None:
+        raise InvalidRequest(f"acks: {value}; give ACKS_ALL, ACKS_LEADER or ACKS_NONE")
+    return acks
+
+
+RECORDS_MAX: Final = 10_000  # in one Publish: encoding the batch must not block the event loop
+
+
+def _check_publish(request: log_pb2.PublishRequest) -> None:
+    """Raise InvalidRequest unless batches can be built of the records."""
+    count = len(request.records)
+    if not 1 <= count <= RECORDS_MAX:
+        raise InvalidRequest(
+            f"records: {count} entries; give 1..{RECORDS_MAX}, and the rest in further requests",
+            topic=request.topic,
+        )
+    if request.compression not in log_pb2.Compression.values():
+        raise InvalidRequest(
+            f"compression: {request.compression}; give 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) or"
+            " 4 (zstd)",
+            topic=request.topic,
+        )
+    for index, record in enumerate(request.records):
+        if record.HasField("timestamp_ms") and record.timestamp_ms < 0:
+            raise InvalidRequest(
+                f"records[{index}].timestamp_ms: {record.timestamp_ms}; give 0 or more",
+                topic=request.topic,
+            )

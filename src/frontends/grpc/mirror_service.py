@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from ...api.validation import check_partition, check_places, check_topic_id, read_timeout_ms
 from ...broker.shell.mirror import MirrorSpec, MirrorWriter
 from ...errors import QuorumlogError
 from ...metadata.shell.publisher import MetadataPublisher
@@ -12,7 +13,6 @@ from ...runtime import CallContext, Handler, Method, Runtime
 from ...runtime.protobuf_fields import Parts
 from ...services import MIRROR_APPEND
 from .translation import fill_error
-from .validation import check_partition, check_places, check_topic_id, read_timeout_ms
 
 _PARTITIONS: Final = Parts(pb.MirrorAppendRequest, "partitions", pb.MirrorPartition, "records")
 
@@ -59,7 +59,7 @@ class MirrorService:
     async def append(self, request: MirrorBatches, context: CallContext) -> pb.MirrorAppendResponse:
         """Append to all partitions concurrently; return each one's offsets or error."""
         timeout_ms = read_timeout_ms(request.timeout_ms)
-        check_places("partitions", [part for part, _ in request.partitions])
+        check_places("partitions", [(part.topic, part.partition) for part, _ in request.partitions])
         deadline_ms = self._runtime.clock.now_ms() + timeout_ms
 
         async def one(part: pb.MirrorPartition, records: memoryview) -> pb.MirrorResult:

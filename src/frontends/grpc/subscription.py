@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from ...api import validation as check
 from ...broker import LATEST, FetchOutcome, FetchSpec, OffsetSpec
 from ...broker.shell.replica_manager import ReplicaManager
 from ...errors import InvalidRequest, QuorumlogError
@@ -17,7 +18,6 @@ from ...proto import log_pb2
 from ...records import iterate_batches
 from ...runtime import Runtime
 from ...runtime.protobuf_fields import EncodedMessage
-from . import validation as check
 from .envelopes import encode_batches
 from .pipeline import Pipeline
 from .translation import decoded_responses
@@ -53,7 +53,7 @@ def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Subscr
     check.check_partition(request.topic, request.partition)
     check.check_topic_id(request.topic_id)
     check.check_offset("offset", request.offset, lowest=-2)
-    check.check_isolation(request.isolation)
+    check_isolation(request.isolation)
     time = request.start_time_ms if request.HasField("start_time_ms") else None
     if time is not None:
         if request.offset:
@@ -80,6 +80,14 @@ def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Subscr
         ),
         decoded=request.decoded,
     )
+
+
+def check_isolation(value: int) -> None:
+    """Raise InvalidRequest for an unknown isolation level."""
+    if value not in (log_pb2.ISOLATION_READ_UNCOMMITTED, log_pb2.ISOLATION_READ_COMMITTED):
+        raise InvalidRequest(
+            f"isolation: {value}; give ISOLATION_READ_UNCOMMITTED or ISOLATION_READ_COMMITTED"
+        )
 
 
 class SubscriptionStream:

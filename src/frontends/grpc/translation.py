@@ -1,7 +1,10 @@
 """Translation between the broker's values and the messages of `quorumlog.v1`. Pure."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
+from ...api.configs import ConfigDescription, ConfigSource
+from ...api.partitions import PartitionStatus
 from ...broker import DeletionOutcome, FetchOutcome, OffsetOutcome, ReplicaSize
 from ...errors import QuorumlogError
 from ...metadata import INTERNAL_TOPICS, BrokerImage, TopicImage
@@ -11,6 +14,16 @@ from ...runtime.error_detail import encode_error
 
 RECORD_OVERHEAD = 40  # upper bound of a record's encoding beside its key, value and headers
 HEADER_OVERHEAD = 12  # the same for a header
+
+_SOURCES: Final = {
+    ConfigSource.UNSPECIFIED: admin_pb2.CONFIG_SOURCE_UNSPECIFIED,
+    ConfigSource.DEFAULT: admin_pb2.CONFIG_SOURCE_DEFAULT,
+    ConfigSource.TOPIC: admin_pb2.CONFIG_SOURCE_TOPIC,
+    ConfigSource.FILE: admin_pb2.CONFIG_SOURCE_FILE,
+    ConfigSource.ENVIRONMENT: admin_pb2.CONFIG_SOURCE_ENVIRONMENT,
+    ConfigSource.FLAG: admin_pb2.CONFIG_SOURCE_FLAG,
+    ConfigSource.CLUSTER: admin_pb2.CONFIG_SOURCE_CLUSTER,
+}
 
 
 def fill_error(
@@ -135,6 +148,45 @@ def topic_listing(topic: TopicImage) -> admin_pb2.TopicListing:
         replication_factor=topic.replication_factor,
         is_internal=topic.name in INTERNAL_TOPICS,
     )
+
+
+def config_description(config: ConfigDescription) -> admin_pb2.ConfigDescription:
+    """Translate a config with its declaration."""
+    return admin_pb2.ConfigDescription(
+        name=config.name,
+        value=config.value,
+        default_value=config.default_value,
+        source=_SOURCES[config.source],
+        place=config.place,
+        type=config.type,
+        unit=config.unit,
+        low=config.low,
+        high=config.high,
+        choices=config.choices,
+        doc=config.doc,
+        changes=config.changes,
+    )
+
+
+def replicas_description(status: PartitionStatus) -> admin_pb2.ReplicasDescription:
+    """Translate the replicas of one partition."""
+    described = admin_pb2.ReplicasDescription(topic=status.topic, partition=status.partition)
+    if status.error is not None:
+        fill_error(described.error, status.error, status.topic, status.partition)
+        return described
+    described.high_watermark = status.high_watermark
+    described.min_isr = status.min_isr
+    described.replicas.extend(
+        admin_pb2.ReplicaDescription(
+            broker=each.node_id,
+            log_end_offset=each.log_end_offset,
+            caught_up_ms_ago=each.caught_up_ms_ago,
+            in_sync=each.in_sync,
+            reason=each.reason,
+        )
+        for each in status.replicas
+    )
+    return described
 
 
 def _add_record(response: log_pb2.SubscribeResponse, record: Record) -> None:

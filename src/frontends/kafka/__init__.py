@@ -1,7 +1,7 @@
 """The Kafka front end: framing, dispatch by key and version, translation of messages.
 
-A handler decides nothing: it calls the same service methods as the gRPC front end. No module of
-this package imports sockets, so the simulation runs it unchanged.
+A handler decides nothing: it calls the same operations of `quorumlog.api` as the gRPC front end.
+No module of this package imports sockets, so the simulation runs it unchanged.
 """
 
 from .api import BrokerContext

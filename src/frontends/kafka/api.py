@@ -1,14 +1,15 @@
 """The types of a Kafka API: its versions, its handler, and the handler's input and output.
 
-A handler translates: it reads a request, makes the calls that the gRPC handlers make too, and
-returns the response as plain fields under the schema's names. It decides nothing.
+A handler translates: it reads a request, calls the operation in `quorumlog.api`, as the gRPC front
+end does, and returns the response as plain fields under the schema's names. It decides nothing.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ...runtime import Buffer, CallContext, File
+from ...api.request_context import RequestContext
+from ...runtime import Buffer, File
 from .broker_context import BrokerContext as BrokerContext
 
 ANONYMOUS: Final = "ANONYMOUS"
@@ -93,9 +94,9 @@ class Call:
     abandon: Callable[[], None] | None = None
 
     @property
-    def context(self) -> CallContext:
-        """The deadline and peer for the gRPC service methods."""
-        return CallContext(deadline_ms=self.began_ms + ANSWER_MS_MAX, peer=self.client.peer)
+    def context(self) -> RequestContext:
+        """The context of a request without a timeout of its own."""
+        return RequestContext(self.began_ms + ANSWER_MS_MAX)
 
 
 Handle: TypeAlias = Callable[[BrokerContext, Call], Awaitable[Answer]]

@@ -1,10 +1,14 @@
 """The parts of the broker that Kafka handlers use.
 
+Handlers call `BrokerApi`; those of the data path use the replica manager and the group coordinator
+themselves.
+
 A module of its own that is never compiled: a test of one handler passes only the parts it needs.
 """
 
 from dataclasses import dataclass, field
 
+from ...api.broker_api import BrokerApi
 from ...broker.config import RequestConfig
 from ...broker.groups.shell import GroupCoordinator
 from ...broker.quotas import ClientQuotaManager
@@ -12,7 +16,6 @@ from ...broker.shell.replica_manager import ReplicaManager
 from ...metadata import MetadataImage
 from ...metadata.shell.publisher import MetadataPublisher
 from ...runtime import Runtime
-from ..grpc import AdminService, QuorumService, TransactionsService
 from .config import KafkaConfig
 from .deadlines import RequestDeadlines
 
@@ -24,9 +27,7 @@ class BrokerContext:
     runtime: Runtime
     replicas: ReplicaManager
     metadata: MetadataPublisher
-    admin: AdminService
-    quorum: QuorumService
-    transactions: TransactionsService
+    api: BrokerApi
     groups: GroupCoordinator
     settings: KafkaConfig
     requests: RequestConfig

@@ -1,4 +1,5 @@
-"""Configs of the Kafka protocol: resources, entries and changes, translated to those of `Admin`.
+"""Configs of the Kafka protocol: resources, entries and changes, translated to those of
+`api.configs`.
 
 Each resource of a request has its own result. The changes of one resource apply atomically.
 
@@ -9,10 +10,11 @@ time.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
+from ...api.configs import ConfigDescription, ConfigResource, ConfigSource, ResourceType
 from ...errors import InvalidRequest, QuorumlogError
+from ...ids import Offset
+from ...metadata import AlterClusterConfigs, AlterConfigs, ListChange
 from ...metadata.topic_configs import INT32_MAX, ConfigType
-from ...proto import admin_pb2 as pb
-from ...runtime.error_detail import decode_error
 from .api import Answer, BrokerContext, Call, Fields
 from .encoding_offload import encode_if_large
 from .error_codes import error_fields
@@ -37,21 +39,21 @@ OTHERS: Final = {8: "loggers", 16: "client metrics", 32: "groups"}
 """Resource types that have configs in the protocol but none here."""
 
 
-def resource_of(resource: Any) -> pb.ConfigResource:
+def resource_of(resource: Any) -> ConfigResource:
     """Return the named resource; raises InvalidRequest for a type without configs here."""
     kind, name = resource.resource_type, resource.resource_name
     if kind == TOPIC:
-        return pb.ConfigResource(topic=name)
+        return ConfigResource(type=ResourceType.TOPIC, topic=name)
     if kind != BROKER:
         what = f"{OTHERS[kind]} have no configs here" if kind in OTHERS else "there is no such type"
         raise InvalidRequest(f"resource type {kind}: {what}; give 2 (topic) or 4 (broker)")
     if not name:
-        return pb.ConfigResource(cluster=True)
+        return ConfigResource(type=ResourceType.CLUSTER)
     if not (name.isascii() and name.isdigit()) or int(name) > 2**31 - 1:
         raise InvalidRequest(
             f"broker {name!r}: not a node id; give a node id, or an empty name for the cluster"
         )
-    return pb.ConfigResource(broker=int(name))
+    return ConfigResource(type=ResourceType.BROKER, broker=int(name))
 
 
 def is_never_set(resource: Any, name: str) -> bool:
@@ -79,25 +81,19 @@ def result_of(resource: Any, error: QuorumlogError | None) -> dict[str, Any]:
 CLUSTER_SOURCE: Final = 3
 DEFAULT_SOURCE: Final = 5
 _SOURCES: Final = {
-    pb.CONFIG_SOURCE_TOPIC: 1,  # DYNAMIC_TOPIC_CONFIG
-    pb.CONFIG_SOURCE_CLUSTER: CLUSTER_SOURCE,  # DYNAMIC_DEFAULT_BROKER_CONFIG
-    pb.CONFIG_SOURCE_FILE: 4,  # STATIC_BROKER_CONFIG
-    pb.CONFIG_SOURCE_ENVIRONMENT: 4,
-    pb.CONFIG_SOURCE_FLAG: 4,
-    pb.CONFIG_SOURCE_UNSPECIFIED: 4,  # a static source that was not reported
-    pb.CONFIG_SOURCE_DEFAULT: DEFAULT_SOURCE,
+    ConfigSource.TOPIC: 1,  # DYNAMIC_TOPIC_CONFIG
+    ConfigSource.CLUSTER: CLUSTER_SOURCE,  # DYNAMIC_DEFAULT_BROKER_CONFIG
+    ConfigSource.FILE: 4,  # STATIC_BROKER_CONFIG
+    ConfigSource.ENVIRONMENT: 4,
+    ConfigSource.FLAG: 4,
+    ConfigSource.UNSPECIFIED: 4,  # a static source that was not reported
+    ConfigSource.DEFAULT: DEFAULT_SOURCE,
 }
-UNKNOWN_SOURCE: Final = 0
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 
 
-def source_of(config: pb.ConfigDescription) -> int:
-    """Return the number of a config's source."""
-    return _SOURCES.get(config.source, UNKNOWN_SOURCE)
-
-
-def type_of(config: pb.ConfigDescription) -> int:
+def type_of(config: ConfigDescription) -> int:
     """Return the number of a config's type."""
     match config.type:
         case ConfigType.SWITCH:
@@ -105,20 +101,20 @@ def type_of(config: pb.ConfigDescription) -> int:
         case ConfigType.FRACTION:
             return DOUBLE
         case ConfigType.WHOLE:
-            return INT if config.HasField("high") and config.high <= INT32_MAX else LONG
+            return INT if config.high is not None and config.high <= INT32_MAX else LONG
         case "list of text":
             return LIST
         case _:
             return LIST if any("," in choice for choice in config.choices) else STRING
 
 
-def created_configs(configs: Iterable[pb.ConfigDescription]) -> list[Fields]:
+def created_configs(configs: Iterable[ConfigDescription]) -> list[Fields]:
     """Return the configs of a created topic, as CreateTopics returns them."""
     return [_entry(config, is_read_only=False) for config in configs]
 
 
 def described_config(
-    config: pb.ConfigDescription,
+    config: ConfigDescription,
     *,
     of_cluster: str | None,
     is_changed_here: bool,
@@ -138,21 +134,21 @@ def described_config(
     }
 
 
-def _entry(config: pb.ConfigDescription, *, is_read_only: bool) -> dict[str, Any]:
+def _entry(config: ConfigDescription, *, is_read_only: bool) -> dict[str, Any]:
     return {
         "name": config.name,
         "value": config.value,
         "read_only": is_read_only,
-        "config_source": source_of(config),
+        "config_source": _SOURCES[config.source],
         "is_sensitive": False,
     }
 
 
-def _synonyms(config: pb.ConfigDescription, of_cluster: str | None) -> list[Fields]:
+def _synonyms(config: ConfigDescription, of_cluster: str | None) -> list[Fields]:
     """Return every value that is set, the effective one first."""
     values = []
-    if config.source not in (pb.CONFIG_SOURCE_DEFAULT, pb.CONFIG_SOURCE_CLUSTER):
-        values.append((config.value, source_of(config)))
+    if config.source not in (ConfigSource.DEFAULT, ConfigSource.CLUSTER):
+        values.append((config.value, _SOURCES[config.source]))
     if of_cluster is not None:
         values.append((of_cluster, CLUSTER_SOURCE))
     if config.default_value != of_cluster:  # a topic's default is the cluster's value
@@ -160,7 +156,10 @@ def _synonyms(config: pb.ConfigDescription, of_cluster: str | None) -> list[Fiel
     return [{"name": config.name, "value": value, "source": source} for value, source in values]
 
 
-ChangesOf: TypeAlias = Callable[[Any], Sequence[pb.ConfigChange]]
+ConfigChange: TypeAlias = tuple[str, str | None] | ListChange
+"""A config with its new value (None: its default), or elements of a list."""
+
+ChangesOf: TypeAlias = Callable[[Any], Sequence[ConfigChange]]
 """Returns the changes of a resource of the request; raises InvalidRequest."""
 
 
@@ -188,37 +187,53 @@ async def alter(
 async def _alter(
     broker: BrokerContext,
     call: Call,
-    resource: pb.ConfigResource,
-    changes: Sequence[pb.ConfigChange],
+    resource: ConfigResource,
+    changes: Sequence[ConfigChange],
     *,
     replace: bool,
 ) -> None:
     if not (changes or replace):
         await _look(broker, call, resource)
         return
-    if resource.HasField("broker"):
+    if resource.type is ResourceType.BROKER:
         raise InvalidRequest(
             "settings of a single broker are read-only; edit its configuration file, or name no"
             " broker to change the cluster's settings"
         )
-    validate_only = call.body.validate_only
-    if resource.HasField("topic"):
-        of_topic = pb.AlterConfigsRequest(
-            topic=resource.topic, changes=changes, validate_only=validate_only, replace=replace
-        )
-        offset = (await broker.admin.alter_configs(of_topic, call.context)).metadata_offset
-    else:
-        of_cluster = pb.AlterClusterConfigsRequest(
-            changes=changes, validate_only=validate_only, replace=replace
-        )
-        answer = await broker.admin.alter_cluster_configs(of_cluster, call.context)
-        offset = answer.metadata_offset
-    await wait_applied(broker, offset, call.context)
+    await wait_applied(
+        broker, await _submit(broker, call, resource, changes, replace=replace), call.context
+    )
 
 
-async def _look(broker: BrokerContext, call: Call, resource: pb.ConfigResource) -> None:
+async def _submit(
+    broker: BrokerContext,
+    call: Call,
+    resource: ConfigResource,
+    changes: Sequence[ConfigChange],
+    *,
+    replace: bool,
+) -> Offset:
+    """Change configs of a topic or of the cluster; return the offset of the change."""
+    configs, validate_only = broker.api.configs, call.body.validate_only
+    values = tuple(each for each in changes if not isinstance(each, ListChange))
+    lists = tuple(each for each in changes if isinstance(each, ListChange))
+    if resource.type is ResourceType.TOPIC:
+        of_topic = AlterConfigs(
+            topic=resource.topic,
+            changes=values,
+            lists=lists,
+            validate_only=validate_only,
+            replace=replace,
+        )
+        return (await configs.alter_topic(of_topic, call.context)).offset
+    of_cluster = AlterClusterConfigs(
+        changes=values, lists=lists, validate_only=validate_only, replace=replace
+    )
+    return (await configs.alter_cluster(of_cluster, call.context)).offset
+
+
+async def _look(broker: BrokerContext, call: Call, resource: ConfigResource) -> None:
     """Raise the error that a change of the resource would raise; change nothing."""
-    request = pb.DescribeConfigsRequest(resources=[resource])
-    (result,) = (await broker.admin.describe_configs(request, call.context)).results
-    if result.HasField("error"):
-        raise decode_error(result.error)
+    (described,), _ = await broker.api.configs.describe([resource], call.context)
+    if described.error is not None:
+        raise described.error

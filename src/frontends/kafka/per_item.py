@@ -6,10 +6,8 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, K
 from datetime import timedelta
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from ...api.request_context import RequestContext
 from ...errors import InvalidRequest, QuorumlogError, TimedOut
-from ...proto import errors_pb2
-from ...runtime import CallContext
-from ...runtime.error_detail import decode_error
 from .api import BrokerContext, Call, Fields
 
 PARTS_MAX: Final = 10_000
@@ -28,7 +26,7 @@ Place: TypeAlias = tuple[str, int]
 
 
 class PartitionItem(Protocol):
-    """An item of a call that names one partition."""
+    """An item of a call, or its result, that names one partition."""
 
     @property
     def topic(self) -> str: ...
@@ -36,23 +34,12 @@ class PartitionItem(Protocol):
     def partition(self) -> int: ...
 
 
-class PartitionResult(PartitionItem, Protocol):
-    """The result of one partition."""
-
-    @property
-    def error(self) -> errors_pb2.Error: ...
-
-
-ItemOfCall = TypeVar("ItemOfCall", bound=PartitionItem)
-Result = TypeVar("Result", bound=PartitionResult)
-
-
 async def outcomes(
     broker: BrokerContext,
     parts: Sequence[P],
     carry_out: Callable[[P], Awaitable[R]],
     *,
-    context: CallContext,
+    context: RequestContext,
 ) -> list[R | QuorumlogError]:
     """Carry out every item. Return the results or errors in the same order.
 
@@ -98,13 +85,13 @@ async def outcome(result: Awaitable[R]) -> R | QuorumlogError:
         return error
 
 
-def with_timeout(call: Call, timeout: timedelta) -> CallContext:
+def with_timeout(call: Call, timeout: timedelta) -> RequestContext:
     """Return the context of a call with the deadline of the request's arrival plus its timeout."""
     milliseconds = max(0, timeout // timedelta(milliseconds=1))
-    return CallContext(deadline_ms=call.began_ms + milliseconds, peer=call.context.peer)
+    return RequestContext(call.began_ms + milliseconds)
 
 
-async def wait_applied(broker: BrokerContext, offset: int, context: CallContext) -> None:
+async def wait_applied(broker: BrokerContext, offset: int, context: RequestContext) -> None:
     """Wait until this broker has applied a change, so that the client sees it here. Return at the
     latest after APPLIED_MS_MAX or at the deadline: the change is committed anyway."""
     left_ms = context.deadline_ms - broker.runtime.clock.now_ms()
@@ -127,23 +114,18 @@ def place(part: PartitionItem) -> Place:
 
 
 def split_valid(
-    parts: Sequence[ItemOfCall], check: Callable[[ItemOfCall], None]
-) -> tuple[list[ItemOfCall], dict[Place, QuorumlogError]]:
-    """Return the valid items, and the errors of the others: `check` raised, or the partition is
-    named twice."""
+    parts: Sequence[P], check: Callable[[P], None], *, at: Callable[[P], Place]
+) -> tuple[list[P], dict[Place, QuorumlogError]]:
+    """Return the valid items, and the errors of the others: `check` raised, or the partition `at`
+    the item is named twice."""
     twice = InvalidRequest("partition: named twice in the request; name each partition once")
-    refused: dict[Place, QuorumlogError] = dict.fromkeys(repeated(map(place, parts)), twice)
+    refused: dict[Place, QuorumlogError] = dict.fromkeys(repeated(map(at, parts)), twice)
     for part in parts:
         try:
             check(part)
         except QuorumlogError as error:
-            refused[place(part)] = error
-    return [part for part in parts if place(part) not in refused], refused
-
-
-def error_of(result: PartitionResult) -> QuorumlogError | None:
-    """Return the error of a result, or None."""
-    return decode_error(result.error) if result.error.name else None
+            refused[at(part)] = error
+    return [part for part in parts if at(part) not in refused], refused
 
 
 def by_topic(

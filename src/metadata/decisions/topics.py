@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from ...errors import (
     InvalidPartitions,
@@ -21,6 +23,7 @@ from ..commands import (
     CreateTopic,
     DeleteTopic,
     PartitionsCreated,
+    RelayedCommand,
     Reply,
     TopicCreated,
     TopicDeleted,
@@ -38,10 +41,22 @@ from ..topic_names import (
 )
 from .placement import Placer, check_replication_factor
 
+if TYPE_CHECKING:
+    from ...runtime import Entropy
+
 PARTITIONS_A_STEP: Final = 200
 """Partitions placed per step, a few milliseconds of work; more need a LongDecision."""
 
 _Item = TypeVar("_Item")
+_Command = TypeVar("_Command", bound=RelayedCommand[Any])
+
+
+def with_topic_id(command: _Command, entropy: "Entropy") -> _Command:
+    """Return the command; a new topic without an id gets a random one, so that a repeat is
+    harmless."""
+    if isinstance(command, CreateTopic) and not command.topic_id:
+        return replace(command, topic_id=TopicId(entropy.token(16)))
+    return command
 
 
 def create_topic(

@@ -26,9 +26,9 @@ from ..commands import (
     PartitionsAltered,
     ProducerIdsAllocated,
     Submitted,
-    with_topic_id,
 )
 from ..config import ControllerConfig
+from ..decisions.topics import with_topic_id
 from ..isr_messages import alter_partitions_of, altered_response
 from ..sessions import BrokerSessions
 from .applied_waiters import AppliedWaiters

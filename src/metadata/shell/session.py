@@ -26,7 +26,8 @@ from ...proto import metadata_records_pb2
 from ...runtime import Runtime, Scope, Stream
 from ...services import CONTROLLER_BROKER_SESSION
 from ..codec import encode_command
-from ..commands import RelayedCommand, Submitted, with_topic_id
+from ..commands import RelayedCommand, Submitted
+from ..decisions.topics import with_topic_id
 from ..metadata_freshness import MetadataFreshness
 from .controller_calls import ControllerCalls
 from .controller_locator import ControllerLocator

@@ -6,8 +6,8 @@ import pytest
 from tests.kit.node import WAIT_MS, Run, serving
 
 from quorumlog import simulation
+from quorumlog.api.quotas import ALTERATIONS_MAX
 from quorumlog.errors import InvalidRequest
-from quorumlog.frontends.grpc.admin_service import ALTERATIONS_MAX
 from quorumlog.metadata.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from quorumlog.proto import admin_pb2 as pb
 from quorumlog.runtime import Channel, Runtime

@@ -39,11 +39,17 @@ from quorumlog.metadata import (
     TopicDeleted,
     UnregisterBroker,
     UpdateFeatures,
+)
+from quorumlog.metadata.codec import (
+    decode_command,
     describe_features,
     describe_topic,
+    encode_command,
+    encode_reply,
 )
-from quorumlog.metadata.codec import decode_command, encode_command, encode_reply
-from quorumlog.metadata.commands import Relayed, with_topic_id
+from quorumlog.metadata.commands import Relayed
+from quorumlog.metadata.decisions.features import feature_levels
+from quorumlog.metadata.decisions.topics import with_topic_id
 from quorumlog.proto import admin_pb2, controller_pb2
 from quorumlog.runtime.real import RealEntropy
 
@@ -288,7 +294,7 @@ def test_feature_of_a_newer_controller_has_no_description() -> None:
 
 
 def test_features_are_described_with_what_every_broker_works_with(cluster: Cluster) -> None:
-    [feature] = describe_features(cluster.image)
+    [feature] = describe_features(feature_levels(cluster.image))
     assert (feature.name, feature.level, feature.level_min, feature.level_max) == (
         "metadata.version",
         1,

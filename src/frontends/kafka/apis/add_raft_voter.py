@@ -5,8 +5,8 @@ The response always waits for the commit, also where version 1 does not ask for 
 
 from typing import Any, Final
 
+from ....api.quorum import AddVoter
 from ....errors import InvalidRequest
-from ....proto import quorum_pb2 as pb
 from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..error_codes import error_fields
 from ..per_item import outcome, with_timeout
@@ -22,13 +22,13 @@ async def _add(broker: BrokerContext, call: Call) -> None:
     body = call.body
     if body.voter_directory_id is None:
         raise InvalidRequest("voter_directory_id: empty; give the id of the node's data directory")
-    request = pb.AddVoterRequest(
+    change = AddVoter(
         cluster_id=body.cluster_id or "",
         id=body.voter_id,
         directory_id=body.voter_directory_id.bytes,
         address=_address(body.listeners),
     )
-    await broker.quorum.add_voter(request, with_timeout(call, body.timeout))
+    await broker.api.quorum.add_voter(change, with_timeout(call, body.timeout))
 
 
 def _address(listeners: Any) -> str:

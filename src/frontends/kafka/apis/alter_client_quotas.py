@@ -3,9 +3,7 @@
 from typing import Any, Final
 
 from ....errors import QuorumlogError
-from ....proto import admin_pb2 as pb
-from ....proto import metadata_records_pb2
-from ....runtime.error_detail import decode_error
+from ....metadata import AlterClientQuotas, ClientQuotasAltered, QuotaAlteration, Submitted
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
@@ -28,35 +26,27 @@ async def alter_client_quotas(broker: BrokerContext, call: Call) -> Answer:
 
 async def _alter(broker: BrokerContext, call: Call) -> list[QuorumlogError | None]:
     """Return the error of each entry, or None."""
-    response = await outcome(_asked(broker, call))
-    if isinstance(response, QuorumlogError):
-        return [response] * len(call.body.entries)
-    await wait_applied(broker, response.metadata_offset, call.context)
-    return [
-        decode_error(result.error) if result.HasField("error") else None
-        for result in response.results
-    ]
+    submitted = await outcome(_submit(broker, call))
+    if isinstance(submitted, QuorumlogError):
+        return [submitted] * len(call.body.entries)
+    await wait_applied(broker, submitted.offset, call.context)
+    return [each.error for each in submitted.reply.outcomes]
 
 
-async def _asked(broker: BrokerContext, call: Call) -> pb.AlterClientQuotasResponse:
+async def _submit(broker: BrokerContext, call: Call) -> Submitted[ClientQuotasAltered]:
     entries = call.body.entries
     check_count(sum(max(1, len(entry.entity), len(entry.ops)) for entry in entries))
-    request = pb.AlterClientQuotasRequest(
-        alterations=[_alteration(entry) for entry in entries],
+    command = AlterClientQuotas(
+        alterations=tuple(_alteration(entry) for entry in entries),
         validate_only=call.body.validate_only,
     )
-    return await broker.admin.quotas.alter_client_quotas(request, call.context)
+    return await broker.api.quotas.alter(command, call.context)
 
 
-def _alteration(entry: Any) -> pb.ClientQuotaAlteration:
-    return pb.ClientQuotaAlteration(
-        entity=[
-            metadata_records_pb2.QuotaEntity(type=part.entity_type, name=part.entity_name)
-            for part in entry.entity
-        ],
-        changes=[
-            pb.QuotaChange(key=op.key, value=None if op.remove else op.value) for op in entry.ops
-        ],
+def _alteration(entry: Any) -> QuotaAlteration:
+    return QuotaAlteration(
+        entity=tuple((part.entity_type, part.entity_name) for part in entry.entity),
+        changes=tuple((op.key, None if op.remove else op.value) for op in entry.ops),
     )
 
 

@@ -4,9 +4,8 @@ IncrementalAlterConfigs changes single configs (KIP-339)."""
 from typing import Any, Final
 
 from ....errors import InvalidRequest
-from ....proto import admin_pb2 as pb
 from ..api import Answer, BrokerContext, Call, KafkaApi
-from ..configs import alter
+from ..configs import ConfigChange, alter
 
 
 async def alter_configs(broker: BrokerContext, call: Call) -> Answer:
@@ -14,11 +13,11 @@ async def alter_configs(broker: BrokerContext, call: Call) -> Answer:
     return await alter(broker, call, _changes, replace=True)
 
 
-def _changes(resource: Any) -> list[pb.ConfigChange]:
+def _changes(resource: Any) -> list[ConfigChange]:
     for config in resource.configs:
         if config.value is None:
             raise InvalidRequest(f"{config.name}: no value; leave it out for its default")
-    return [pb.ConfigChange(name=config.name, value=config.value) for config in resource.configs]
+    return [(config.name, config.value) for config in resource.configs]
 
 
 API: Final = KafkaApi(key=33, name="AlterConfigs", low=0, high=2, flexible=2, handle=alter_configs)

@@ -6,9 +6,10 @@ Null replicas cancel a reassignment (KIP-455). Version 1 can require an unchange
 
 from typing import Any, Final
 
+from ....api.validation import check_assignments, check_partition
 from ....errors import QuorumlogError
-from ....proto import admin_pb2 as pb
-from ...grpc.validation import check_assignments, check_partition
+from ....ids import NodeId
+from ....metadata import AlterReassignments, Reassignment
 from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
@@ -16,7 +17,6 @@ from ..per_item import (
     Place,
     by_topic,
     check_count,
-    error_of,
     outcome,
     place,
     split_valid,
@@ -46,17 +46,16 @@ async def alter_partition_reassignments(broker: BrokerContext, call: Call) -> An
 async def _altered(broker: BrokerContext, call: Call) -> dict[Place, QuorumlogError | None]:
     body = call.body
     check_count(sum(len(topic.partitions) for topic in body.topics))
-    good, refused = split_valid(_named(body), _check)
+    good, refused = split_valid(_named(body), _check, at=place)
     results: dict[Place, QuorumlogError | None] = dict(refused)
     if good:
-        request = pb.AlterReassignmentsRequest(
-            partitions=good,
-            keep_replication_factor=not _may_change_number(body),
+        command = AlterReassignments(
+            reassignments=tuple(good), keep_replication_factor=not _may_change_number(body)
         )
         context = with_timeout(call, body.timeout)
-        answer = await broker.admin.partitions.alter_reassignments(request, context)
-        await wait_applied(broker, answer.metadata_offset, context)
-        results.update((place(each), error_of(each)) for each in answer.results)
+        submitted = await broker.api.partitions.alter_reassignments(command, context)
+        await wait_applied(broker, submitted.offset, context)
+        results.update((place(each), each.error) for each in submitted.reply.outcomes)
     return results
 
 
@@ -66,21 +65,22 @@ def _may_change_number(body: Any) -> bool:
     return may
 
 
-def _named(body: Any) -> list[pb.PartitionReassignment]:
-    named = []
-    for topic in body.topics:
-        for part in topic.partitions:
-            move = pb.PartitionReassignment(topic=topic.name, partition=part.partition_index)
-            if part.replicas is not None:
-                move.target.CopyFrom(pb.ReplicaAssignment(replicas=part.replicas))
-            named.append(move)
-    return named
+def _named(body: Any) -> list[Reassignment]:
+    return [
+        Reassignment(
+            topic=topic.name,
+            partition=part.partition_index,
+            replicas=None if part.replicas is None else tuple(map(NodeId, part.replicas)),
+        )
+        for topic in body.topics
+        for part in topic.partitions
+    ]
 
 
-def _check(move: pb.PartitionReassignment) -> None:
+def _check(move: Reassignment) -> None:
     check_partition(*place(move))
-    if move.HasField("target"):
-        check_assignments([move.target])
+    if move.replicas is not None:
+        check_assignments([move.replicas])
 
 
 API: Final = KafkaApi(

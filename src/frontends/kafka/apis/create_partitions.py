@@ -8,7 +8,8 @@ from itertools import chain
 from typing import Any, Final
 
 from ....errors import InvalidPartitions, InvalidReplicaAssignment, InvalidRequest, QuorumlogError
-from ....proto import admin_pb2 as pb
+from ....ids import NodeId
+from ....metadata import CreatePartitions
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
@@ -23,9 +24,9 @@ async def create_partitions(broker: BrokerContext, call: Call) -> Answer:
     topics = [topic for topic in body.topics if topic.name not in twice]
 
     async def grow(topic: Any) -> None:
-        request = _request(broker, topic, validate_only=body.validate_only)
-        response = await broker.admin.partitions.create_partitions(request, context)
-        await wait_applied(broker, response.metadata_offset, context)
+        command = _command(broker, topic, validate_only=body.validate_only)
+        submitted = await broker.api.topics.create_partitions(command, context)
+        await wait_applied(broker, submitted.offset, context)
 
     results = await outcomes(broker, topics, grow, context=context)
     refusal = InvalidRequest("topic: named twice in the request; name each topic once")
@@ -36,28 +37,25 @@ async def create_partitions(broker: BrokerContext, call: Call) -> Answer:
     return await encode_if_large(broker, call, {"results": told}, elements=len(topics) + len(twice))
 
 
-def _request(
-    broker: BrokerContext, topic: Any, *, validate_only: bool
-) -> pb.CreatePartitionsRequest:
+def _command(broker: BrokerContext, topic: Any, *, validate_only: bool) -> CreatePartitions:
     present = broker.image.topic(topic.name)
     if present is not None and len(present.partitions) == topic.count:
         raise InvalidPartitions(
             f"count: the topic has {topic.count} partitions already; give more", topic=topic.name
         )
-    request = pb.CreatePartitionsRequest(
-        topic=topic.name, count=topic.count, validate_only=validate_only
-    )
-    if topic.assignments is None:
-        return request
-    if not topic.assignments:
+    if topic.assignments is not None and not topic.assignments:
         raise InvalidReplicaAssignment(
             "assignments: empty; assign each new partition, or give null to have them placed",
             topic=topic.name,
         )
-    check_count(len(topic.assignments))
-    for assignment in topic.assignments:
-        request.assignments.add(replicas=assignment.broker_ids)
-    return request
+    assignments = topic.assignments or ()
+    check_count(len(assignments))
+    return CreatePartitions(
+        topic=topic.name,
+        count=topic.count,
+        assignments=tuple(tuple(map(NodeId, each.broker_ids)) for each in assignments),
+        validate_only=validate_only,
+    )
 
 
 def _result(name: str, outcome: QuorumlogError | None) -> Fields:

@@ -7,6 +7,7 @@ created topic, since 7 with its id (KIP-525, KIP-516).
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from ....api.configs import describe_topic_configs
 from ....errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -15,9 +16,8 @@ from ....errors import (
     InvalidRequest,
     QuorumlogError,
 )
-from ....metadata import TOPIC_CONFIGS, MetadataImage
-from ....proto import admin_pb2 as pb
-from ...grpc.configs import describe_topic_configs
+from ....ids import NodeId
+from ....metadata import TOPIC_CONFIGS, CreateTopic, MetadataImage, TopicImage
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..configs import created_configs
 from ..encoding_offload import encode_if_large
@@ -35,11 +35,11 @@ async def create_topics(broker: BrokerContext, call: Call) -> Answer:
     topics = [topic for topic in body.topics if topic.name not in twice]
     context = with_timeout(call, body.timeout)
 
-    async def create(topic: Any) -> pb.CreateTopicResponse:
-        request = _request(topic, validate_only=body.validate_only)
-        response = await broker.admin.create_topic(request, context)
-        await wait_applied(broker, response.metadata_offset, context)
-        return response
+    async def create(topic: Any) -> TopicImage:
+        command = _command(topic, validate_only=body.validate_only)
+        submitted = await broker.api.topics.create(command, context)
+        await wait_applied(broker, submitted.offset, context)
+        return submitted.reply.topic
 
     results = await outcomes(broker, topics, create, context=context)
     refusal = InvalidRequest("topic: named twice in the request; name each topic once")
@@ -51,8 +51,8 @@ async def create_topics(broker: BrokerContext, call: Call) -> Answer:
             if isinstance(made, QuorumlogError):
                 yield _refused(topic.name, made)
             else:
-                configs = _configs(image, made.topic) if with_configs else ()
-                yield _created(made.topic, configs, is_there=not body.validate_only)
+                configs = _configs(image, made) if with_configs else ()
+                yield _created(made, configs, is_there=not body.validate_only)
         for name in twice:
             yield _refused(name, refusal)
 
@@ -62,15 +62,15 @@ async def create_topics(broker: BrokerContext, call: Call) -> Answer:
     )
 
 
-def _request(topic: Any, *, validate_only: bool) -> pb.CreateTopicRequest:
+def _command(topic: Any, *, validate_only: bool) -> CreateTopic:
     check_count(len(topic.configs) + len(topic.assignments))
-    request = pb.CreateTopicRequest(name=topic.name, validate_only=validate_only)
     for config in topic.configs:
         if config.value is None:
             raise InvalidConfig(f"{config.name}: no value; leave it out for its default")
-        request.configs.add(name=config.name, value=config.value)
+    assignments: tuple[tuple[NodeId, ...], ...] = ()
+    partitions = replication_factor = 0
     if topic.assignments:
-        _assign(request, topic)
+        assignments = _assignments(topic)
     elif topic.num_partitions == 0:
         raise InvalidPartitions("partitions: 0; give 1 or more, or -1 for the default")
     elif topic.replication_factor == 0:
@@ -78,12 +78,19 @@ def _request(topic: Any, *, validate_only: bool) -> pb.CreateTopicRequest:
             "replication factor: 0; give 1 or more, or -1 for the default"
         )
     else:
-        request.partitions = _number(topic.num_partitions)
-        request.replication_factor = _number(topic.replication_factor)
-    return request
+        partitions = _number(topic.num_partitions)
+        replication_factor = _number(topic.replication_factor)
+    return CreateTopic(
+        name=topic.name,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        configs=tuple((config.name, config.value) for config in topic.configs),
+        validate_only=validate_only,
+        assignments=assignments,
+    )
 
 
-def _assign(request: pb.CreateTopicRequest, topic: Any) -> None:
+def _assignments(topic: Any) -> tuple[tuple[NodeId, ...], ...]:
     if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
         raise InvalidRequest("assignments: counts are given too; give -1 for both of them")
     replicas = {each.partition_index: each.broker_ids for each in topic.assignments}
@@ -91,12 +98,11 @@ def _assign(request: pb.CreateTopicRequest, topic: Any) -> None:
         raise InvalidReplicaAssignment(
             "assignments: not partitions 0, 1, 2 and so on; assign each partition once"
         )
-    for index in range(len(replicas)):
-        request.assignments.add(replicas=replicas[index])
+    return tuple(tuple(map(NodeId, replicas[index])) for index in range(len(replicas)))
 
 
 def _number(value: int) -> int:
-    """Return the service's value of a count, in which 0 is the default."""
+    """Return the command's value of a count, in which 0 is the default."""
     return 0 if value == DEFAULT else value
 
 
@@ -104,28 +110,22 @@ def _refused(name: str, error: QuorumlogError) -> Fields:
     return {"name": name, **error_fields(error), "configs": ()}
 
 
-def _created(topic: pb.TopicDescription, configs: Sequence[Fields], *, is_there: bool) -> Fields:
+def _created(topic: TopicImage, configs: Sequence[Fields], *, is_there: bool) -> Fields:
     return {
         "name": topic.name,
-        "topic_id": topic.topic_id if is_there else b"",
+        "topic_id": topic.id if is_there else b"",
         **error_fields(None),
         "num_partitions": len(topic.partitions),
-        "replication_factor": _replication_factor(topic.partitions),
+        "replication_factor": topic.replication_factor,
         "configs": configs,
     }
 
 
-def _configs(image: MetadataImage, topic: pb.TopicDescription) -> list[Fields]:
+def _configs(image: MetadataImage, topic: TopicImage) -> list[Fields]:
     described = describe_topic_configs(
-        {config.name: config.value for config in topic.configs},
-        image.cluster_configs,
-        replication_factor=_replication_factor(topic.partitions),
+        topic.configs, image.cluster_configs, replication_factor=topic.replication_factor
     )
     return created_configs(described)
-
-
-def _replication_factor(partitions: Sequence[pb.PartitionDescription]) -> int:
-    return len(partitions[0].replicas)
 
 
 API: Final = KafkaApi(key=19, name="CreateTopics", low=2, high=7, flexible=5, handle=create_topics)

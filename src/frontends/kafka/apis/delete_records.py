@@ -7,9 +7,9 @@ Offset -1 means the high watermark.
 from collections.abc import Iterator
 from typing import Any, Final
 
+from ....api.validation import check_before_offset, check_partition
+from ....broker import DeletionSpec
 from ....errors import InvalidRequest, QuorumlogError
-from ....proto import admin_pb2 as pb
-from ...grpc.validation import check_before_offset, check_partition
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of
@@ -17,7 +17,6 @@ from ..per_item import (
     Place,
     by_topic,
     check_count,
-    error_of,
     outcome,
     place,
     split_valid,
@@ -40,23 +39,21 @@ async def delete_records(broker: BrokerContext, call: Call) -> Answer:
 
 async def _deleted(broker: BrokerContext, call: Call) -> Answer:
     parts = [
-        pb.DeleteRecordsPartition(
-            topic=topic.name, partition=part.partition_index, before_offset=part.offset
-        )
+        DeletionSpec(topic.name, part.partition_index, part.offset)
         for topic in call.body.topics
         for part in topic.partitions
     ]
-    good, refused = split_valid(parts, _check)
+    good, refused = split_valid(parts, _check, at=place)
     results: dict[Place, Fields] = {at: _fields(at, error) for at, error in refused.items()}
     if good:
-        request = pb.DeleteRecordsRequest(partitions=good)
         context = with_timeout(call, call.body.timeout)
-        answer = await outcome(broker.admin.delete_records(request, context))
-        if isinstance(answer, QuorumlogError):
-            results.update((place(part), _fields(place(part), answer)) for part in good)
+        outcomes = await outcome(broker.api.partitions.delete_records(good, context))
+        if isinstance(outcomes, QuorumlogError):
+            results.update((place(part), _fields(place(part), outcomes)) for part in good)
         else:
-            for each in answer.results:
-                results[place(each)] = _fields(place(each), error_of(each), each.log_start_offset)
+            for each in outcomes:
+                at = place(each.spec)
+                results[at] = _fields(at, each.error, each.log_start_offset)
     topics = by_topic(
         ((topic, fields) for (topic, _), fields in results.items()),
         topic_as="name",
@@ -72,9 +69,9 @@ def _each(body: Any, error: QuorumlogError) -> Iterator[Fields]:
         yield {"name": topic.name, "partitions": (_fields(at, error) for at in places)}
 
 
-def _check(part: pb.DeleteRecordsPartition) -> None:
+def _check(part: DeletionSpec) -> None:
     check_partition(part.topic, part.partition)
-    check_before_offset(part)
+    check_before_offset(part.topic, part.partition, part.before_offset)
 
 
 def _fields(at: Place, error: QuorumlogError | None, start: int = NO_OFFSET) -> Fields:

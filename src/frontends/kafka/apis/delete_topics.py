@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ....errors import InvalidRequest, QuorumlogError
-from ....metadata import MetadataImage
-from ....proto import admin_pb2 as pb
+from ....ids import TopicId
+from ....metadata import DeleteTopic, MetadataImage
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
@@ -42,12 +42,15 @@ async def delete_topics(broker: BrokerContext, call: Call) -> Answer:
             raise InvalidRequest("topic: named twice in the request; name each topic once")
         if bool(named.name) == bool(named.topic_id):
             raise InvalidRequest("topic: give either its name or its id")
-        request = pb.DeleteTopicRequest(name=named.name, topic_id=named.topic_id)
-        response = await broker.admin.delete_topic(request, context)
-        await wait_applied(broker, response.metadata_offset, context)
-        topic = image.topic_of_id(response.topic_id)
+        command = DeleteTopic(
+            name=named.name or "", topic_id=TopicId(named.topic_id) if named.topic_id else None
+        )
+        submitted = await broker.api.topics.delete(command, context)
+        await wait_applied(broker, submitted.offset, context)
+        topic_id = submitted.reply.topic_id
+        topic = image.topic_of_id(topic_id)
         name = named.name if topic is None else topic.name
-        return {"name": name, "topic_id": response.topic_id}
+        return {"name": name, "topic_id": topic_id}
 
     named = list(dict.fromkeys(wanted))
     results = await outcomes(broker, named, delete, context=context)

@@ -1,11 +1,11 @@
 """DescribeClientQuotas: return the client quotas that match filters (KIP-546)."""
 
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ....errors import InvalidRequest, QuorumlogError
-from ....metadata.client_quotas import ENTITY_TYPES, QUOTAS
-from ....proto import admin_pb2 as pb
-from ....proto import metadata_records_pb2
+from ....metadata.client_quotas import ENTITY_TYPES, QUOTAS, EntityFilter, QuotaEntity
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
@@ -20,28 +20,27 @@ async def describe_client_quotas(broker: BrokerContext, call: Call) -> Answer:
     described = await outcome(_describe(broker, call))
     if isinstance(described, QuorumlogError):
         return {**error_fields(described), "entries": None}
-    told = {**error_fields(None), "entries": map(_entry, described.quotas)}
-    return await encode_if_large(
-        broker, call, told, elements=len(described.quotas) * ELEMENTS_AN_ENTRY
-    )
+    told = {**error_fields(None), "entries": itertools.starmap(_entry, described)}
+    return await encode_if_large(broker, call, told, elements=len(described) * ELEMENTS_AN_ENTRY)
 
 
-async def _describe(broker: BrokerContext, call: Call) -> pb.DescribeClientQuotasResponse:
-    request = pb.DescribeClientQuotasRequest(
-        filters=[_filter(each) for each in call.body.components], strict=call.body.strict
-    )
-    return await broker.admin.quotas.describe_client_quotas(request, call.context)
+async def _describe(
+    broker: BrokerContext, call: Call
+) -> Sequence[tuple[QuotaEntity, Mapping[str, float]]]:
+    filters = [_filter(each) for each in call.body.components]
+    quotas, _ = await broker.api.quotas.describe(filters, call.context, strict=call.body.strict)
+    return quotas
 
 
-def _filter(component: Any) -> pb.QuotaFilter:
+def _filter(component: Any) -> EntityFilter:
     kind = component.entity_type
     match component.match_type:
         case 0 if component.match is not None:
-            return pb.QuotaFilter(type=kind, name=component.match)
+            return EntityFilter(type=kind, name=component.match)
         case 1 if component.match is None:
-            return pb.QuotaFilter(type=kind, is_default=True)
+            return EntityFilter(type=kind)
         case 2 if component.match is None:
-            return pb.QuotaFilter(type=kind, is_any=True)
+            return EntityFilter(type=kind, is_any=True)
         case _:
             raise InvalidRequest(
                 f"match type of {kind!r}: {component.match_type} with {component.match!r}; give 0"
@@ -49,18 +48,10 @@ def _filter(component: Any) -> pb.QuotaFilter:
             )
 
 
-def _entry(quotas: pb.ClientQuotas) -> Fields:
+def _entry(entity: QuotaEntity, quotas: Mapping[str, float]) -> Fields:
     return {
-        "entity": [_entity_fields(part) for part in quotas.entity],
-        "values": [{"key": each.key, "value": each.value} for each in quotas.values],
-    }
-
-
-def _entity_fields(part: metadata_records_pb2.QuotaEntity) -> Fields:
-    """Return one part of a quota's entity."""
-    return {
-        "entity_type": part.type,
-        "entity_name": part.name if part.HasField("name") else None,
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+        "values": [{"key": key, "value": value} for key, value in sorted(quotas.items())],
     }
 
 

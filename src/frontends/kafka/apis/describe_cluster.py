@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from ....proto import admin_pb2
 from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..authorized_operations import cluster_operations
 from ..endpoints import controller_of, endpoints
@@ -15,7 +14,7 @@ CONTROLLERS: Final = 2
 async def describe_cluster(broker: BrokerContext, call: Call) -> Answer:
     """Describe the brokers. Controllers are not described: they have no Kafka listener."""
     body, asked = call.body, broker.replicas.node_id
-    cluster = await broker.admin.describe_cluster(admin_pb2.DescribeClusterRequest(), call.context)
+    cluster = await broker.api.cluster.describe(call.context)
     kind = getattr(body, "endpoint_type", BROKERS)
     if kind != BROKERS:
         is_known = kind == CONTROLLERS

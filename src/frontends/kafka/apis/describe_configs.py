@@ -9,10 +9,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ....api.configs import RESOURCES_MAX, ConfigResource, ResourceType
 from ....errors import InvalidRequest, QuorumlogError
-from ....proto import admin_pb2 as pb
-from ....runtime.error_detail import decode_error
-from ...grpc.configs import RESOURCES_MAX
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..configs import described_config, resource_of, result_of
 from ..encoding_offload import encode_if_large
@@ -43,20 +41,20 @@ async def describe_configs(broker: BrokerContext, call: Call) -> Answer:
 async def _describe(broker: BrokerContext, call: Call, resource: Any) -> Sequence[Fields]:
     wanted = resource_of(resource)
     parts = [wanted]
-    if wanted.HasField("broker"):
-        parts.append(pb.ConfigResource(cluster=True))
-    request = pb.DescribeConfigsRequest(resources=parts)
-    answer = await broker.admin.describe_configs(request, call.context)
-    for result in answer.results:
-        if result.HasField("error"):
-            raise decode_error(result.error)
-    configs = [config for result in answer.results for config in result.configs]
+    is_broker = wanted.type is ResourceType.BROKER
+    if is_broker:
+        parts.append(ConfigResource(type=ResourceType.CLUSTER))
+    described, _ = await broker.api.configs.describe(parts, call.context)
+    for each in described:
+        if each.error is not None:
+            raise each.error
+    configs = [config for each in described for config in each.configs]
     named = frozenset(resource.configuration_keys or ())  # empty: all of them
     return [
         described_config(
             config,
             of_cluster=broker.image.cluster_configs.get(config.name),
-            is_changed_here=not wanted.HasField("broker"),
+            is_changed_here=not is_broker,
             with_synonyms=call.body.include_synonyms,
             with_doc=getattr(call.body, "include_documentation", False),
         )

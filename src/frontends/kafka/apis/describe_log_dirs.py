@@ -8,8 +8,8 @@ directories here, and none lags behind the high watermark of this broker.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ....api.partitions import LogDirUsage
 from ....errors import QuorumlogError
-from ....proto import admin_pb2 as pb
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of
@@ -22,24 +22,21 @@ FIRST_WITH_ERROR: Final = 3
 async def describe_log_dirs(broker: BrokerContext, call: Call) -> Answer:
     """Describe the directories; unopened logs are opened for it."""
     wanted = _wanted(call.body)
-    request = pb.DescribeLogDirsRequest()
-    if wanted is not None:
-        request.topics.extend(name for name in wanted if broker.image.topic(name) is not None)
-        request.directories_only = not request.topics
-    answer = await outcome(broker.admin.describe_log_dirs(request, call.context))
-    if isinstance(answer, QuorumlogError):
-        code = code_of(answer)
+    topics = [name for name in wanted or () if broker.image.topic(name) is not None]
+    usage = await outcome(
+        broker.api.partitions.describe_log_dir(
+            topics, call.context, directory_only=wanted is not None and not topics
+        )
+    )
+    if isinstance(usage, QuorumlogError):
+        code = code_of(usage)
         nameless = {"error_code": code, "log_dir": ""}
         return {
             "error_code": code,
             "results": [nameless] if call.version < FIRST_WITH_ERROR else [],
         }
-    told = {
-        "error_code": 0,
-        "results": (_directory(directory, wanted) for directory in answer.directories),
-    }
-    logs = sum(len(directory.logs) for directory in answer.directories)
-    return await encode_if_large(broker, call, told, elements=logs)
+    told = {"error_code": 0, "results": (_directory(each, wanted) for each in (usage,))}
+    return await encode_if_large(broker, call, told, elements=len(usage.logs))
 
 
 def _wanted(body: Any) -> Mapping[str, set[int]] | None:
@@ -51,22 +48,20 @@ def _wanted(body: Any) -> Mapping[str, set[int]] | None:
     return wanted
 
 
-def _directory(
-    directory: pb.LogDirDescription, wanted: Mapping[str, Iterable[int]] | None
-) -> Fields:
+def _directory(directory: LogDirUsage, wanted: Mapping[str, Iterable[int]] | None) -> Fields:
     logs = [
         log
         for log in directory.logs
         if wanted is None or log.partition in wanted.get(log.topic, ())
     ]
-    errors = (log.error.code for log in logs if log.HasField("error"))
+    errors = (log.error.code for log in logs if log.error is not None)
     sizes = (
         (
             log.topic,
             {"partition_index": log.partition, "partition_size": log.size_bytes, **NOT_MOVED},
         )
         for log in logs
-        if not log.HasField("error")
+        if log.error is None
     )
     return {
         "error_code": next(errors, 0),

@@ -6,9 +6,9 @@ The log is partition 0 of a topic name that no other request accepts.
 
 from typing import Any, Final
 
+from ....api.quorum import QuorumDescription, QuorumReplicaState
 from ....errors import NotLeaderOrFollower, QuorumlogError, UnknownTopicOrPartition
 from ....metadata.topic_names import METADATA_TOPIC
-from ....proto import quorum_pb2 as pb
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
@@ -31,7 +31,7 @@ async def describe_quorum(broker: BrokerContext, call: Call) -> Answer:
         unknown = UnknownTopicOrPartition(f"the only partition is {METADATA_TOPIC}-0; ask for it")
         refused = ((topic, _refused(index, unknown)) for topic, index in places)
         return await encode_if_large(broker, call, _answer(refused), elements=len(places))
-    described = await outcome(broker.quorum.describe(pb.DescribeQuorumRequest(), call.context))
+    described = await outcome(broker.api.quorum.describe(call.context))
     if isinstance(described, QuorumlogError):
         return error_fields(described)
     if described.answered_by != described.leader_id:
@@ -56,7 +56,7 @@ def _refused(index: int, error: QuorumlogError) -> Fields:
     }
 
 
-def _described(quorum: pb.DescribeQuorumResponse, *, wall_ms: int) -> Fields:
+def _described(quorum: QuorumDescription, *, wall_ms: int) -> Fields:
     return {
         "partition_index": 0,
         **error_fields(None),
@@ -68,7 +68,7 @@ def _described(quorum: pb.DescribeQuorumResponse, *, wall_ms: int) -> Fields:
     }
 
 
-def _replica(replica: pb.QuorumReplica, *, wall_ms: int) -> Fields:
+def _replica(replica: QuorumReplicaState, *, wall_ms: int) -> Fields:
     heard_ms = UNKNOWN if replica.heard_ms_ago < 0 else wall_ms - replica.heard_ms_ago
     return {
         "replica_id": replica.id,
@@ -79,7 +79,7 @@ def _replica(replica: pb.QuorumReplica, *, wall_ms: int) -> Fields:
     }
 
 
-def _nodes(quorum: pb.DescribeQuorumResponse) -> list[Fields]:
+def _nodes(quorum: QuorumDescription) -> list[Fields]:
     """Return the addresses of the voters."""
     nodes: list[Fields] = []
     for voter in quorum.voters:

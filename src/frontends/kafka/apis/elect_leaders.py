@@ -5,14 +5,12 @@ repeated in each result. Without partitions, a preferred election covers those t
 and an unclean one those without a leader.
 """
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any, Final
 
+from ....api.validation import check_partition
 from ....errors import InvalidRequest, QuorumlogError
-from ....ids import NO_NODE
-from ....proto import admin_pb2 as pb
-from ...grpc.validation import check_partition
+from ....metadata import ElectLeaders
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, error_fields
@@ -20,7 +18,6 @@ from ..per_item import (
     Place,
     by_topic,
     check_count,
-    error_of,
     outcome,
     place,
     split_valid,
@@ -28,10 +25,7 @@ from ..per_item import (
     with_timeout,
 )
 
-PREFERRED: Final = 0
-_KINDS: Final = {PREFERRED: pb.ELECTION_KIND_PREFERRED, 1: pb.ELECTION_KIND_UNCLEAN}
-
-TOPICS_A_STEP: Final = 100  # between two turns of other tasks
+PREFERRED, UNCLEAN = 0, 1
 
 
 async def elect_leaders(broker: BrokerContext, call: Call) -> Answer:
@@ -58,24 +52,25 @@ async def elect_leaders(broker: BrokerContext, call: Call) -> Answer:
 
 async def _elected(broker: BrokerContext, call: Call) -> dict[Place, QuorumlogError | None]:
     body = call.body
-    number = getattr(body, "election_type", PREFERRED)
-    kind = _KINDS.get(number)
-    if kind is None:
-        raise InvalidRequest(f"election type {number}: unknown; give 0 (preferred) or 1 (unclean)")
+    kind = getattr(body, "election_type", PREFERRED)
+    if kind not in (PREFERRED, UNCLEAN):
+        raise InvalidRequest(f"election type {kind}: unknown; give 0 (preferred) or 1 (unclean)")
     results: dict[Place, QuorumlogError | None] = {}
-    request = pb.ElectLeadersRequest(kind=kind)
+    partitions: list[Place] = []
     if body.topic_partitions is not None:
         check_count(_count(body))
-        good, refused = split_valid(_named(body), lambda part: check_partition(*place(part)))
+        partitions, refused = split_valid(
+            _named(body), lambda at: check_partition(*at), at=lambda at: at
+        )
         results.update(refused)
-        request.partitions.extend(good)
-    elif kind == pb.ELECTION_KIND_UNCLEAN:
-        request.partitions.extend(await _leaderless(broker))
-    if request.partitions or (body.topic_partitions is None and number == PREFERRED):
+    elif kind == UNCLEAN:
+        partitions = await broker.api.partitions.without_leader()
+    if partitions or (body.topic_partitions is None and kind == PREFERRED):
         context = with_timeout(call, body.timeout)
-        answer = await broker.admin.partitions.elect_leaders(request, context)
-        await wait_applied(broker, answer.metadata_offset, context)
-        results.update((place(each), error_of(each)) for each in answer.results)
+        command = ElectLeaders(unclean=kind == UNCLEAN, partitions=tuple(partitions))
+        submitted = await broker.api.partitions.elect_leaders(command, context)
+        await wait_applied(broker, submitted.offset, context)
+        results.update((place(each), each.error) for each in submitted.reply.outcomes)
     return results
 
 
@@ -90,25 +85,8 @@ def _each(body: Any, error: QuorumlogError) -> Iterator[Fields]:
         yield {"topic": each.topic, "partition_result": results}
 
 
-def _named(body: Any) -> list[pb.TopicPartition]:
-    return [
-        pb.TopicPartition(topic=each.topic, partition=index)
-        for each in body.topic_partitions
-        for index in each.partitions
-    ]
-
-
-async def _leaderless(broker: BrokerContext) -> list[pb.TopicPartition]:
-    found: list[pb.TopicPartition] = []
-    for count, topic in enumerate(broker.image.sorted_topics(), 1):
-        found.extend(
-            pb.TopicPartition(topic=topic.name, partition=index)
-            for index, partition in topic.sorted_partitions()
-            if partition.leader == NO_NODE
-        )
-        if count % TOPICS_A_STEP == 0:
-            await asyncio.sleep(0)
-    return found
+def _named(body: Any) -> list[Place]:
+    return [(each.topic, index) for each in body.topic_partitions for index in each.partitions]
 
 
 API: Final = KafkaApi(key=43, name="ElectLeaders", low=0, high=2, flexible=2, handle=elect_leaders)

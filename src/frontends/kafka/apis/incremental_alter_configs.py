@@ -3,17 +3,11 @@
 from typing import Any, Final
 
 from ....errors import InvalidRequest
-from ....proto import admin_pb2 as pb
+from ....metadata import ListChange
 from ..api import Answer, BrokerContext, Call, KafkaApi
-from ..configs import alter, is_never_set
+from ..configs import ConfigChange, alter, is_never_set
 
-DELETE: Final = 1
-_OPERATIONS: Final = {
-    0: pb.CONFIG_OPERATION_SET,
-    DELETE: pb.CONFIG_OPERATION_SET,  # without a value
-    2: pb.CONFIG_OPERATION_APPEND,
-    3: pb.CONFIG_OPERATION_SUBTRACT,
-}
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3  # config operations
 
 
 async def incremental_alter_configs(broker: BrokerContext, call: Call) -> Answer:
@@ -21,7 +15,7 @@ async def incremental_alter_configs(broker: BrokerContext, call: Call) -> Answer
     return await alter(broker, call, _changes, replace=False)
 
 
-def _changes(resource: Any) -> list[pb.ConfigChange]:
+def _changes(resource: Any) -> list[ConfigChange]:
     return [
         _change(config)
         for config in resource.configs
@@ -29,19 +23,24 @@ def _changes(resource: Any) -> list[pb.ConfigChange]:
     ]
 
 
-def _change(config: Any) -> pb.ConfigChange:
+def _change(config: Any) -> ConfigChange:
     number = config.config_operation
-    operation = _OPERATIONS.get(number)
-    if operation is None:
+    if number not in (SET, DELETE, APPEND, SUBTRACT):
         raise InvalidRequest(
             f"{config.name}: operation {number} is unknown; give 0 (set), 1 (delete), 2 (append) or"
             " 3 (subtract)"
         )
     if number == DELETE:
-        return pb.ConfigChange(name=config.name)
+        return config.name, None
     if config.value is None:
         raise InvalidRequest(f"{config.name}: no value; delete it for its default")
-    return pb.ConfigChange(name=config.name, value=config.value, operation=operation)
+    if number == SET:
+        return config.name, config.value
+    return ListChange(
+        name=config.name,
+        parts=tuple(part.strip() for part in config.value.split(",")),
+        is_removal=number == SUBTRACT,
+    )
 
 
 API: Final = KafkaApi(

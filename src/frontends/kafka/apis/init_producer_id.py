@@ -2,30 +2,28 @@
 
 from typing import Final
 
+from ....api.transactions import NO_PRODUCER_ID, ProducerIdentity
 from ....errors import InvalidRequest, QuorumlogError
-from ....proto import transactions_pb2 as pb
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..error_codes import COORDINATOR_LOAD_IN_PROGRESS, code_of
 
-NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 
 
 async def init_producer_id(broker: BrokerContext, call: Call) -> Answer:
     """Return a new id, or the next epoch of the producer's present id."""
     body = call.body
-    if body.transactional_id == "":  # null means no id; the gRPC message has "" for that
+    if body.transactional_id == "":  # null means no id
         return _refusal(InvalidRequest("transactional_id: empty; give one, or null for none"))
-    request = pb.InitProducerIdRequest(transactional_id=body.transactional_id or "")
-    current = getattr(body, "producer_id", NO_PRODUCER_ID)
-    if current != NO_PRODUCER_ID:
-        request.current.producer_id = current
-        request.current.producer_epoch = body.producer_epoch
+    current = None
+    if getattr(body, "producer_id", NO_PRODUCER_ID) != NO_PRODUCER_ID:
+        current = ProducerIdentity(body.producer_id, body.producer_epoch)
     try:
-        answer = await broker.transactions.init_producer_id(request, call.context)
+        given = await broker.api.producers.init_producer_id(
+            body.transactional_id or "", current, call.context
+        )
     except QuorumlogError as error:
         return _refusal(error)
-    given = answer.producer
     return {
         "error_code": 0,
         "producer_id": given.producer_id,

@@ -4,7 +4,7 @@
 from typing import Any, Final
 
 from ....errors import QuorumlogError
-from ....proto import admin_pb2 as pb
+from ....metadata import PartitionImage
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
@@ -15,19 +15,19 @@ async def list_partition_reassignments(broker: BrokerContext, call: Call) -> Ans
     """List the replicas of each moving partition, with those being added and removed."""
     body = call.body
     context = with_timeout(call, body.timeout)
-    request = pb.ListReassignmentsRequest()
-    answer = await outcome(broker.admin.partitions.list_reassignments(request, context))
-    if isinstance(answer, QuorumlogError):
-        return error_fields(answer)
+    listed = await outcome(broker.api.partitions.list_reassignments((), context))
+    if isinstance(listed, QuorumlogError):
+        return error_fields(listed)
+    moving, _ = listed
     wanted = _wanted(body)
     moves = (
-        (move.topic, _fields(move.partition))
-        for move in answer.reassignments
-        if wanted is None or (move.topic, move.partition.partition) in wanted
+        (topic.name, _fields(index, partition))
+        for topic, index, partition in moving
+        if wanted is None or (topic.name, index) in wanted
     )
     topics = by_topic(moves, topic_as="name", partitions_as="partitions")
     told = {**error_fields(None), "topics": topics}
-    return await encode_if_large(broker, call, told, elements=len(answer.reassignments))
+    return await encode_if_large(broker, call, told, elements=len(moving))
 
 
 def _wanted(body: Any) -> set[tuple[str, int]] | None:
@@ -36,9 +36,9 @@ def _wanted(body: Any) -> set[tuple[str, int]] | None:
     return {(topic.name, index) for topic in body.topics for index in topic.partition_indexes}
 
 
-def _fields(partition: pb.PartitionDescription) -> Fields:
+def _fields(index: int, partition: PartitionImage) -> Fields:
     return {
-        "partition_index": partition.partition,
+        "partition_index": index,
         "replicas": partition.replicas,
         "adding_replicas": partition.adding,
         "removing_replicas": partition.removing,

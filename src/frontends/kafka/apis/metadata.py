@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ....api.request_context import RequestContext
 from ....errors import InvalidRequest, QuorumlogError, TopicAlreadyExists, UnknownTopicId
 from ....ids import NodeId
-from ....metadata import INTERNAL_TOPICS, MetadataImage, PartitionImage, TopicImage
-from ....proto import admin_pb2
-from ....runtime import CallContext
+from ....metadata import INTERNAL_TOPICS, CreateTopic, MetadataImage, PartitionImage, TopicImage
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..authorized_operations import cluster_operations, topic_operations
 from ..encoding_offload import encode_if_large
@@ -40,7 +39,7 @@ _TELLS_ONLY_THE_LIVING: Final = 0  # clients of this version expect every replic
 
 async def metadata(broker: BrokerContext, call: Call) -> Answer:
     """Return the brokers and the requested topics."""
-    cluster = await broker.admin.describe_cluster(admin_pb2.DescribeClusterRequest(), call.context)
+    cluster = await broker.api.cluster.describe(call.context)
     wanted, creations = _wanted(call), {}
     if wanted is not None:
         creations = await _create_unknown(broker, call, [name for name, _ in wanted if name])
@@ -111,10 +110,10 @@ async def _create_unknown(
         return {}
     if not getattr(call.body, "allow_auto_topic_creation", True):
         return {}
-    context = CallContext(deadline_ms=call.began_ms + CREATION_MS_MAX, peer=call.client.peer)
+    context = RequestContext(call.began_ms + CREATION_MS_MAX)
 
     async def create(name: str) -> None:
-        await broker.admin.create_topic(admin_pb2.CreateTopicRequest(name=name), context)
+        await broker.api.topics.create(CreateTopic(name=name), context)
 
     results = await outcomes(broker, unknown, create, context=context)
     return dict(zip(unknown, map(_outcome_code, results), strict=True))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from ....broker import Acks
-from ....broker.shell.produce import DelayedProduce
+from ....broker.shell.produce import Appended, AppendOutcome, DelayedProduce
 from ....errors import (
     InvalidRecord,
     InvalidRequiredAcks,
@@ -21,7 +21,6 @@ from ....errors import (
     UnsupportedForMessageFormat,
 )
 from ....runtime import Buffer
-from ....storage.shell.append_queue import Appended, AppendOutcome
 from ..api import Answer, BrokerContext, Call, Done, KafkaApi, PreparedResponse
 from ..codecs.leaders import NodeEndpoint
 from ..codecs.produce import (

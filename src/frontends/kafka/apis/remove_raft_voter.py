@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from ....api.quorum import RemoveVoter
 from ....errors import InvalidRequest
-from ....proto import quorum_pb2 as pb
 from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..error_codes import error_fields
 from ..per_item import outcome
@@ -18,12 +18,12 @@ async def _remove(broker: BrokerContext, call: Call) -> None:
     body = call.body
     if body.voter_directory_id is None:
         raise InvalidRequest("voter_directory_id: empty; give the id of the voter's data directory")
-    request = pb.RemoveVoterRequest(
+    change = RemoveVoter(
         cluster_id=body.cluster_id or "",
         id=body.voter_id,
         directory_id=body.voter_directory_id.bytes,
     )
-    await broker.quorum.remove_voter(request, call.context)
+    await broker.api.quorum.remove_voter(change, call.context)
 
 
 API: Final = KafkaApi(

@@ -3,7 +3,8 @@
 from typing import Final
 
 from ....errors import QuorumlogError
-from ....proto import admin_pb2 as pb
+from ....ids import NodeId
+from ....metadata import UnregisterBroker
 from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..error_codes import error_fields
 from ..per_item import outcome, wait_applied
@@ -11,11 +12,11 @@ from ..per_item import outcome, wait_applied
 
 async def unregister_broker(broker: BrokerContext, call: Call) -> Answer:
     """Forward the request to the controller."""
-    request = pb.UnregisterBrokerRequest(broker=call.body.broker_id)
-    answer = await outcome(broker.admin.unregister_broker(request, call.context))
-    if isinstance(answer, QuorumlogError):
-        return error_fields(answer)
-    await wait_applied(broker, answer.metadata_offset, call.context)
+    command = UnregisterBroker(broker_id=NodeId(call.body.broker_id))
+    submitted = await outcome(broker.api.cluster.unregister_broker(command, call.context))
+    if isinstance(submitted, QuorumlogError):
+        return error_fields(submitted)
+    await wait_applied(broker, submitted.offset, call.context)
     return error_fields(None)
 
 

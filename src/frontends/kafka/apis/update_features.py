@@ -8,7 +8,7 @@ since no level loses metadata silently.
 from typing import Any, Final
 
 from ....errors import InvalidRequest
-from ....proto import admin_pb2 as pb
+from ....metadata import FeatureUpdate, UpdateFeatures
 from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..error_codes import error_fields
 from ..per_item import outcome, wait_applied, with_timeout
@@ -34,15 +34,15 @@ async def update_features(broker: BrokerContext, call: Call) -> Answer:
 async def _update(broker: BrokerContext, call: Call) -> None:
     body = call.body
     context = with_timeout(call, body.timeout)
-    request = pb.UpdateFeaturesRequest(
-        updates=[_update_of(update) for update in body.feature_updates],
+    command = UpdateFeatures(
+        updates=tuple(_update_of(update) for update in body.feature_updates),
         validate_only=getattr(body, "validate_only", False),
     )
-    response = await broker.admin.update_features(request, context)
-    await wait_applied(broker, response.metadata_offset, context)
+    submitted = await broker.api.cluster.update_features(command, context)
+    await wait_applied(broker, submitted.offset, context)
 
 
-def _update_of(update: Any) -> pb.FeatureUpdate:
+def _update_of(update: Any) -> FeatureUpdate:
     allow_downgrade = getattr(update, "allow_downgrade", None)
     if allow_downgrade is None:
         kind = update.upgrade_type
@@ -52,7 +52,7 @@ def _update_of(update: Any) -> pb.FeatureUpdate:
                 " downgrade) or 3 (unsafe downgrade)"
             )
         allow_downgrade = kind in _DOWNGRADES
-    return pb.FeatureUpdate(
+    return FeatureUpdate(
         name=update.feature, level=update.max_version_level, allow_downgrade=allow_downgrade
     )
 

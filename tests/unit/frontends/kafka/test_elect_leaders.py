@@ -6,7 +6,7 @@ import pytest
 from tests.kit.kafka_node import KafkaNode, serving_kafka
 
 from quorumlog import simulation
-from quorumlog.frontends.grpc.validation import PARTITIONS_MAX
+from quorumlog.api.validation import PARTITIONS_MAX
 from quorumlog.runtime import Runtime
 
 from .admin_calls import create_topic, timed

@@ -1,0 +1,26 @@
+"""The operations of one broker, as its front ends get them."""
+
+from dataclasses import dataclass
+
+from .cluster import ClusterAdmin
+from .configs import ConfigAdmin
+from .metadata_access import MetadataAccess
+from .partitions import PartitionAdmin
+from .quorum import QuorumAdmin
+from .quotas import QuotaAdmin
+from .topics import TopicAdmin
+from .transactions import ProducerAdmin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerApi:
+    """The operations of one broker, by subject."""
+
+    metadata: MetadataAccess
+    topics: TopicAdmin
+    configs: ConfigAdmin
+    partitions: PartitionAdmin
+    quotas: QuotaAdmin
+    cluster: ClusterAdmin
+    quorum: QuorumAdmin
+    producers: ProducerAdmin

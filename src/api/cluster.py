@@ -1,0 +1,66 @@
+"""The cluster: brokers, active controller, feature levels."""
+
+from msgspec import Struct
+
+from ..ids import ClusterId, NodeId, Offset
+from ..metadata import (
+    BrokerImage,
+    Done,
+    FeaturesUpdated,
+    Submitted,
+    UnregisterBroker,
+    UpdateFeatures,
+)
+from ..metadata.decisions.features import feature_levels
+from .metadata_access import MetadataAccess
+from .request_context import RequestContext
+from .validation import check_feature_updates, check_node_id
+
+
+class ClusterDescription(Struct, frozen=True, kw_only=True):
+    """The cluster as this broker's metadata has it."""
+
+    cluster_id: ClusterId
+    controller_id: NodeId  # NO_NODE: unknown
+    brokers: tuple[BrokerImage, ...]  # by ascending id
+    offset: Offset
+
+
+class ClusterAdmin:
+    """The operations on the cluster."""
+
+    def __init__(self, metadata: MetadataAccess, *, cluster_id: ClusterId) -> None:
+        self._metadata = metadata
+        self._cluster_id = cluster_id
+
+    async def describe(self, context: RequestContext) -> ClusterDescription:
+        """Return the cluster id, the active controller and the brokers."""
+        image = await self._metadata.reach(context)
+        return ClusterDescription(
+            cluster_id=self._cluster_id,
+            controller_id=self._metadata.controller_id,
+            brokers=tuple(image.sorted_brokers()),
+            offset=image.offset,
+        )
+
+    async def describe_features(
+        self, context: RequestContext
+    ) -> tuple[list[tuple[str, int, int, int]], Offset]:
+        """Return each feature by ascending name with its finalized level and the lowest and highest
+        level that every registered broker supports, and the offset of the metadata."""
+        image = await self._metadata.reach(context)
+        return feature_levels(image), image.offset
+
+    async def update_features(
+        self, command: UpdateFeatures, context: RequestContext
+    ) -> Submitted[FeaturesUpdated]:
+        """Change finalized levels, all or none."""
+        check_feature_updates(command.updates)
+        return await self._metadata.submit(command, context)
+
+    async def unregister_broker(
+        self, command: UnregisterBroker, context: RequestContext
+    ) -> Submitted[Done]:
+        """Remove the registration of a decommissioned broker."""
+        check_node_id("broker", command.broker_id)
+        return await self._metadata.submit(command, context)

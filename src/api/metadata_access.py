@@ -1,0 +1,85 @@
+"""Access of operations to the metadata: reads from the broker's own image once it is recent enough,
+changes through the active controller."""
+
+from typing import TypeVar
+
+from ..errors import NotController, UnknownTopicOrPartition
+from ..ids import NO_NODE, NodeId
+from ..metadata import MetadataImage, RelayedCommand, Submitted, TopicImage
+from ..metadata.shell.publisher import MetadataPublisher
+from ..metadata.shell.session import BrokerSession
+from ..runtime import Clock
+from .request_context import RequestContext
+from .validation import left_ms
+
+R = TypeVar("R")
+
+# upper bound of the time that is left for the controller's error to reach the caller
+RELAY_ANSWER_MS = 500
+
+
+class MetadataAccess:
+    """The metadata access that the operations share."""
+
+    def __init__(self, clock: Clock, metadata: MetadataPublisher) -> None:
+        self._clock = clock
+        self._metadata = metadata
+        self._session: BrokerSession | None = None
+
+    def attach(self, session: BrokerSession) -> None:
+        """Forward changes through this session from now on.
+
+        The session is created after the handlers, since it registers the address of their listener.
+        """
+        self._session = session
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest applied image."""
+        return self._metadata.image
+
+    @property
+    def controller_id(self) -> NodeId:
+        """The active controller, as far as this broker has been informed."""
+        session = self._session
+        if session is None or session.is_lapsed():
+            return NO_NODE
+        return session.controller_id
+
+    async def reach(self, context: RequestContext) -> MetadataImage:
+        """Return the image once it includes the metadata that the request names; raises
+        StaleMetadata, Overloaded."""
+        await self._metadata.wait_applied(
+            context.min_metadata_offset, timeout_ms=self.left_ms(context)
+        )
+        return self._metadata.image
+
+    async def submit(self, command: RelayedCommand[R], context: RequestContext) -> Submitted[R]:
+        """Submit a command to the active controller; raises its typed errors, NotController,
+        TimedOut, Stopping, and OutcomeUnknown for a command that is not repeatable."""
+        if self._session is None:
+            raise NotController("broker: it is starting and has no controller yet; retry")
+        return await self._session.submit(command, timeout_ms=self.relay_ms(context))
+
+    def now_ms(self) -> int:
+        """Return the node's monotonic time."""
+        return self._clock.now_ms()
+
+    def left_ms(self, context: RequestContext) -> int:
+        """Return the time that an operation has left."""
+        return left_ms(context.deadline_ms, self._clock.now_ms())
+
+    def relay_ms(self, context: RequestContext) -> int:
+        """Return the time for the controller, so that its error reaches the caller."""
+        left = self.left_ms(context)
+        return left - min(left // 4, RELAY_ANSWER_MS)
+
+
+def existing_topic(image: MetadataImage, name: str) -> TopicImage:
+    """Return the topic of a name; raises UnknownTopicOrPartition."""
+    topic = image.topic(name)
+    if topic is None:
+        raise UnknownTopicOrPartition(
+            "the topic does not exist; create it, or check the name", topic=name
+        )
+    return topic

@@ -1,0 +1,100 @@
+"""Topics: list, describe, create, delete, add partitions."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from ..errors import InvalidRequest, UnknownTopicOrPartition
+from ..ids import NodeId, Offset
+from ..metadata import (
+    BrokerImage,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    PartitionsCreated,
+    Submitted,
+    TopicCreated,
+    TopicDeleted,
+    TopicImage,
+    check_not_internal,
+    check_topic_name,
+)
+from .metadata_access import MetadataAccess, existing_topic
+from .request_context import RequestContext
+from .validation import NAMES_MAX, check_assignments, check_topic_id
+
+
+class DescribedTopics(Struct, frozen=True, kw_only=True):
+    """The requested topics in order, an error for an unknown one."""
+
+    topics: tuple[TopicImage | UnknownTopicOrPartition, ...]
+    brokers: tuple[BrokerImage, ...]  # with replicas of these topics, by ascending id
+    offset: Offset
+
+
+class TopicAdmin:
+    """The operations on topics."""
+
+    def __init__(self, metadata: MetadataAccess) -> None:
+        self._metadata = metadata
+
+    async def list_topics(self, context: RequestContext) -> tuple[list[TopicImage], Offset]:
+        """Return every topic by ascending name, and the offset of the metadata."""
+        image = await self._metadata.reach(context)
+        return image.sorted_topics(), image.offset
+
+    async def describe(self, names: Sequence[str], context: RequestContext) -> DescribedTopics:
+        """Describe the requested topics."""
+        if not 1 <= len(names) <= NAMES_MAX:
+            raise InvalidRequest(f"names: {len(names)} entries; give 1..{NAMES_MAX}")
+        image = await self._metadata.reach(context)
+        topics: list[TopicImage | UnknownTopicOrPartition] = []
+        nodes: set[NodeId] = set()
+        for name in names:
+            check_topic_name(name)
+            try:
+                topic = existing_topic(image, name)
+            except UnknownTopicOrPartition as error:
+                topics.append(error)
+                continue
+            topics.append(topic)
+            for partition in topic.partitions.values():
+                nodes.update(partition.replicas)
+        found = (image.broker(node_id) for node_id in sorted(nodes))
+        return DescribedTopics(
+            topics=tuple(topics),
+            brokers=tuple(broker for broker in found if broker is not None),
+            offset=image.offset,
+        )
+
+    async def create(
+        self, command: CreateTopic, context: RequestContext
+    ) -> Submitted[TopicCreated]:
+        """Create a topic; `applied` in the result means that produce and fetch work at once."""
+        check_topic_name(command.name)
+        check_not_internal(command.name)
+        check_topic_id(command.topic_id)
+        check_assignments(command.assignments)
+        return await self._metadata.submit(command, context)
+
+    async def delete(
+        self, command: DeleteTopic, context: RequestContext
+    ) -> Submitted[TopicDeleted]:
+        """Delete a topic with all its records."""
+        check_topic_id(command.topic_id or b"")
+        if command.name:
+            check_topic_name(command.name)
+        elif not command.topic_id:
+            raise InvalidRequest("name and topic_id: both are empty; give one of them")
+        return await self._metadata.submit(command, context)
+
+    async def create_partitions(
+        self, command: CreatePartitions, context: RequestContext
+    ) -> Submitted[PartitionsCreated]:
+        """Raise the partition count of a topic; an unchanged count succeeds."""
+        check_topic_name(command.topic)
+        check_topic_id(command.topic_id or b"")
+        if command.count < 1:
+            raise InvalidRequest(f"count: {command.count}; give 1 or more", topic=command.topic)
+        check_assignments(command.assignments)
+        return await self._metadata.submit(command, context)
