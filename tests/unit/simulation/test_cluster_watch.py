@@ -166,7 +166,9 @@ def stage(*, min_isr: int = 2) -> Iterator[ScriptedCluster]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mark", "rule"), [(100, "HighWatermarkInLog"), (1, "MonotonicReplica")])
+@pytest.mark.parametrize(
+    ("mark", "rule"), [(100, "leader invariant 1, t-0"), (1, "MonotonicReplica")]
+)
 def test_a_mark_where_it_must_not_be_is_found_at_the_next_step(mark: int, rule: str) -> None:
     with stage() as running:
         node = running.leader(PLACE)
