@@ -32,7 +32,7 @@ MODULES = [
     "storage/shell/free_space",
     "storage/shell/writer",
     "broker/groups/deadlines",
-    "broker/groups/classic/generations",
+    "broker/groups/classic/rebalance",
     "broker/groups/classic/group",
     "broker/groups/classic/members",
     "broker/groups/consumer/core",

@@ -40,7 +40,6 @@ from ..requests import (
     ListedGroup,
     SyncGroup,
 )
-from .generations import Generations
 from .members import (
     ClassicGroupState,
     ClassicMember,
@@ -49,6 +48,7 @@ from .members import (
     stored_member,
     unique_protocols,
 )
+from .rebalance import ClassicRebalance
 
 
 class ClassicGroupMachine:
@@ -62,7 +62,7 @@ class ClassicGroupMachine:
         self.group = group
         self._config = config
         self._draw = draw
-        self._generations = Generations(group, config)
+        self._rebalance = ClassicRebalance(group, config)
 
     # --- join -------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class ClassicGroupMachine:
                 f" accepts {low} to {high} ms"
             )
         self._check_group_size(request, builder)
-        roster = self._generations.roster
+        roster = self._rebalance.roster
         names = [name for name, _ in request.protocols]
         roster.check_protocols(self.group, request.protocol_type, names)
         self._check_bytes(request)
@@ -107,12 +107,12 @@ class ClassicGroupMachine:
         In a join phase, only members that have joined count: if the group exceeds a lowered limit,
         the last ones to join are removed.
         """
-        generations, size_max = self._generations, self._config.size_max
-        roster = generations.roster
+        rebalance, size_max = self._rebalance, self._config.size_max
+        roster = rebalance.roster
         member = roster.members.get(request.member_id)
         if member is None and not request.member_id:
             member = roster.by_instance(request.instance_id)
-        if generations.state is ClassicGroupState.PREPARING:
+        if rebalance.state is ClassicGroupState.PREPARING:
             is_in = member is not None and member.joining is not None
             has_room = is_in or roster.waiting_count < size_max
         else:
@@ -120,11 +120,11 @@ class ClassicGroupMachine:
         if has_room:
             return
         if member is not None:
-            generations.remove(member, builder)
-            generations.finish_removals(builder, has_lost=True)
+            rebalance.remove(member, builder)
+            rebalance.finish_removals(builder, has_lost=True)
         elif request.member_id in roster.pending:
-            generations.remove_pending(request.member_id)
-            generations.finish_removals(builder, has_lost=False)
+            rebalance.remove_pending(request.member_id)
+            rebalance.finish_removals(builder, has_lost=False)
         raise GroupFull(
             f"group {self.group!r}: has group.max.size={size_max} members; use another group, or"
             " raise the limit"
@@ -133,7 +133,7 @@ class ClassicGroupMachine:
     def _check_bytes(self, request: JoinGroup) -> None:
         """Raise GroupFull if the subscriptions of all members are too large to be stored
         together."""
-        roster = self._generations.roster
+        roster = self._rebalance.roster
         old = roster.members.get(request.member_id) or roster.by_instance(request.instance_id)
         more = new_member(request.member_id, request).stored_bytes
         more -= 0 if old is None else old.stored_bytes
@@ -149,19 +149,19 @@ class ClassicGroupMachine:
         self, ticket: Ticket, request: JoinGroup, builder: DecisionBuilder
     ) -> None:
         """Join without a member id: a new member, or a restarted static one."""
-        old = self._generations.roster.by_instance(request.instance_id)
+        old = self._rebalance.roster.by_instance(request.instance_id)
         member_id = self._new_id(request)
         if old is not None:
             self._rejoin_static(old, member_id, ticket, request, builder)
         elif request.instance_id is not None or not request.takes_member_id_first:
             self._add(member_id, ticket, request, builder)
-        elif len(self._generations.roster.pending) >= self._config.size_max:
+        elif len(self._rebalance.roster.pending) >= self._config.size_max:
             raise GroupFull(
                 f"group {self.group!r}: too many pending member ids; the limit is"
                 f" group.max.size={self._config.size_max}; retry later"
             )
         else:
-            self._generations.add_pending(member_id, request.session_timeout_ms, builder)
+            self._rebalance.add_pending(member_id, request.session_timeout_ms, builder)
             builder.answer(ticket, Joined(member_id=member_id, is_member_id_required=True))
 
     def _new_id(self, request: JoinGroup) -> str:
@@ -170,9 +170,7 @@ class ClassicGroupMachine:
     def _add(
         self, member_id: str, ticket: Ticket, request: JoinGroup, builder: DecisionBuilder
     ) -> None:
-        self._generations.add(
-            new_member(member_id, request), request.protocol_type, ticket, builder
-        )
+        self._rebalance.add(new_member(member_id, request), request.protocol_type, ticket, builder)
 
     def _rejoin(
         self, member: ClassicMember, ticket: Ticket, request: JoinGroup, builder: DecisionBuilder
@@ -182,19 +180,19 @@ class ClassicGroupMachine:
         A leader that rejoins a stable group triggers a rebalance: other input of the assignment may
         have changed, such as the number of partitions.
         """
-        generations = self._generations
+        rebalance = self._rebalance
         has_changed = unique_protocols(request.protocols) != member.protocols
         is_leader_of_stable = (
-            generations.state is ClassicGroupState.STABLE and member.member_id == generations.leader
+            rebalance.state is ClassicGroupState.STABLE and member.member_id == rebalance.leader
         )
-        if generations.state is ClassicGroupState.PREPARING or has_changed or is_leader_of_stable:
-            generations.roster.set_protocols(member, unique_protocols(request.protocols))
+        if rebalance.state is ClassicGroupState.PREPARING or has_changed or is_leader_of_stable:
+            rebalance.roster.set_protocols(member, unique_protocols(request.protocols))
             member.rebalance_timeout_ms = rebalance_timeout_ms(request)
             member.session_timeout_ms = request.session_timeout_ms
-            generations.rejoin(member, ticket, builder)
+            rebalance.rejoin(member, ticket, builder)
         else:
-            builder.answer(ticket, generations.joined(member))
-            generations.restart_session(member, builder)
+            builder.answer(ticket, rebalance.joined(member))
+            rebalance.restart_session(member, builder)
 
     def _rejoin_static(
         self,
@@ -206,18 +204,18 @@ class ClassicGroupMachine:
     ) -> None:
         """Let a restarted static member join; a stable group stays stable if the subscription is
         unchanged."""
-        generations = self._generations
+        rebalance = self._rebalance
         member = new_member(member_id, request)
-        had, led = old.subscription(generations.protocol), generations.leader
-        generations.replace(old, member, builder)
-        if generations.state is not ClassicGroupState.STABLE or not self._is_assignment_valid(
+        had, led = old.subscription(rebalance.protocol), rebalance.leader
+        rebalance.replace(old, member, builder)
+        if rebalance.state is not ClassicGroupState.STABLE or not self._is_assignment_valid(
             member, had
         ):
-            generations.rejoin(member, ticket, builder)
+            rebalance.rejoin(member, ticket, builder)
             return
-        builder.store(generations.record())
-        joined = generations.joined(member)
-        is_leader = member.member_id == generations.leader
+        builder.store(rebalance.record())
+        joined = rebalance.joined(member)
+        is_leader = member.member_id == rebalance.leader
         if is_leader and request.can_skip_assignment:
             joined = replace(joined, skip_assignment=True)
         elif is_leader:
@@ -229,7 +227,7 @@ class ClassicGroupMachine:
     def _is_assignment_valid(self, member: ClassicMember, had: bytes) -> bool:
         """Return True if the assignment is still valid; subscriptions may also differ in owned
         partitions."""
-        roster, protocol = self._generations.roster, self._generations.protocol
+        roster, protocol = self._rebalance.roster, self._rebalance.protocol
         if roster.choose_protocol() != protocol:
             return False
         if roster.protocol_type != PROTOCOL_TYPE:
@@ -252,25 +250,25 @@ class ClassicGroupMachine:
         return builder.build()
 
     def _sync(self, ticket: Ticket, request: SyncGroup, builder: DecisionBuilder) -> None:
-        generations = self._generations
+        rebalance = self._rebalance
         member = self._find(request.member_id, request.instance_id)
         self._check_generation(request.generation)
         self._check_protocol(request)
-        if generations.state is ClassicGroupState.PREPARING:
+        if rebalance.state is ClassicGroupState.PREPARING:
             raise self._rebalance_in_progress()
-        if generations.state is ClassicGroupState.STABLE:
-            generations.answer_sync(member, ticket, builder)
+        if rebalance.state is ClassicGroupState.STABLE:
+            rebalance.answer_sync(member, ticket, builder)
             return
-        if member.member_id == generations.leader:
+        if member.member_id == rebalance.leader:
             self._check_assignment_size(request)
-        generations.await_assignment(member, ticket, builder)
-        if member.member_id == generations.leader:
-            generations.assign(request.assignments, builder)
+        rebalance.await_assignment(member, ticket, builder)
+        if member.member_id == rebalance.leader:
+            rebalance.assign(request.assignments, builder)
 
     def _check_assignment_size(self, request: SyncGroup) -> None:
         """Raise MessageTooLarge if the assignments cannot be stored. The leader may send smaller
         ones; if it does not, the sync timeout removes it."""
-        roster, limit = self._generations.roster, self._config.group_bytes_max
+        roster, limit = self._rebalance.roster, self._config.group_bytes_max
         size = sum(len(request.assignments.get(member_id, b"")) for member_id in roster.members)
         if size > limit:
             raise MessageTooLarge(
@@ -281,10 +279,10 @@ class ClassicGroupMachine:
     def _check_protocol(self, request: SyncGroup) -> None:
         """Raise InconsistentGroupProtocol if the request names another protocol than the
         group's."""
-        generations = self._generations
+        rebalance = self._rebalance
         pairs = (
-            (request.protocol_type, generations.roster.protocol_type),
-            (request.protocol, generations.protocol),
+            (request.protocol_type, rebalance.roster.protocol_type),
+            (request.protocol, rebalance.protocol),
         )
         for sent, expected in pairs:
             if sent is not None and sent != expected:
@@ -303,8 +301,8 @@ class ClassicGroupMachine:
         try:
             member = self._find(request.member_id, request.instance_id)
             self._check_generation(request.generation)
-            self._generations.restart_session(member, builder)
-            if self._generations.state is ClassicGroupState.PREPARING:
+            self._rebalance.restart_session(member, builder)
+            if self._rebalance.state is ClassicGroupState.PREPARING:
                 raise self._rebalance_in_progress()
         except QuorumlogError as error:
             builder.fail(ticket, error)
@@ -320,7 +318,7 @@ class ClassicGroupMachine:
         except QuorumlogError as error:
             builder.fail(ticket, error)
             return builder.build()
-        count = len(self._generations.roster)
+        count = len(self._rebalance.roster)
         errors: list[QuorumlogError | None] = []
         for leaver in request.leavers:
             try:
@@ -330,21 +328,19 @@ class ClassicGroupMachine:
             else:
                 errors.append(None)
         if None in errors:
-            self._generations.finish_removals(
-                builder, has_lost=len(self._generations.roster) < count
-            )
+            self._rebalance.finish_removals(builder, has_lost=len(self._rebalance.roster) < count)
         builder.answer(ticket, Left(errors=tuple(errors)))
         return builder.build()
 
     def _leave(self, leaver: Leaver, builder: DecisionBuilder) -> None:
         """Remove a member by id, or by instance id alone, as an administrator does."""
-        roster = self._generations.roster
+        roster = self._rebalance.roster
         if leaver.member_id in roster.pending:
-            self._generations.remove_pending(leaver.member_id)
+            self._rebalance.remove_pending(leaver.member_id)
             return
         by_name = None if leaver.member_id else roster.by_instance(leaver.instance_id)
         member = by_name or roster.find(self.group, leaver.member_id, leaver.instance_id)
-        self._generations.remove(member, builder)
+        self._rebalance.remove(member, builder)
 
     def check_commit(self, request: CommitOffsets, now_ms: int | None = None) -> None:
         """Raise an error if the commit is not allowed; with a time, the commit restarts the
@@ -355,8 +351,8 @@ class ClassicGroupMachine:
         CoordinatorNotAvailable (dead group).
         """
         self._check_alive()
-        generations = self._generations
-        if request.generation < 0 and generations.state is ClassicGroupState.EMPTY:
+        rebalance = self._rebalance
+        if request.generation < 0 and rebalance.state is ClassicGroupState.EMPTY:
             return
         is_outside = not request.member_id and request.instance_id is None
         if request.generation < 0 and is_outside:
@@ -366,26 +362,26 @@ class ClassicGroupMachine:
             )
         member = self._find(request.member_id, request.instance_id)
         self._check_generation(request.generation)
-        if generations.state is ClassicGroupState.COMPLETING:
+        if rebalance.state is ClassicGroupState.COMPLETING:
             raise self._rebalance_in_progress()
         if now_ms is not None:
-            generations.restart_session(member, DecisionBuilder(now_ms))
+            rebalance.restart_session(member, DecisionBuilder(now_ms))
 
     def _find(self, member_id: str, instance_id: str | None) -> ClassicMember:
         self._check_alive()
-        return self._generations.roster.find(self.group, member_id, instance_id)
+        return self._rebalance.roster.find(self.group, member_id, instance_id)
 
     def _check_alive(self) -> None:
-        if self._generations.state is ClassicGroupState.DEAD:
+        if self._rebalance.state is ClassicGroupState.DEAD:
             raise CoordinatorNotAvailable(
                 f"group {self.group!r}: the group is being deleted; retry"
             )
 
     def _check_generation(self, generation: int) -> None:
-        if generation != self._generations.generation:
+        if generation != self._rebalance.generation:
             raise IllegalGeneration(
                 f"group {self.group!r}: generation {generation} is not the current one,"
-                f" {self._generations.generation}; join again"
+                f" {self._rebalance.generation}; join again"
             )
 
     def _rebalance_in_progress(self) -> RebalanceInProgress:
@@ -395,12 +391,12 @@ class ClassicGroupMachine:
 
     def deadline_ms(self) -> int | None:
         """Return the time of the next `expire`; None: no deadline."""
-        return self._generations.deadline_ms()
+        return self._rebalance.deadline_ms()
 
     def expire(self, now_ms: int) -> GroupDecision:
         """Remove members with expired sessions, and end joins and syncs that timed out."""
         builder = DecisionBuilder(now_ms)
-        self._generations.expire(builder)
+        self._rebalance.expire(builder)
         return builder.build()
 
     # --- descriptions -----------------------------------------------------------------------------
@@ -408,18 +404,18 @@ class ClassicGroupMachine:
     def describe(self, now_ms: int | None = None) -> GroupDescription:
         """Return the group's description; protocol and subscriptions only while it is stable.
         Without `now_ms`, the members' `silent_ms` is unknown."""
-        generations = self._generations
-        protocol = generations.protocol if generations.state is ClassicGroupState.STABLE else None
+        rebalance = self._rebalance
+        protocol = rebalance.protocol if rebalance.state is ClassicGroupState.STABLE else None
         return GroupDescription(
             group=self.group,
             is_classic=True,
-            state=generations.state.value,
-            protocol_type=generations.roster.protocol_type,
+            state=rebalance.state.value,
+            protocol_type=rebalance.roster.protocol_type,
             protocol=protocol or "",
-            generation=generations.generation,
+            generation=rebalance.generation,
             members=tuple(
-                member.description(protocol, generations.silent_ms(member, now_ms))
-                for member in generations.roster
+                member.description(protocol, rebalance.silent_ms(member, now_ms))
+                for member in rebalance.roster
             ),
         )
 
@@ -428,46 +424,46 @@ class ClassicGroupMachine:
         return ListedGroup(
             group=self.group,
             is_classic=True,
-            state=self._generations.state.value,
+            state=self._rebalance.state.value,
             protocol_type=self.protocol_type,
         )
 
     @property
     def is_empty(self) -> bool:
         """True if the group has no member; member ids may be pending."""
-        return not self._generations.roster.members
+        return not self._rebalance.roster.members
 
     @property
     def is_stable(self) -> bool:
         """True in state Stable: all members have their assignments."""
-        return self._generations.state is ClassicGroupState.STABLE
+        return self._rebalance.state is ClassicGroupState.STABLE
 
     @property
     def member_count(self) -> int:
         """The number of members."""
-        return len(self._generations.roster.members)
+        return len(self._rebalance.roster.members)
 
     @property
     def is_dead(self) -> bool:
         """True if the group has ended and must be discarded."""
-        return self._generations.state is ClassicGroupState.DEAD
+        return self._rebalance.state is ClassicGroupState.DEAD
 
     @property
     def is_blank(self) -> bool:
         """True if the group has no state to lose: no member, no pending id, no generation."""
-        roster = self._generations.roster
-        return not (roster.members or roster.pending or self._generations.generation)
+        roster = self._rebalance.roster
+        return not (roster.members or roster.pending or self._rebalance.generation)
 
     @property
     def state_ms(self) -> int:
         """The start of the current state; -1: unknown. Offset retention of an empty group starts
         then."""
-        return self._generations.state_ms
+        return self._rebalance.state_ms
 
     @property
     def protocol_type(self) -> str:
         """Such as "consumer"; empty: no member has joined yet."""
-        return self._generations.roster.protocol_type
+        return self._rebalance.roster.protocol_type
 
     def subscribed_topics(self) -> frozenset[str] | None:
         """Return the topics that the members are subscribed to; None: unknown.
@@ -475,7 +471,7 @@ class ClassicGroupMachine:
         Unknown are the topics of a protocol type other than "consumer", and those of a malformed
         subscription.
         """
-        return self._generations.roster.topics(self._generations.protocol)
+        return self._rebalance.roster.topics(self._rebalance.protocol)
 
     # --- storage and protocol changes -------------------------------------------------------------
 
@@ -493,7 +489,7 @@ class ClassicGroupMachine:
         members = [
             stored_member(m, record.protocol, known.get(m.member_id)) for m in record.members
         ]
-        self._generations.load(record, members, now_ms)
+        self._rebalance.load(record, members, now_ms)
 
     def take_over(self, now_ms: int) -> GroupDecision:
         """Start to serve a loaded group: restart all sessions, and rebalance if it has too many
@@ -502,29 +498,29 @@ class ClassicGroupMachine:
         Call it once, when the coordinator starts to serve requests.
         """
         builder = DecisionBuilder(now_ms)
-        for member in self._generations.roster:
-            self._generations.restart_session(member, builder)
-        if len(self._generations.roster) > self._config.size_max:
-            self._generations.start_rebalance(builder)
+        for member in self._rebalance.roster:
+            self._rebalance.restart_session(member, builder)
+        if len(self._rebalance.roster) > self._config.size_max:
+            self._rebalance.start_rebalance(builder)
         return builder.build()
 
     def restart_sessions(self, now_ms: int) -> None:
         """Restart all sessions and timeouts after requests were refused for a while."""
-        self._generations.restart_deadlines(DecisionBuilder(now_ms))
+        self._rebalance.restart_deadlines(DecisionBuilder(now_ms))
 
     def snapshot(self) -> ClassicGroup:
         """Return the record from which `load` restores this group."""
-        return self._generations.record()
+        return self._rebalance.record()
 
     def protocols(self) -> Mapping[str, tuple[tuple[str, bytes], ...]]:
         """Return each member's protocols by member id, for an upgrade."""
-        return {member.member_id: member.protocols for member in self._generations.roster}
+        return {member.member_id: member.protocols for member in self._rebalance.roster}
 
     def rebalance(self, now_ms: int) -> GroupDecision:
         """Start a rebalance after a downgrade; no-op if one is in progress."""
         builder = DecisionBuilder(now_ms)
-        if self._generations.state in (ClassicGroupState.COMPLETING, ClassicGroupState.STABLE):
-            self._generations.start_rebalance(builder)
+        if self._rebalance.state in (ClassicGroupState.COMPLETING, ClassicGroupState.STABLE):
+            self._rebalance.start_rebalance(builder)
         return builder.build()
 
     def drop(self, error: QuorumlogError | None = None) -> GroupDecision:
@@ -532,10 +528,10 @@ class ClassicGroupMachine:
 
         Stores nothing: the caller writes the tombstone.
         """
-        builder = DecisionBuilder(max(self._generations.state_ms, 0))
-        self._generations.end(error, builder)
+        builder = DecisionBuilder(max(self._rebalance.state_ms, 0))
+        self._rebalance.end(error, builder)
         return builder.build()
 
     def check_invariants(self) -> None:
         """Assert the invariants between two steps; O(members)."""
-        self._generations.check_invariants()
+        self._rebalance.check_invariants()

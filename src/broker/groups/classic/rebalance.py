@@ -40,7 +40,7 @@ class JoinPhase:
     has_grown: bool = False  # since `end_ms` was last extended
 
 
-class Generations:
+class ClassicRebalance:
     """The members and the state of one group; `ClassicGroupMachine` validates requests."""
 
     __slots__ = (
